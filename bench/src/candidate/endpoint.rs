@@ -1,0 +1,225 @@
+//! An endpoint, fed by a closed loop.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use hapax::{
+    Endpoint, InProcess, Message, MessageId,
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{EndpointName, TypeName},
+    metrics::{Event, Metrics},
+    ports::{
+        Connected, DeadLetters, DedupStore, DispatchError, Dispatcher, EntityStore, Refused, Transport,
+        TransportCapabilities, TransportError,
+    },
+};
+use tokio::sync::{Notify, oneshot};
+use uuid::Uuid;
+
+use crate::{
+    AnyError,
+    books::Books,
+    measure::{Sample, Window},
+    run::{Run, Shape},
+    workload::{Account, Deposit, Incoming, Quiet, Workload},
+};
+
+/// Name of the endpoint and of its queue.
+pub(super) const ENDPOINT: &str = "bench";
+/// Messages that wait in the queue for each one in flight, so that the endpoint never waits for the producer.
+const QUEUED_PER_IN_FLIGHT: u64 = 2;
+
+/// Runs an endpoint on `store`, with one message to each entity before the window opens if `warm_up`. The books lack
+/// what the store knows.
+pub(super) async fn run<S>(store: S, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
+where
+    S: EntityStore + DedupStore + DeadLetters + 'static,
+{
+    let progress = Arc::new(Progress::default());
+    let hub = InProcess::new(ENDPOINT);
+    let endpoint = Endpoint::builder(ENDPOINT)
+        .store(store)
+        .transport(Counted { hub: hub.clone(), progress: progress.clone() })
+        .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>())
+        .metrics(progress.clone())
+        .start()
+        .await?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let producer = Producer::new(hub, progress.clone(), *shape)?;
+    let producing = tokio::spawn(async move {
+        let produced = producer.produce(warm_up).await;
+        drop(stop);
+        produced
+    });
+    endpoint.run_until(stopped).await?;
+    let (sample, distinct) = producing.await??;
+    let books = Books {
+        distinct,
+        sent: progress.sent.load(Ordering::Relaxed),
+        sent_each: u64::from(shape.outgoing),
+        disturbed: progress.disturbed.load(Ordering::Relaxed),
+        ..Books::default()
+    };
+    Ok(Run { sample, books })
+}
+
+/// What has been done, and who wants to know.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Messages that are over.
+    done: AtomicU64,
+    /// When `done` reaches this, the producer is woken.
+    wake_at: AtomicU64,
+    wake: Notify,
+    sent: AtomicU64,
+    disturbed: AtomicU64,
+}
+
+impl Metrics for Progress {
+    fn observe(&self, event: Event<'_>) {
+        if !matches!(event, Event::Handled(_) | Event::Duplicate(_)) {
+            self.disturbed.fetch_add(1, Ordering::Relaxed);
+            if !matches!(event, Event::Dropped(..) | Event::DeadLettered(_) | Event::LeftToSweeper(_)) {
+                return; // The message is not over.
+            }
+        }
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done >= self.wake_at.load(Ordering::Relaxed) {
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Keeps the queue filled.
+struct Producer {
+    hub: InProcess,
+    progress: Arc<Progress>,
+    shape: Shape,
+    workload: Workload,
+    queue: EndpointName,
+    message_type: TypeName,
+    queued: u64,
+    chunk: Vec<Outgoing>,
+}
+
+impl Producer {
+    fn new(hub: InProcess, progress: Arc<Progress>, shape: Shape) -> Result<Self, AnyError> {
+        Ok(Self {
+            hub,
+            progress,
+            shape,
+            workload: Workload::new(shape.entities, shape.seed),
+            queue: EndpointName::parse(ENDPOINT)?,
+            message_type: TypeName::parse(if shape.outgoing { Deposit::TYPE } else { Quiet::TYPE })?,
+            queued: 0,
+            chunk: Vec::new(),
+        })
+    }
+
+    async fn produce(mut self, warm_up: bool) -> Result<(Sample, u64), AnyError> {
+        let mut entity = 0..if warm_up { self.shape.entities } else { 0 };
+        while self.fill(|workload| entity.next().map(|entity| workload.fresh_for(entity))).await? {
+            self.progress.wake.notified().await;
+        }
+        self.drain().await;
+        let window = Window::open();
+        let end = Instant::now() + self.shape.time;
+        let before = self.done();
+        while Instant::now() < end {
+            self.fill(|workload| Some(workload.next())).await?;
+            self.progress.wake.notified().await;
+        }
+        let sample = window.close(self.done() - before);
+        self.drain().await;
+        Ok((sample, self.workload.distinct))
+    }
+
+    fn done(&self) -> u64 {
+        self.progress.done.load(Ordering::Relaxed)
+    }
+
+    /// Fills the queue up and says when to be woken; whether `next` has more.
+    async fn fill(&mut self, mut next: impl FnMut(&mut Workload) -> Option<Incoming>) -> Result<bool, AnyError> {
+        let in_flight = self.shape.in_flight as u64;
+        let (full, low) = if in_flight == 1 { (1, 0) } else { (QUEUED_PER_IN_FLIGHT * in_flight, in_flight * 3 / 2) };
+        let mut more = true;
+        while more && self.queued - self.done() + (self.chunk.len() as u64) < full {
+            match next(&mut self.workload) {
+                Some(message) => self.chunk.push(self.outgoing(message)),
+                None => more = false,
+            }
+        }
+        self.queued += self.chunk.len() as u64;
+        self.progress.wake_at.store(self.queued.saturating_sub(low), Ordering::Relaxed);
+        for result in self.hub.dispatch(&self.chunk).await {
+            result?;
+        }
+        self.chunk.clear();
+        Ok(more)
+    }
+
+    async fn drain(&self) {
+        self.progress.wake_at.store(self.queued, Ordering::Relaxed);
+        while self.done() < self.queued {
+            self.progress.wake.notified().await;
+        }
+    }
+
+    fn outgoing(&self, message: Incoming) -> Outgoing {
+        let id = MessageId::from(Uuid::from_bytes(message.id));
+        let envelope = Arc::new(Envelope::new(id, self.message_type.clone(), message.body));
+        Outgoing { destination: Destination::Endpoint(self.queue.clone()), envelope }
+    }
+}
+
+/// The in-process transport, with what is dispatched through it counted. The future is handed on as it is: counting
+/// costs an addition.
+#[derive(Debug)]
+struct Counted {
+    hub: InProcess,
+    progress: Arc<Progress>,
+}
+
+#[async_trait::async_trait]
+impl Transport for Counted {
+    fn capabilities(&self) -> TransportCapabilities {
+        self.hub.capabilities()
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let connected = self.hub.connect(endpoint, types).await?;
+        let dispatcher = Arc::new(Counter { hub: connected.dispatcher, progress: self.progress.clone() });
+        Ok(Connected { dispatcher, ..connected })
+    }
+}
+
+#[derive(Debug)]
+struct Counter {
+    hub: Arc<dyn Dispatcher>,
+    progress: Arc<Progress>,
+}
+
+type Dispatching<'a> = Pin<Box<dyn Future<Output = Vec<Result<(), DispatchError>>> + Send + 'a>>;
+
+impl Dispatcher for Counter {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.hub.check(outgoing)
+    }
+
+    fn dispatch<'life0, 'life1, 'async_trait>(&'life0 self, outgoing: &'life1 [Outgoing]) -> Dispatching<'async_trait>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        self.progress.sent.fetch_add(outgoing.len() as u64, Ordering::Relaxed);
+        self.hub.dispatch(outgoing)
+    }
+}

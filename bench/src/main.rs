@@ -1,0 +1,111 @@
+//! Benchmarks: hapax against hand-written limits, interleaved in one run.
+//!
+//! A figure of one side alone says little on a machine that is shared. So each round runs the raw disk, the hand-written
+//! loop and hapax one after the other, and what is judged is the median over the rounds of the ratio within a round. After
+//! every run the books must add up: every id had its effect once.
+
+mod anchor;
+mod books;
+mod candidate;
+mod cases;
+mod measure;
+mod options;
+mod report;
+mod run;
+mod workload;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use cases::{Case, Round};
+use measure::Machine;
+use options::{Command, Options};
+use report::{Finding, Report};
+use run::Shape;
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What could not be run, or did not reach its bar.
+const FAILED: u8 = 1;
+/// What was asked for makes no sense.
+const MISUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    let options = match options::parse(std::env::args().skip(1)) {
+        Ok(Command::Run(options)) => options,
+        Ok(Command::Help) => {
+            println!("{}", options::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            return ExitCode::from(MISUSED);
+        }
+    };
+    match bench(&options) {
+        Ok(good) if good || !options.check => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(FAILED),
+        Err(error) => {
+            eprintln!("hapax-bench: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Whether no must is missed and no figure is void.
+fn bench(options: &Options) -> Result<bool, AnyError> {
+    let machine = Machine::of_this_run();
+    let dir = Scratch::within(&options.dir)?;
+    let mut findings = Vec::new();
+    for &case in &options.cases {
+        let rounds = rounds(case, options, &dir.0)?;
+        findings.extend(Finding::of(case, rounds, case.shape(options.time), options.judged()));
+    }
+    let report = Report::new(machine, options.clone(), findings);
+    print!("{}", report.text());
+    if let Some(file) = &options.json {
+        let json = serde_json::to_vec_pretty(&report)?;
+        std::fs::write(file, json).map_err(|e| format!("--json {}: {e}", file.display()))?;
+    }
+    Ok(report.is_good())
+}
+
+fn rounds(case: Case, options: &Options, dir: &Path) -> Result<Vec<Round>, AnyError> {
+    let count = options.rounds_of(case);
+    let mut rounds = Vec::with_capacity(count);
+    for number in 1..=count {
+        // Another seed each round; the same for both sides of it.
+        let shape = Shape { seed: number as u64, ..case.shape(options.time) };
+        let round = case.round(dir, &shape)?;
+        let (name, ratio) = (case.name(), round.ratio());
+        let (anchor, hapax) = (&round.anchor.run.sample, &round.hapax.run.sample);
+        eprintln!(
+            "{name} {number}/{count}: loop {:.0}/s {:.2} us, hapax {:.0}/s {:.2} us, ratio {ratio:.2}",
+            anchor.rate(),
+            anchor.cpu_us(),
+            hapax.rate(),
+            hapax.cpu_us(),
+        );
+        rounds.push(round);
+    }
+    Ok(rounds)
+}
+
+/// A directory that is removed with all that is in it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn within(dir: &Path) -> Result<Self, AnyError> {
+        let path = dir.join(format!("hapax-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}

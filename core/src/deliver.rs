@@ -1,0 +1,235 @@
+//! From a message under a lease to its settlement: pass, outcome, retry, settle.
+//!
+//! Like the manager it awaits nothing but ports, and a model explores it as it is. What may repeat does so only as long
+//! as the back-off port grants it, so every delivery ends. Ack comes last (S06): whatever happens before it, the message
+//! comes again, and the next pass finds out what had been done.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    ids::EntityKey,
+    manager::{Again, Incoming, Outcome, Passes},
+    metrics::{Event, Metrics},
+    ports::{Backoff, Cause, Clock, DeadLetter, DeadLetters, Granted, Receiver, Settled, Settlement},
+};
+
+/// What a delivery asks of the world.
+#[derive(Debug, Clone)]
+pub struct Deliver {
+    /// Who settles.
+    pub receiver: Arc<dyn Receiver>,
+    /// Where messages are set aside; `None`: in the broker's own place. Never both.
+    pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// How long to wait before another try, and when it is enough.
+    pub backoff: Arc<dyn Backoff>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Who wants to know.
+    pub metrics: Arc<dyn Metrics>,
+    /// When a message is given up.
+    pub recoverability: Recoverability,
+}
+
+/// When a message that fails is given up, and how long it rests in between. Retries in place are the back-off port's.
+#[derive(Debug, Clone, Copy)]
+pub struct Recoverability {
+    /// A message whose handler fails is dead-lettered when it has been given this often. Default 5.
+    pub deliveries_max: u32,
+    /// Rest before the second delivery; doubled for each further one. Default 1 s.
+    pub retry_delay: Duration,
+    /// Longest rest. Default 5 min.
+    pub retry_delay_max: Duration,
+    /// Messages of one entity that are handled and saved together at most. Default 256: beyond it a pass gains little and
+    /// a lost race costs more.
+    pub pass_max: usize,
+}
+
+impl Default for Recoverability {
+    fn default() -> Self {
+        Self {
+            deliveries_max: 5,
+            retry_delay: Duration::from_secs(1),
+            retry_delay_max: Duration::from_secs(300),
+            pass_max: 256,
+        }
+    }
+}
+
+impl Recoverability {
+    fn rest(&self, attempts: u32) -> Duration {
+        const DOUBLINGS_MAX: u32 = 20;
+        let doublings = attempts.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.retry_delay.saturating_mul(1 << doublings).min(self.retry_delay_max)
+    }
+}
+
+impl Deliver {
+    /// Takes `messages`, which are all for `key`, to their settlement. Dropping the future is like a crash: what is not
+    /// settled comes again when its lease runs out.
+    pub async fn deliver(&self, manager: &dyn Passes, key: &EntityKey, mut messages: Vec<Incoming>) {
+        let mut tries = Tries::default();
+        let mut pass_max = self.recoverability.pass_max.max(1);
+        let mut failing = false;
+        while !messages.is_empty() {
+            let size = if failing { 1 } else { pass_size(&messages, pass_max) };
+            let outcomes = manager.pass(key, &mut messages[..size], &[]).await;
+            let mut cause = None;
+            let mut kept: Vec<(Incoming, Outcome)> = Vec::new();
+            let rest = messages.split_off(size);
+            for (message, outcome) in messages.into_iter().zip(outcomes) {
+                let Some(outcome) = self.settle(key, &message, outcome).await else {
+                    tries = Tries::default();
+                    continue;
+                };
+                cause = cause.or_else(|| cause_of(&outcome));
+                if let Outcome::Again(Again::TooLarge(_)) = &outcome {
+                    pass_max = (size / 2).max(1);
+                }
+                kept.push((message, outcome));
+            }
+            // What failed goes first and alone, so that order is kept and a crash charges nobody else.
+            failing = matches!(kept.first(), Some((_, Outcome::Failed(_))));
+            let granted = match cause {
+                Some(cause) => {
+                    self.metrics.observe(Event::Retried(key, cause));
+                    self.backoff.pause(cause, tries.next(cause)).await
+                }
+                None => Granted::Try,
+            };
+            if granted == Granted::Stop {
+                kept = self.give_up(key, kept).await;
+                tries = Tries::default();
+                failing = false;
+            }
+            messages = kept.into_iter().map(|(message, _)| message).chain(rest).collect();
+        }
+    }
+
+    /// Settles what is decided; gives back the outcome that is not.
+    async fn settle(&self, key: &EntityKey, message: &Incoming, outcome: Outcome) -> Option<Outcome> {
+        match outcome {
+            Outcome::Handled => self.metrics.observe(Event::Handled(key)),
+            Outcome::Duplicate => self.metrics.observe(Event::Duplicate(key)),
+            Outcome::Dropped(rule) => self.metrics.observe(Event::Dropped(key, rule)),
+            Outcome::DeadLetter(reason) => return self.set_aside(key, message, reason).await,
+            undecided => return Some(undecided),
+        }
+        self.end(message, Settlement::Ack).await;
+        None
+    }
+
+    /// Sets a message aside: first the letter, confirmed, then the ack.
+    async fn set_aside(&self, key: &EntityKey, message: &Incoming, reason: String) -> Option<Outcome> {
+        tracing::warn!(entity = %key, message_id = %message.envelope.message_id, reason, "dead letter");
+        let Some(dead_letters) = &self.dead_letters else {
+            self.end(message, Settlement::DeadLetter { reason }).await;
+            self.metrics.observe(Event::DeadLettered(key));
+            return None;
+        };
+        let letter = DeadLetter {
+            envelope: message.envelope.clone(),
+            endpoint: key.scope().endpoint.clone(),
+            saga: Some(key.scope().saga.clone()),
+            destination: None,
+            reason,
+            attempts: message.attempts,
+            time: self.clock.now().await.0,
+        };
+        if let Err(e) = dead_letters.add(&letter).await {
+            return Some(Outcome::Again(e.into()));
+        }
+        self.metrics.observe(Event::DeadLettered(key));
+        self.end(message, Settlement::Ack).await;
+        None
+    }
+
+    /// Ends what could not be ended within its budget. What has not been judged yet stays.
+    async fn give_up(&self, key: &EntityKey, kept: Vec<(Incoming, Outcome)>) -> Vec<(Incoming, Outcome)> {
+        let mut open = Vec::new();
+        for (message, outcome) in kept {
+            let counts = matches!(outcome, Outcome::Failed(_));
+            let dead = match outcome {
+                Outcome::Rest => {
+                    open.push((message, Outcome::Rest));
+                    continue;
+                }
+                // The handler's work is saved. The message is over; the sweeper has the rest.
+                Outcome::Unsent(why) => {
+                    tracing::warn!(entity = %key, message_id = %message.envelope.message_id, why, "left to the sweeper");
+                    self.metrics.observe(Event::LeftToSweeper(key));
+                    self.end(&message, Settlement::Ack).await;
+                    continue;
+                }
+                Outcome::Failed(e) if message.attempts >= self.recoverability.deliveries_max => Some(e.chain()),
+                Outcome::Again(Again::TooLarge(why)) => Some(why),
+                undecided => {
+                    tracing::info!(entity = %key, message_id = %message.envelope.message_id, ?undecided, "retried later");
+                    None
+                }
+            };
+            let undecided = match dead {
+                Some(reason) => self.set_aside(key, &message, reason).await.is_some(),
+                None => true,
+            };
+            if undecided {
+                let delay = self.recoverability.rest(message.attempts);
+                self.end(&message, Settlement::Retry { delay, counts }).await;
+            }
+        }
+        open
+    }
+
+    /// Tells the broker. If it does not hear, the message comes again and is recognised.
+    async fn end(&self, message: &Incoming, settlement: Settlement) {
+        match self.receiver.settle(&message.receipt, settlement).await {
+            Ok(Settled::Done) => {}
+            Ok(Settled::LeaseLost) => {
+                tracing::debug!(message_id = %message.envelope.message_id, "settled after its lease was lost");
+            }
+            Err(error) => {
+                tracing::debug!(message_id = %message.envelope.message_id, %error, "settling failed");
+            }
+        }
+    }
+}
+
+/// How many of `messages` make a pass: fresh ones together, one on a later attempt alone, so that a message which
+/// crashes the process charges nobody else's attempts.
+fn pass_size(messages: &[Incoming], pass_max: usize) -> usize {
+    match messages.iter().take(pass_max).position(|message| message.attempts > 1) {
+        Some(0) => 1,
+        Some(fresh) => fresh,
+        None => messages.len().min(pass_max),
+    }
+}
+
+const fn cause_of(outcome: &Outcome) -> Option<Cause> {
+    match outcome {
+        Outcome::Failed(_) => Some(Cause::Failure),
+        Outcome::Unsent(_) => Some(Cause::Unsent),
+        Outcome::Again(again) => Some(again.cause()),
+        _ => None,
+    }
+}
+
+/// How often in a row, for each cause.
+#[derive(Default)]
+struct Tries {
+    conflict: u32,
+    failure: u32,
+    unsent: u32,
+    unavailable: u32,
+}
+
+impl Tries {
+    const fn next(&mut self, cause: Cause) -> u32 {
+        let tries = match cause {
+            Cause::Conflict => &mut self.conflict,
+            Cause::Failure => &mut self.failure,
+            Cause::Unsent => &mut self.unsent,
+            Cause::Unavailable => &mut self.unavailable,
+        };
+        *tries += 1;
+        *tries
+    }
+}

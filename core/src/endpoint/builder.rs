@@ -1,0 +1,363 @@
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use super::{
+    Endpoint, Error, ErrorKind, SystemClock,
+    joint::Joint,
+    system::{Jittered, RandomIds},
+};
+use crate::{
+    codec::Codec,
+    context::Services,
+    deliver::{Deliver, Recoverability},
+    ids::{EndpointName, InvalidId, TypeName},
+    manager::{Limits, Passes, Ports, SagaManager, Stores},
+    metrics::{Metrics, NoMetrics},
+    ports::{Backoff, DeadLetters, DedupStore, EntityStore, Transport},
+    registry::{Registry, stateless},
+    saga::{Handler, Message, Needs, Saga},
+};
+
+/// Bounds and intervals of an endpoint. Every field has a default with its reason.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Messages taken from the transport and not settled yet, at most. Default 1024: enough to fill group commits; more
+    /// adds waiting, not speed (Little's law).
+    pub in_flight_max: usize,
+    /// How long a message is remembered after it is over. Default 7 days: longer than a queue stands still over a long
+    /// weekend. It must exceed the transport's longest redelivery and the deadline of a pass; the endpoint checks.
+    pub retention: Duration,
+    /// How old an outbox entry is before the sweeper takes it. Default 60 s, the deadline of a pass: by then its owner
+    /// sends nothing more.
+    pub sweep_age: Duration,
+    /// How often the sweeper looks. Default 10 s.
+    pub sweep_interval: Duration,
+    /// How often old dedup entries are evicted and old tombstones purged. Default 60 s.
+    pub evict_interval: Duration,
+    /// How long a stop waits for what is being handled. Default 30 s; what is not done by then comes again.
+    pub stop_timeout: Duration,
+    /// Bounds of a pass.
+    pub limits: Limits,
+    /// When a message is given up.
+    pub recoverability: Recoverability,
+    /// Waits and budgets of retries in place.
+    pub backoff: Jittered,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            in_flight_max: 1024,
+            retention: Duration::from_secs(7 * 24 * 3600),
+            sweep_age: Duration::from_secs(60),
+            sweep_interval: Duration::from_secs(10),
+            evict_interval: Duration::from_secs(60),
+            stop_timeout: Duration::from_secs(30),
+            limits: Limits::default(),
+            recoverability: Recoverability::default(),
+            backoff: Jittered::default(),
+        }
+    }
+}
+
+type MakeManager =
+    Box<dyn FnOnce(&EndpointName, Ports, Limits, Codec, Arc<Services>) -> Result<Arc<dyn Passes>, InvalidId>>;
+
+struct SagaParts {
+    make: MakeManager,
+    needs: Needs,
+    types: Vec<&'static str>,
+}
+
+/// Puts an endpoint together.
+#[must_use]
+pub struct EndpointBuilder {
+    name: String,
+    entities: Option<Arc<dyn EntityStore>>,
+    dedup: Option<Arc<dyn DedupStore>>,
+    both: Option<Stores>,
+    dead_letters: Option<Arc<dyn DeadLetters>>,
+    transport: Option<Arc<dyn Transport>>,
+    sagas: Vec<SagaParts>,
+    services: Services,
+    settings: Settings,
+    codec: Codec,
+    metrics: Arc<dyn Metrics>,
+    backoff: Option<Arc<dyn Backoff>>,
+    #[cfg(feature = "testing")]
+    pub(super) drops: Option<crate::testing::Drops>,
+}
+
+impl EndpointBuilder {
+    pub(super) fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            entities: None,
+            dedup: None,
+            both: None,
+            dead_letters: None,
+            transport: None,
+            sagas: Vec::new(),
+            services: Services::default(),
+            settings: Settings::default(),
+            codec: Codec::default(),
+            metrics: Arc::new(NoMetrics),
+            backoff: None,
+            #[cfg(feature = "testing")]
+            drops: None,
+        }
+    }
+
+    /// One store for entities, dedup entries and dead letters.
+    pub fn store<S: EntityStore + DedupStore + DeadLetters + 'static>(mut self, store: S) -> Self {
+        let store = Arc::new(store);
+        self.both = Some(Stores::one(store.clone()));
+        self.dead_letters = Some(store);
+        self
+    }
+
+    /// Where entities are kept, if not in [`store`](Self::store).
+    pub fn entities(mut self, entities: impl EntityStore + 'static) -> Self {
+        self.entities = Some(Arc::new(entities));
+        self
+    }
+
+    /// Where dedup entries are kept, if not in [`store`](Self::store). It must be strongly consistent.
+    pub fn dedup(mut self, dedup: impl DedupStore + 'static) -> Self {
+        self.dedup = Some(Arc::new(dedup));
+        self
+    }
+
+    /// Where dead letters are kept, if not in [`store`](Self::store); without either, in the broker's own place.
+    pub fn dead_letters(mut self, dead_letters: impl DeadLetters + 'static) -> Self {
+        self.dead_letters = Some(Arc::new(dead_letters));
+        self
+    }
+
+    /// Where messages come from and go to.
+    pub fn transport(mut self, transport: impl Transport + 'static) -> Self {
+        self.transport = Some(Arc::new(transport));
+        self
+    }
+
+    /// Adds a saga; the closure says which messages it knows.
+    pub fn saga<T: Saga>(mut self, messages: impl FnOnce(Registry<T>) -> Registry<T>) -> Self {
+        self.add(messages(Registry::new()), T::needs());
+        self
+    }
+
+    /// Adds a stateless handler of messages of type `M`.
+    pub fn handler<M: Message>(mut self, handler: impl Handler<M>) -> Self {
+        self.add(stateless::<M, _>(handler), Needs::default());
+        self
+    }
+
+    fn add<T: Saga>(&mut self, registry: Registry<T>, needs: Needs) {
+        let types = registry.routes.iter().map(|(message_type, _)| *message_type).collect();
+        let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
+            let manager = SagaManager::new(endpoint, registry, ports, limits, codec)?;
+            Ok(Arc::new(manager.with_services(services)))
+        });
+        self.sagas.push(SagaParts { make, needs, types });
+    }
+
+    /// A service for handlers, who [`get`](crate::Context::get) it by type.
+    pub fn with<C: Send + Sync + 'static>(mut self, service: C) -> Self {
+        self.services.insert(service);
+        self
+    }
+
+    /// Bounds and intervals.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// How state and outgoing messages are encoded. What is stored in another codec is still read.
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// Who wants to know what happens.
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Another way to wait between tries than [`Settings::backoff`].
+    pub fn backoff(mut self, backoff: impl Backoff + 'static) -> Self {
+        self.backoff = Some(Arc::new(backoff));
+        self
+    }
+
+    /// Drops passes at random awaits, as a crash would: for tests and demonstrations.
+    #[cfg(feature = "testing")]
+    pub fn drops(mut self, drops: crate::testing::Drops) -> Self {
+        self.drops = Some(drops);
+        self
+    }
+
+    /// Checks everything that can be known before the first message, and connects.
+    ///
+    /// # Errors
+    /// [`Error`] that names what is missing or breaks the promise, and the remedy.
+    pub async fn start(self) -> Result<Endpoint, Error> {
+        let misconfigured = |why: String| Error::new(ErrorKind::Misconfigured, why);
+        let invalid = |e: InvalidId| Error::new(ErrorKind::Misconfigured, e.to_string());
+        let name = EndpointName::parse(self.name.as_str()).map_err(invalid)?;
+        let types = self.message_types().map_err(invalid)?;
+        let missing = |what: &str, how: &str| misconfigured(format!("endpoint {name} has no {what}; add {how}"));
+        let stores = match (self.both, self.entities, self.dedup) {
+            (Some(both), None, None) => both,
+            (None, Some(entities), Some(dedup)) => Stores::two(entities, dedup),
+            (Some(_), ..) => {
+                return Err(misconfigured(format!(
+                    "endpoint {name} has a store for both and another for one; give .store(..), or .entities(..) and .dedup(..)"
+                )));
+            }
+            (None, None, _) => return Err(missing("store for entities", ".store(..) or .entities(..)")),
+            (None, Some(_), None) => return Err(missing("dedup store", ".dedup(..)")),
+        };
+        let transport = self.transport.ok_or_else(|| missing("transport", ".transport(..)"))?;
+        if self.sagas.is_empty() {
+            return Err(missing("saga and no handler", ".saga::<T>(..) or .handler(..)"));
+        }
+        check_promise(&name, &stores, transport.as_ref(), &self.settings)?;
+        for saga in &self.sagas {
+            if let Some(service) = self.services.missing(&saga.needs) {
+                return Err(missing(&format!("{service}, which a saga needs"), ".with(..)"));
+            }
+        }
+        let connected = transport.connect(&name, &types).await.map_err(|e| {
+            Error::new(
+                ErrorKind::Transport,
+                format!("endpoint {name} cannot connect to {}", transport.capabilities().name),
+            )
+            .caused_by(e)
+        })?;
+        let Some(dead_letters) = self.dead_letters.or(connected.dead_letters) else {
+            return Err(missing("place for dead letters", ".dead_letters(..)"));
+        };
+        let clock = Arc::new(SystemClock::default());
+        let ports = Ports {
+            stores: stores.clone(),
+            dispatcher: connected.dispatcher,
+            dead_letters: dead_letters.clone(),
+            clock: clock.clone(),
+            ids: Arc::new(RandomIds::default()),
+            metrics: self.metrics.clone(),
+        };
+        let services = Arc::new(self.services);
+        let make =
+            |saga: SagaParts| (saga.make)(&name, ports.clone(), self.settings.limits, self.codec, services.clone());
+        let managers = self.sagas.into_iter().map(make).collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        check_scopes(&managers).map_err(misconfigured)?;
+        let takers = takers_by_type(&managers);
+        let receiver = Arc::new(Joint::new(connected.receiver.clone()));
+        let shared = takers.values().any(|takers| takers.len() > 1);
+        let deliver = Deliver {
+            receiver: if shared { receiver.clone() } else { connected.receiver },
+            dead_letters: Some(dead_letters),
+            backoff: self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff)),
+            clock,
+            metrics: self.metrics,
+            recoverability: self.settings.recoverability,
+        };
+        Ok(Endpoint {
+            name,
+            managers,
+            takers,
+            receiver,
+            deliver,
+            stores,
+            lease: transport.capabilities().lease,
+            settings: self.settings,
+            #[cfg(feature = "testing")]
+            drops: self.drops,
+        })
+    }
+
+    /// [`start`](Self::start), then [`Endpoint::run_until`].
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start) and [`Endpoint::run_until`].
+    pub async fn run_until<F: Future>(self, stop: F) -> Result<(), Error> {
+        self.start().await?.run_until(stop).await
+    }
+
+    fn message_types(&self) -> Result<Vec<TypeName>, InvalidId> {
+        let mut types: Vec<TypeName> = self
+            .sagas
+            .iter()
+            .flat_map(|saga| &saga.types)
+            .map(|name| TypeName::parse(*name))
+            .collect::<Result<_, _>>()?;
+        types.sort_unstable();
+        types.dedup();
+        Ok(types)
+    }
+}
+
+/// Refuses what cannot keep the promise, whatever the handlers do.
+fn check_promise(
+    name: &EndpointName,
+    stores: &Stores,
+    transport: &dyn Transport,
+    settings: &Settings,
+) -> Result<(), Error> {
+    let refuse = |why: String| Err(Error::new(ErrorKind::Misconfigured, format!("endpoint {name}: {why}")));
+    let (store, transport) = (stores.entities().capabilities(), transport.capabilities());
+    let needed = transport.redelivery_max.saturating_add(settings.limits.deadline);
+    if settings.retention <= needed {
+        return refuse(format!(
+            "retention is {:?}, but {} may give a message again for {:?} and a pass may take {:?}; raise the retention",
+            settings.retention, transport.name, transport.redelivery_max, settings.limits.deadline
+        ));
+    }
+    if settings.sweep_age.saturating_mul(2) > settings.retention {
+        return refuse(format!(
+            "the sweeper's age is {:?}, too near to the retention of {:?}; lower it",
+            settings.sweep_age, settings.retention
+        ));
+    }
+    if transport.durable && !store.durable {
+        return refuse(format!(
+            "messages in {} outlive the process, but what {} remembers of them does not; give a durable store",
+            transport.name, store.name
+        ));
+    }
+    if settings.in_flight_max == 0 {
+        return refuse("in_flight_max is 0, so nothing would be received; raise it".into());
+    }
+    Ok(())
+}
+
+fn takers_by_type(managers: &[Arc<dyn Passes>]) -> HashMap<TypeName, Vec<usize>> {
+    let mut takers: HashMap<TypeName, Vec<usize>> = HashMap::new();
+    for (index, manager) in managers.iter().enumerate() {
+        for message_type in manager.types() {
+            takers.entry(message_type).or_default().push(index);
+        }
+    }
+    takers
+}
+
+/// Two sagas of one name at one endpoint would silence each other's messages (S56).
+fn check_scopes(managers: &[Arc<dyn Passes>]) -> Result<(), String> {
+    for (index, manager) in managers.iter().enumerate() {
+        if managers[..index].iter().any(|other| other.scope() == manager.scope()) {
+            let scope = manager.scope();
+            return Err(format!(
+                "endpoint {} has two sagas or handlers named {}; rename one",
+                scope.endpoint, scope.saga
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for EndpointBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointBuilder").field("name", &self.name).finish_non_exhaustive()
+    }
+}

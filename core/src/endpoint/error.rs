@@ -1,0 +1,38 @@
+use crate::ports::BoxError;
+
+/// What kept an endpoint from starting.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    #[source]
+    source: Option<BoxError>,
+}
+
+/// What kind of problem it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Something is missing, malformed or would break the promise; the message names the remedy.
+    Misconfigured,
+    /// The transport could not be reached or is not set up.
+    Transport,
+}
+
+impl Error {
+    pub(super) const fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message, source: None }
+    }
+
+    pub(super) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What kind of problem it was.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}

@@ -1,0 +1,82 @@
+//! One message, several sagas: settled once, when all of them are done with it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+
+use crate::ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError};
+
+/// A receiver whose shared messages are settled by the last of their sagas, with the worst of their settlements: a
+/// retry before a dead letter before an ack. Those that were done recognise the message when it comes again.
+#[derive(Debug)]
+pub(super) struct Joint {
+    receiver: Arc<dyn Receiver>,
+    shared: Mutex<HashMap<Receipt, Share>>,
+}
+
+#[derive(Debug)]
+struct Share {
+    left: usize,
+    worst: Settlement,
+}
+
+impl Joint {
+    pub(super) fn new(receiver: Arc<dyn Receiver>) -> Self {
+        Self { receiver, shared: Mutex::default() }
+    }
+
+    /// Waits for `parts` settlements of `receipt` before it is really settled. If one of them never comes, because its
+    /// pass was dropped, the message is not settled: it comes again.
+    pub(super) fn share(&self, receipt: &Receipt, parts: usize) {
+        if parts > 1 {
+            self.shared().insert(receipt.clone(), Share { left: parts, worst: Settlement::Ack });
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, HashMap<Receipt, Share>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The settlement to pass on, if this was the last.
+    fn join(&self, receipt: &Receipt, settlement: Settlement) -> Option<Settlement> {
+        let mut shared = self.shared();
+        let Some(share) = shared.get_mut(receipt) else { return Some(settlement) };
+        share.left -= 1;
+        if rank(&settlement) > rank(&share.worst) {
+            share.worst = settlement;
+        }
+        if share.left > 0 {
+            return None;
+        }
+        shared.remove(receipt).map(|share| share.worst)
+    }
+}
+
+const fn rank(settlement: &Settlement) -> u8 {
+    match settlement {
+        Settlement::Ack => 0,
+        Settlement::DeadLetter { .. } => 1,
+        Settlement::Retry { counts, .. } => 2 + if *counts { 1 } else { 0 },
+    }
+}
+
+#[async_trait]
+impl Receiver for Joint {
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        self.receiver.receive(max).await
+    }
+
+    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
+        self.receiver.extend(receipts).await
+    }
+
+    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        match self.join(receipt, settlement) {
+            Some(settlement) => self.receiver.settle(receipt, settlement).await,
+            None => Ok(Settled::Done),
+        }
+    }
+}

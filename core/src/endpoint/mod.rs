@@ -1,0 +1,142 @@
+//! The shell around the heart: receives, keeps one entity's messages in one lane, bounds what is in flight, stops in
+//! order, sweeps and evicts.
+//!
+//! Everything here may be late, run twice or be dropped at any moment: the promise rests on the manager alone. All passes
+//! are polled in the task that runs the endpoint; a handler that computes for long belongs on a blocking thread.
+
+mod builder;
+mod error;
+mod joint;
+mod lanes;
+mod maintenance;
+mod system;
+
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+
+pub use builder::{EndpointBuilder, Settings};
+pub use error::{Error, ErrorKind};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture};
+use joint::Joint;
+use lanes::Lanes;
+pub use system::{Jittered, RandomIds, SystemClock, Tries};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::{
+    deliver::Deliver,
+    ids::{EndpointName, TypeName},
+    manager::{Passes, Stores},
+    ports::{Delivery, Receiver, Settlement, TransportError},
+};
+
+/// A named receiver of messages, with its sagas, its stores and its transport.
+pub struct Endpoint {
+    name: EndpointName,
+    managers: Vec<Arc<dyn Passes>>,
+    /// Which managers handle a message type.
+    takers: HashMap<TypeName, Vec<usize>>,
+    receiver: Arc<Joint>,
+    deliver: Deliver,
+    stores: Stores,
+    lease: Option<Duration>,
+    settings: Settings,
+    #[cfg(feature = "testing")]
+    drops: Option<crate::testing::Drops>,
+}
+
+/// Leases are extended when a third of them has passed: two more tries before they run out.
+const EXTENSIONS_PER_LEASE: u32 = 3;
+/// Rest after the transport failed, so that a broker that is down is not hammered.
+const RECEIVE_RETRY: Duration = Duration::from_millis(500);
+
+impl Endpoint {
+    /// Begins an endpoint. The name is part of every dedup key: renaming it forgets what was seen.
+    pub fn builder(name: impl Into<String>) -> EndpointBuilder {
+        EndpointBuilder::new(name)
+    }
+
+    /// Handles messages until `stop` is ready, then lets what has begun come to its end.
+    ///
+    /// # Errors
+    /// None once it runs: what fails is retried, and what cannot succeed is set aside.
+    pub async fn run_until<F: Future>(self, stop: F) -> Result<(), Error> {
+        let mut lanes = Lanes::new(&self);
+        let mut maintenance = std::pin::pin!(self.maintain());
+        let mut extension = interval(self.extension_interval());
+        extension.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut receiving: Option<BoxFuture<'_, Result<Vec<Delivery>, TransportError>>> = None;
+        let mut stop = std::pin::pin!(stop);
+        tracing::info!(endpoint = %self.name, "started");
+        loop {
+            let room = self.settings.in_flight_max.saturating_sub(lanes.in_flight());
+            if receiving.is_none() && room > 0 {
+                receiving = Some(self.receive(room).boxed());
+            }
+            tokio::select! {
+                _ = &mut stop => break,
+                Some(done) = lanes.running.next(), if !lanes.running.is_empty() => lanes.ended(done),
+                received = async { receiving.as_mut().expect("guarded").await }, if receiving.is_some() => {
+                    receiving = None;
+                    match received {
+                        Ok(deliveries) => lanes.take(deliveries),
+                        Err(error) => {
+                            tracing::warn!(endpoint = %self.name, %error, "receiving failed");
+                            receiving = Some(self.receive_after(RECEIVE_RETRY, room).boxed());
+                        }
+                    }
+                }
+                _ = extension.tick(), if self.lease.is_some() => self.extend(&lanes).await,
+                () = &mut maintenance => {}
+            }
+        }
+        drop(receiving);
+        self.drain(lanes).await;
+        tracing::info!(endpoint = %self.name, "stopped");
+        Ok(())
+    }
+
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        self.receiver.receive(max).await
+    }
+
+    async fn receive_after(&self, rest: Duration, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        tokio::time::sleep(rest).await;
+        self.receiver.receive(max).await
+    }
+
+    fn extension_interval(&self) -> Duration {
+        const WITHOUT_LEASE: Duration = Duration::from_secs(3600);
+        let lease = self.lease.map_or(WITHOUT_LEASE, |lease| lease / EXTENSIONS_PER_LEASE);
+        lease.max(Duration::from_millis(1))
+    }
+
+    /// Best effort: a lease that runs out costs a duplicate, which is recognised.
+    async fn extend(&self, lanes: &Lanes<'_>) {
+        let receipts = lanes.receipts();
+        if receipts.is_empty() {
+            return;
+        }
+        if let Err(error) = self.receiver.extend(&receipts).await {
+            tracing::warn!(endpoint = %self.name, %error, "extending leases failed");
+        }
+    }
+
+    /// Lets passes that have begun end, and gives back what has not begun. Nothing counts as failed (S74).
+    async fn drain(&self, mut lanes: Lanes<'_>) {
+        for receipt in lanes.take_waiting() {
+            let now = Settlement::Retry { delay: Duration::ZERO, counts: false };
+            if let Err(error) = self.receiver.settle(&receipt, now).await {
+                tracing::debug!(endpoint = %self.name, %error, "giving a message back failed; its lease will run out");
+            }
+        }
+        let ended = timeout(self.settings.stop_timeout, async { while lanes.running.next().await.is_some() {} }).await;
+        if ended.is_err() {
+            tracing::warn!(endpoint = %self.name, left = lanes.running.len(), "stopped with passes unfinished; their messages come again");
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("name", &self.name).finish_non_exhaustive()
+    }
+}

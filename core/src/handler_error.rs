@@ -1,0 +1,67 @@
+//! How a handler says that it failed.
+
+use std::{error::Error, fmt};
+
+use crate::ports::BoxError;
+
+/// Why a handler failed. Any error converts into one that is retried, so `?` works; what can never succeed is said to be
+/// [`permanent`](HandlerError::permanent) and goes to the dead letters at once.
+///
+/// Like `anyhow::Error` it is not itself an [`Error`], which is what allows the conversion.
+pub struct HandlerError {
+    permanent: bool,
+    source: BoxError,
+}
+
+impl HandlerError {
+    /// An error that no repeat will cure.
+    pub fn permanent(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { permanent: true, source: error.into() }
+    }
+
+    /// An error that a repeat may cure, from text or a boxed error; any other converts by `?`.
+    pub fn transient(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { permanent: false, source: error.into() }
+    }
+
+    /// Whether no repeat will cure it.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+
+    /// The error and everything that caused it, on one line.
+    pub(crate) fn chain(&self) -> String {
+        chain(&*self.source)
+    }
+}
+
+/// An error and everything that caused it, on one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        Self::transient(error)
+    }
+}
+
+impl fmt::Display for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl fmt::Debug for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.chain(), if self.permanent { "permanent" } else { "transient" })
+    }
+}

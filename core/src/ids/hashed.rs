@@ -1,0 +1,212 @@
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{EntityKey, ID_BYTES_MAX, NAME_BYTES_MAX};
+use crate::envelope::Envelope;
+
+/// Under what a handled message is remembered: endpoint, saga, saga key and the message's identity (its idempotency
+/// key, or else its message id), each length-prefixed and hashed.
+///
+/// All four are needed: without the endpoint one receiver silences another (S55), without saga and key one handler
+/// silences another (S56). The hash is SHA-256; 18 bytes of it are kept, after six bytes that are the message id's own
+/// time where it has one (so that a store's index grows at its end) and more of the hash where not. A collision is
+/// not silent either: the fingerprints differ.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DedupKey([u8; Self::BYTES]);
+
+/// Over its last eight bytes, which are of a cryptographic hash already.
+impl Hash for DedupKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut end = [0; 8];
+        end.copy_from_slice(&self.0[Self::BYTES - 8..]);
+        state.write_u64(u64::from_ne_bytes(end));
+    }
+}
+
+impl DedupKey {
+    /// Length of every dedup key, in bytes.
+    pub const BYTES: usize = 24;
+
+    /// The key under which `entity` remembers `message`.
+    #[must_use]
+    pub fn of(entity: &EntityKey, message: &Envelope) -> Self {
+        let mut preimage = Preimage::new(b"hapax dedup\0");
+        preimage.prefixed(entity.scope().endpoint.as_str());
+        preimage.prefixed(entity.scope().saga.as_str());
+        preimage.prefixed(entity.key().as_str());
+        let time = if let Some(key) = &message.idempotency_key {
+            preimage.prefixed("idempotency key");
+            preimage.prefixed(key.as_str());
+            None // Copies of one intent differ in message id and so in its time.
+        } else {
+            preimage.prefixed("message id");
+            message.message_id.add_to(&mut preimage);
+            message.message_id.time_prefix()
+        };
+        let mut bytes = [0; Self::BYTES];
+        bytes.copy_from_slice(&preimage.hash()[..Self::BYTES]);
+        if let Some(time) = time {
+            bytes[..6].copy_from_slice(&time);
+        }
+        Self(bytes)
+    }
+
+    /// A key from bytes that a store has kept.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to store; their order is the order of the keys.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    /// A name for an outside effect of handling this message, see [`Context::idempotency_key`](crate::Context::idempotency_key).
+    pub(crate) fn named(&self, name: &str) -> String {
+        let mut hash = Sha256::new_with_prefix(b"hapax idempotency key\0");
+        hash.update(self.0);
+        prefixed(&mut hash, name);
+        hex(&hash.finalize()[..16])
+    }
+}
+
+impl fmt::Display for DedupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for DedupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a message says: a hash over its type and its body bytes as they came. Two messages of one identity with
+/// different fingerprints are a sender's mistake and never dropped in silence (S59).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; Self::BYTES]);
+
+impl Fingerprint {
+    /// Length of every fingerprint, in bytes.
+    pub const BYTES: usize = 16;
+
+    /// The fingerprint of `message`.
+    #[must_use]
+    pub fn of(message: &Envelope) -> Self {
+        let mut preimage = Preimage::new(b"");
+        preimage.prefixed(message.message_type.as_str());
+        let mut hash = preimage.begin();
+        hash.update(&message.body);
+        let mut bytes = [0; Self::BYTES];
+        bytes.copy_from_slice(&hash.finalize()[..Self::BYTES]);
+        Self(bytes)
+    }
+
+    /// A fingerprint from bytes that a store has kept.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to store.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+/// One save of one handled message. Kept in the outbox entry and in the dedup entry, so that nobody removes or
+/// finishes the work of another attempt (S34).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AttemptId([u8; Self::BYTES]);
+
+impl AttemptId {
+    /// Length of every attempt id, in bytes.
+    pub const BYTES: usize = 16;
+
+    /// An attempt id from its bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to store.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+pub(crate) fn prefixed(hash: &mut Sha256, text: &str) {
+    hash.update((text.len() as u64).to_be_bytes());
+    hash.update(text);
+}
+
+/// What is hashed into an id, put together first: many small updates of a hash cost more than the hash itself, and ids
+/// are made several times a message.
+pub(super) struct Preimage {
+    bytes: [u8; Self::BYTES_MAX],
+    len: usize,
+}
+
+impl Preimage {
+    /// A domain, two names, two ids and their length prefixes.
+    const BYTES_MAX: usize = 2 * (NAME_BYTES_MAX + ID_BYTES_MAX) + 128;
+
+    pub(super) fn new(domain: &[u8]) -> Self {
+        let mut preimage = Self { bytes: [0; Self::BYTES_MAX], len: 0 };
+        preimage.push(domain);
+        preimage
+    }
+
+    /// Appends `bytes`. The limits of the ids keep it within its array; beyond it would panic, never truncate.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    pub(super) fn prefixed(&mut self, text: &str) {
+        self.push(&(text.len() as u64).to_be_bytes());
+        self.push(text.as_bytes());
+    }
+
+    pub(super) fn hash(&self) -> [u8; 32] {
+        self.begin().finalize().into()
+    }
+
+    /// A hash that has begun with it.
+    fn begin(&self) -> Sha256 {
+        Sha256::new_with_prefix(&self.bytes[..self.len])
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}

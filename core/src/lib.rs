@@ -1,0 +1,30 @@
+//! The heart of hapax: the words, the ports, [`SagaManager`], [`deliver`] and the endpoint.
+//!
+//! Applications use the `hapax` crate, which re-exports this one. Adapters for stores and brokers depend on this crate
+//! alone and check themselves with `hapax_core::testing`.
+
+pub mod codec;
+mod context;
+pub mod deliver;
+pub mod endpoint;
+pub mod entity;
+pub mod envelope;
+mod handler_error;
+pub mod ids;
+pub mod manager;
+pub mod metrics;
+pub mod ports;
+mod registry;
+mod saga;
+mod sender;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod time;
+
+pub use context::{Context, OUTGOING_MAX};
+pub use endpoint::Endpoint;
+pub use handler_error::HandlerError;
+pub use manager::SagaManager;
+pub use registry::{Completed, Missing, Registry, ReusedId};
+pub use saga::{Correlation, Handle, Handler, Message, Needs, Saga};
+pub use sender::{SendError, Sender};

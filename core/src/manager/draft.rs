@@ -1,0 +1,143 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Few, judge::Verdicts};
+use crate::{
+    codec::{Codec, CodecError},
+    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
+    ids::{AttemptId, DedupKey},
+    ports::{Known, Stored},
+    saga::{Saga, state_schema},
+};
+
+/// What the entity is going to be: the loaded one, and what the pass does to it. Nobody else sees it.
+pub(super) struct Draft<T> {
+    /// Version of what is stored: as loaded, then as saved.
+    version: Option<Version>,
+    entity: Entity,
+    /// The state as a value, if it has been needed; always equal to the bytes in `entity`.
+    state: Option<T>,
+    /// Marks that go with the save: of messages with nothing outgoing, where one store keeps both.
+    processed: Vec<DedupEntry>,
+    /// Messages have been handled since the last save.
+    changed: bool,
+    /// Entries that were found to be over when the entity was loaded have been dropped.
+    helped: bool,
+}
+
+impl<T: Saga> Draft<T> {
+    /// A draft of the stored entity, without the entries that are over already (helping). An entry is over only if the
+    /// dedup store has *its* attempt: on the word of anything less it would be lost (S34). All others are carried along
+    /// unchanged, or the next save would lose them (S29).
+    pub(super) fn new(stored: Option<Stored>, known: &Known) -> Self {
+        let (version, mut entity) = match stored {
+            Some(Stored { version, entity }) => (Some(version), entity),
+            None => (None, Entity::default()),
+        };
+        let entries = entity.outbox.len();
+        entity.outbox.retain(|entry| !known.attempt(&entry.key, &entry.attempt));
+        let helped = entity.outbox.len() < entries;
+        Self { version, entity, state: None, processed: Vec::new(), changed: false, helped }
+    }
+
+    /// What the dedup store is asked: the messages, and every entry found.
+    pub(super) fn keys_to_check(asked: &[DedupKey], stored: Option<&Stored>) -> Vec<DedupKey> {
+        let entries = stored.into_iter().flat_map(|stored| &stored.entity.outbox).map(|entry| entry.key);
+        let mut keys: Vec<DedupKey> = asked.iter().copied().chain(entries).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    pub(super) const fn entity(&self) -> &Entity {
+        &self.entity
+    }
+
+    /// The version that is stored, with the entity as it is to be.
+    pub(super) fn stored(&self) -> Option<(&Version, &Entity)> {
+        self.version.as_ref().map(|version| (version, &self.entity))
+    }
+
+    pub(super) fn expected(&self) -> Expected {
+        self.version.clone().map_or(Expected::Absent, Expected::Version)
+    }
+
+    pub(super) fn processed(&self) -> &[DedupEntry] {
+        &self.processed
+    }
+
+    pub(super) const fn is_absent(&self) -> bool {
+        self.version.is_none() && self.entity.commits == 0
+    }
+
+    pub(super) const fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Takes the state out for a handler to change. If the handler fails it is not put back: the bytes are the truth.
+    pub(super) fn take_state(&mut self) -> Result<T, CodecError> {
+        match self.state.take() {
+            Some(state) => Ok(state),
+            None if self.entity.state.is_empty() => Ok(T::default()),
+            None => state_schema::<T>().read_framed(&self.entity.state),
+        }
+    }
+
+    /// The bytes that `state` is going to be stored as.
+    pub(super) fn encode(state: &T, codec: Codec) -> Result<Bytes, CodecError> {
+        state_schema::<T>().write_framed(codec, state).map(Bytes::from)
+    }
+
+    /// The entity as it would be with a handled message: `None` as state means the saga is complete.
+    pub(super) fn with(&self, state: Option<Bytes>, entry: &Arc<OutboxEntry>, keep_entry: bool) -> Entity {
+        let mut entity = Entity { commits: entry.commit, ..self.entity.clone() };
+        entity.completed |= state.is_none();
+        entity.state = state.unwrap_or_default();
+        if keep_entry {
+            entity.outbox.push(entry.clone());
+        }
+        entity
+    }
+
+    /// Takes over a handled message.
+    pub(super) fn accept(&mut self, entity: Entity, state: T, mark: Option<DedupEntry>) {
+        self.state = (!entity.completed).then_some(state);
+        self.entity = entity;
+        self.processed.extend(mark);
+        self.changed = true;
+    }
+
+    pub(super) fn saved_at(&mut self, version: Version) {
+        self.version = Some(version);
+        self.changed = false;
+        self.helped = false;
+    }
+
+    /// The entries that this pass dispatches, in commit order: those of its messages, those the sweeper named, and, for
+    /// ordered outputs, every older one.
+    pub(super) fn entries_to_finish(
+        &self,
+        verdicts: &Verdicts,
+        sweep: &[AttemptId],
+        ordered: bool,
+    ) -> Few<Arc<OutboxEntry>> {
+        let ours = |entry: &OutboxEntry| verdicts.owns(entry.attempt) || sweep.contains(&entry.attempt);
+        let outbox = &self.entity.outbox;
+        if ordered {
+            let end = outbox.iter().rposition(|entry| ours(entry)).map_or(0, |last| last + 1);
+            return outbox[..end].iter().cloned().collect();
+        }
+        outbox.iter().filter(|entry| ours(entry)).cloned().collect()
+    }
+
+    /// Removes the entries that have been dispatched. Matched by attempt, never by message alone (S34).
+    pub(super) fn clean_up(&mut self, done: &[Arc<OutboxEntry>]) {
+        self.entity.outbox.retain(|entry| !done.iter().any(|d| d.key == entry.key && d.attempt == entry.attempt));
+    }
+
+    /// Whether entries were dropped that the stored entity still has.
+    pub(super) const fn has_left_overs(&self) -> bool {
+        self.helped
+    }
+}

@@ -1,0 +1,371 @@
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+
+use super::{Again, Few, Incoming, Outcome, SagaManager, draft::Draft, tail::Unsent};
+use crate::{
+    context::{Context, Effects},
+    entity::OutboxEntry,
+    envelope::Outgoing,
+    handler_error::{HandlerError, chain},
+    ids::{AttemptId, EntityKey},
+    metrics::Event,
+    ports::{Known, StoreError},
+    registry::{Completed, Missing, ReusedId, Route},
+    saga::Saga,
+    time::Timestamp,
+};
+
+/// What has been decided about a message so far.
+pub(super) enum Verdict {
+    /// Nothing.
+    Open,
+    /// Seen: it is over. Its reply, if it has one, is sent again.
+    Over { reply: Option<Outgoing> },
+    /// Handled; state and mark are to be saved in one commit.
+    Marked,
+    /// Its entry is in the outbox, or will be once the draft is saved. `ours`: this pass handled it.
+    Entry { attempt: AttemptId, ours: bool },
+    /// Its entry is dispatched and marked.
+    Finished { ours: bool },
+    /// Settles like an earlier message of the pass, of which it is a copy.
+    CopyOf(usize),
+    /// An outcome that was reached without a save, from what was loaded: counts once the load is known to be fresh.
+    Loaded(Outcome),
+    /// An outcome.
+    Decided(Outcome),
+}
+
+impl Verdict {
+    /// A message that failed, and one that has no room, end the pass: what comes after must not overtake it.
+    const fn ends_pass(&self) -> bool {
+        matches!(self, Self::Loaded(Outcome::Failed(_)) | Self::Decided(Outcome::Again(_) | Outcome::Rest))
+    }
+}
+
+impl<T: Saga> SagaManager<T> {
+    /// Judges the messages in order, until one fails. What comes after it is left for the next pass.
+    pub(super) async fn judge(
+        &self,
+        draft: &mut Draft<T>,
+        key: &EntityKey,
+        messages: &mut [Incoming],
+        known: &Known,
+        now: Timestamp,
+        verdicts: &mut Verdicts,
+    ) {
+        for index in 0..messages.len() {
+            let (before, rest) = messages.split_at_mut(index);
+            let Some(message) = rest.first_mut() else { break };
+            let first = before.iter().position(|earlier| earlier.key == message.key);
+            verdicts.0[index] = match first.map(|first| (first, before[first].fingerprint == message.fingerprint)) {
+                Some((first, true)) => Verdict::CopyOf(first),
+                Some((_, false)) => self.reused_id(message),
+                None => self.judge_one(draft, key, message, known, now).await,
+            };
+            if verdicts.0[index].ends_pass() {
+                break;
+            }
+        }
+    }
+
+    async fn judge_one(
+        &self,
+        draft: &mut Draft<T>,
+        key: &EntityKey,
+        message: &mut Incoming,
+        known: &Known,
+        now: Timestamp,
+    ) -> Verdict {
+        let entry = draft.entity().entry(&message.key);
+        if let Some(seen) = known.entry(&message.key) {
+            if seen.fingerprint != message.fingerprint {
+                return self.reused_id(message);
+            }
+            // An entry of the seen attempt is no longer in the draft. One of another attempt is work that was done
+            // again, because its mark had been evicted: it is sent, and said aloud.
+            return match entry {
+                None => Verdict::Over { reply: seen.reply.clone() },
+                Some(entry) => {
+                    self.ports.metrics.observe(Event::RetentionBreached(key));
+                    Verdict::Entry { attempt: entry.attempt, ours: false }
+                }
+            };
+        }
+        if let Some(entry) = entry {
+            if entry.fingerprint != message.fingerprint {
+                return self.reused_id(message);
+            }
+            return Verdict::Entry { attempt: entry.attempt, ours: false };
+        }
+        let Some(route) = self.routes.of(&message.envelope.message_type) else {
+            return Verdict::Decided(Outcome::DeadLetter(format!("{} has no handler", message.envelope.message_type)));
+        };
+        match self.may_handle(draft, route, message, now) {
+            Some(verdict) => verdict,
+            // All of it, not the handler alone: the user's code also reads and writes state and messages. The draft
+            // changes last, so a run that panicked has left nothing in it.
+            None => match AssertUnwindSafe(self.handle(draft, key, route, message, now)).catch_unwind().await {
+                Ok(verdict) => verdict,
+                Err(panic) => {
+                    let why = format!("the handler panicked: {}", text_of(&*panic));
+                    Verdict::Loaded(Outcome::Failed(HandlerError::transient(why)))
+                }
+            },
+        }
+    }
+
+    /// Reasons not to run the handler, which all rest on what was loaded. `None`: run it.
+    fn may_handle(&self, draft: &Draft<T>, route: &Route<T>, message: &Incoming, now: Timestamp) -> Option<Verdict> {
+        let (envelope, entity) = (&message.envelope, draft.entity());
+        let outcome = if envelope.expires.is_some_and(|expires| expires < now) {
+            Outcome::Dropped("expired")
+        } else if envelope.timeout && !entity.timeouts.iter().any(|t| t.message_id == envelope.message_id) {
+            Outcome::Dropped("timeout not live")
+        } else if message.attempts > self.limits.attempts_max {
+            let times = message.attempts - 1;
+            Outcome::DeadLetter(format!("poison: given {times} times and never settled, the process may die of it"))
+        } else if entity.completed {
+            match self.routes.completed {
+                Completed::Drop => Outcome::Dropped("saga completed"),
+                Completed::DeadLetter => Outcome::DeadLetter("the saga is complete".into()),
+            }
+        } else if draft.is_absent() && !route.starts {
+            let why = "there is no such saga, and this message may not start one";
+            match self.routes.missing {
+                Missing::Retry => Outcome::Failed(HandlerError::transient(why)),
+                Missing::Drop => Outcome::Dropped("saga missing"),
+                Missing::DeadLetter => Outcome::DeadLetter(why.into()),
+            }
+        } else if entity.outbox.len() >= self.limits.entries_max {
+            return Some(Verdict::Decided(Outcome::Again(Again::Full)));
+        } else {
+            return None;
+        };
+        Some(Verdict::Loaded(outcome))
+    }
+
+    /// Runs the handler on a copy and takes the result into the draft, if it fits.
+    async fn handle(
+        &self,
+        draft: &mut Draft<T>,
+        key: &EntityKey,
+        route: &Route<T>,
+        message: &mut Incoming,
+        now: Timestamp,
+    ) -> Verdict {
+        let failed = |e: HandlerError| {
+            Verdict::Loaded(if e.is_permanent() { Outcome::DeadLetter(e.chain()) } else { Outcome::Failed(e) })
+        };
+        let decoded = match message.decoded.take() {
+            Some(decoded) => decoded,
+            None => match route.route(&self.scope, &message.envelope) {
+                Ok((_, decoded)) => decoded,
+                Err(e) => return failed(e),
+            },
+        };
+        let mut state = match draft.take_state() {
+            Ok(state) => state,
+            Err(e) => return failed(HandlerError::transient(format!("the stored state cannot be read: {e}"))),
+        };
+        let envelope = message.envelope.clone();
+        let mut cx = Context::new(envelope, key.clone(), message.key, now, self.codec, self.services.clone());
+        if let Err(e) = route.handle(&mut state, decoded, &mut cx).await {
+            return failed(e);
+        }
+        let Some(effects) = cx.into_effects(&message.envelope) else {
+            return failed(HandlerError::permanent("the handler replaced its context"));
+        };
+        match self.accept(draft, message, state, effects, now).await {
+            Ok(verdict) => verdict,
+            Err(e) => failed(e),
+        }
+    }
+
+    /// Takes a run's result into the draft: what it wants to send must be sendable, and all of it must fit the store,
+    /// before anything is saved (S67, S68).
+    async fn accept(
+        &self,
+        draft: &mut Draft<T>,
+        message: &Incoming,
+        state: T,
+        effects: Effects,
+        now: Timestamp,
+    ) -> Result<Verdict, HandlerError> {
+        let Effects { outgoing, reply, timeouts, cancelled, completed } = effects;
+        for outgoing in &outgoing {
+            self.ports.dispatcher.check(outgoing).map_err(|refused| {
+                HandlerError::permanent(format!("{} can never be sent: {refused}", outgoing.envelope.message_type))
+            })?;
+        }
+        let stored = if completed { None } else { Some(Draft::encode(&state, self.codec)?) };
+        let capabilities = self.ports.stores.entities.capabilities();
+        let attempt = self.ports.ids.attempt().await;
+        let entry = Arc::new(OutboxEntry {
+            key: message.key,
+            attempt,
+            fingerprint: message.fingerprint,
+            commit: draft.entity().commits + 1,
+            saved_at: now,
+            outgoing,
+            reply,
+        });
+        // Only a message that has nothing to send may be marked in the commit that saves it (S04).
+        let mark_now = capabilities.together && entry.outgoing.is_empty();
+        let mut entity = draft.with(stored, &entry, !mark_now);
+        entity.timeouts.retain(|t| t.message_id != message.envelope.message_id && !cancelled.contains(&t.message_id));
+        entity.timeouts.extend(timeouts);
+        if entity.completed {
+            entity.timeouts.clear();
+        }
+        let (bytes, bytes_max) = (entity.size(), capabilities.entity_bytes_max);
+        if bytes > bytes_max {
+            if draft.is_changed() {
+                return Ok(Verdict::Decided(Outcome::Rest)); // It may fit without those before it.
+            }
+            return Err(HandlerError::permanent(format!(
+                "the saga would have {bytes} bytes with its outbox; {} takes {bytes_max}",
+                capabilities.name
+            )));
+        }
+        draft.accept(entity, state, mark_now.then(|| entry.to_dedup_entry()));
+        Ok(if mark_now { Verdict::Marked } else { Verdict::Entry { attempt, ours: true } })
+    }
+
+    fn reused_id(&self, message: &Incoming) -> Verdict {
+        let rule = self.routes.of(&message.envelope.message_type).map_or_else(ReusedId::default, |r| r.reused_id);
+        // Nothing of this rests on the load: the identity has been used, once and for all.
+        Verdict::Decided(match rule {
+            ReusedId::Drop => Outcome::Dropped("id reused"),
+            ReusedId::DeadLetter => Outcome::DeadLetter(format!(
+                "the identity of {} was used before with another type or body",
+                message.envelope.message_id
+            )),
+        })
+    }
+}
+
+pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+/// One verdict for each message of a pass.
+pub(super) struct Verdicts(pub(super) Few<Verdict>);
+
+impl Verdicts {
+    pub(super) fn open(messages: usize) -> Self {
+        Self((0..messages).map(|_| Verdict::Open).collect())
+    }
+
+    /// The pass owns the entry of `attempt`: one of its messages waits for it.
+    pub(super) fn owns(&self, attempt: AttemptId) -> bool {
+        self.0.iter().any(|v| matches!(v, Verdict::Entry { attempt: a, .. } if *a == attempt))
+    }
+
+    pub(super) fn need_fresh_load(&self) -> bool {
+        self.0.iter().any(|v| matches!(v, Verdict::Loaded(_)))
+    }
+
+    /// A compare-and-set has won, or the version was read again: the load was fresh, what rests on it counts.
+    pub(super) fn saved(&mut self) {
+        for verdict in &mut self.0 {
+            match std::mem::replace(verdict, Verdict::Open) {
+                Verdict::Loaded(outcome) => *verdict = Verdict::Decided(outcome),
+                other => *verdict = other,
+            }
+        }
+    }
+
+    /// The load was not fresh: what rests on it counts for nothing.
+    pub(super) fn overtaken(&mut self) {
+        for verdict in &mut self.0 {
+            if matches!(verdict, Verdict::Loaded(_)) {
+                *verdict = Verdict::Decided(Outcome::Again(Again::Conflict));
+            }
+        }
+    }
+
+    /// Nothing was saved. What had been over, and what rests on nothing loaded, stays as it is.
+    pub(super) fn undecided_again(&mut self, again: Again) {
+        for verdict in &mut self.0 {
+            if let Verdict::Open | Verdict::Marked | Verdict::Entry { .. } | Verdict::Loaded(_) = verdict {
+                *verdict = Verdict::Decided(Outcome::Again(again.clone()));
+            }
+        }
+    }
+
+    pub(super) fn unsent(&mut self, attempt: AttemptId, why: &Unsent) {
+        for verdict in &mut self.0 {
+            if matches!(verdict, Verdict::Entry { attempt: a, .. } if *a == attempt) {
+                *verdict = Verdict::Decided(Outcome::Unsent(why.0.clone()));
+            }
+        }
+    }
+
+    /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved.
+    pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], error: &StoreError) {
+        for entry in done {
+            self.unsent(entry.attempt, &Unsent(chain(error)));
+        }
+        for verdict in &mut self.0 {
+            if matches!(verdict, Verdict::Marked) {
+                *verdict = Verdict::Decided(Outcome::Handled);
+            }
+        }
+    }
+
+    pub(super) fn finished(&mut self, done: &[Arc<OutboxEntry>]) {
+        for verdict in &mut self.0 {
+            if let Verdict::Entry { attempt, ours } = *verdict
+                && done.iter().any(|entry| entry.attempt == attempt)
+            {
+                *verdict = Verdict::Finished { ours };
+            }
+        }
+    }
+
+    /// The replies of messages that are over, with the index of the duplicate that asks.
+    pub(super) fn replies(&self) -> Vec<(usize, Outgoing)> {
+        let reply = |verdict: &Verdict| match verdict {
+            Verdict::Over { reply } => reply.clone(),
+            _ => None,
+        };
+        self.0.iter().enumerate().filter_map(|(index, verdict)| Some((index, reply(verdict)?))).collect()
+    }
+
+    pub(super) fn reply_unsent(&mut self, index: usize, why: Unsent) {
+        self.0[index] = Verdict::Decided(Outcome::Unsent(why.0));
+    }
+
+    /// The outcomes.
+    pub(super) fn close(self) -> Vec<Outcome> {
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(self.0.len());
+        for verdict in self.0 {
+            let outcome = match verdict {
+                Verdict::Over { .. } => Outcome::Duplicate,
+                Verdict::Marked | Verdict::Finished { ours: true } => Outcome::Handled,
+                Verdict::Finished { ours: false } => Outcome::Handled,
+                Verdict::Entry { .. } => Outcome::Unsent("an older entry of the saga has to be sent first".into()),
+                Verdict::CopyOf(first) => like(&outcomes[first]),
+                Verdict::Open => Outcome::Rest,
+                Verdict::Loaded(_) => Outcome::Again(Again::Conflict),
+                Verdict::Decided(outcome) => outcome,
+            };
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+}
+
+/// How a copy settles, given how the first of its kind did.
+fn like(first: &Outcome) -> Outcome {
+    match first {
+        Outcome::Handled | Outcome::Duplicate => Outcome::Duplicate,
+        Outcome::Dropped(rule) => Outcome::Dropped(rule),
+        Outcome::DeadLetter(reason) => Outcome::DeadLetter(reason.clone()),
+        Outcome::Unsent(why) => Outcome::Unsent(why.clone()),
+        Outcome::Again(again) => Outcome::Again(again.clone()),
+        Outcome::Failed(_) | Outcome::Rest => Outcome::Rest,
+    }
+}

@@ -1,0 +1,203 @@
+//! The heart: one pass over one saga instance.
+//!
+//! ```text
+//! load ─> check dedup ─> handle ─> save(state + outbox entry) ─> dispatch ─> add dedup ─> clean up   (then deliver acks)
+//! ```
+//!
+//! Effects of handling a message happen once, and its outgoing messages are sent at least once under ids that never
+//! change. Why each edge is where it is, and what goes wrong without it:
+//!
+//! 1. *Load before check.* Were the check first, another worker could finish the message between the two: we would load
+//!    the entity without its entry, having been told "not seen", and handle it again. So the check begins when the load
+//!    has returned, also for an entity that is not there.
+//! 2. *Seen: not again.* What is over is acknowledged; only its reply is sent again. A left-over entry **of the same
+//!    attempt** is removed; an entry of another attempt is real work and is sent.
+//! 3. *Entry there: not handled again.* The stored messages are sent, so it does not matter whether the handler would
+//!    decide the same a second time.
+//! 4. *Handle on a copy, save by compare-and-set.* State and outgoing messages change together or not at all. Of two
+//!    workers one wins; the other starts over from the load. Even "nothing changed, nothing to send" is saved: without
+//!    it, a twin that decides otherwise could still win after this one has been marked.
+//! 5. *Dispatch after the save was confirmed.* Sent before, a lost race would leave messages of a world that never was.
+//! 6. *Add to the dedup store after everything was dispatched.* Added before, a crash in between would lose messages:
+//!    the next copy would be told "seen" and stop.
+//! 7. *Clean up after the add was confirmed.* Cleaned before, the next copy would find neither entry nor mark and handle
+//!    the message again. Clean-up is best effort: an entry that stays is removed by the next save of the entity
+//!    (helping) or by the sweeper, whose pass is this one without a message.
+//! 8. *Ack last*, in [`deliver`](crate::deliver).
+//!
+//! Where one database keeps both, a message with nothing outgoing has nothing between save and mark, so both are one
+//! commit and there is no entry. A message's mark is never in or before the commit that saves *its own* unsent messages.
+//!
+//! The manager awaits nothing but ports, keeps nothing between passes and asks no clock and no random source of its own:
+//! what it does is a function of the messages and the ports' replies, so that a model can explore this very code.
+//!
+//! # Source
+//! T. Masternak, S. Pobiega, "Improving the Outbox" and the other posts of the "Exactly Once" series
+//! (exactly-once.github.io), with the safeguards numbered S01 to S78 in `tests/README.md`.
+
+mod draft;
+mod judge;
+mod limits;
+mod outcome;
+mod passes;
+mod stores;
+mod tail;
+
+use std::{fmt, sync::Arc};
+
+use draft::Draft;
+use judge::Verdicts;
+pub use limits::{Limits, Ports};
+pub use outcome::{Again, Incoming, Outcome};
+pub use passes::Passes;
+use smallvec::SmallVec;
+pub use stores::Stores;
+
+use crate::{
+    codec::Codec,
+    context::Services,
+    entity::{Expected, OutboxEntry},
+    handler_error::chain,
+    ids::{AttemptId, DedupKey, EndpointName, EntityKey, InvalidId, Scope},
+    ports::{ErrorKind, Saved},
+    registry::{Registry, Routes},
+    saga::Saga,
+    time::Monotonic,
+};
+
+/// Handles the messages of one saga, each once. See the [module](self) for the protocol.
+pub struct SagaManager<T> {
+    scope: Arc<Scope>,
+    routes: Routes<T>,
+    ports: Ports,
+    limits: Limits,
+    codec: Codec,
+    services: Arc<Services>,
+}
+
+/// Most passes are over one message, and then none of their lists needs an allocation.
+type Few<T> = SmallVec<[T; 1]>;
+
+/// How often a clean-up that met a conflict loads and tries again, before it leaves the entry to others.
+const CLEAN_UP_TRIES: u32 = 2;
+
+impl<T: Saga> SagaManager<T> {
+    /// A manager for the saga of `registry` at `endpoint`.
+    ///
+    /// # Errors
+    /// [`InvalidId`] for a malformed name or a message type that is registered twice.
+    pub fn new(
+        endpoint: &EndpointName,
+        registry: Registry<T>,
+        ports: Ports,
+        limits: Limits,
+        codec: Codec,
+    ) -> Result<Self, InvalidId> {
+        let (saga, routes) = registry.close()?;
+        let scope = Arc::new(Scope { endpoint: endpoint.clone(), saga });
+        Ok(Self { scope, routes, ports, limits, codec, services: Arc::default() })
+    }
+
+    pub(crate) fn with_services(mut self, services: Arc<Services>) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// One pass: judges `messages`, which are all for `key`, and finishes the outbox entries listed in `sweep`. One
+    /// outcome for each message, in the same order.
+    pub async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
+        let mut verdicts = Verdicts::open(messages.len());
+        if let Err(again) = self.run(key, messages, sweep, &mut verdicts).await {
+            verdicts.undecided_again(again);
+        }
+        verdicts.close()
+    }
+
+    async fn run(
+        &self,
+        key: &EntityKey,
+        messages: &mut [Incoming],
+        sweep: &[AttemptId],
+        verdicts: &mut Verdicts,
+    ) -> Result<(), Again> {
+        let Ports { stores, clock, .. } = &self.ports;
+        let (now, start) = clock.now().await;
+        let deadline = start.after(self.limits.deadline);
+
+        // 1. Load; and only then ask what is over.
+        let asked: Few<DedupKey> = messages.iter().map(|message| message.key).collect();
+        let loaded = stores.entities.load(key, &asked).await?;
+        let known = match loaded.known {
+            Some(known) => known,
+            None => stores.dedup.contains(&Draft::<T>::keys_to_check(&asked, loaded.stored.as_ref())).await?,
+        };
+
+        // 2. to 4. Judge each message; handlers change the draft.
+        let mut draft = Draft::new(loaded.stored, &known);
+        self.judge(&mut draft, key, messages, &known, now, verdicts).await;
+
+        // 4. Save, if anything was handled. Nothing has been sent so far.
+        if draft.is_changed() {
+            self.in_time(deadline).await?;
+            self.save(key, &mut draft, verdicts).await?;
+        } else if verdicts.need_fresh_load() {
+            self.confirm_fresh(key, draft.expected(), verdicts).await?;
+        }
+
+        // 5. Dispatch what this pass is to finish, entry by entry, in commit order.
+        let mut done: Few<Arc<OutboxEntry>> = Few::new();
+        for entry in draft.entries_to_finish(verdicts, sweep, self.routes.ordered_outputs) {
+            match self.dispatch(key, &entry.outgoing, deadline).await {
+                Ok(()) => done.push(entry),
+                Err(unsent) => {
+                    verdicts.unsent(entry.attempt, &unsent);
+                    if self.routes.ordered_outputs {
+                        break;
+                    }
+                }
+            }
+        }
+        self.repeat_replies(key, messages, deadline, verdicts).await;
+
+        // 6. and 7. Mark what was dispatched, then clean up.
+        self.finish(key, &mut draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
+        verdicts.finished(&done);
+        Ok(())
+    }
+
+    /// Saves the draft by compare-and-set. A lost race and an unknown outcome both mean: load again.
+    async fn save(&self, key: &EntityKey, draft: &mut Draft<T>, verdicts: &mut Verdicts) -> Result<(), Again> {
+        let (expected, processed) = (draft.expected(), draft.processed());
+        match self.ports.stores.entities.save(key, &expected, draft.entity(), processed).await {
+            Ok(Saved::At(version)) => {
+                draft.saved_at(version);
+                verdicts.saved();
+                Ok(())
+            }
+            Ok(Saved::Conflict) => Err(Again::Conflict),
+            Err(e) if e.kind() == ErrorKind::TooLarge => Err(Again::TooLarge(chain(&e))),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A verdict without a save counts only if the entity is still what was loaded, as the primary has it.
+    async fn confirm_fresh(&self, key: &EntityKey, loaded: Expected, verdicts: &mut Verdicts) -> Result<(), Again> {
+        let current = self.ports.stores.entities.version(key).await?;
+        if current.map_or(Expected::Absent, Expected::Version) == loaded {
+            verdicts.saved();
+        } else {
+            verdicts.overtaken();
+        }
+        Ok(())
+    }
+
+    async fn in_time(&self, deadline: Monotonic) -> Result<(), Again> {
+        if self.ports.clock.monotonic().await < deadline { Ok(()) } else { Err(Again::Deadline) }
+    }
+}
+
+impl<T> fmt::Debug for SagaManager<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SagaManager").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}

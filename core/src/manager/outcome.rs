@@ -1,0 +1,100 @@
+use std::{fmt, sync::Arc};
+
+use crate::{
+    envelope::Envelope,
+    handler_error::{HandlerError, chain},
+    ids::{DedupKey, Fingerprint},
+    ports::{Cause, ErrorKind, Receipt, StoreError},
+    registry::Decoded,
+};
+
+/// A message under a lease, with what has been worked out about it.
+pub struct Incoming {
+    /// Under what it will be remembered.
+    pub key: DedupKey,
+    /// What it says.
+    pub fingerprint: Fingerprint,
+    /// The message.
+    pub envelope: Arc<Envelope>,
+    /// Proof of its lease, for whoever settles it.
+    pub receipt: Receipt,
+    /// How often it has been given, this time included.
+    pub attempts: u32,
+    /// The decoded body; taken by the first run of the handler, decoded again for a second.
+    pub(crate) decoded: Option<Decoded>,
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("message_id", &self.envelope.message_id)
+            .field("message_type", &self.envelope.message_type)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a pass ended for one message.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Handled, sent and marked, now or by finishing an earlier attempt: ack.
+    Handled,
+    /// Seen before: ack.
+    Duplicate,
+    /// Dropped by a rule, which the text names: ack and count.
+    Dropped(&'static str),
+    /// To be set aside for a person, with the reason.
+    DeadLetter(String),
+    /// The handler failed, or there is no saga to handle it yet. Nothing of the run was kept.
+    Failed(HandlerError),
+    /// Handled and saved, but not everything is sent and marked: another pass finishes it, or the sweeper does.
+    Unsent(String),
+    /// Nothing is decided: start over from the load.
+    Again(Again),
+    /// The pass ended before this message, or with the copy of it that it waits for: it is judged in the next pass.
+    Rest,
+}
+
+/// Why nothing is decided. None of these count against a message.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Again {
+    /// Somebody else has saved the entity.
+    Conflict,
+    /// A write may have happened: what happened is known after the next load.
+    UnknownOutcome(String),
+    /// The store failed before it wrote anything.
+    Unavailable(String),
+    /// What is stored cannot be read by this program, which another version or a person may change.
+    Malformed(String),
+    /// The entity has as many entries waiting to be sent as it may have.
+    Full,
+    /// The pass took longer than its deadline before it had saved anything.
+    Deadline,
+    /// What the pass wanted to save is too large for the store: fewer messages in one pass.
+    TooLarge(String),
+}
+
+impl Again {
+    /// Whose budget another try is charged to.
+    #[must_use]
+    pub const fn cause(&self) -> Cause {
+        match self {
+            Self::Conflict | Self::UnknownOutcome(_) | Self::TooLarge(_) => Cause::Conflict,
+            Self::Unavailable(_) | Self::Malformed(_) | Self::Full | Self::Deadline => Cause::Unavailable,
+        }
+    }
+}
+
+impl From<StoreError> for Again {
+    fn from(error: StoreError) -> Self {
+        let text = chain(&error);
+        match error.kind() {
+            ErrorKind::UnknownOutcome => Self::UnknownOutcome(text),
+            ErrorKind::TooLarge => Self::TooLarge(text),
+            ErrorKind::Malformed => Self::Malformed(text),
+            ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured => Self::Unavailable(text),
+        }
+    }
+}

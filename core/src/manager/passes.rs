@@ -1,0 +1,86 @@
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+
+use super::{Incoming, Outcome, SagaManager, judge::text_of};
+use crate::{
+    envelope::Envelope,
+    handler_error::HandlerError,
+    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, Scope, TypeName},
+    ports::Receipt,
+    saga::Saga,
+};
+
+/// One manager of any saga, for [`deliver`](crate::deliver) and the endpoint.
+#[async_trait]
+pub trait Passes: fmt::Debug + Send + Sync {
+    /// The endpoint and saga it manages.
+    fn scope(&self) -> &Arc<Scope>;
+
+    /// The message types it handles.
+    fn types(&self) -> Vec<TypeName>;
+
+    /// Finds the entity that `envelope` is for and works out its identity.
+    ///
+    /// # Errors
+    /// [`HandlerError`] when the message cannot be decoded or does not name its entity.
+    fn route(
+        &self,
+        envelope: &Arc<Envelope>,
+        receipt: Receipt,
+        attempts: u32,
+    ) -> Result<(EntityKey, Incoming), HandlerError>;
+
+    /// See [`SagaManager::pass`].
+    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome>;
+}
+
+#[async_trait]
+impl<T: Saga> Passes for SagaManager<T> {
+    fn scope(&self) -> &Arc<Scope> {
+        &self.scope
+    }
+
+    fn types(&self) -> Vec<TypeName> {
+        self.routes.types()
+    }
+
+    fn route(
+        &self,
+        envelope: &Arc<Envelope>,
+        receipt: Receipt,
+        attempts: u32,
+    ) -> Result<(EntityKey, Incoming), HandlerError> {
+        let Some(route) = self.routes.of(&envelope.message_type) else {
+            return Err(HandlerError::permanent(format!(
+                "{} does not handle {}",
+                self.scope.saga, envelope.message_type
+            )));
+        };
+        // The user's code reads the message and names its saga: a panic there is this message's error, like any other.
+        let routed = catch_unwind(AssertUnwindSafe(|| route.route(&self.scope, envelope)));
+        let panicked = |panic: Box<dyn Any + Send>| {
+            HandlerError::transient(format!("reading {} panicked: {}", envelope.message_type, text_of(&*panic)))
+        };
+        let (key, decoded) = routed.map_err(panicked)??;
+        let entity = EntityKey::new(self.scope.clone(), key);
+        let incoming = Incoming {
+            key: DedupKey::of(&entity, envelope),
+            fingerprint: Fingerprint::of(envelope),
+            envelope: envelope.clone(),
+            receipt,
+            attempts,
+            decoded: Some(decoded),
+        };
+        Ok((entity, incoming))
+    }
+
+    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
+        Self::pass(self, key, messages, sweep).await
+    }
+}

@@ -1,0 +1,100 @@
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    entity::{DedupEntry, Entity, Expected, Version},
+    ids::{DedupKey, EntityKey, Scope},
+    ports::{DedupStore, EntityStore, ErrorKind, Finished, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+};
+
+/// Where entities and dedup entries are kept.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    pub(crate) entities: Arc<dyn EntityStore>,
+    pub(crate) dedup: Arc<dyn DedupStore>,
+}
+
+impl Stores {
+    /// One store for both: load and check are one snapshot, marks and clean-up one commit, where the store can.
+    #[must_use]
+    pub fn one<S: EntityStore + DedupStore + 'static>(store: Arc<S>) -> Self {
+        Self { entities: store.clone(), dedup: store }
+    }
+
+    /// Two stores, for example entities in DynamoDB and dedup entries in object storage. Nothing is fused, even if one
+    /// of them could hold both: its dedup entries are not the ones that count.
+    #[must_use]
+    pub fn two(entities: Arc<dyn EntityStore>, dedup: Arc<dyn DedupStore>) -> Self {
+        Self { entities: Arc::new(Apart(entities)), dedup }
+    }
+
+    /// Entities.
+    #[must_use]
+    pub fn entities(&self) -> &Arc<dyn EntityStore> {
+        &self.entities
+    }
+
+    /// Dedup entries.
+    #[must_use]
+    pub fn dedup(&self) -> &Arc<dyn DedupStore> {
+        &self.dedup
+    }
+}
+
+/// An entity store whose own dedup entries, if it has any, do not count.
+#[derive(Debug)]
+struct Apart(Arc<dyn EntityStore>);
+
+#[async_trait]
+impl EntityStore for Apart {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { together: false, ..self.0.capabilities() }
+    }
+
+    async fn load(&self, key: &EntityKey, _ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        let loaded = self.0.load(key, &[]).await?;
+        Ok(Loaded { known: None, ..loaded })
+    }
+
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        processed: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        if !processed.is_empty() {
+            let why = "the dedup entries are kept in another store and cannot be saved with the entity";
+            return Err(StoreError::new(ErrorKind::Misconfigured, "saving an entity", why));
+        }
+        self.0.save(key, expected, entity, &[]).await
+    }
+
+    async fn finish(
+        &self,
+        _key: &EntityKey,
+        _done: &[DedupEntry],
+        _clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(None)
+    }
+
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        self.0.version(key).await
+    }
+
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        self.0.pending(scope, older_than, after, limit).await
+    }
+
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.0.purge(scope, older_than, limit).await
+    }
+}

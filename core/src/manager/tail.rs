@@ -1,0 +1,145 @@
+//! The second half of a pass: dispatch, mark, clean up. Everything here may be repeated by whoever comes next.
+
+use std::sync::Arc;
+
+use super::{CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores, draft::Draft, judge::Verdicts};
+use crate::{
+    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
+    envelope::Outgoing,
+    handler_error::chain,
+    ids::EntityKey,
+    metrics::Event,
+    ports::{DeadLetter, DispatchError, Finished, Saved, StoreError},
+    saga::Saga,
+    time::Monotonic,
+};
+
+/// Why an entry's messages are not all sent. They stay in the outbox.
+#[derive(Debug)]
+pub(super) struct Unsent(pub(super) String);
+
+impl<T: Saga> SagaManager<T> {
+    /// Sends one entry's messages in order, each confirmed. What can never be sent is set aside, confirmed too, and then
+    /// counts as sent, so that it does not hold up the others (S67).
+    pub(super) async fn dispatch(
+        &self,
+        key: &EntityKey,
+        outgoing: &[Outgoing],
+        deadline: Monotonic,
+    ) -> Result<(), Unsent> {
+        if outgoing.is_empty() {
+            return Ok(());
+        }
+        self.in_time(deadline).await.map_err(|_| Unsent("the pass took longer than its deadline".into()))?;
+        let mut results = self.ports.dispatcher.dispatch(outgoing).await.into_iter();
+        for outgoing in outgoing {
+            match results.next() {
+                Some(Ok(())) => {}
+                Some(Err(DispatchError::Permanent(e))) => self.park(key, outgoing, chain(&e)).await?,
+                Some(Err(e @ DispatchError::Transient(_))) => return Err(Unsent(chain(&e))),
+                None => return Err(Unsent("the dispatcher gave no result for a message".into())),
+            }
+        }
+        Ok(())
+    }
+
+    async fn park(&self, key: &EntityKey, outgoing: &Outgoing, reason: String) -> Result<(), Unsent> {
+        let letter = DeadLetter {
+            envelope: outgoing.envelope.clone(),
+            endpoint: key.scope().endpoint.clone(),
+            saga: Some(key.scope().saga.clone()),
+            destination: Some(outgoing.destination.clone()),
+            reason,
+            attempts: 1,
+            time: self.ports.clock.now().await.0,
+        };
+        self.ports.dead_letters.add(&letter).await.map_err(|e| Unsent(chain(&e)))?;
+        self.ports.metrics.observe(Event::Parked(key));
+        Ok(())
+    }
+
+    /// A duplicate that asks for an answer gets the one that was given, under its old id (S77).
+    pub(super) async fn repeat_replies(
+        &self,
+        key: &EntityKey,
+        messages: &[Incoming],
+        deadline: Monotonic,
+        verdicts: &mut Verdicts,
+    ) {
+        for (index, mut reply) in verdicts.replies() {
+            let Some(to) = messages.get(index).and_then(|message| message.envelope.reply_to.clone()) else { continue };
+            reply.destination = to;
+            if let Err(unsent) = self.dispatch(key, &[reply], deadline).await {
+                verdicts.reply_unsent(index, unsent);
+            }
+        }
+    }
+
+    /// Marks `done` in the dedup store and, when that is confirmed, removes its entries from the outbox, with those that
+    /// were found to be over already.
+    pub(super) async fn finish(
+        &self,
+        key: &EntityKey,
+        draft: &mut Draft<T>,
+        done: &[Arc<OutboxEntry>],
+    ) -> Result<(), StoreError> {
+        let marks: Few<DedupEntry> = done.iter().map(|entry| entry.to_dedup_entry()).collect();
+        draft.clean_up(done);
+        if marks.is_empty() && !draft.has_left_overs() {
+            return Ok(());
+        }
+        match self.mark_and_clean_up(key, &marks, draft.stored()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.clean_up_again(key).await;
+                Ok(())
+            }
+            Err(_) if marks.is_empty() => Ok(()), // Nothing but garbage was at stake.
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether the clean-up won. An error leaves the marks unknown.
+    async fn mark_and_clean_up(
+        &self,
+        key: &EntityKey,
+        marks: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<bool, StoreError> {
+        let Stores { entities, dedup } = &self.ports.stores;
+        if let Some(finished) = entities.finish(key, marks, clean_up).await? {
+            return Ok(matches!(finished, Finished::Cleaned(_)));
+        }
+        if !marks.is_empty() {
+            dedup.insert(marks).await?;
+        }
+        // The marks are confirmed here. Whatever becomes of the clean-up, the messages are over.
+        let Some((version, entity)) = clean_up else { return Ok(true) };
+        let saved = entities.save(key, &Expected::Version(version.clone()), entity, &[]).await;
+        Ok(matches!(saved, Ok(Saved::At(_))))
+    }
+
+    /// After a lost clean-up the entity has been saved by somebody who carried our entries along: load it, remove what is
+    /// over, a few times; then leave it to the next save or the sweeper.
+    async fn clean_up_again(&self, key: &EntityKey) {
+        let Stores { entities, dedup } = &self.ports.stores;
+        for _ in 0..CLEAN_UP_TRIES {
+            let Ok(loaded) = entities.load(key, &[]).await else { return };
+            let known = match loaded.known {
+                Some(known) => known,
+                None => match dedup.contains(&Draft::<T>::keys_to_check(&[], loaded.stored.as_ref())).await {
+                    Ok(known) => known,
+                    Err(_) => return,
+                },
+            };
+            let draft = Draft::<T>::new(loaded.stored, &known);
+            if !draft.has_left_overs() {
+                return;
+            }
+            match self.mark_and_clean_up(key, &[], draft.stored()).await {
+                Ok(false) => {}
+                Ok(true) | Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What an operator may want to count.
+
+use std::fmt;
+
+use crate::{ids::EntityKey, ports::Cause};
+
+/// Observes an endpoint. Called from the hot path: it must be quick and must not block.
+pub trait Metrics: fmt::Debug + Send + Sync {
+    /// Something happened.
+    fn observe(&self, event: Event<'_>);
+}
+
+/// What happened to which entity.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A message was handled for the first time, everything is sent and marked.
+    Handled(&'a EntityKey),
+    /// A copy was recognised and dropped.
+    Duplicate(&'a EntityKey),
+    /// A message was dropped by a rule; the text says which.
+    Dropped(&'a EntityKey, &'static str),
+    /// A message was set aside.
+    DeadLettered(&'a EntityKey),
+    /// An outgoing message that can never be sent was set aside.
+    Parked(&'a EntityKey),
+    /// A pass has to be made again.
+    Retried(&'a EntityKey, Cause),
+    /// Work is saved but could not be sent within its budget; the sweeper has it now.
+    LeftToSweeper(&'a EntityKey),
+    /// The sweeper has finished this many entries.
+    Swept(&'a EntityKey, usize),
+    /// A message was seen, yet its entity holds an entry of another attempt: retention was shorter than the longest
+    /// redelivery, and the message has been handled twice.
+    RetentionBreached(&'a EntityKey),
+}
+
+/// Observes nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoMetrics;
+
+impl Metrics for NoMetrics {
+    fn observe(&self, _event: Event<'_>) {}
+}

@@ -1,0 +1,26 @@
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::{
+    ids::AttemptId,
+    time::{Monotonic, Timestamp},
+};
+
+/// Tells the time. A port, and awaited like one, so that a model decides what time it is.
+#[async_trait]
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// Both clocks at once: the wall clock, for what is written down and never for deciding, and one that never goes
+    /// back and is not stepped, for deadlines.
+    async fn now(&self) -> (Timestamp, Monotonic);
+
+    /// The clock that never goes back, alone.
+    async fn monotonic(&self) -> Monotonic;
+}
+
+/// Makes ids that nobody else makes.
+#[async_trait]
+pub trait Ids: fmt::Debug + Send + Sync {
+    /// A new attempt id, never given before by anyone.
+    async fn attempt(&self) -> AttemptId;
+}

@@ -1,0 +1,82 @@
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::{
+    envelope::{Destination, Envelope},
+    ids::{EndpointName, MessageId, SagaName},
+    time::Timestamp,
+};
+
+/// Where messages are set aside for a person: incoming ones that cannot be handled, outgoing ones that cannot be sent.
+///
+/// # Promises
+/// 1. *Kept whole:* once `add` has returned, `list` shows the letter with its id, headers and body as received.
+/// 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga and destination) is success and
+///    keeps one.
+///
+/// # Errors
+/// An `add` with an unknown outcome may have stored the letter: add it again.
+#[async_trait]
+pub trait DeadLetters: fmt::Debug + Send + Sync {
+    /// Sets `letter` aside.
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError>;
+
+    /// The letters of `endpoint`, oldest first, one page at a time.
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError>;
+}
+
+/// A message set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// The message as it came, or as it was to go.
+    pub envelope: Arc<Envelope>,
+    /// The endpoint that set it aside.
+    pub endpoint: EndpointName,
+    /// The saga that could not handle it, or whose handling sent it; `None` where no saga was found for it.
+    pub saga: Option<SagaName>,
+    /// Where it was to go, for a message that could not be sent; `None` for one that could not be handled.
+    pub destination: Option<Destination>,
+    /// Why: the chain of errors.
+    pub reason: String,
+    /// How often it had been given.
+    pub attempts: u32,
+    /// When it was set aside, by the endpoint's clock.
+    pub time: Timestamp,
+}
+
+impl DeadLetter {
+    /// Whether `other` is this letter again (promise 2).
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.envelope.message_id == other.envelope.message_id
+            && self.endpoint == other.endpoint
+            && self.saga == other.saga
+            && self.destination == other.destination
+    }
+}
+
+/// Which part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Skip this many.
+    pub skip: usize,
+    /// Then at most this many.
+    pub limit: usize,
+    /// Only this message.
+    pub message_id: Option<MessageId>,
+}
+
+impl Page {
+    /// The first `limit`.
+    #[must_use]
+    pub const fn first(limit: usize) -> Self {
+        Self { skip: 0, limit, message_id: None }
+    }
+    /// Whether `letter` is of the message asked for, if one was.
+    #[must_use]
+    pub fn wants(&self, letter: &DeadLetter) -> bool {
+        self.message_id.as_ref().is_none_or(|id| *id == letter.envelope.message_id)
+    }
+}

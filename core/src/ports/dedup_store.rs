@@ -1,0 +1,72 @@
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::{
+    entity::DedupEntry,
+    ids::{AttemptId, DedupKey},
+};
+
+/// Remembers which messages are over: handled, and everything they caused dispatched.
+///
+/// # Promises
+/// 1. *Visible:* once `insert` has returned, every `contains` that begins later, on any connection of any process,
+///    answers with the entry, until it is evicted. A store that cannot promise this doubles effects (S47).
+/// 2. *Present means seen:* whatever its age; being evicted late is always safe.
+/// 3. *Idempotent:* inserting an entry that is there is success and changes nothing (S22).
+/// 4. *All or an error:* a `contains` that cannot answer for every key is an error, never "not seen" (S25).
+/// 5. *Not early:* `evict` removes nothing that was inserted within the retention, by the store's own clock.
+/// 6. *Whole entry:* attempt, fingerprint and reply come back as they were inserted.
+/// 7. *Nothing else:* a key that was not inserted is not known, however much of it another key shares.
+/// 8. *In the end:* what was inserted longer ago than the retention is removed by finitely many calls of `evict`.
+///
+/// # Errors
+/// An `insert` with an unknown outcome may have stored any part of its entries: insert again.
+#[async_trait]
+pub trait DedupStore: fmt::Debug + Send + Sync {
+    /// Which of `keys` are over.
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError>;
+
+    /// Adds `entries`.
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError>;
+
+    /// Removes entries that were inserted longer ago than `retention`, a bounded number a call. To be called every so
+    /// often; it does little when there is little to do.
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError>;
+}
+
+/// What a dedup store knows of the keys it was asked for.
+///
+/// Holds the entries found: usually none, for duplicates are rare.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known(Vec<DedupEntry>);
+
+impl Known {
+    /// What was found.
+    #[must_use]
+    pub const fn new(entries: Vec<DedupEntry>) -> Self {
+        Self(entries)
+    }
+
+    /// The entry of `key`: the message is over.
+    #[must_use]
+    pub fn entry(&self, key: &DedupKey) -> Option<&DedupEntry> {
+        self.0.iter().find(|entry| entry.key == *key)
+    }
+
+    /// Whether `attempt` at the message with `key` is over. Another attempt's entry does not say so (S34).
+    #[must_use]
+    pub fn attempt(&self, key: &DedupKey, attempt: &AttemptId) -> bool {
+        self.0.iter().any(|entry| entry.key == *key && entry.attempt == *attempt)
+    }
+}
+
+/// What an eviction did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Evicted {
+    /// How many entries are gone.
+    pub entries: u64,
+    /// There is more to evict now: call again soon.
+    pub more: bool,
+}

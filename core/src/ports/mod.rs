@@ -1,0 +1,24 @@
+//! What the heart asks of the world. [`SagaManager`](crate::SagaManager) and [`deliver`](crate::deliver) await nothing
+//! else, so a model can answer every call and explore the shipped code.
+//!
+//! Each port states its promises as numbered sentences; each sentence has a conformance test of the same name in
+//! `hapax_core::testing`. No method has a default, so that a wrapper cannot lose one.
+
+mod backoff;
+mod clock;
+mod dead_letters;
+mod dedup_store;
+mod dispatcher;
+mod entity_store;
+mod error;
+pub(crate) use error::BoxError;
+mod receiver;
+
+pub use backoff::{Backoff, Cause, Granted};
+pub use clock::{Clock, Ids};
+pub use dead_letters::{DeadLetter, DeadLetters, Page};
+pub use dedup_store::{DedupStore, Evicted, Known};
+pub use dispatcher::{DispatchError, Dispatcher, Refused};
+pub use entity_store::{EntityStore, Finished, Loaded, Pending, PendingEntry, Saved, StoreCapabilities, Stored};
+pub use error::{ErrorKind, StoreError, TransportError};
+pub use receiver::{Connected, Delivery, Receipt, Receiver, Settled, Settlement, Transport, TransportCapabilities};

@@ -1,0 +1,265 @@
+//! Which messages a saga knows, and what is to be done with those it cannot handle now.
+
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    context::{Context, decode},
+    envelope::Envelope,
+    handler_error::HandlerError,
+    ids::{DedupKey, EntityKey, InvalidId, SagaKey, SagaName, Scope, TypeName},
+    saga::{Handle, Handler, Message, Saga},
+};
+
+/// A message, decoded once when it is routed.
+pub(crate) type Decoded = Box<dyn Any + Send + Sync>;
+
+/// The messages of one saga, built by `starts` and `handles`.
+pub struct Registry<T> {
+    pub(crate) name: Result<SagaName, InvalidId>,
+    pub(crate) routes: Vec<(&'static str, Route<T>)>,
+    pub(crate) missing: Missing,
+    pub(crate) completed: Completed,
+    pub(crate) ordered_outputs: bool,
+}
+
+/// How one type of message reaches the saga.
+pub(crate) struct Route<T> {
+    pub(crate) starts: bool,
+    pub(crate) reused_id: ReusedId,
+    route: RouteFn,
+    handle: HandleFn<T>,
+}
+
+type RouteFn = fn(&Arc<Scope>, &Envelope) -> Result<(SagaKey, Decoded), HandlerError>;
+
+type HandleFn<T> =
+    Box<dyn for<'a> Fn(&'a mut T, Decoded, &'a mut Context) -> BoxFuture<'a, Result<(), HandlerError>> + Send + Sync>;
+
+/// What happens to a message for a saga instance that does not exist, if the message may not start one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// It is retried like a failure, since the message that starts the saga may come later, then dead-lettered.
+    #[default]
+    Retry,
+    /// It is dead-lettered at once.
+    DeadLetter,
+    /// It is dropped and counted.
+    Drop,
+}
+
+/// What happens to a new message for a saga that is complete. (Timeouts of a complete saga are dropped.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Completed {
+    /// It is dead-lettered: nothing is lost in silence.
+    #[default]
+    DeadLetter,
+    /// It is dropped and counted.
+    Drop,
+}
+
+/// What happens to a message whose identity was used before with other content: a sender's mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReusedId {
+    /// It is dead-lettered with that reason.
+    #[default]
+    DeadLetter,
+    /// It is dropped and counted.
+    Drop,
+}
+
+impl<T: Saga> Registry<T> {
+    /// A saga that knows no message yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::named(T::NAME)
+    }
+
+    fn named(name: &str) -> Self {
+        Self {
+            name: SagaName::parse(name),
+            routes: Vec::new(),
+            missing: Missing::default(),
+            completed: Completed::default(),
+            ordered_outputs: false,
+        }
+    }
+
+    /// Messages of type `M` may start the saga, and are handled by one that runs.
+    #[must_use]
+    pub fn starts<M: Message>(self) -> Self
+    where
+        T: Handle<M>,
+    {
+        self.with_route::<M>(true)
+    }
+
+    /// Messages of type `M` are handled by a saga that runs.
+    #[must_use]
+    pub fn handles<M: Message>(self) -> Self
+    where
+        T: Handle<M>,
+    {
+        self.with_route::<M>(false)
+    }
+
+    fn with_route<M: Message>(mut self, starts: bool) -> Self
+    where
+        T: Handle<M>,
+    {
+        let route = Route {
+            starts,
+            reused_id: ReusedId::default(),
+            route: |_, envelope| {
+                let message: M = decode(envelope)?;
+                let key = T::correlate(&message)
+                    .parse()
+                    .map_err(|e| HandlerError::permanent(format!("{} does not name its {}: {e}", M::TYPE, T::NAME)))?;
+                Ok((key, Box::new(message)))
+            },
+            handle: Box::new(|saga: &mut T, message, cx| match message.downcast::<M>() {
+                Ok(message) => Box::pin(saga.handle(*message, cx)),
+                Err(_) => Box::pin(std::future::ready(Err(HandlerError::permanent("routed to the wrong handler")))),
+            }),
+        };
+        self.routes.push((M::TYPE, route));
+        self
+    }
+
+    /// What happens to a message for an instance that does not exist.
+    #[must_use]
+    pub const fn when_missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// What happens to a new message for an instance that is complete.
+    #[must_use]
+    pub const fn when_completed(mut self, completed: Completed) -> Self {
+        self.completed = completed;
+        self
+    }
+
+    /// What happens when an identity comes again with other content, for the message type added last.
+    #[must_use]
+    pub fn when_id_reused(mut self, reused_id: ReusedId) -> Self {
+        if let Some((_, route)) = self.routes.last_mut() {
+            route.reused_id = reused_id;
+        }
+        self
+    }
+
+    /// Outgoing messages of one instance are first sent in the order in which it handled what caused them: a pass
+    /// finishes older outbox entries before its own. After a failure, repeats may still come late.
+    #[must_use]
+    pub const fn ordered_outputs(mut self) -> Self {
+        self.ordered_outputs = true;
+        self
+    }
+}
+
+impl<T: Saga> Default for Registry<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Registry<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types: Vec<_> = self.routes.iter().map(|(message_type, _)| message_type).collect();
+        f.debug_struct("Registry").field("name", &self.name).field("types", &types).finish_non_exhaustive()
+    }
+}
+
+impl<T> Registry<T> {
+    /// Checks the names and closes the list.
+    pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
+        let Self { name, routes, missing, completed, ordered_outputs } = self;
+        let name = name?;
+        let mut by_type = BTreeMap::new();
+        for (message_type, route) in routes {
+            let message_type = TypeName::parse(message_type)?;
+            if by_type.insert(message_type.clone(), route).is_some() {
+                return Err(InvalidId::new("message type", format!("`{message_type}` is handled twice by `{name}`")));
+            }
+        }
+        Ok((name, Routes { by_type, missing, completed, ordered_outputs }))
+    }
+}
+
+/// A closed registry.
+pub(crate) struct Routes<T> {
+    by_type: BTreeMap<TypeName, Route<T>>,
+    pub(crate) missing: Missing,
+    pub(crate) completed: Completed,
+    pub(crate) ordered_outputs: bool,
+}
+
+impl<T> Routes<T> {
+    pub(crate) fn of(&self, message_type: &TypeName) -> Option<&Route<T>> {
+        self.by_type.get(message_type)
+    }
+
+    pub(crate) fn types(&self) -> Vec<TypeName> {
+        self.by_type.keys().cloned().collect()
+    }
+}
+
+impl<T> Route<T> {
+    /// Decodes the message and finds its saga instance.
+    pub(crate) fn route(&self, scope: &Arc<Scope>, envelope: &Envelope) -> Result<(SagaKey, Decoded), HandlerError> {
+        (self.route)(scope, envelope)
+    }
+
+    pub(crate) fn handle<'a>(
+        &self,
+        saga: &'a mut T,
+        message: Decoded,
+        cx: &'a mut Context,
+    ) -> BoxFuture<'a, Result<(), HandlerError>> {
+        (self.handle)(saga, message, cx)
+    }
+}
+
+/// The state of a handler that has none: an entity for each message, complete once it is handled.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Stateless;
+
+impl Saga for Stateless {
+    const NAME: &'static str = "stateless";
+}
+
+/// A registry for one stateless handler.
+pub(crate) fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
+    let mut registry = Registry::named(H::NAME);
+    let handler = Arc::new(handler);
+    registry.completed = Completed::Drop;
+    registry.routes.push((
+        M::TYPE,
+        Route {
+            starts: true,
+            reused_id: ReusedId::default(),
+            route: |scope, envelope| {
+                // Keyed by message: the saga key is the message's own identity, hashed to a length every store takes.
+                let any = SagaKey::parse("stateless").map_err(HandlerError::permanent)?;
+                let identity = DedupKey::of(&EntityKey::new(scope.clone(), any), envelope);
+                let key = SagaKey::parse(identity.to_string()).map_err(HandlerError::permanent)?;
+                Ok((key, Box::new(decode::<M>(envelope)?)))
+            },
+            handle: Box::new(move |_, message, cx| {
+                let handler = handler.clone();
+                match message.downcast::<M>() {
+                    Ok(message) => Box::pin(async move {
+                        handler.handle(*message, cx).await?;
+                        cx.complete();
+                        Ok(())
+                    }),
+                    Err(_) => Box::pin(std::future::ready(Err(HandlerError::permanent("routed to the wrong handler")))),
+                }
+            }),
+        },
+    ));
+    registry
+}

@@ -1,0 +1,104 @@
+//! Sending from outside a handler.
+
+use std::sync::Arc;
+
+use crate::{
+    codec::Codec,
+    context::{envelope_of, type_name_of},
+    envelope::{Destination, Envelope, Outgoing},
+    handler_error::HandlerError,
+    ids::{EndpointName, MessageId, TypeName},
+    ports::{DispatchError, Dispatcher},
+    saga::Message,
+    time::Timestamp,
+};
+
+/// Sends messages from outside any handler, straight to the transport.
+///
+/// A send that fails may have happened: send the *same* id again ([`Sender::send_as`]) and the receiver drops the
+/// repeat. What must change together with a database belongs into an outbox instead.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    dispatcher: Arc<dyn Dispatcher>,
+    codec: Codec,
+}
+
+/// Why a message was not sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The message cannot be encoded, or an address is malformed.
+    #[error("the message cannot be sent as it is: {0}")]
+    Invalid(String),
+    /// The transport did not confirm it; it may have been sent. Send it again under the same id.
+    #[error("the transport did not confirm the message")]
+    Dispatch(#[from] DispatchError),
+}
+
+impl Sender {
+    /// A sender of JSON messages through `dispatcher`.
+    #[must_use]
+    pub fn new(dispatcher: Arc<dyn Dispatcher>) -> Self {
+        Self { dispatcher, codec: Codec::Json }
+    }
+
+    /// The same with another codec.
+    #[must_use]
+    pub fn with_codec(mut self, codec: Codec) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// Sends `message` to one endpoint under a new id, which is returned.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn send<M: Message>(&self, to: &str, message: &M) -> Result<MessageId, SendError> {
+        let id = MessageId::random();
+        self.send_as(id.clone(), to, message).await.map(|()| id)
+    }
+
+    /// Sends `message` to one endpoint under an id of your own: for repeats, and where the id comes from elsewhere.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn send_as<M: Message>(&self, id: MessageId, to: &str, message: &M) -> Result<(), SendError> {
+        let to = EndpointName::parse(to).map_err(|e| SendError::Invalid(e.to_string()))?;
+        self.send_envelope(Destination::Endpoint(to), self.envelope(id, message)?).await
+    }
+
+    /// Sends `message` to every endpoint that subscribes to its type, under a new id, which is returned.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn publish<M: Message>(&self, message: &M) -> Result<MessageId, SendError> {
+        let id = MessageId::random();
+        let topic = TypeName::parse(M::TYPE).map_err(|e| SendError::Invalid(e.to_string()))?;
+        self.send_envelope(Destination::Topic(topic), self.envelope(id.clone(), message)?).await.map(|()| id)
+    }
+
+    /// An envelope around `message`, to set headers, keys and times before [`Sender::send_envelope`].
+    ///
+    /// # Errors
+    /// [`SendError::Invalid`] when the message cannot be encoded.
+    pub fn envelope<M: Message>(&self, id: MessageId, message: &M) -> Result<Envelope, SendError> {
+        let invalid = |e: HandlerError| SendError::Invalid(e.to_string());
+        let message_type = type_name_of::<M>().map_err(invalid)?;
+        let mut envelope = envelope_of(id, message_type, message, self.codec).map_err(invalid)?;
+        envelope.occurred_at = Some(Timestamp::now());
+        Ok(envelope)
+    }
+
+    /// Sends an envelope as it is.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn send_envelope(&self, destination: Destination, envelope: Envelope) -> Result<(), SendError> {
+        let outgoing = Outgoing { destination, envelope: Arc::new(envelope) };
+        self.dispatcher.check(&outgoing).map_err(|refused| SendError::Invalid(refused.to_string()))?;
+        for result in self.dispatcher.dispatch(&[outgoing]).await {
+            result?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Checks that a place for [`DeadLetters`] keeps its promises, each by a function of the promise's name.
+//!
+//! ```ignore
+//! hapax_core::dead_letters_suite!(MyBuilder::new()); // one test for each promise
+//! ```
+//!
+//! or, in a test of your own, [`check_all`]`(&builder).await.assert()`.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+
+use super::{
+    Broken, Checked, Kept, Report,
+    report::run,
+    samples,
+    wait::{SideBySide, insistently},
+};
+use crate::{
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, Page},
+    time::Timestamp,
+};
+
+const KEPT_WHOLE: &str = "dead letters 1, kept whole";
+const ONCE_PER_CAUSE: &str = "dead letters 2, once per cause";
+
+/// More than any check adds.
+const ALL: Page = Page::first(100);
+
+/// Opens the place under test.
+#[async_trait]
+pub trait Builder: fmt::Debug + Send + Sync {
+    /// Another handle onto the same letters, as another process would open it.
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters>;
+}
+
+/// Checks every promise.
+pub async fn check_all(builder: &dyn Builder) -> Report {
+    crate::dead_letters_suite!(@run [builder all])
+}
+
+/// Checks the promises one by one and ends at the first that is broken: for tests that a suite has teeth.
+pub async fn first_broken(builder: &dyn Builder) -> Option<Broken> {
+    crate::dead_letters_suite!(@run [builder first_broken])
+}
+
+/// One test for each promise of [`DeadLetters`], named as the promise. The argument is an
+/// expression for a [`Builder`], made anew in each test; the crate needs tokio
+/// with `macros` and `rt-multi-thread`.
+#[macro_export]
+macro_rules! dead_letters_suite {
+    (@run [$($args:tt)*]) => { $crate::dead_letters_suite!(@each [run] [$($args)*]) };
+    (@each [$($each:tt)*] [$($args:tt)*]) => {
+        $($each)*! {
+            [$($args)*]
+            KEPT_WHOLE kept_whole
+            ONCE_PER_CAUSE once_per_cause
+        }
+    };
+    ($builder:expr) => { $crate::dead_letters_suite!(@each [$crate::suite_tests] [dead_letters $builder]); };
+}
+
+/// One handle, and the promise that is being checked with it.
+#[derive(Clone)]
+struct Hand {
+    letters: Arc<dyn DeadLetters>,
+    promise: &'static str,
+}
+
+impl Hand {
+    async fn new(builder: &dyn Builder, promise: &'static str) -> Self {
+        Self { letters: builder.dead_letters().await, promise }
+    }
+
+    async fn add(&self, letter: &DeadLetter) -> Result<(), Broken> {
+        insistently(self.promise, "setting a letter aside", || self.letters.add(letter)).await
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, Broken> {
+        insistently(self.promise, "listing letters", || self.letters.list(endpoint, page)).await
+    }
+
+    async fn expect(&self, endpoint: &EndpointName, page: &Page, letters: &[&DeadLetter]) -> Result<(), Broken> {
+        let listed = self.list(endpoint, page).await?;
+        if listed.iter().eq(letters.iter().copied()) {
+            return Ok(());
+        }
+        Err(Broken::new(self.promise, format!("{page:?} was to list {letters:?}, it lists {listed:?}")))
+    }
+}
+
+/// Promise 1. *Kept whole:* once `add` has returned, `list` shows the letter with its id, headers and body as received;
+/// oldest first, by pages, and only those of the endpoint and of the message asked for.
+pub async fn kept_whole(builder: &dyn Builder) -> Checked {
+    let (hand, other) = (Hand::new(builder, KEPT_WHOLE).await, Hand::new(builder, KEPT_WHOLE).await);
+    let endpoint = samples::endpoint();
+    let plain = DeadLetter {
+        envelope: Arc::new(samples::envelope("")),
+        saga: None,
+        destination: None,
+        time: Timestamp::from_millis(1_700_000_000_002),
+        ..samples::letter(&endpoint)
+    };
+    let last = DeadLetter { time: Timestamp::from_millis(1_700_000_000_003), ..samples::letter(&endpoint) };
+    let letters = [samples::letter(&endpoint), plain, last];
+    for (index, letter) in letters.iter().enumerate() {
+        hand.add(letter).await?;
+        other.expect(&endpoint, &ALL, &letters[..=index].iter().collect::<Vec<_>>()).await?;
+    }
+    hand.add(&samples::letter(&samples::endpoint())).await?;
+    other.expect(&endpoint, &Page { skip: 1, limit: 1, message_id: None }, &[&letters[1]]).await?;
+    other.expect(&endpoint, &Page { skip: 3, limit: 1, message_id: None }, &[]).await?;
+    let one = Page { message_id: Some(letters[2].envelope.message_id.clone()), ..ALL };
+    other.expect(&endpoint, &one, &[&letters[2]]).await?;
+    Ok(Kept::Shown)
+}
+
+/// Promise 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga and destination) is success
+/// and keeps one. Letters that differ in one of these are others.
+pub async fn once_per_cause(builder: &dyn Builder) -> Checked {
+    const TIMES: usize = 4;
+    let hand = Hand::new(builder, ONCE_PER_CAUSE).await;
+    let endpoint = samples::endpoint();
+    let letter = samples::letter(&endpoint);
+    let mut checks = SideBySide::default();
+    for attempts in 0..TIMES {
+        let hand = Hand::new(builder, ONCE_PER_CAUSE).await;
+        let again = DeadLetter { attempts: attempts as u32, reason: format!("{attempts}"), ..letter.clone() };
+        checks.add(async move { hand.add(&again).await });
+    }
+    checks.end().await?;
+    let kept = hand.list(&endpoint, &ALL).await?.len();
+    if kept != 1 {
+        return Err(Broken::new(
+            ONCE_PER_CAUSE,
+            format!("one letter that was added {TIMES} times is kept {kept} times"),
+        ));
+    }
+
+    let others = [
+        DeadLetter { saga: None, ..letter.clone() },
+        DeadLetter { saga: Some(samples::saga("other")), ..letter.clone() },
+        DeadLetter { destination: None, ..letter.clone() },
+        DeadLetter { destination: samples::letter(&endpoint).destination, ..letter.clone() },
+        DeadLetter { saga: None, destination: None, ..letter.clone() },
+        DeadLetter { envelope: samples::letter(&endpoint).envelope, ..letter.clone() },
+    ];
+    for (other, times) in others.iter().flat_map(|other| [(other, 1), (other, 2)]) {
+        hand.add(other).await?;
+        let same = hand.list(&endpoint, &ALL).await?.into_iter().filter(|listed| listed.is_same(other)).count();
+        if same != 1 {
+            return Err(Broken::new(ONCE_PER_CAUSE, format!("added {times} times, {other:?} is kept {same} times")));
+        }
+    }
+    let elsewhere = DeadLetter { endpoint: samples::endpoint(), ..letter };
+    hand.add(&elsewhere).await?;
+    hand.expect(&elsewhere.endpoint, &ALL, &[&elsewhere]).await?;
+    Ok(Kept::Shown)
+}

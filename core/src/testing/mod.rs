@@ -1,0 +1,19 @@
+//! What adapters and applications are tested with.
+//!
+//! A suite for each port: [`entity_store`], [`dedup_store`], [`dead_letters`], [`transport`]. Each checks every numbered
+//! promise of the port by a function of the promise's name; a suite that an adapter passes is worth as much as the lying
+//! adapters it rejects (`tests/liars`). All need a backend that is well: a check that cannot be made is a failed check.
+
+#![allow(clippy::missing_errors_doc, reason = "the error of a check is what it found broken")]
+
+pub mod dead_letters;
+pub mod dedup_store;
+mod drops;
+pub mod entity_store;
+mod report;
+mod samples;
+pub mod transport;
+mod wait;
+
+pub use drops::Drops;
+pub use report::{Broken, Checked, Kept, Report, assert_kept};

@@ -1,0 +1,163 @@
+//! Stored bytes and hashes, held still. A test that fails here has changed what stored data means: add a record version
+//! (or a new hash domain) and keep reading the old one; never change the bytes below.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hapax_core::{
+    codec::record,
+    entity::{Entity, LiveTimeout, OutboxEntry},
+    envelope::{ContentType, Destination, Envelope, Outgoing},
+    ids::{AttemptId, CausationId, DedupKey, EntityKey, Fingerprint, MessageId, Scope},
+    time::Timestamp,
+};
+
+const UUID_V7: &str = "0190163d-8694-739b-aea5-966c26f8ad91";
+const UUID_V4: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn small() -> Envelope {
+    Envelope::new(UUID_V7.parse().unwrap(), "shop.add-item".parse().unwrap(), r#"{"order":"7"}"#)
+}
+
+fn full() -> Envelope {
+    let mut envelope =
+        Envelope::new(MessageId::parse("order-7").unwrap(), "shop.add-item".parse().unwrap(), "\u{1}\u{2}");
+    envelope.idempotency_key = Some("intent".parse().unwrap());
+    envelope.correlation_id = Some("process".parse().unwrap());
+    envelope.causation_id = Some(CausationId(UUID_V4.parse().unwrap()));
+    envelope.partition_key = Some("7".parse().unwrap());
+    envelope.content_type = ContentType::MESSAGE_PACK;
+    envelope.schema = 3;
+    envelope.headers.set("shop", "é").unwrap();
+    envelope.headers.set("a.b", "").unwrap();
+    envelope.occurred_at = Some(Timestamp::from_millis(1_700_000_000_000));
+    envelope.due = Some(Timestamp::from_millis(1_700_000_000_001));
+    envelope.expires = Some(Timestamp::from_millis(0));
+    envelope.tenant = Some("acme".parse().unwrap());
+    envelope.traceparent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap());
+    envelope.reply_to = Some(Destination::parse("endpoint:desk").unwrap());
+    envelope.timeout = true;
+    envelope
+}
+
+fn outgoing() -> Outgoing {
+    Outgoing { destination: Destination::parse("topic:shop.item-added").unwrap(), envelope: Arc::new(small()) }
+}
+
+fn entity() -> Entity {
+    let entry = OutboxEntry {
+        key: DedupKey::from_bytes([0x11; DedupKey::BYTES]),
+        attempt: AttemptId::from_bytes([0x22; AttemptId::BYTES]),
+        fingerprint: Fingerprint::from_bytes([0x33; Fingerprint::BYTES]),
+        commit: 300,
+        saved_at: Timestamp::from_millis(1_700_000_000_000),
+        outgoing: vec![
+            outgoing(),
+            Outgoing { destination: Destination::parse("endpoint:desk").unwrap(), envelope: Arc::new(full()) },
+        ],
+        reply: Some(1),
+    };
+    Entity {
+        state: Bytes::from_static(b"\x01\x01{}"),
+        completed: true,
+        commits: 301,
+        timeouts: vec![
+            LiveTimeout { message_id: UUID_V7.parse().unwrap(), due: Timestamp::from_millis(1) },
+            LiveTimeout { message_id: MessageId::parse("t").unwrap(), due: Timestamp::from_millis(300) },
+        ],
+        outbox: vec![Arc::new(entry)],
+    }
+}
+
+fn entity_key() -> EntityKey {
+    let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
+    EntityKey::new(Arc::new(scope), "7".parse().unwrap())
+}
+
+/// Written by postcard's rules: lengths and numbers as varints, an enum's variant, then 0 or 1 before an optional field.
+const SMALL: &str = "7001000190163d8694739baea5966c26f8ad91000d73686f702e6164642d6974656d000000106170706c69636174696f6e2f\
+    6a736f6e01000d7b226f72646572223a2237227d00000000000000";
+const FULL: &str = "700101076f726465722d370106696e74656e740d73686f702e6164642d6974656d010770726f636573730100f47ac10b58cc\
+    4372a5670e02b2c3d479010137136170706c69636174696f6e2f6d73677061636b03020473686f7002c3a903612e62000201\
+    020180d095ffbc310181d095ffbc310100010461636d65013730302d30616637363531393136636434336464383434386562\
+    323131633830333139632d623761643662373136393230333333312d30310100046465736b01";
+const OUTGOING: &str = "7001010f73686f702e6974656d2d6164646564000190163d8694739baea5966c26f8ad91000d73686f702e6164642d697465\
+    6d000000106170706c69636174696f6e2f6a736f6e01000d7b226f72646572223a2237227d00000000000000";
+const OUTBOX: &str = "700101ad0202000190163d8694739baea5966c26f8ad9101010174ac02011111111111111111111111111111111111111111\
+    111111112222222222222222222222222222222233333333333333333333333333333333ac0280d095ffbc3102010f73686f\
+    702e6974656d2d6164646564000190163d8694739baea5966c26f8ad91000d73686f702e6164642d6974656d000000106170\
+    706c69636174696f6e2f6a736f6e01000d7b226f72646572223a2237227d0000000000000000046465736b01076f72646572\
+    2d370106696e74656e740d73686f702e6164642d6974656d010770726f636573730100f47ac10b58cc4372a5670e02b2c3d4\
+    79010137136170706c69636174696f6e2f6d73677061636b03020473686f7002c3a903612e62000201020180d095ffbc3101\
+    81d095ffbc310100010461636d65013730302d30616637363531393136636434336464383434386562323131633830333139\
+    632d623761643662373136393230333333312d30310100046465736b010101";
+
+#[test]
+fn an_envelope_with_little_keeps_its_bytes() {
+    assert_eq!(hex(&record::encode_envelope(&small()).unwrap()), SMALL);
+}
+
+#[test]
+fn an_envelope_with_everything_keeps_its_bytes() {
+    assert_eq!(hex(&record::encode_envelope(&full()).unwrap()), FULL);
+}
+
+#[test]
+fn an_outgoing_message_keeps_its_bytes() {
+    assert_eq!(hex(&record::encode_outgoing(&outgoing()).unwrap()), OUTGOING);
+}
+
+#[test]
+fn an_outbox_with_everything_keeps_its_bytes() {
+    assert_eq!(hex(&record::encode_outbox(&entity()).unwrap()), OUTBOX);
+}
+
+#[test]
+fn an_empty_outbox_keeps_its_bytes() {
+    assert_eq!(hex(&record::encode_outbox(&Entity::default()).unwrap()), "700100000000");
+}
+
+#[test]
+fn bytes_stored_once_are_read_for_ever() {
+    assert_eq!(record::decode_envelope(&unhex(SMALL)).unwrap(), small());
+    assert_eq!(record::decode_envelope(&unhex(FULL)).unwrap(), full());
+    assert_eq!(record::decode_outgoing(&unhex(OUTGOING)).unwrap(), outgoing());
+    assert_eq!(record::decode_outbox(entity().state, &unhex(OUTBOX)).unwrap(), entity());
+}
+
+#[test]
+fn a_dedup_key_by_a_time_ordered_id_keeps_its_bytes() {
+    assert_eq!(DedupKey::of(&entity_key(), &small()).to_string(), "0190163d86948f8492cb1b990b92608ea61b69890f5e1c3c");
+}
+
+#[test]
+fn a_dedup_key_by_a_random_id_keeps_its_bytes() {
+    let message = Envelope::new(UUID_V4.parse().unwrap(), "t".parse().unwrap(), "");
+    assert_eq!(DedupKey::of(&entity_key(), &message).to_string(), "1f89fa80622dbac66022b0f740ae347c3a9000fc29db2963");
+}
+
+#[test]
+fn a_dedup_key_by_a_textual_id_keeps_its_bytes() {
+    let message = Envelope::new("order-7".parse().unwrap(), "t".parse().unwrap(), "");
+    assert_eq!(DedupKey::of(&entity_key(), &message).to_string(), "b4b64fb63fd9f378df2d5f0b734edca372d337f192a47ba6");
+}
+
+#[test]
+fn a_dedup_key_by_an_idempotency_key_keeps_its_bytes() {
+    assert_eq!(DedupKey::of(&entity_key(), &full()).to_string(), "4b967996e15aaeeb5e66e28ff0f0b0f254a26a31ee3d7b4b");
+}
+
+#[test]
+fn a_fingerprint_keeps_its_bytes() {
+    assert_eq!(hex(Fingerprint::of(&small()).as_bytes()), "8a4422f3c8c8204adc577e11a24e2341");
+    assert_eq!(hex(Fingerprint::of(&full()).as_bytes()), "4e149ecb75c5f221403ae2b9e1f0ce75");
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}

@@ -1,0 +1,178 @@
+//! The card company: somebody else's program, with a memory of its own. It keeps a ledger by idempotency key and
+//! answers a repeated key as it did the first time.
+//!
+//! It lives in this process and its ledger in the same file, so that the books can be checked from one file alone; but
+//! it has its own connection and its own commits, and hapax knows nothing of it. A call that is dropped half-way is
+//! carried out all the same, as a request on the wire would be.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{
+    Connection, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+use crate::{
+    messages::{Card, TakePayment},
+    order::PAYMENT_TIMEOUT,
+};
+
+/// A slow card answers when the order has given up.
+const SLOW_ANSWER: Duration = Duration::from_millis(PAYMENT_TIMEOUT.as_millis() as u64 * 3 / 2);
+/// Requests that may wait for the clerk, and that are written in one commit.
+const REQUESTS_MAX: usize = 256;
+/// How long the clerk waits while others write to the file.
+const BUSY: Duration = Duration::from_secs(30);
+
+/// Creates the ledger. `refunded` is 1 when a charge was given back.
+pub(crate) const CREATE_LEDGER: &str = "CREATE TABLE orders_card_ledger (
+    key TEXT NOT NULL PRIMARY KEY,
+    order_id TEXT NOT NULL,
+    cents INTEGER NOT NULL,
+    answer TEXT NOT NULL CHECK (answer IN ('charged', 'refused', 'void')),
+    refunded INTEGER NOT NULL DEFAULT 0
+) STRICT";
+
+/// A client of the card company. Cloning gives another one.
+#[derive(Clone)]
+pub(crate) struct CardService {
+    requests: mpsc::Sender<Request>,
+    calls: Arc<AtomicU64>,
+}
+
+/// What the company says to a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Charged,
+    Refused,
+}
+
+/// Why a call failed. The card may have been charged or not: only a repeat under the same key tells.
+#[derive(Debug)]
+pub(crate) struct CardError(String);
+
+struct Request {
+    what: What,
+    answer: oneshot::Sender<String>,
+}
+
+enum What {
+    Charge { key: String, order: String, cents: i64, refuse: bool },
+    Void { key: String, order: String },
+    Refund { key: String },
+}
+
+impl CardService {
+    /// Opens the company, with an empty ledger in `database`. The clerk ends when the last client is dropped.
+    pub(crate) async fn open(database: &Path) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
+        let options = SqliteConnectOptions::new().filename(database).busy_timeout(BUSY);
+        let mut ledger = SqliteConnection::connect_with(&options.journal_mode(SqliteJournalMode::Wal)).await?;
+        sqlx::query(CREATE_LEDGER).execute(&mut ledger).await?;
+        let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
+        Ok((Self { requests, calls: Arc::default() }, tokio::spawn(clerk(ledger, inbox))))
+    }
+
+    /// Charges the card, once for each `key`.
+    pub(crate) async fn charge(&self, key: &str, take: &TakePayment) -> Result<Answer, CardError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if take.card == Card::Silent {
+            return std::future::pending().await;
+        }
+        let (key, order, refuse) = (key.to_owned(), take.order.clone(), take.card == Card::Refused);
+        let answer = self.ask(What::Charge { key, order, cents: take.cents, refuse }).await?;
+        match take.card {
+            Card::Slow => tokio::time::sleep(SLOW_ANSWER).await,
+            Card::Lost => std::future::pending().await,
+            Card::Good | Card::Refused | Card::Silent => {}
+        }
+        match answer.as_str() {
+            "charged" => Ok(Answer::Charged),
+            "refused" => Ok(Answer::Refused),
+            _ => Err(CardError("the charge was voided".into())),
+        }
+    }
+
+    /// Sees to it that nothing is charged under `key`: what was is given back, what comes later is not carried out.
+    pub(crate) async fn void(&self, key: &str, order: &str) -> Result<(), CardError> {
+        self.ask(What::Void { key: key.to_owned(), order: order.to_owned() }).await.map(drop)
+    }
+
+    /// Gives back what was charged under `key`, once.
+    pub(crate) async fn refund(&self, key: &str) -> Result<(), CardError> {
+        self.ask(What::Refund { key: key.to_owned() }).await.map(drop)
+    }
+
+    /// How often a charge was asked for, repeats included.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    async fn ask(&self, what: What) -> Result<String, CardError> {
+        let gone = || CardError("the card company cannot be reached".into());
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request { what, answer }).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())
+    }
+}
+
+/// Carries out whatever has queued, in one commit, and answers after it: its clients compete with hapax for one file.
+async fn clerk(mut ledger: SqliteConnection, mut inbox: mpsc::Receiver<Request>) -> Result<(), sqlx::Error> {
+    let mut requests = Vec::with_capacity(REQUESTS_MAX);
+    while inbox.recv_many(&mut requests, REQUESTS_MAX).await > 0 {
+        let mut answers = Vec::with_capacity(requests.len());
+        let mut commit = ledger.begin_with("BEGIN IMMEDIATE").await?;
+        for Request { what, answer } in requests.drain(..) {
+            answers.push((answer, carry_out(&mut commit, what).await?));
+        }
+        commit.commit().await?;
+        for (answer, said) in answers {
+            let _ = answer.send(said); // Whoever asked may be gone: that does not undo it.
+        }
+    }
+    ledger.close().await
+}
+
+async fn carry_out(ledger: &mut SqliteConnection, what: What) -> Result<String, sqlx::Error> {
+    let key = match what {
+        What::Charge { key, order, cents, refuse } => {
+            let sql = "INSERT INTO orders_card_ledger (key, order_id, cents, answer) VALUES (?, ?, ?, ?) \
+                       ON CONFLICT (key) DO NOTHING";
+            let answer = if refuse { "refused" } else { "charged" };
+            sqlx::query(sql).bind(&key).bind(order).bind(cents).bind(answer).execute(&mut *ledger).await?;
+            key
+        }
+        What::Void { key, order } => {
+            let sql = "INSERT INTO orders_card_ledger (key, order_id, cents, answer) VALUES (?, ?, 0, 'void') \
+                       ON CONFLICT (key) DO UPDATE SET refunded = (answer = 'charged')";
+            sqlx::query(sql).bind(&key).bind(order).execute(&mut *ledger).await?;
+            key
+        }
+        What::Refund { key } => {
+            let sql = "UPDATE orders_card_ledger SET refunded = 1 WHERE key = ? AND answer = 'charged'";
+            sqlx::query(sql).bind(&key).execute(&mut *ledger).await?;
+            key
+        }
+    };
+    let said = sqlx::query_scalar("SELECT answer FROM orders_card_ledger WHERE key = ?").bind(key);
+    Ok(said.fetch_optional(&mut *ledger).await?.unwrap_or_else(|| "unknown".into()))
+}
+
+impl fmt::Display for CardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CardError {}

@@ -1,0 +1,90 @@
+//! What is printed at the end.
+
+use std::{fmt, path::PathBuf};
+
+use crate::{
+    books::{Books, Finding},
+    shop::Run,
+};
+
+/// Most findings that are printed; the rest is counted.
+const FINDINGS_SHOWN: usize = 20;
+
+/// The books of a run, and what the run counted.
+#[derive(Debug)]
+pub struct Report {
+    pub(crate) orders: usize,
+    pub(crate) faults: String,
+    pub(crate) books: Books,
+    pub(crate) run: Run,
+    /// Where the database is, if it is kept.
+    pub(crate) kept: Option<PathBuf>,
+}
+
+impl Report {
+    /// Whether every order was charged exactly once, or not at all as its story demands, and all else adds up.
+    #[must_use]
+    pub const fn is_balanced(&self) -> bool {
+        self.books.findings.is_empty()
+    }
+
+    /// What the database file says.
+    #[must_use]
+    pub const fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Passes that were dropped.
+    #[must_use]
+    pub const fn passes_dropped(&self) -> u64 {
+        self.run.passes_dropped
+    }
+
+    /// Copies that were recognised.
+    #[must_use]
+    pub const fn duplicates_dropped(&self) -> u64 {
+        self.run.duplicates_dropped
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { orders, faults, books, run, kept } = self;
+        let mut row = |name: &str, number: u64, note: &str| {
+            let line = format!("{name:<24}{number:>10}  {note}");
+            writeln!(f, "{}", line.trim_end())
+        };
+        let seconds = run.time.as_secs_f64();
+        let per_second = books.handled as f64 / seconds.max(f64::MIN_POSITIVE);
+        row("orders", *orders as u64, faults)?;
+        row("  confirmed", books.confirmed as u64, "")?;
+        row("  out of stock", books.out_of_stock as u64, "cancelled, goods returned")?;
+        row("  card refused", books.card_refused as u64, "cancelled, goods returned")?;
+        row("  payment overdue", books.overdue as u64, "cancelled, goods and money returned")?;
+        row("charges", books.charges as u64, &format!("{} given back", books.refunds))?;
+        row("  asked for", run.card_calls, "repeats under the same key included")?;
+        row("messages handled", books.handled as u64, "by the dedup entries in the file")?;
+        row("  duplicates dropped", run.duplicates_dropped, "")?;
+        row("  timeouts cancelled", run.timeouts_cancelled, "arrived and were not handled")?;
+        row("passes dropped", run.passes_dropped, "at a random await, as a crash would")?;
+        writeln!(f, "{:<24}{seconds:>8.1} s  {per_second:.0} messages a second", "time")?;
+        if let Some(path) = kept {
+            writeln!(f, "{:<24}{}", "database", path.display())?;
+        }
+        if books.findings.is_empty() {
+            return writeln!(f, "every order charged exactly once");
+        }
+        writeln!(f, "THE BOOKS DO NOT BALANCE: {} findings", books.findings.len())?;
+        show(&books.findings, f)
+    }
+}
+
+fn show(findings: &[Finding], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for finding in findings.iter().take(FINDINGS_SHOWN) {
+        writeln!(f, "  {finding}")?;
+    }
+    match findings.len().checked_sub(FINDINGS_SHOWN) {
+        Some(more) if more > 0 => writeln!(f, "  and {more} more"),
+        _ => Ok(()),
+    }
+}

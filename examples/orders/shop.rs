@@ -1,0 +1,206 @@
+//! The shop: one endpoint with three sagas on one SQLite file, and everything that goes wrong on purpose.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hapax::{
+    Endpoint, InProcess, Saga, Sender, Sqlite,
+    deliver::Recoverability,
+    endpoint::{Jittered, Settings, Tries},
+    ids::Scope,
+    manager::Limits,
+    ports::EntityStore,
+    testing::Drops,
+    transports::in_process::Faults,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    Options, Refusal,
+    card_service::CardService,
+    door::Door,
+    input::Input,
+    messages::{
+        CancelPayment, OutOfStock, PaymentOverdue, PaymentRefused, PaymentTaken, PlaceOrder, ReserveStock, ReturnStock,
+        ShipStock, StockArrived, StockReserved, TakePayment,
+    },
+    order::Order,
+    payment::Payment,
+    say,
+    stock::Stock,
+    watch::Watch,
+};
+
+/// Name of the endpoint: part of every dedup key.
+pub(crate) const ENDPOINT: &str = "shop";
+/// How long a message stays away when the pass that had it was dropped: far below the payment's timeout, so that few
+/// orders are overdue for this alone.
+const LEASE: Duration = Duration::from_millis(250);
+/// Copies and messages held back come within this time.
+const DELAY_MAX: Duration = Duration::from_millis(100);
+/// Orders in the shop at a time: enough to keep the disk busy, few enough that none waits until it is overdue.
+const ORDERS_AT_A_TIME: usize = 100;
+/// When nothing has come to an end for so long, something is broken, and the books will say what.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// What the run counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) duplicates_dropped: u64,
+    pub(crate) timeouts_cancelled: u64,
+    pub(crate) passes_dropped: u64,
+    pub(crate) card_calls: u64,
+    pub(crate) time: Duration,
+}
+
+/// Opens the shop, lets everybody in, and closes when all is done.
+pub(crate) async fn run(database: &Path, input: &Input, options: &Options, seed: u64) -> Result<Run, Refusal> {
+    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
+    let store = Sqlite::open(database).await.map_err(|e| cannot(&e))?;
+    let (cards, clerk) = CardService::open(database).await.map_err(|e| cannot(&e))?;
+    let queue = InProcess::with_faults(ENDPOINT, LEASE, faults(options, seed));
+    let drops = Drops::new(seed, options.crashes);
+    let (door, watch) = (Door::with_bar(ORDERS_AT_A_TIME, bar(input.orders.len())), Arc::new(Watch::default()));
+
+    let endpoint = Endpoint::builder(ENDPOINT)
+        .store(store.clone())
+        .transport(queue.clone())
+        .saga::<Order>(|order| {
+            order
+                .starts::<PlaceOrder>()
+                .handles::<StockReserved>()
+                .handles::<OutOfStock>()
+                .handles::<PaymentTaken>()
+                .handles::<PaymentRefused>()
+                .handles::<PaymentOverdue>()
+        })
+        .saga::<Payment>(|payment| payment.starts::<TakePayment>().starts::<CancelPayment>())
+        .saga::<Stock>(|stock| {
+            stock.starts::<StockArrived>().starts::<ReserveStock>().handles::<ReturnStock>().handles::<ShipStock>()
+        })
+        .with(cards.clone())
+        .with(door.clone())
+        .settings(settings())
+        .metrics(watch.clone())
+        .drops(drops.clone())
+        .start()
+        .await
+        .map_err(|e| Refusal::new(e.to_string()))?;
+
+    let (begun, mut ended) = (Instant::now(), Ok(()));
+    let business = async {
+        let day = async {
+            feed(&queue.sender(), &door, input).await?;
+            all_done(&queue, &store, &watch).await
+        };
+        ended = tokio::select! {
+            done = day => done,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
+            }
+        };
+    };
+    endpoint.run_until(business).await.map_err(|e| Refusal::new(e.to_string()))?;
+    let time = begun.elapsed();
+    door.close();
+
+    let card_calls = cards.calls();
+    drop(cards); // The last client: the clerk goes home.
+    let clerk = clerk.await.map_err(|e| cannot(&e))?;
+    clerk.map_err(|e| cannot(&e))?;
+    store.close().await;
+    ended.map(|()| Run {
+        duplicates_dropped: watch.duplicates(),
+        timeouts_cancelled: watch.timeouts_cancelled(),
+        passes_dropped: drops.dropped(),
+        card_calls,
+        time,
+    })
+}
+
+/// Sends what comes in, each message once; the faults make copies.
+async fn feed(sender: &Sender, door: &Door, input: &Input) -> Result<(), Refusal> {
+    let refused = |e| Refusal::new(format!("sending failed: {e}"));
+    for arrived in &input.stock {
+        sender.send(ENDPOINT, arrived).await.map_err(refused)?;
+    }
+    for order in &input.orders {
+        door.enter().await;
+        sender.send(ENDPOINT, order).await.map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Waits until no message is under way and no outbox entry is left to the sweeper.
+async fn all_done(queue: &InProcess, store: &Sqlite, watch: &Watch) -> Result<(), Refusal> {
+    const LOOK_AGAIN: Duration = Duration::from_millis(50);
+    let done = async {
+        loop {
+            queue.idle().await;
+            if !work_is_left(store).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    tokio::select! {
+        done = done => done,
+        () = watch.stuck(STUCK) => {
+            say(format_args!("nothing has moved for {STUCK:?}; the books are checked as they are"));
+            Ok(())
+        }
+    }
+}
+
+async fn work_is_left(store: &Sqlite) -> Result<bool, Refusal> {
+    for saga in [Order::NAME, Payment::NAME, Stock::NAME] {
+        let named = |e: hapax::ids::InvalidId| Refusal::new(e.to_string());
+        let scope = Scope { endpoint: ENDPOINT.parse().map_err(named)?, saga: saga.parse().map_err(named)? };
+        let pending = store.pending(&Arc::new(scope), Duration::ZERO, None, 1).await;
+        if !pending.map_err(|e| Refusal::new(e.to_string()))?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn faults(options: &Options, seed: u64) -> Faults {
+    Faults {
+        seed,
+        duplicates: options.duplicates,
+        reorder: options.duplicates,
+        delay_max: DELAY_MAX,
+        // Half, so that messages come to an end even when every pass is asked to crash.
+        lost_acks: options.crashes / 2.0,
+    }
+}
+
+/// What differs from the defaults, because this shop crashes all day on purpose and has seconds to live.
+fn settings() -> Settings {
+    Settings {
+        // Crashes are not the messages' fault here: none of them is poison, and none is given up.
+        limits: Limits { attempts_max: 1_000, ..Limits::default() },
+        recoverability: Recoverability {
+            deliveries_max: 1_000,
+            retry_delay: Duration::from_millis(200),
+            retry_delay_max: Duration::from_secs(1),
+            ..Recoverability::default()
+        },
+        // A card company that was silent will not speak ten milliseconds later: give the message back at once, so that
+        // the cancellation behind it gets its turn.
+        backoff: Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() },
+        // Earlier than an owner may still be sending: that costs a duplicate, and time is short.
+        sweep_age: Duration::from_secs(1),
+        sweep_interval: Duration::from_millis(250),
+        ..Settings::default()
+    }
+}
+
+/// A progress bar on standard error; indicatif draws none where that is no terminal.
+fn bar(orders: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} orders, {elapsed}");
+    ProgressBar::new(orders as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

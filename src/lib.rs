@@ -1,0 +1,64 @@
+//! **hapax** (Greek ἅπαξ, "once") lets you write a message handler as if every message came exactly once.
+//!
+//! Deliveries may repeat, reorder and race, processes may die anywhere, writes may time out after they took effect: the
+//! **effects** of handling a message happen once, and its outgoing messages are sent at least once under ids that never
+//! change, so that the next endpoint drops the repeats.
+//!
+//! ```text
+//! load ─> check dedup ─> handle ─> save(state + outbox entry) ─> dispatch ─> add dedup ─> clean up ─> settle(Ack)
+//! ```
+//!
+//! # Map
+//! | you want to | look at |
+//! | --- | --- |
+//! | write a saga | [`Message`], [`Saga`], [`Handle`], [`Context`], [`HandlerError`] |
+//! | handle messages without state | [`Handler`] |
+//! | run it | [`Endpoint::builder`], [`endpoint::Settings`] |
+//! | send the first message | [`Sender`] |
+//! | choose where things are kept | the features below |
+//! | understand why it is right | [`manager`], [`deliver`] |
+//! | write a store or a transport | [`ports`], the conformance suites in `testing` (feature `testing`) |
+//! | test a handler | [`Context::for_test`] |
+//!
+//! # Features
+//! A feature compiles a backend in; it never selects one. Each compiles alone.
+//!
+//! | feature | what | default |
+//! | --- | --- | --- |
+//! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
+//! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
+//! | `memory` | `Memory`: the reference store | no |
+//! | `messagepack` | a second codec | no |
+//! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
+//! | `testing` | conformance suites for adapters, fault hooks | no |
+//!
+//! # README
+#![doc = include_str!("../README.md")]
+
+#[cfg(feature = "testing")]
+pub use hapax_core::testing;
+pub use hapax_core::{
+    Completed, Context, Correlation, Endpoint, Handle, Handler, HandlerError, Message, Missing, Needs, OUTGOING_MAX,
+    Registry, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity, envelope, ids,
+    ids::MessageId, manager, metrics, ports, time,
+};
+#[cfg(feature = "memory")]
+pub use hapax_stores::Memory;
+#[cfg(feature = "sqlite")]
+pub use hapax_stores::Sqlite;
+#[cfg(feature = "in-process")]
+pub use hapax_transports::InProcess;
+
+/// Transports and their settings.
+pub mod transports {
+    #[cfg(feature = "in-process")]
+    pub use hapax_transports::in_process;
+}
+
+/// Stores and their settings.
+pub mod stores {
+    #[cfg(feature = "memory")]
+    pub use hapax_stores::memory;
+    #[cfg(feature = "sqlite")]
+    pub use hapax_stores::sql::sqlite;
+}

@@ -1,0 +1,283 @@
+//! The reference store: everything in one map, readable first, gone with the process.
+//!
+//! It keeps the ports' promises in the plainest way, so that the other stores can be compared with it. For tests, for
+//! examples and for endpoints whose messages do not outlive the process either.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use hapax_core::{
+    entity::{DedupEntry, Entity, Expected, Version},
+    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Scope},
+    ports::{
+        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
+        PendingEntry, Saved, StoreCapabilities, StoreError, Stored,
+    },
+};
+
+/// Largest entity, in bytes: far above any sane saga, so that a runaway one is noticed here too.
+const ENTITY_BYTES_MAX: usize = 16 << 20;
+/// Most dedup entries that one `evict` removes, so that it does not hold up the others.
+const EVICT_MAX: u64 = 10_000;
+
+/// Entities, dedup entries and dead letters in memory. Cloning gives another handle to the same store.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    entities: HashMap<EntityKey, Row>,
+    dedup: Dedup,
+    dead_letters: Vec<DeadLetter>,
+    /// The last version given, to any entity: so none is ever given again, not even after a purge.
+    version: i64,
+}
+
+/// Dedup entries in the order in which they came, and where to find each.
+#[derive(Default)]
+struct Dedup {
+    entries: VecDeque<(DedupEntry, Instant)>,
+    /// Number of each entry; the first of `entries` has the number `evicted`.
+    numbers: HashMap<DedupKey, u64>,
+    evicted: u64,
+}
+
+impl Dedup {
+    fn entry(&self, key: &DedupKey) -> Option<&DedupEntry> {
+        let index = usize::try_from(self.numbers.get(key)? - self.evicted).ok()?;
+        self.entries.get(index).map(|(entry, _)| entry)
+    }
+
+    fn insert(&mut self, entries: &[DedupEntry], now: Instant) {
+        for entry in entries {
+            let number = self.evicted + self.entries.len() as u64;
+            if let Entry::Vacant(vacant) = self.numbers.entry(entry.key) {
+                vacant.insert(number);
+                self.entries.push_back((entry.clone(), now));
+            }
+        }
+    }
+
+    fn evict(&mut self, retention: Duration) -> Evicted {
+        let mut evicted = Evicted::default();
+        while self.entries.front().is_some_and(|(_, inserted)| inserted.elapsed() > retention) {
+            if evicted.entries == EVICT_MAX {
+                return Evicted { more: true, ..evicted };
+            }
+            if let Some((entry, _)) = self.entries.pop_front() {
+                self.numbers.remove(&entry.key);
+                self.evicted += 1;
+                evicted.entries += 1;
+            }
+        }
+        evicted
+    }
+}
+
+struct Row {
+    version: i64,
+    entity: Entity,
+    changed: Instant,
+    /// When each entry of the outbox was first saved.
+    waiting: Vec<(AttemptId, Instant)>,
+}
+
+impl Memory {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many dedup entries there are.
+    #[must_use]
+    pub fn dedup_entries(&self) -> usize {
+        self.state().dedup.entries.len()
+    }
+
+    /// All entities, in no order.
+    #[must_use]
+    pub fn entities(&self) -> Vec<(EntityKey, Entity)> {
+        self.state().entities.iter().map(|(key, row)| (key.clone(), row.entity.clone())).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here leaves the state half changed, so a panic elsewhere does not spoil it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn known(&self, ids: &[DedupKey], stored: Option<&Entity>) -> Known {
+        let entries = stored.into_iter().flat_map(|entity| &entity.outbox).map(|entry| &entry.key);
+        let found = ids.iter().chain(entries).filter_map(|key| self.dedup.entry(key));
+        Known::new(found.cloned().collect())
+    }
+
+    fn save(&mut self, key: &EntityKey, expected: &Expected, entity: &Entity, now: Instant) -> Saved {
+        let row = match (self.entities.get_mut(key), expected) {
+            (Some(row), Expected::Version(version)) if version.as_number() == Some(row.version) => row,
+            (None, Expected::Absent) => {
+                let new = Row { version: 0, entity: Entity::default(), changed: now, waiting: Vec::new() };
+                self.entities.entry(key.clone()).or_insert(new)
+            }
+            _ => return Saved::Conflict,
+        };
+        self.version += 1;
+        row.version = self.version;
+        row.changed = now;
+        row.entity.clone_from(entity);
+        let is_kept = |attempt: AttemptId| entity.outbox.iter().any(|entry| entry.attempt == attempt);
+        row.waiting.retain(|(attempt, _)| is_kept(*attempt));
+        for entry in &entity.outbox {
+            if !row.waiting.iter().any(|(attempt, _)| *attempt == entry.attempt) {
+                row.waiting.push((entry.attempt, row.changed));
+            }
+        }
+        Saved::At(Version::number(self.version))
+    }
+}
+
+#[async_trait]
+impl EntityStore for Memory {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { name: "memory", entity_bytes_max: ENTITY_BYTES_MAX, together: true, durable: false }
+    }
+
+    async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        let state = self.state();
+        let row = state.entities.get(key);
+        let known = state.known(ids, row.map(|row| &row.entity));
+        let stored = row.map(|row| Stored { version: Version::number(row.version), entity: row.entity.clone() });
+        Ok(Loaded { stored, known: Some(known) })
+    }
+
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        processed: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        check_size(entity)?;
+        let mut state = self.state();
+        let now = Instant::now();
+        let saved = state.save(key, expected, entity, now);
+        if let Saved::At(_) = saved {
+            state.dedup.insert(processed, now);
+        }
+        Ok(saved)
+    }
+
+    async fn finish(
+        &self,
+        key: &EntityKey,
+        done: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.dedup.insert(done, now);
+        let Some((version, entity)) = clean_up else { return Ok(Some(Finished::Cleaned(None))) };
+        Ok(Some(match state.save(key, &Expected::Version(version.clone()), entity, now) {
+            Saved::At(version) => Finished::Cleaned(Some(version)),
+            Saved::Conflict => Finished::Left,
+        }))
+    }
+
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        Ok(self.state().entities.get(key).map(|row| Version::number(row.version)))
+    }
+
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        let state = self.state();
+        let mut found: Vec<Pending> = state
+            .entities
+            .iter()
+            .filter(|(key, _)| key.scope() == scope && after.is_none_or(|after| *key > after))
+            .filter_map(|(key, row)| {
+                let waiting = row.waiting.iter().map(|(attempt, since)| (*attempt, since.elapsed()));
+                let old = waiting.filter(|(_, age)| *age >= older_than);
+                let entries: Vec<_> = old.map(|(attempt, age)| PendingEntry { attempt, age }).collect();
+                (!entries.is_empty()).then(|| Pending { key: key.clone(), entries })
+            })
+            .collect();
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        let mut state = self.state();
+        let tombstones = state.entities.iter().filter(|(key, row)| {
+            let old = row.changed.elapsed() >= older_than;
+            key.scope() == scope && row.entity.completed && row.entity.outbox.is_empty() && old
+        });
+        let keys: Vec<EntityKey> = tombstones.map(|(key, _)| key.clone()).take(limit).collect();
+        for key in &keys {
+            state.entities.remove(key);
+        }
+        Ok(keys.len())
+    }
+}
+
+#[async_trait]
+impl DedupStore for Memory {
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        Ok(self.state().known(keys, None))
+    }
+
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
+        self.state().dedup.insert(entries, Instant::now());
+        Ok(())
+    }
+
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        Ok(self.state().dedup.evict(retention))
+    }
+}
+
+#[async_trait]
+impl DeadLetters for Memory {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if !state.dead_letters.iter().any(|other| other.is_same(letter)) {
+            state.dead_letters.push(letter.clone());
+        }
+        Ok(())
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        let wanted = |letter: &&DeadLetter| letter.endpoint == *endpoint && page.wants(letter);
+        Ok(self.state().dead_letters.iter().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
+    }
+}
+
+fn check_size(entity: &Entity) -> Result<(), StoreError> {
+    let bytes = entity.size();
+    if bytes <= ENTITY_BYTES_MAX {
+        return Ok(());
+    }
+    let why = format!("it has {bytes} bytes, more than the {ENTITY_BYTES_MAX} that memory takes");
+    Err(StoreError::new(ErrorKind::TooLarge, "saving an entity", why))
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state();
+        f.debug_struct("Memory")
+            .field("entities", &state.entities.len())
+            .field("dedup_entries", &state.dedup.entries.len())
+            .finish_non_exhaustive()
+    }
+}

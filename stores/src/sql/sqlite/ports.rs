@@ -1,0 +1,323 @@
+//! The ports on the queues.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax_core::{
+    codec::record,
+    entity::{DedupEntry, Entity, Expected, Version},
+    envelope::Destination,
+    ids::{DedupKey, EndpointName, EntityKey, SagaKey, Scope},
+    ports::{
+        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
+        Saved, StoreCapabilities, StoreError,
+    },
+    time::Timestamp,
+};
+use sqlx::{
+    Row,
+    sqlite::{SqliteArguments, SqliteRow},
+};
+use tokio::sync::oneshot;
+
+use super::{
+    Sqlite,
+    arguments::Bind,
+    connection::Ran,
+    error::malformed,
+    read::{self, Load, Read},
+    rows::{self, DedupRow, EntityRow, before, now},
+    statements,
+    write::{self, Change, Changed, Write},
+};
+
+/// Largest entity, in bytes: SQLite takes more, but each save writes the whole of it, so a runaway one must be noticed.
+const ENTITY_BYTES_MAX: usize = 16 << 20;
+/// Most dedup entries that one `evict` removes: some 10 ms of writing.
+const EVICT_MAX: usize = 10_000;
+/// A generation takes entries for this part of the retention: entries live up to a third longer than asked for, and a
+/// check looks into four or five generations.
+const GENERATIONS: u32 = 3;
+
+const SAVING: &str = "saving an entity";
+const FINISHING: &str = "finishing messages";
+const NAMING: &str = "naming an endpoint and a saga";
+
+#[async_trait]
+impl EntityStore for Sqlite {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { name: "sqlite", entity_bytes_max: ENTITY_BYTES_MAX, together: true, durable: true }
+    }
+
+    async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        let entity = self.scope(key.scope()).await?.map(|scope| (scope, key.key().clone()));
+        self.look_up("loading an entity", entity, ids).await
+    }
+
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        processed: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        let expected = match expected {
+            Expected::Absent => None,
+            Expected::Version(version) => match version.as_number() {
+                Some(number) => Some(number),
+                None => return Ok(Saved::Conflict), // Never one of ours.
+            },
+        };
+        let row = self.entity_row(SAVING, key, expected, entity).await?;
+        let saved = self.change(SAVING, Some(row), false, DedupRow::all(processed)?, true).await?;
+        Ok(match saved {
+            Changed::At(version) => Saved::At(Version::number(version)),
+            Changed::Lost | Changed::NoEntity => Saved::Conflict,
+        })
+    }
+
+    async fn finish(
+        &self,
+        key: &EntityKey,
+        done: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        let row = match clean_up {
+            Some((version, entity)) => match version.as_number() {
+                Some(version) => Some(self.entity_row(FINISHING, key, Some(version), entity).await?),
+                None => None,
+            },
+            None => None,
+        };
+        let finished = self.change(FINISHING, row, clean_up.is_some(), DedupRow::all(done)?, false).await?;
+        Ok(Some(match finished {
+            Changed::At(version) => Finished::Cleaned(Some(Version::number(version))),
+            Changed::NoEntity => Finished::Cleaned(None),
+            Changed::Lost => Finished::Left,
+        }))
+    }
+
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        const OPERATION: &str = "reading a version";
+        let Some(scope) = self.scope(key.scope()).await? else { return Ok(None) };
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(scope).bind(key.key().as_str());
+        let rows = self.read_alone(OPERATION, statements::VERSION, arguments).await?;
+        let version = rows.first().map(|row| row.try_get(0)).transpose();
+        version
+            .map(|version| version.map(Version::number))
+            .map_err(|e| malformed(OPERATION, self.file(), "an entity's version").caused_by(e))
+    }
+
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        const OPERATION: &str = "listing pending entities";
+        let after = match after {
+            Some(after) if after.scope() > scope => return Ok(Vec::new()),
+            Some(after) if after.scope() == scope => after.key().as_str(),
+            _ => "", // Before every key: none is empty.
+        };
+        let Some(id) = self.scope(scope).await? else { return Ok(Vec::new()) };
+        let now = now();
+        let saved_before = before(now, older_than);
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(id).bind(after).bind(saved_before).bind(as_i64(limit));
+        let rows = self.read_alone(OPERATION, statements::PENDING, arguments).await?;
+        let pending = |row: &SqliteRow| {
+            let key: SagaKey = row.try_get::<&str, _>(0).ok()?.parse().ok()?;
+            let entries = rows::pending_entries(row.try_get(1).ok()?, now, saved_before)?;
+            Some(Pending { key: EntityKey::new(scope.clone(), key), entries })
+        };
+        let damaged = || malformed(OPERATION, self.file(), "the list of an entity's outbox entries");
+        rows.iter().map(|row| pending(row).ok_or_else(damaged)).collect()
+    }
+
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        let Some(id) = self.scope(scope).await? else { return Ok(0) };
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(id).bind(before(now(), older_than)).bind(as_i64(limit));
+        let ran = self.write_alone("purging tombstones", statements::PURGE, 4, arguments).await?;
+        Ok(ran.changed.get(2).map_or(0, |purged| usize::try_from(*purged).unwrap_or(usize::MAX)))
+    }
+}
+
+#[async_trait]
+impl DedupStore for Sqlite {
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        let loaded = self.look_up("checking dedup entries", None, keys).await?;
+        Ok(loaded.known.unwrap_or_default())
+    }
+
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
+        self.change("inserting dedup entries", None, false, DedupRow::all(entries)?, false).await?;
+        Ok(())
+    }
+
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        let now = now();
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(now).bind(before(now, retention / GENERATIONS)).bind(before(now, retention));
+        arguments.bind(as_i64(EVICT_MAX));
+        let ran = self.write_alone("evicting dedup entries", statements::EVICT, 6, arguments).await?;
+        let entries = ran.changed.get(4).copied().unwrap_or_default();
+        Ok(Evicted { entries, more: entries >= EVICT_MAX as u64 })
+    }
+}
+
+#[async_trait]
+impl DeadLetters for Sqlite {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        const OPERATION: &str = "setting a message aside";
+        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
+            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
+        })?;
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
+        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
+        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
+        arguments.bind(letter.attempts).bind(rows::millis(letter.time)).bind(letter.reason.as_str()).bind(envelope);
+        self.write_alone(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
+        Ok(())
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        const OPERATION: &str = "listing dead letters";
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
+        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
+        let rows = self.read_alone(OPERATION, statements::LETTER_LIST, arguments).await?;
+        let damaged = || malformed(OPERATION, self.file(), "a dead letter");
+        rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
+    }
+}
+
+fn letter(endpoint: &EndpointName, row: &SqliteRow) -> Option<DeadLetter> {
+    let saga: &str = row.try_get(0).ok()?;
+    let destination: &str = row.try_get(1).ok()?;
+    let time: i64 = row.try_get(3).ok()?;
+    Some(DeadLetter {
+        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
+        endpoint: endpoint.clone(),
+        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
+        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
+        attempts: row.try_get(2).ok()?,
+        time: Timestamp::from_millis(u64::try_from(time).ok()?),
+        reason: row.try_get(4).ok()?,
+    })
+}
+
+fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Sqlite {
+    async fn entity_row(
+        &self,
+        operation: &'static str,
+        key: &EntityKey,
+        expected: Option<i64>,
+        entity: &Entity,
+    ) -> Result<EntityRow, StoreError> {
+        let bytes = entity.size();
+        if bytes > ENTITY_BYTES_MAX {
+            let why = format!("{key} has {bytes} bytes, more than the {ENTITY_BYTES_MAX} that the store takes");
+            return Err(StoreError::new(ErrorKind::TooLarge, operation, why));
+        }
+        EntityRow::new(self.scope_to_write(key.scope()).await?, key.key(), expected, entity, now())
+    }
+
+    async fn change(
+        &self,
+        operation: &'static str,
+        entity: Option<EntityRow>,
+        gives_way: bool,
+        done: Vec<DedupRow>,
+        only_if_won: bool,
+    ) -> Result<Changed, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let change = Change { operation, entity, gives_way, done, only_if_won, answer };
+        self.write(operation, Write::Change(change), answered).await
+    }
+
+    async fn write_alone(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        statements: usize,
+        arguments: SqliteArguments,
+    ) -> Result<Ran, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let alone = write::Alone { operation, sql, statements, arguments, answer };
+        self.write(operation, Write::Alone(alone), answered).await
+    }
+
+    async fn look_up(
+        &self,
+        operation: &'static str,
+        entity: Option<(i64, SagaKey)>,
+        ids: &[DedupKey],
+    ) -> Result<Loaded, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let load = Load { operation, entity, ids: ids.to_vec(), answer };
+        self.load(load, answered).await
+    }
+
+    async fn read_alone(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        arguments: SqliteArguments,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.read(operation, Read::Alone(read::Alone { operation, sql, arguments, answer }), answered).await
+    }
+
+    /// The number of `scope` in the file. Without one nothing of it is stored.
+    async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
+        if let Some(id) = self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope) {
+            return Ok(Some(*id));
+        }
+        let rows = self.read_alone(NAMING, statements::SCOPE_ID, scope_arguments(scope)).await?;
+        rows.first().map(|row| self.remember(scope, row)).transpose()
+    }
+
+    /// The number of `scope` in the file, written if it is new.
+    async fn scope_to_write(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
+        if let Some(id) = self.scope(scope).await? {
+            return Ok(id);
+        }
+        match self.write_alone(NAMING, statements::SCOPE, 4, scope_arguments(scope)).await {
+            Ok(ran) => self.remember(scope, ran.rows.first().ok_or_else(|| self.damaged_scopes())?),
+            // Whatever became of the name, what was to be written under it was not.
+            Err(e) if e.is_unknown_outcome() => {
+                let why = format!("{}: a new name could not be written in time: try again", self.file());
+                Err(StoreError::new(ErrorKind::Unavailable, NAMING, why).caused_by(e))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn remember(&self, scope: &Arc<Scope>, row: &SqliteRow) -> Result<i64, StoreError> {
+        let id = row.try_get(0).map_err(|e| self.damaged_scopes().caused_by(e))?;
+        self.0.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone(), id);
+        Ok(id)
+    }
+
+    fn damaged_scopes(&self) -> StoreError {
+        malformed(NAMING, self.file(), "the list of endpoints and sagas")
+    }
+}
+
+fn scope_arguments(scope: &Scope) -> SqliteArguments {
+    let mut arguments = SqliteArguments::default();
+    arguments.bind(scope.endpoint.as_str()).bind(scope.saga.as_str());
+    arguments
+}

@@ -1,0 +1,212 @@
+//! Opening: everything that could break the promise later is found now, and said in one line.
+
+use std::{
+    path::Path,
+    str::FromStr,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use hapax_core::ports::{ErrorKind, StoreError};
+use sqlx::{
+    ConnectOptions, Connection, Executor, Row, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteSynchronous},
+};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, mpsc},
+};
+
+use super::{
+    Shared, Sqlite,
+    connection::{Link, number},
+    error::Failure,
+    migrate::{self, APPLICATION_ID, Contents, LATEST},
+    options::{SqliteOptions, Synchronous},
+    read::Reader,
+    write::Writer,
+};
+
+const OPENING: &str = "opening the SQLite store";
+
+/// Requests that wait for the writer or for the readers; who finds no room waits for it.
+const QUEUE_MAX: usize = 4096;
+/// What each connection keeps of the file in memory, in KiB: the upper pages of every tree of a large store. Not more,
+/// because SQLite goes through all of it at commits that rearranged pages: 256 MiB was slower than 16.
+const CACHE_KIB: u32 = 32 * 1024;
+/// Pages in the log at which the writer moves them into the file. A page that many commits change is moved once: 1000,
+/// SQLite's own default, was slower by a tenth to a fifth.
+const CHECKPOINT_PAGES: u32 = 8000;
+/// What is left of a log that has grown, in bytes.
+const LOG_BYTES_MAX: u32 = 256 << 20;
+/// Texts that stay prepared: nine sizes of group, seven kinds each, and the others.
+const STATEMENTS: usize = 128;
+/// How long to wait before another try at what SQLite does not wait for itself.
+const TRY_AGAIN: Duration = Duration::from_millis(5);
+
+pub(super) async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
+    let runtime = Handle::try_current().map_err(|_| misconfigured("there is no tokio runtime: open it within one"))?;
+    let (place, file) = place(&options)?;
+    let failed = |e: sqlx::Error| Failure::from(e).store_error(OPENING, &file);
+
+    let write_options = writing(place, &options);
+    let mut connection = SqliteConnection::connect_with(&write_options).await.map_err(failed)?;
+    let contents = migrate::contents(&mut connection).await.map_err(failed)?;
+    check_contents(contents, &options, &file)?;
+    use_log(&mut connection, options.busy_timeout, &file).await?;
+    if contents.version < LATEST {
+        migrate::migrate(&mut connection).await.map_err(failed)?;
+    }
+    check_durable(&mut connection, options.synchronous, &file).await?;
+    // A read-only file shows itself only when something is written.
+    let probe = sqlx::raw_sql("BEGIN IMMEDIATE; UPDATE hapax_meta SET value = value; ROLLBACK");
+    connection.execute(probe).await.map_err(failed)?;
+
+    let file: Arc<str> = file.into();
+    let write_options = write_options.create_if_missing(false); // A file that is gone is not begun anew.
+    let group_max = options.group_max;
+    let mut tasks = Vec::new();
+    let (writes, queue) = mpsc::channel(QUEUE_MAX);
+    let link = Link::new(write_options.clone(), connection);
+    let idle = Arc::new(AtomicBool::new(true));
+    let writer = Writer::new(link, file.clone(), group_max, idle.clone());
+    tasks.push(runtime.spawn(writer.run(queue)));
+
+    let (reads, queue) = mpsc::channel(QUEUE_MAX);
+    let queue = Arc::new(Mutex::new(queue));
+    let read_options = write_options.pragma("query_only", "ON");
+    for _ in 0..options.readers {
+        let connection = SqliteConnection::connect_with(&read_options)
+            .await
+            .map_err(|e| Failure::from(e).store_error(OPENING, &file))?;
+        let link = Link::new(read_options.clone(), connection);
+        let reader = Reader { link, file: file.clone(), group_max };
+        tasks.push(runtime.spawn(reader.run(queue.clone())));
+    }
+    Ok(Sqlite::new(Shared::new(file, writes, idle, reads, options.write_limit, tasks)))
+}
+
+/// Applies the schema and closes again.
+pub(super) async fn migrate(path: &Path) -> Result<(), StoreError> {
+    let options = SqliteOptions::new(path).create_if_missing(true).migrate(true);
+    open(options).await?.close().await;
+    Ok(())
+}
+
+fn misconfigured(why: impl Into<String>) -> StoreError {
+    StoreError::new(ErrorKind::Misconfigured, OPENING, why)
+}
+
+/// Where the file is, and its name for messages.
+fn place(options: &SqliteOptions) -> Result<(SqliteConnectOptions, String), StoreError> {
+    let text = options.place.to_string_lossy();
+    if text.is_empty() || text.contains(":memory:") || text.contains("mode=memory") {
+        let why = "a database in memory is another one for each connection: name a file, or use the memory store";
+        return Err(misconfigured(why));
+    }
+    let place = if text.starts_with("sqlite:") {
+        SqliteConnectOptions::from_str(&text).map_err(|e| {
+            misconfigured(format!("`{text}` is not an SQLite URL: write `sqlite://PATH` or the path alone"))
+                .caused_by(e)
+        })?
+    } else {
+        SqliteConnectOptions::new().filename(&options.place)
+    };
+    let path = place.get_filename().to_owned();
+    let file = path.display().to_string();
+    if path.is_dir() {
+        return Err(misconfigured(format!("{file}: it is a directory: name a file in it")));
+    }
+    if let Some(parent) = path.parent()
+        && !parent.as_os_str().is_empty()
+        && !parent.is_dir()
+    {
+        return Err(misconfigured(format!("{file}: its directory does not exist: create it")));
+    }
+    if !options.create_if_missing && matches!(path.try_exists(), Ok(false)) {
+        return Err(misconfigured(format!("{file}: there is no such file: create it with `Sqlite::migrate`")));
+    }
+    Ok((place, file))
+}
+
+fn writing(place: SqliteConnectOptions, options: &SqliteOptions) -> SqliteConnectOptions {
+    let synchronous = match options.synchronous {
+        Synchronous::Full => SqliteSynchronous::Full,
+        Synchronous::Normal => SqliteSynchronous::Normal,
+    };
+    let place = if options.create_if_missing { place.create_if_missing(true) } else { place };
+    place
+        .synchronous(synchronous)
+        .busy_timeout(options.busy_timeout)
+        .foreign_keys(true)
+        .pragma("cache_size", format!("-{CACHE_KIB}"))
+        .pragma("temp_store", "MEMORY")
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string())
+        .pragma("journal_size_limit", LOG_BYTES_MAX.to_string())
+        // Room for the rows of a group, so that SQLite's thread does not wait for ours in the middle of it.
+        .row_buffer_size(2 * options.group_max + 16)
+        .statement_cache_capacity(STATEMENTS)
+        .thread_name(|id| format!("hapax-sqlite-{id}"))
+        .disable_statement_logging()
+}
+
+fn check_contents(contents: Contents, options: &SqliteOptions, file: &str) -> Result<(), StoreError> {
+    let Contents { application_id, tables, version } = contents;
+    if version == 0 && tables > 0 && ![0, APPLICATION_ID].contains(&application_id) {
+        return Err(misconfigured(format!(
+            "{file}: it belongs to another program (application id {application_id:#x}): name another file, or apply \
+             `Sqlite::schema_sql` to it by hand if hapax is to share it"
+        )));
+    }
+    if version > LATEST {
+        let why =
+            format!("{file}: it has schema {version} of a newer hapax, this one knows {LATEST}: update this program");
+        return Err(StoreError::new(ErrorKind::Malformed, OPENING, why));
+    }
+    if version < LATEST && !options.migrate {
+        let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
+        return Err(misconfigured(format!(
+            "{file}: it has {has}, this hapax needs {LATEST}: apply `Sqlite::migrate`, or set `migrate(true)`"
+        )));
+    }
+    Ok(())
+}
+
+/// Switches the file to a write-ahead log. SQLite does not wait for the lock that the first switch needs.
+async fn use_log(connection: &mut SqliteConnection, limit: Duration, file: &str) -> Result<(), StoreError> {
+    let begun = Instant::now();
+    loop {
+        match connection.fetch_one("PRAGMA journal_mode = WAL").await {
+            Ok(_) => return Ok(()), // What it is now is checked once more in the end.
+            Err(e) => {
+                let failure = Failure::from(e);
+                if !failure.is_busy() || begun.elapsed() >= limit {
+                    return Err(failure.store_error(OPENING, file));
+                }
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn check_durable(connection: &mut SqliteConnection, wanted: Synchronous, file: &str) -> Result<(), StoreError> {
+    let failed = |e: sqlx::Error| Failure::from(e).store_error(OPENING, file);
+    let mode: String =
+        connection.fetch_one("PRAGMA journal_mode").await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    if mode != "wal" {
+        return Err(misconfigured(format!(
+            "{file}: its journal mode is {mode} and cannot be made wal: put it on a local disk that may be written"
+        )));
+    }
+    let synchronous = number(connection, "PRAGMA synchronous").await.map_err(failed)?;
+    let needed = match wanted {
+        Synchronous::Full => 2,
+        Synchronous::Normal => 1,
+    };
+    if synchronous != needed {
+        return Err(misconfigured(format!(
+            "{file}: `PRAGMA synchronous` is {synchronous} and cannot be made {needed}"
+        )));
+    }
+    Ok(())
+}

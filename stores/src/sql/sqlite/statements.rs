@@ -1,0 +1,264 @@
+//! All SQL of the store.
+//!
+//! Parameters are written `$1`, `$2` and not `?1`: sqlx gives the statements of one text the same list of arguments and
+//! goes by the name of each parameter; SQLite numbers `$` names without gaps, while a gap left by `?7` would make sqlx
+//! miscount. A plain `?` takes the next argument after those that plain ones have taken, over all statements. One text is
+//! one hand-over to sqlx's worker thread, which costs more than most statements.
+//!
+//! What is given drives each join (`CROSS JOIN`, `INDEXED BY`): a file that was analysed while small must not turn it
+//! round and scan the entities. Ids of an array come in one blob, cut by `substr(blob, offset + 1, length)`.
+
+use std::sync::LazyLock;
+
+/// What the entity part of a write is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EntityPart {
+    None,
+    Update,
+    Create,
+}
+
+/// What the dedup part of a write is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DedupPart {
+    None,
+    Always,
+    /// Only if the entity part won.
+    IfWon,
+}
+
+/// Opens a transaction as a writer at once: one that read first and wrote later could be refused as stale.
+const BEGIN: &str = "BEGIN IMMEDIATE; ";
+const COMMIT: &str = "; COMMIT";
+
+/// The outbox entries with the times since when they wait: new ones as given, known ones as they were.
+fn pending(given: &str, now: &str) -> String {
+    format!(
+        "CASE WHEN hapax_entity.pending IS NULL OR {given} IS NULL THEN {given} ELSE \
+           (SELECT json_group_object(n.key, json_array(n.value ->> 0, \
+              coalesce(hapax_entity.pending -> n.key ->> 1, n.value ->> 1))) FROM json_each({given}) AS n) END, \
+         pending_since = iif({given} IS NULL, NULL, coalesce(hapax_entity.pending_since, {now}))"
+    )
+}
+
+/// One write, without arrays: $1 now; $2 scope, $3 key, $4 expected version, $5 token, $6 completed, $7 pending,
+/// $8 outbox, $9 state; $10 dedup key, $11 attempt, $12 fingerprint, $13 time, $14 reply.
+static ONE: LazyLock<[[String; 3]; 3]> = LazyLock::new(|| {
+    let update = format!(
+        "UPDATE hapax_entity SET version = version + 1, token = $5, completed = $6, changed_at = $1, pending = {}, \
+         outbox = $8, state = $9 WHERE scope = $2 AND key = $3 AND version = $4",
+        pending("$7", "$1")
+    );
+    let create = "INSERT INTO hapax_entity \
+           (scope, key, version, token, completed, changed_at, pending_since, pending, outbox, state) \
+         SELECT $2, $3, value + 1, $5, $6, $1, iif($7 IS NULL, NULL, $1), $7, $8, $9 \
+         FROM hapax_meta WHERE name = 'version_floor' \
+         ON CONFLICT (scope, key) DO NOTHING RETURNING token, version";
+    let insert = "INSERT INTO hapax_dedup (generation, key, attempt, fingerprint, time, reply) \
+         SELECT max(id), $10, $11, $12, $13, $14 FROM hapax_generation";
+    let won = "HAVING EXISTS (SELECT 1 FROM hapax_entity WHERE scope = $2 AND key = $3 AND token = $5)";
+    let dedup = format!("{insert} HAVING true ON CONFLICT DO NOTHING");
+    let dedup_if_won = format!("{insert} {won} ON CONFLICT DO NOTHING");
+    let both = |entity: &str, dedup: &str| format!("{BEGIN}{entity}; {dedup}{COMMIT}");
+    [
+        [String::new(), dedup.clone(), String::new()],
+        [update.clone(), both(&update, &dedup), both(&update, &dedup_if_won)],
+        [create.to_owned(), both(create, &dedup), both(create, &dedup_if_won)],
+    ]
+});
+
+/// The text of one write, and how many statements it has. Alone, a statement is its own transaction.
+pub(super) fn one(entity: EntityPart, dedup: DedupPart) -> (&'static str, usize) {
+    let alone = entity == EntityPart::None || dedup == DedupPart::None;
+    (&ONE[entity as usize][dedup as usize], if alone { 1 } else { 4 })
+}
+
+/// What a group of writes holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Kinds {
+    pub(super) updates: bool,
+    pub(super) creates: bool,
+    pub(super) dedup: bool,
+    /// Rows of each of the two kinds of entity writes, at least as many as there are: what is left over is null.
+    pub(super) rows: usize,
+}
+
+/// Columns of one entity write in a group.
+pub(super) const ENTITY_COLUMNS: [&str; 8] =
+    ["token", "scope", "key", "expected", "completed", "pending", "outbox", "state"];
+
+impl Kinds {
+    /// How many statements [`group`] makes of it. The second are the updates, if any.
+    pub(super) fn statements(self) -> usize {
+        2 + 2 * usize::from(self.updates) + usize::from(self.creates) + usize::from(self.dedup)
+    }
+}
+
+/// A group of writes. The parameters are the rows of the updates, if any, then those of the creates, if any; then: now,
+/// how many updates, `[token, scope, key]` of each of them; then rows and blob of the dedup entries.
+///
+/// Entity rows are bound one by one, which takes half the time of reading them from JSON (6 and 11 us a row), so there is
+/// a text for each number of rows; the caller rounds that number up. Dedup entries are short and any number: an array of
+/// `[offset, reply bytes or null, time]` and, if one is stored only with its entity's save, `token, scope, key`.
+///
+/// `OR ROLLBACK` changes nothing here, since any error ends the transaction; it saves SQLite a copy of every page.
+pub(super) fn group(kinds: Kinds) -> String {
+    let row = format!("({})", ["?"; ENTITY_COLUMNS.len()].join(","));
+    let given = format!("WITH r ({}) AS (VALUES {})", ENTITY_COLUMNS.join(", "), vec![row; kinds.rows].join(","));
+    let before = (usize::from(kinds.updates) + usize::from(kinds.creates)) * kinds.rows * ENTITY_COLUMNS.len();
+    let [now, count, updated, dedup, blob] = [1, 2, 3, 4, 5].map(|n| format!("${}", before + n));
+    let mut text = String::from(BEGIN);
+    if kinds.updates {
+        let pending = pending("r.pending", &now);
+        // Usually all have won, and then nobody is looked up.
+        text += &format!(
+            "{given} UPDATE OR ROLLBACK hapax_entity INDEXED BY hapax_entity_key SET version = version + 1, \
+               token = r.token, completed = r.completed, changed_at = {now}, pending = {pending}, outbox = r.outbox, \
+               state = r.state \
+             FROM r WHERE hapax_entity.scope = r.scope AND hapax_entity.key = r.key \
+               AND hapax_entity.version = r.expected; \
+             SELECT e.token, e.version FROM json_each(iif(changes() = {count}, '[]', {updated})) AS r \
+               CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_key \
+               ON e.scope = r.value ->> 1 AND e.key = r.value ->> 2 AND e.token = r.value ->> 0; "
+        );
+    }
+    if kinds.creates {
+        text += &format!(
+            "{given} INSERT OR ROLLBACK INTO hapax_entity \
+               (scope, key, version, token, completed, changed_at, pending_since, pending, outbox, state) \
+             SELECT r.scope, r.key, floor.value + 1, r.token, r.completed, {now}, iif(r.pending IS NULL, NULL, {now}), \
+               r.pending, r.outbox, r.state \
+             FROM hapax_meta AS floor CROSS JOIN r WHERE floor.name = 'version_floor' AND r.token IS NOT NULL \
+             ON CONFLICT (scope, key) DO NOTHING RETURNING token, version; "
+        );
+    }
+    if kinds.dedup {
+        text += &format!(
+            "INSERT OR ROLLBACK INTO hapax_dedup (generation, key, attempt, fingerprint, time, reply) \
+             SELECT newest.id, substr({blob}, r.offset + 1, 24), substr({blob}, r.offset + 25, 16), \
+               substr({blob}, r.offset + 41, 16), r.time, substr({blob}, r.offset + 57, r.reply) \
+             FROM (SELECT max(id) AS id FROM hapax_generation) AS newest CROSS JOIN \
+               (SELECT value ->> 0 AS offset, value ->> 1 AS reply, value ->> 2 AS time, value ->> 3 AS token, \
+                  value ->> 4 AS scope, value ->> 5 AS key FROM json_each({dedup})) AS r \
+             WHERE r.token IS NULL OR EXISTS (SELECT 1 FROM hapax_entity AS e INDEXED BY hapax_entity_key \
+               WHERE e.scope = r.scope AND e.key = r.key AND e.token = r.token) \
+             ON CONFLICT DO NOTHING; "
+        );
+    }
+    text + "COMMIT"
+}
+
+/// Load and check of one entity and at most one message, in one snapshot: $1 scope, $2 key, $3 dedup key.
+///
+/// Rows are either `request, null, version, outbox, state, null, null` or `null, generation, time, key, attempt,
+/// fingerprint, reply`.
+pub(super) const LOAD_ONE: &str = "\
+    SELECT 0, NULL, version, outbox, state, NULL, NULL FROM hapax_entity WHERE scope = $1 AND key = $2 \
+    UNION ALL \
+    SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
+    FROM hapax_generation AS g CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = $3 \
+    UNION ALL \
+    SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
+    FROM hapax_entity AS e CROSS JOIN json_each(e.pending) AS p CROSS JOIN hapax_generation AS g \
+    CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = unhex(p.value ->> 0) \
+    WHERE e.scope = $1 AND e.key = $2 AND e.pending_since IS NOT NULL";
+
+/// Load and check of many, in one snapshot: $1 entities `[scope, key]`, $2 offsets of the dedup keys in $3.
+pub(super) const LOAD_MANY: &str = "\
+    SELECT r.key, NULL, e.version, e.outbox, e.state, NULL, NULL \
+    FROM json_each($1) AS r CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_key \
+      ON e.scope = r.value ->> 0 AND e.key = r.value ->> 1 \
+    UNION ALL \
+    SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
+    FROM json_each($2) AS r CROSS JOIN hapax_generation AS g \
+    CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = substr($3, r.value + 1, 24) \
+    UNION ALL \
+    SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
+    FROM json_each($1) AS r CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_pending \
+      ON e.scope = r.value ->> 0 AND e.key = r.value ->> 1 AND e.pending_since IS NOT NULL \
+    CROSS JOIN json_each(e.pending) AS p CROSS JOIN hapax_generation AS g \
+    CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = unhex(p.value ->> 0)";
+
+/// $1 scope, $2 key.
+pub(super) const VERSION: &str = "SELECT version FROM hapax_entity WHERE scope = $1 AND key = $2";
+
+/// $1 scope, $2 key to begin after, $3 saved at or before, $4 limit.
+pub(super) const PENDING: &str = "\
+    SELECT key, pending FROM hapax_entity INDEXED BY hapax_entity_pending \
+    WHERE scope = $1 AND key > $2 AND pending_since IS NOT NULL AND pending_since <= $3 \
+      AND EXISTS (SELECT 1 FROM json_each(pending) WHERE value ->> 1 <= $3) \
+    ORDER BY key LIMIT $4";
+
+/// $1 scope, $2 completed at or before, $3 limit. The last but one statement tells how many.
+///
+/// The floor is raised first, so that an entity that comes again never has a version that was used before.
+pub(super) const PURGE: &str = "\
+    BEGIN IMMEDIATE; \
+    UPDATE hapax_meta SET value = max(value, (SELECT coalesce(max(version), 0) FROM hapax_entity WHERE id IN \
+      (SELECT id FROM hapax_entity INDEXED BY hapax_entity_completed WHERE scope = $1 AND completed = 1 \
+       AND pending_since IS NULL AND changed_at <= $2 ORDER BY changed_at, id LIMIT $3))) WHERE name = 'version_floor'; \
+    DELETE FROM hapax_entity WHERE id IN \
+      (SELECT id FROM hapax_entity INDEXED BY hapax_entity_completed WHERE scope = $1 AND completed = 1 \
+       AND pending_since IS NULL AND changed_at <= $2 ORDER BY changed_at, id LIMIT $3); \
+    COMMIT";
+
+/// $1 endpoint, $2 saga.
+pub(super) const SCOPE: &str = "\
+    BEGIN IMMEDIATE; \
+    INSERT INTO hapax_scope (endpoint, saga) VALUES ($1, $2) ON CONFLICT DO NOTHING; \
+    SELECT id FROM hapax_scope WHERE endpoint = $1 AND saga = $2; \
+    COMMIT";
+
+/// $1 endpoint, $2 saga.
+pub(super) const SCOPE_ID: &str = "SELECT id FROM hapax_scope WHERE endpoint = $1 AND saga = $2";
+
+/// $1 now, $2 the newest generation is old if opened at or before, $3 a closed one is over if closed at or before,
+/// $4 how many entries may be removed.
+///
+/// 1. The newest generation is closed and another opened, if it is old and holds anything. Closed is the millisecond
+///    after this one, so that rounding shortens nothing.
+/// 2. One that was closed long enough ago ceases to exist: from here on no check finds its entries. The newest never
+///    does, so nothing is inserted into one that is about to go.
+/// 3. Entries of generations that do not exist are removed, a bounded number.
+pub(super) const EVICT: &str = "\
+    BEGIN IMMEDIATE; \
+    INSERT INTO hapax_generation (id, opened_at) \
+      SELECT g.id + 1, $1 FROM hapax_generation AS g WHERE g.id = (SELECT max(id) FROM hapax_generation) \
+      AND g.opened_at <= $2 AND EXISTS (SELECT 1 FROM hapax_dedup AS d WHERE d.generation = g.id); \
+    UPDATE hapax_generation SET closed_at = $1 + 1 \
+      WHERE closed_at IS NULL AND id < (SELECT max(id) FROM hapax_generation); \
+    DELETE FROM hapax_generation WHERE closed_at <= $3; \
+    DELETE FROM hapax_dedup WHERE (generation, key) IN (SELECT generation, key FROM hapax_dedup \
+      WHERE generation < (SELECT min(id) FROM hapax_generation) ORDER BY generation, key LIMIT $4); \
+    COMMIT";
+
+/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 attempts, $6 time, $7 reason, $8 envelope.
+pub(super) const LETTER_ADD: &str = "\
+    INSERT INTO hapax_dead_letter (endpoint, message_id, saga, destination, attempts, time, reason, envelope) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+
+/// $1 endpoint, $2 message id or null, $3 limit, $4 skip.
+pub(super) const LETTER_LIST: &str = "\
+    SELECT saga, destination, attempts, time, reason, envelope FROM hapax_dead_letter \
+    WHERE endpoint = $1 AND ($2 IS NULL OR message_id = $2) ORDER BY id LIMIT $3 OFFSET $4";
+
+/// Tables that are not SQLite's own, and whether ours is among them.
+pub(super) const TABLES: &str = "\
+    SELECT count(*), coalesce(sum(name = 'hapax_migration'), 0) FROM sqlite_schema \
+    WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+
+/// The newest migration in the file.
+pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM hapax_migration";
+
+/// Every text with a few words on it, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn all() -> Vec<&'static str> {
+    let mut all: Vec<&'static str> = ONE.iter().flatten().map(String::as_str).collect();
+    for bits in 1..8 {
+        let (updates, creates, dedup) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+        all.push(group(Kinds { updates, creates, dedup, rows: 2 }).leak());
+    }
+    all.extend([LOAD_ONE, LOAD_MANY, VERSION, PENDING, PURGE, SCOPE, SCOPE_ID, EVICT, LETTER_ADD, LETTER_LIST, TABLES]);
+    all.push(SCHEMA_VERSION);
+    all
+}

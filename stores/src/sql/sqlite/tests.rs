@@ -1,0 +1,116 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+
+use sqlx::{Connection, Executor, Row, SqliteConnection};
+use tokio::sync::oneshot;
+
+use super::{
+    migrate, statements,
+    write::{Change, take_group},
+};
+
+async fn migrated() -> SqliteConnection {
+    let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+    migrate::migrate(&mut connection).await.unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn every_statement_can_be_prepared() {
+    let mut connection = migrated().await;
+    for sql in statements::all().into_iter().flat_map(|sql| sql.split("; ")).filter(|sql| !sql.is_empty()) {
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN {sql}"));
+        if let Err(e) = connection.fetch_all(explain).await {
+            panic!("{sql}: {e}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_statement_goes_through_all_entities_or_all_dedup_entries() {
+    let mut connection = migrated().await;
+    for analysed in [false, true] {
+        if analysed {
+            // Statistics of an empty file must not change a plan.
+            connection.execute("ANALYZE").await.unwrap();
+        }
+        for sql in statements::all().into_iter().flat_map(|sql| sql.split("; ")).filter(|sql| !sql.is_empty()) {
+            if matches!(sql, "BEGIN IMMEDIATE" | "COMMIT") {
+                continue;
+            }
+            let plan = connection.fetch_all(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).await.unwrap();
+            for step in plan {
+                let step: String = step.get(3);
+                for table in ["hapax_entity", "hapax_dedup", "e", "d"] {
+                    assert!(step != format!("SCAN {table}"), "{step}: {sql}");
+                }
+            }
+        }
+    }
+}
+
+fn change(key: &str, expected: Option<i64>, gives_way: bool) -> (Change, oneshot::Receiver<super::write::Answer>) {
+    let (answer, answered) = oneshot::channel();
+    let entity = super::rows::EntityRow {
+        scope: 1,
+        key: key.parse().unwrap(),
+        expected,
+        completed: false,
+        pending: None,
+        outbox: Vec::new(),
+        state: vec![0; 100].into(),
+    };
+    let change =
+        Change { operation: "test", entity: Some(entity), gives_way, done: Vec::new(), only_if_won: false, answer };
+    (change, answered)
+}
+
+fn names(changes: &[Change]) -> Vec<String> {
+    let name = |change: &Change| match &change.entity {
+        Some(row) => format!("{}@{}", row.key, row.expected.unwrap_or(0)),
+        None => "-".to_owned(),
+    };
+    changes.iter().map(name).collect()
+}
+
+#[test]
+fn a_group_holds_one_write_of_each_entity_and_the_next_ones_wait_in_order() {
+    let (changes, _answers): (VecDeque<_>, Vec<_>) = [("a", 1), ("b", 1), ("a", 2), ("c", 1), ("a", 3)]
+        .map(|(key, at)| change(key, Some(at), false))
+        .into_iter()
+        .unzip();
+    let mut waiting = changes;
+    assert_eq!(names(&take_group(&mut waiting, 10)), ["a@1", "b@1", "c@1"]);
+    assert_eq!(names(&take_group(&mut waiting, 10)), ["a@2"]);
+    assert_eq!(names(&take_group(&mut waiting, 10)), ["a@3"]);
+    assert!(waiting.is_empty());
+}
+
+#[test]
+fn a_clean_up_gives_way_to_a_save_whichever_comes_first_and_to_a_newer_clean_up() {
+    let (changes, _answers): (VecDeque<_>, Vec<_>) = [
+        change("a", Some(1), true),
+        change("a", Some(1), false),
+        change("b", Some(1), false),
+        change("b", Some(1), true),
+        change("c", Some(1), true),
+        change("c", Some(2), true),
+        change("c", Some(1), true),
+    ]
+    .into_iter()
+    .unzip();
+    let mut waiting = changes;
+    assert_eq!(names(&take_group(&mut waiting, 10)), ["-", "a@1", "b@1", "-", "-", "c@2", "-"]);
+    assert!(waiting.is_empty());
+}
+
+#[test]
+fn a_group_has_at_most_the_members_asked_for_and_none_that_nobody_waits_for() {
+    let (changes, mut answers): (VecDeque<_>, Vec<_>) =
+        ["a", "b", "c", "d"].map(|key| change(key, None, false)).into_iter().unzip();
+    let mut waiting = changes;
+    answers.remove(1);
+    assert_eq!(names(&take_group(&mut waiting, 2)), ["a@0", "c@0"]);
+    assert_eq!(names(&take_group(&mut waiting, 2)), ["d@0"]);
+}

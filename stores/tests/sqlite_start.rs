@@ -1,0 +1,274 @@
+//! What is wrong with a file is said when it is opened, in one line.
+#![allow(clippy::unwrap_used)]
+#![cfg(feature = "sqlite")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use futures_util::future::join_all;
+use hapax_core::{
+    entity::Expected,
+    ports::{EntityStore, ErrorKind, StoreError},
+};
+use hapax_stores::{Sqlite, sql::sqlite::Synchronous};
+
+/// The error is of `kind`, in one line, and says each of `words`.
+#[track_caller]
+fn says(result: Result<Sqlite, StoreError>, kind: ErrorKind, words: &[&str]) {
+    let error = result.expect_err("it was opened");
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_another_program_is_refused_and_left_as_it_was() {
+    let place = Place::new();
+    place.run("PRAGMA application_id = 77; CREATE TABLE songs (id INTEGER)").await;
+    says(Sqlite::open(place.file()).await, ErrorKind::Misconfigured, &["store.db", "another program", "0x4d"]);
+    assert_eq!(place.number("SELECT count(*) FROM sqlite_schema").await, 1);
+    let bytes = std::fs::read(place.file()).unwrap();
+    assert_eq!(bytes[18], 1, "it was switched to a write-ahead log");
+}
+
+#[tokio::test]
+async fn a_file_may_be_shared_with_the_applications_own_tables() {
+    let place = Place::new();
+    place.run("CREATE TABLE songs (id INTEGER)").await;
+    let store = place.open().await;
+    save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    assert_eq!(place.number("SELECT count(*) FROM songs").await, 0);
+    assert_eq!(place.number("PRAGMA application_id").await, 0, "the application's own mark was changed");
+}
+
+#[tokio::test]
+async fn a_new_file_is_marked_as_ours() {
+    let place = Place::new();
+    place.open().await.close().await;
+    assert_eq!(place.number("PRAGMA application_id").await, 0x6861_7078);
+}
+
+#[tokio::test]
+async fn a_schema_applied_by_hand_is_taken_even_in_another_programs_file() {
+    let place = Place::new();
+    place.run("PRAGMA application_id = 77; CREATE TABLE songs (id INTEGER)").await;
+    for _ in 0..2 {
+        place.run(&format!("BEGIN; {} COMMIT", Sqlite::schema_sql())).await;
+    }
+    let store = Sqlite::options(place.file()).open().await.unwrap();
+    save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let place = Place::new();
+    place.open().await.close().await;
+    place.run("INSERT INTO hapax_migration VALUES (99, 'to come', 0)").await;
+    says(Sqlite::open(place.file()).await, ErrorKind::Malformed, &["store.db", "schema 99", "update this program"]);
+}
+
+#[tokio::test]
+async fn an_older_schema_is_refused_unless_migration_is_asked_for() {
+    let place = Place::new();
+    place.run("CREATE TABLE songs (id INTEGER)").await;
+    let open = || Sqlite::options(place.file()).open();
+    says(open().await, ErrorKind::Misconfigured, &["store.db", "no schema", "Sqlite::migrate"]);
+    Sqlite::migrate(place.file()).await.unwrap();
+    Sqlite::migrate(place.file()).await.unwrap();
+    open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_file_is_not_created_unless_asked_for() {
+    let place = Place::new();
+    let open = Sqlite::options(place.file()).migrate(true).open().await;
+    says(open, ErrorKind::Misconfigured, &["store.db", "no such file"]);
+    assert!(!place.file().exists());
+    Sqlite::options(place.file()).migrate(true).create_if_missing(true).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_sqlites_is_refused() {
+    let place = Place::new();
+    std::fs::write(place.file(), "Dear diary, today I had no idea what to write. ".repeat(100)).unwrap();
+    says(Sqlite::open(place.file()).await, ErrorKind::Malformed, &["store.db", "not an SQLite file"]);
+}
+
+#[tokio::test]
+async fn a_directory_and_a_missing_directory_are_refused() {
+    let place = Place::new();
+    says(Sqlite::open(place.directory()).await, ErrorKind::Misconfigured, &["is a directory"]);
+    let nowhere = place.directory().join("nowhere").join("store.db");
+    says(Sqlite::open(nowhere).await, ErrorKind::Misconfigured, &["store.db", "directory does not exist"]);
+}
+
+#[tokio::test]
+async fn memory_is_refused() {
+    for place in [":memory:", "sqlite::memory:", "sqlite://x.db?mode=memory", ""] {
+        says(Sqlite::open(place).await, ErrorKind::Misconfigured, &["memory store"]);
+    }
+    says(Sqlite::open("sqlite://x?mode=odd").await, ErrorKind::Misconfigured, &["mode=odd", "not an SQLite URL"]);
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_refused() {
+    let place = Place::new();
+    place.open().await.close().await;
+    let url = format!("sqlite://{}?mode=ro", place.file().display());
+    says(Sqlite::options(url).open().await, ErrorKind::Denied, &["store.db", "read-only"]);
+}
+
+#[tokio::test]
+async fn a_url_is_opened_like_a_path() {
+    let place = Place::new();
+    let store = Sqlite::open(format!("sqlite://{}", place.file().display())).await.unwrap();
+    save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    let same = place.open().await;
+    assert!(same.load(&entity_key("a"), &[]).await.unwrap().stored.is_some());
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_keeps_locked_is_named_as_that() {
+    let place = Place::new();
+    place.open().await.close().await;
+    let mut other = place.beside().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let open = || Sqlite::options(place.file()).busy_timeout(Duration::from_millis(50)).open();
+    says(open().await, ErrorKind::Unavailable, &["store.db", "locked", "busy timeout"]);
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+
+    // Later too; it is no unknown outcome, and all goes on when the lock is gone.
+    let store = open().await.unwrap();
+    save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    for count in [1, 20] {
+        let names: Vec<_> = (0..count).map(|n| format!("{count}-{n}")).collect();
+        let saved = join_all(names.iter().map(|name| {
+            let store = &store;
+            async move { store.save(&entity_key(name), &Expected::Absent, &entity("s", &[]), &[]).await }
+        }))
+        .await;
+        for saved in saved {
+            assert_eq!(saved.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+    }
+    assert!(store.load(&entity_key("a"), &[]).await.unwrap().stored.is_some(), "readers are not held up");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    save(&store, &entity_key("b"), Expected::Absent, &entity("s", &[])).await;
+}
+
+#[tokio::test]
+async fn a_write_that_takes_too_long_is_an_unknown_outcome() {
+    let place = Place::new();
+    let version = save(&place.open().await, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    let store = Sqlite::options(place.file()).write_limit(Duration::from_millis(30)).open().await.unwrap();
+    let mut other = place.beside().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let late = store.save(&entity_key("a"), &Expected::Version(version), &entity("late", &[]), &[]).await.unwrap_err();
+    assert!(late.is_unknown_outcome(), "{late}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_may_open_and_migrate_a_new_file_at_once() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let file = place.file();
+        let stores = join_all((0..8).map(|_| {
+            let file = file.clone();
+            tokio::spawn(async move { Sqlite::open(file).await })
+        }))
+        .await;
+        for store in stores {
+            store.unwrap().unwrap();
+        }
+        assert_eq!(place.number("SELECT count(*) FROM hapax_migration").await, 1);
+        assert_eq!(place.number("SELECT count(*) FROM hapax_generation").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn normal_synchronous_is_had_only_when_asked_for() {
+    let place = Place::new();
+    Sqlite::options(place.file())
+        .create_if_missing(true)
+        .migrate(true)
+        .synchronous(Synchronous::Normal)
+        .open()
+        .await
+        .unwrap()
+        .close()
+        .await;
+    place.open().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_nothing_and_is_gone_with_it() {
+    let place = Place::new();
+    let mount = place.directory().to_string_lossy().into_owned();
+    let run = |command: &str, arguments: &[&str]| {
+        std::process::Command::new(command).args(arguments).status().is_ok_and(|status| status.success())
+    };
+    if !run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", &mount]) {
+        eprintln!("SKIPPED: a small file system cannot be mounted here, so a full disk was not tested");
+        return;
+    }
+    let unmount = Unmount(mount.clone());
+    let store = place.open().await;
+    let state = "x".repeat(20_000);
+    let mut saved = Vec::new();
+    let full = loop {
+        let name = format!("{}", saved.len());
+        match store.save(&entity_key(&name), &Expected::Absent, &entity(&state, &[]), &[]).await {
+            Ok(_) => saved.push(name),
+            Err(e) => break e,
+        }
+        assert!(saved.len() < 1000, "the disk was never full");
+    };
+    assert_eq!(full.kind(), ErrorKind::Unavailable, "{full}");
+    assert!(full.to_string().contains("the disk is full"), "{full}");
+    // A group as well.
+    let grouped = join_all((0..20).map(|n| {
+        let (store, state) = (&store, &state);
+        async move { store.save(&entity_key(&format!("g{n}")), &Expected::Absent, &entity(state, &[]), &[]).await }
+    }))
+    .await;
+    assert!(grouped.iter().any(Result::is_err));
+    for name in &saved {
+        assert!(store.load(&entity_key(name), &[]).await.unwrap().stored.is_some());
+    }
+    assert!(run("mount", &["-o", "remount,size=16m", &mount]));
+    save(&store, &entity_key("after"), Expected::Absent, &entity(&state, &[])).await;
+    store.close().await;
+    drop(unmount);
+}
+
+/// A mount must not outlive its test, whatever becomes of that.
+struct Unmount(String);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
+#[tokio::test]
+async fn the_tasks_end_with_the_last_handle() {
+    let place = Place::new();
+    let store = place.open().await;
+    save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    assert!(before >= 2);
+    drop(store.clone());
+    assert_eq!(alive(), before);
+    drop(store);
+    while alive() > 0 {
+        tokio::task::yield_now().await;
+    }
+}

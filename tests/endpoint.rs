@@ -1,0 +1,13 @@
+//! The endpoint end to end, on the reference store and queues inside the process, in paused time.
+#![allow(clippy::unwrap_used)]
+
+#[path = "endpoint/faults.rs"]
+mod faults;
+#[path = "endpoint/lanes.rs"]
+mod lanes;
+#[path = "endpoint/settling.rs"]
+mod settling;
+#[path = "endpoint/start.rs"]
+mod start;
+#[path = "endpoint/work.rs"]
+mod work;

@@ -1,0 +1,241 @@
+//! How messages end.
+
+use std::time::Duration;
+
+use hapax::{
+    Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Memory, Message, Saga,
+    deliver::Recoverability,
+    endpoint::{Jittered, Settings, Tries},
+};
+use hapax_model::{Fault, Plan, World, faults::Faulty};
+use serde::{Deserialize, Serialize};
+
+use crate::work::{Auditor, Cut, Listener, Log, Task, Unheard, Worker, done, endpoint, letters, send, settings, task};
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_is_dropped() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("twice"), Log::default());
+    let twice = task("a", "twice");
+    send(&hub, &twice).await;
+    send(&hub, &twice).await;
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    send(&hub, &twice).await;
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["twice"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_for_several_sagas_is_settled_once_when_all_of_them_are_done() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("several"), Log::default());
+    // More failures than are retried in place: the message is given back, although the auditor is done with it.
+    send(&hub, &Task { fails: 5, ..task("a", "shared") }).await;
+    let builder = endpoint(&store, hub.clone(), &log).saga::<Auditor>(|auditor| auditor.starts::<Task>());
+    builder.run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["shared"]);
+    assert_eq!(done(&store, "auditor", "a"), ["shared"]);
+    assert_eq!((log.runs("worker", "shared"), log.runs("auditor", "shared")), (6, 1));
+    assert_eq!(letters(&store).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_type_that_nobody_handles_is_dead_lettered() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("unheard"), Log::default());
+    hub.sender().send("work", &Unheard).await.unwrap();
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    let letters = letters(&store).await;
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].reason, "endpoint work has no handler for work.unheard");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_does_not_name_its_saga_is_dead_lettered() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("nameless"), Log::default());
+    send(&hub, &task("", "nameless")).await;
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    let letters = letters(&store).await;
+    assert_eq!(letters[0].reason, "work.task does not name its worker: key is empty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_the_others_go_on() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("failing"), Log::default());
+    let recoverability = Recoverability { deliveries_max: 3, ..Recoverability::default() };
+    let backoff = Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() };
+    send(&hub, &Task { fails: u32::MAX, ..task("a", "bad") }).await;
+    send(&hub, &task("a", "good")).await;
+    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
+    builder.run_until(hub.idle()).await.unwrap();
+    let letters = letters(&store).await;
+    assert_eq!((letters.len(), letters[0].attempts, letters[0].reason.as_str()), (1, 3, "told to fail"));
+    assert_eq!(log.runs("worker", "bad"), 3);
+    assert_eq!(done(&store, "worker", "a"), ["good"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_message_rests_before_it_comes_again() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("rests"), Log::default());
+    let recoverability = Recoverability { retry_delay: Duration::from_secs(100), ..Recoverability::default() };
+    let backoff = Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() };
+    send(&hub, &Task { fails: 2, ..task("a", "rests") }).await;
+    let begun = tokio::time::Instant::now();
+    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
+    builder.run_until(hub.idle()).await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(300), "100 s, then twice as long, not {:?}", begun.elapsed());
+    assert_eq!(done(&store, "worker", "a"), ["rests"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateless_handler_handles_each_message_once() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("stateless"), Log::default());
+    for name in ["one", "two"] {
+        let told = Task { tells: true, ..task("a", name) };
+        send(&hub, &told).await;
+    }
+    let stop = async {
+        hub.idle().await;
+        let done = crate::work::Done { name: "by hand".into() };
+        for _ in 0..3 {
+            hub.sender().send_as("by-hand".parse().unwrap(), "work", &done).await.unwrap();
+        }
+        hub.idle().await;
+    };
+    endpoint(&store, hub.clone(), &log).handler(Listener).run_until(stop).await.unwrap();
+    for name in ["one", "two", "by hand"] {
+        assert_eq!(log.runs("listener", name), 1, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweeper_sends_what_a_message_that_was_given_up_has_left() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("swept"), Log::default());
+    let cut = Cut::new(&hub);
+    let told = Task { tells: true, ..task("a", "told") };
+    send(&hub, &told).await;
+    let stop = async {
+        hub.idle().await; // Acked, although nothing could be sent.
+        assert_eq!(done(&store, "worker", "a"), ["told"]);
+        assert_eq!(log.runs("listener", "told"), 0);
+        cut.mend();
+        while log.runs("listener", "told") == 0 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        hub.idle().await;
+    };
+    endpoint(&store, cut.clone(), &log).handler(Listener).run_until(stop).await.unwrap();
+    assert_eq!((log.runs("worker", "told"), log.runs("listener", "told")), (1, 1));
+    assert!(store.entities().iter().all(|(_, entity)| entity.outbox.is_empty()));
+}
+
+/// Its messages panic where no handler runs: while they are routed, and while the state is read.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Explosive;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Bomb {
+    in_route: bool,
+}
+
+impl Message for Bomb {
+    const TYPE: &'static str = "work.bomb";
+}
+
+impl Saga for Explosive {
+    const NAME: &'static str = "explosive";
+}
+
+impl Handle<Bomb> for Explosive {
+    fn correlate(bomb: &Bomb) -> Correlation<'_> {
+        if bomb.in_route {
+            std::panic::resume_unwind(Box::new("told to panic in correlate"));
+        }
+        "bomb".into()
+    }
+
+    async fn handle(&mut self, _: Bomb, _: &mut Context) -> Result<(), HandlerError> {
+        std::panic::resume_unwind(Box::new("told to panic in the handler"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_the_error_of_its_message_and_of_nothing_else() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("panics"), Log::default());
+    for in_route in [true, false] {
+        hub.sender().send("work", &Bomb { in_route }).await.unwrap();
+    }
+    send(&hub, &task("a", "calm")).await;
+    let builder = endpoint(&store, hub.clone(), &log).saga::<Explosive>(|explosive| explosive.starts::<Bomb>());
+    builder.run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["calm"]);
+    let mut reasons: Vec<String> = letters(&store).await.into_iter().map(|letter| letter.reason).collect();
+    reasons.sort();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons[0].contains("told to panic in correlate"), "{reasons:?}");
+    assert!(reasons[1].contains("told to panic in the handler"), "{reasons:?}");
+}
+
+/// A state that panics while it is read.
+#[derive(Debug, Default, Serialize)]
+struct Brittle {
+    lines: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Brittle {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        std::panic::resume_unwind(Box::new("told to panic in the state"))
+    }
+}
+
+impl Saga for Brittle {
+    const NAME: &'static str = "brittle";
+}
+
+impl Handle<Task> for Brittle {
+    fn correlate(task: &Task) -> Correlation<'_> {
+        (&task.key).into()
+    }
+
+    async fn handle(&mut self, task: Task, _: &mut Context) -> Result<(), HandlerError> {
+        self.lines.push(task.name);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_the_state_is_read_is_the_error_of_its_message_too() {
+    let (store, hub) = (Memory::new(), InProcess::new("brittle"));
+    let stop = async {
+        send(&hub, &task("a", "first")).await;
+        hub.idle().await;
+        send(&hub, &task("a", "second")).await;
+        send(&hub, &task("b", "third")).await;
+        hub.idle().await;
+    };
+    let builder = Endpoint::builder("work").store(store.clone()).transport(hub.clone()).settings(settings());
+    builder.saga::<Brittle>(|brittle| brittle.starts::<Task>()).run_until(stop).await.unwrap();
+    let letters = letters(&store).await;
+    assert_eq!(letters.len(), 1);
+    assert!(letters[0].reason.contains("told to panic in the state"), "{}", letters[0].reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_store_makes_no_message_poison() {
+    let (memory, hub, log) = (Memory::new(), InProcess::new("outage"), Log::default());
+    let budgets = [(Fault::Refused, u32::MAX)].into_iter().collect();
+    let world = World::new(Plan { per_mille: 1000, budgets, ..Plan::default() });
+    send(&hub, &task("a", "patient")).await;
+    let stop = async {
+        const LONG: Duration = Duration::from_secs(24 * 3600);
+        tokio::time::sleep(LONG).await;
+        world.calm();
+        hub.idle().await;
+    };
+    let builder = Endpoint::builder("work")
+        .store(Faulty::new(memory.clone(), world.clone()))
+        .transport(hub.clone())
+        .with(log.clone())
+        .settings(settings())
+        .saga::<Worker>(|worker| worker.starts::<Task>());
+    builder.run_until(stop).await.unwrap();
+    assert_eq!(letters(&memory).await, []);
+    assert_eq!(done(&memory, "worker", "a"), ["patient"]);
+}

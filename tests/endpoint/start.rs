@@ -1,0 +1,208 @@
+//! What an endpoint refuses to start with, and what it says.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hapax::{
+    Endpoint, InProcess, Memory,
+    endpoint::{EndpointBuilder, ErrorKind, Settings},
+    ids::{EndpointName, TypeName},
+    ports::{self, Connected, Transport, TransportCapabilities, TransportError},
+};
+
+use crate::work::{Auditor, Log, Task, Worker, endpoint, settings};
+
+async fn refused(builder: EndpointBuilder) -> String {
+    let error = builder.start().await.expect_err("it must not start");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    error.to_string()
+}
+
+fn whole() -> EndpointBuilder {
+    endpoint(&Memory::new(), InProcess::new("start"), &Log::default())
+}
+
+fn hub() -> InProcess {
+    InProcess::new("start")
+}
+
+#[tokio::test]
+async fn what_is_whole_starts() {
+    assert!(whole().start().await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_with_the_way_to_add_it() {
+    let bare = || Endpoint::builder("work").with(Log::default());
+    let worker = |builder: EndpointBuilder| builder.saga::<Worker>(|worker| worker.starts::<Task>());
+    assert_eq!(
+        refused(worker(bare().transport(hub()))).await,
+        "endpoint work has no store for entities; add .store(..) or .entities(..)"
+    );
+    assert_eq!(
+        refused(worker(bare().transport(hub()).entities(Memory::new()))).await,
+        "endpoint work has no dedup store; add .dedup(..)"
+    );
+    assert_eq!(
+        refused(worker(bare().store(Memory::new()))).await,
+        "endpoint work has no transport; add .transport(..)"
+    );
+    assert_eq!(
+        refused(bare().store(Memory::new()).transport(hub())).await,
+        "endpoint work has no saga and no handler; add .saga::<T>(..) or .handler(..)"
+    );
+}
+
+#[tokio::test]
+async fn a_service_that_a_saga_needs_must_be_given() {
+    let builder = Endpoint::builder("work").store(Memory::new()).transport(hub());
+    let why = refused(builder.saga::<Worker>(|worker| worker.starts::<Task>())).await;
+    assert!(why.contains("Log, which a saga needs; add .with(..)"), "{why}");
+}
+
+#[tokio::test]
+async fn one_store_for_both_and_another_for_one_is_a_contradiction() {
+    let why = refused(whole().dedup(Memory::new())).await;
+    assert!(why.contains("give .store(..), or .entities(..) and .dedup(..)"), "{why}");
+}
+
+#[tokio::test]
+async fn two_sagas_of_one_name_are_refused() {
+    let why = refused(whole().saga::<Worker>(|worker| worker.starts::<Task>())).await;
+    assert_eq!(why, "endpoint work has two sagas or handlers named worker; rename one");
+}
+
+#[tokio::test]
+async fn a_message_type_that_a_saga_handles_twice_is_refused() {
+    let why = refused(whole().saga::<Auditor>(|auditor| auditor.starts::<Task>().handles::<Task>())).await;
+    assert!(why.contains("`work.task` is handled twice by `auditor`"), "{why}");
+}
+
+#[tokio::test]
+async fn a_malformed_name_is_refused() {
+    let builder = Endpoint::builder("not a name").store(Memory::new()).transport(hub()).with(Log::default());
+    let why = refused(builder.saga::<Worker>(|worker| worker.starts::<Task>())).await;
+    assert!(why.starts_with("endpoint name `not a name`"), "{why}");
+}
+
+#[tokio::test]
+async fn retention_must_exceed_the_longest_redelivery_and_the_deadline_together() {
+    let longest = hub().capabilities().redelivery_max + settings().limits.deadline;
+    let why = refused(whole().settings(Settings { retention: longest, ..settings() })).await;
+    assert!(why.contains("raise the retention"), "{why}");
+    let enough = Settings { retention: longest + Duration::from_millis(1), ..settings() };
+    assert!(whole().settings(enough).start().await.is_ok());
+}
+
+#[tokio::test]
+async fn the_sweepers_age_must_be_far_below_the_retention() {
+    let late = Settings { sweep_age: settings().retention, ..settings() };
+    let why = refused(whole().settings(late)).await;
+    assert!(why.contains("too near to the retention"), "{why}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_may_hold_no_message_is_refused() {
+    let why = refused(whole().settings(Settings { in_flight_max: 0, ..settings() })).await;
+    assert!(why.contains("in_flight_max is 0"), "{why}");
+}
+
+/// A hub that says its messages survive, or that it cannot be reached.
+#[derive(Debug)]
+struct Says {
+    hub: InProcess,
+    reachable: bool,
+}
+
+#[async_trait]
+impl Transport for Says {
+    fn capabilities(&self) -> TransportCapabilities {
+        TransportCapabilities { durable: true, ..self.hub.capabilities() }
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        if self.reachable {
+            return self.hub.connect(endpoint, types).await;
+        }
+        Err(TransportError::new(ports::ErrorKind::Unavailable, "connecting", "nobody is there"))
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_forgets_is_refused_for_messages_that_survive() {
+    let why = refused(endpoint(&Memory::new(), Says { hub: hub(), reachable: true }, &Log::default())).await;
+    assert!(why.contains("messages in in-process outlive the process"), "{why}");
+}
+
+/// A store that says it is durable.
+#[derive(Debug, Clone)]
+struct Durable(Memory);
+
+mod durable {
+    use std::{sync::Arc, time::Duration};
+
+    use async_trait::async_trait;
+    use hapax::{
+        entity::{DedupEntry, Entity, Expected, Version},
+        ids::{DedupKey, EntityKey, Scope},
+        ports::{EntityStore, Finished, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+    };
+
+    use super::Durable;
+
+    #[async_trait]
+    impl EntityStore for Durable {
+        fn capabilities(&self) -> StoreCapabilities {
+            StoreCapabilities { durable: true, ..self.0.capabilities() }
+        }
+        async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+            self.0.load(key, ids).await
+        }
+        async fn save(
+            &self,
+            key: &EntityKey,
+            expected: &Expected,
+            entity: &Entity,
+            processed: &[DedupEntry],
+        ) -> Result<Saved, StoreError> {
+            self.0.save(key, expected, entity, processed).await
+        }
+        async fn finish(
+            &self,
+            key: &EntityKey,
+            done: &[DedupEntry],
+            clean_up: Option<(&Version, &Entity)>,
+        ) -> Result<Option<Finished>, StoreError> {
+            self.0.finish(key, done, clean_up).await
+        }
+        async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+            self.0.version(key).await
+        }
+        async fn pending(
+            &self,
+            scope: &Arc<Scope>,
+            older_than: Duration,
+            after: Option<&EntityKey>,
+            limit: usize,
+        ) -> Result<Vec<Pending>, StoreError> {
+            self.0.pending(scope, older_than, after, limit).await
+        }
+        async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+            self.0.purge(scope, older_than, limit).await
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_transport_that_cannot_be_reached_is_said_with_its_own_reason() {
+    let builder = Endpoint::builder("work")
+        .entities(Durable(Memory::new()))
+        .dedup(Memory::new())
+        .transport(Says { hub: hub(), reachable: false })
+        .with(Log::default())
+        .saga::<Worker>(|worker| worker.starts::<Task>());
+    let error = builder.start().await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Transport);
+    assert_eq!(error.to_string(), "endpoint work cannot connect to in-process");
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "connecting: nobody is there");
+}

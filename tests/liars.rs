@@ -1,0 +1,23 @@
+//! The conformance suites have teeth: an adapter that breaks a promise is rejected, and the promise that is named first is
+//! the one it breaks. Each liar is an honest adapter with one lie.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "liars/dedup.rs"]
+mod dedup;
+#[path = "liars/entities.rs"]
+mod entities;
+#[path = "liars/faulty.rs"]
+mod faulty;
+#[path = "liars/groups.rs"]
+mod groups;
+#[path = "liars/letters.rs"]
+mod letters;
+#[path = "liars/lie.rs"]
+mod lie;
+#[path = "liars/marks.rs"]
+mod marks;
+#[path = "liars/queues.rs"]
+mod queues;
+#[path = "liars/upkeep.rs"]
+mod upkeep;

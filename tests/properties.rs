@@ -1,0 +1,139 @@
+//! Whatever happens, in any order, to any number of workers: the sentences of the README hold throughout and at rest.
+//!
+//! A run is drawn from a [`Case`]; one that fails is printed, shrunk, and its seed is kept in `proptest-regressions`, to
+//! be tried first from then on. `HAPAX_THOROUGH=1` runs many more.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
+
+use hapax::{Memory, Sqlite};
+use hapax_model::{
+    Coverage, Fault, Plan, Seen,
+    ledger::{Act, Trouble},
+};
+use hapax_tests::{Backend, Case, Driver, Order, Scratch, Shape};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, FileFailurePersistence, TestRunner},
+};
+
+fn order() -> impl Strategy<Value = Order> {
+    let act = prop_oneof![
+        8 => Just(Act::Nothing),
+        2 => Just(Act::Reply),
+        1 => Just(Act::SendUnsendable),
+        1 => Just(Act::SendUnroutable),
+        3 => Just(Act::SetAlarm),
+        2 => Just(Act::CancelAlarm),
+        1 => Just(Act::Close),
+    ];
+    let trouble = prop_oneof![
+        12 => Just(Trouble::None),
+        2 => (1..3u8).prop_map(Trouble::Fails),
+        1 => (1..3u8).prop_map(Trouble::Panics),
+        1 => Just(Trouble::Refuses),
+    ];
+    let copies = prop_oneof![3 => Just(1u8), 3 => Just(2), 1 => 3..5u8];
+    (0..3u8, 0..4u8, act, trouble, copies, any::<bool>(), any::<bool>()).prop_map(
+        |(ledger, outputs, act, trouble, copies, alias, timed)| Order {
+            ledger,
+            outputs,
+            act,
+            trouble,
+            copies,
+            alias,
+            timed,
+        },
+    )
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let faults = [
+        Fault::Refused,
+        Fault::UnknownApplied,
+        Fault::UnknownNotApplied,
+        Fault::Late,
+        Fault::OwnConflict,
+        Fault::Stale,
+        Fault::SilentBefore,
+        Fault::SilentAfter,
+    ];
+    let budgets = proptest::collection::vec(0..4u32, faults.len());
+    (any::<u64>(), 0..200u16, budgets, 1..60u64).prop_map(move |(seed, per_mille, budgets, late_max)| Plan {
+        seed,
+        per_mille,
+        budgets: faults.into_iter().zip(budgets).collect::<BTreeMap<_, _>>(),
+        late_max,
+        yields: true,
+        traced: false,
+    })
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let orders = proptest::collection::vec(order(), 1..9);
+    let shape = prop_oneof![Just(Shape::One), Just(Shape::Two)];
+    (plan(), shape, orders, 1..5usize, 1..5usize, 0..5u32, 0..5u32, 0..5u32, any::<bool>()).prop_map(
+        |(plan, shape, orders, workers, batch, drops, expiries, sweeps, ordered)| Case {
+            plan,
+            shape,
+            orders,
+            workers,
+            batch,
+            drops,
+            expiries,
+            sweeps,
+            ordered,
+        },
+    )
+}
+
+/// Runs many cases; they must together have met everything that can go wrong.
+fn check<B: Backend>(name: &'static str, cases: u32, stores: impl AsyncFn() -> (B, B)) {
+    let persistence: &'static str = Box::leak(format!("proptest-regressions/{name}.txt").into_boxed_str());
+    let config = Config {
+        cases,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(persistence))),
+        max_shrink_iters: 2000,
+        ..Config::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let coverage = RefCell::new(Coverage::default());
+    let result = TestRunner::new(config).run(&case(), |case| {
+        let seen = runtime.block_on(async {
+            let (store, dedup) = stores().await;
+            Driver::new(&case, &store, &dedup).run().await
+        });
+        coverage.borrow_mut().add(&seen.map_err(TestCaseError::fail)?);
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{name}: {error}");
+    }
+    let coverage = coverage.into_inner();
+    println!("{name}: {cases} cases met {coverage:?}");
+    let missing: Vec<Seen> = coverage.missing();
+    assert!(missing.is_empty(), "void: in {cases} cases {missing:?} was never met");
+}
+
+fn cases(few: u32, many: u32) -> u32 {
+    if std::env::var_os("HAPAX_THOROUGH").is_some() { many } else { few }
+}
+
+#[test]
+fn every_message_takes_effect_once_on_memory() {
+    check("memory", cases(3000, 200_000), async || (Memory::new(), Memory::new()));
+}
+
+#[test]
+fn every_message_takes_effect_once_on_sqlite() {
+    let (scratch, runs) = (Scratch::new("properties"), Cell::new(0));
+    check("sqlite", cases(200, 10_000), async || {
+        // A file for each run, since shrinking repeats names.
+        let run = runs.replace(runs.get() + 1);
+        let store = Sqlite::open(scratch.file(&format!("{run}.db"))).await.unwrap();
+        (store.clone(), store)
+    });
+}

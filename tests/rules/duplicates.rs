@@ -1,0 +1,160 @@
+//! What is seen, what has an entry, and what only looks like it.
+
+use hapax::{
+    ReusedId,
+    entity::DedupEntry,
+    ids::{AttemptId, DedupKey, Fingerprint},
+    ports::DedupStore,
+};
+use hapax_model::{
+    Call,
+    ledger::{Act, Ledger, Post, runs_of},
+};
+use hapax_tests::{Bench, Save, Shape, message, words};
+
+use crate::{after, before, post, quiet};
+
+const OTHER: AttemptId = AttemptId::from_bytes([0xEE; AttemptId::BYTES]);
+
+#[tokio::test]
+async fn a_copy_of_what_is_over_is_a_duplicate() {
+    for shape in Shape::ALL {
+        for posting in [post("m"), quiet("m")] {
+            let bench = Bench::new(shape).ledgers();
+            let m = message("m", &posting);
+            assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
+            let sent = bench.out.sent().len();
+            assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
+            assert_eq!(bench.out.sent().len(), sent, "nothing is sent again");
+            assert_eq!((bench.lines("a").await.len(), runs_of("m")), (1, 1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_what_is_saved_is_sent_and_not_handled_again() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let m = message("m", &post("m"));
+        bench.crash(&m, before(Call::Dispatch)).await;
+        assert_eq!(words(&bench.pass(&[m]).await), ["Handled"]);
+        assert_eq!((bench.out.sent().len(), runs_of("m")), (1, 1), "{shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn after_an_unknown_save_the_entry_that_is_found_counts() {
+    for shape in Shape::ALL {
+        for posting in [post("m"), quiet("m")] {
+            let bench = Bench::new(shape).ledgers();
+            bench.store.saves(&[Save::Unknown]);
+            bench.deliver(&[message("m", &posting)], 1).await;
+            assert_eq!((bench.lines("a").await.len(), runs_of("m")), (1, 1), "{shape:?}");
+            assert_eq!(bench.out.sent().len(), usize::from(posting.outputs));
+            assert!(bench.queue.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_left_over_of_the_seen_attempt_is_cleaned_up_and_not_sent() {
+    let bench = Bench::new(Shape::Two).ledgers();
+    let m = message("m", &post("m"));
+    bench.crash(&m, after(Call::Insert)).await;
+    assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 1);
+    let sent = bench.out.sent().len();
+    assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
+    assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 0);
+    assert_eq!(bench.out.sent().len(), sent);
+}
+
+#[tokio::test]
+async fn an_entry_of_another_attempt_is_sent_and_counted_as_a_breach_of_retention() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let m = message("m", &post("m"));
+        bench.crash(&m, before(Call::Dispatch)).await;
+        let entry = bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox[0].to_dedup_entry();
+        bench.store.memory.insert(&[DedupEntry { attempt: OTHER, ..entry }]).await.unwrap();
+        assert_eq!(words(&bench.pass(&[m]).await), ["Handled"]);
+        assert_eq!(bench.out.sent().len(), 1, "{shape:?}");
+        assert!(bench.events.seen().contains(&"RetentionBreached".to_owned()));
+        assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_seen_identity_with_another_body_is_dead_lettered() {
+    let bench = Bench::new(Shape::One).ledgers();
+    bench.pass(&[message("m", &post("m"))]).await;
+    let other = message("m", &post("another"));
+    assert_eq!(words(&bench.pass(std::slice::from_ref(&other)).await), ["DeadLetter"]);
+    bench.deliver(&[other], 1).await;
+    let letters = bench.letters().await;
+    assert!(letters[0].reason.contains("used before with another type or body"), "{}", letters[0].reason);
+    assert_eq!(bench.lines("a").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_saved_identity_with_another_body_is_dead_lettered() {
+    let bench = Bench::new(Shape::One).ledgers();
+    bench.crash(&message("m", &post("m")), before(Call::Dispatch)).await;
+    assert_eq!(words(&bench.pass(&[message("m", &post("another"))]).await), ["DeadLetter"]);
+    assert_eq!(bench.out.sent().len(), 0, "the entry waits for its own message or for the sweeper");
+}
+
+#[tokio::test]
+async fn copies_with_different_bodies_in_one_pass_are_not_taken_for_copies() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let outcomes = bench.pass(&[message("m", &post("m")), message("m", &post("another"))]).await;
+    assert_eq!(words(&outcomes), ["Handled", "DeadLetter"]);
+    assert_eq!(bench.lines("a").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_message_type_may_say_that_reused_ids_are_dropped() {
+    let registry = hapax::Registry::<Ledger>::new().starts::<Post>().when_id_reused(ReusedId::Drop);
+    let bench = Bench::new(Shape::One).of(registry);
+    bench.pass(&[message("m", &post("m"))]).await;
+    assert_eq!(words(&bench.pass(&[message("m", &post("another"))]).await), ["Dropped: id reused"]);
+}
+
+#[tokio::test]
+async fn a_reply_is_repeated_to_a_duplicate_under_its_old_id_and_at_the_duplicates_address() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let mut m = message("m", &Post { act: Act::Reply, ..post("m") });
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
+        m.reply_to = Some(hapax::envelope::Destination::Endpoint("elsewhere".parse().unwrap()));
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Duplicate"]);
+        let sent = bench.out.sent();
+        let [posted, answer, again] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!(posted.envelope.message_type.as_str(), "ledger.posted");
+        assert_eq!(answer.envelope, again.envelope, "{shape:?}");
+        assert_eq!(Some(&again.destination), m.reply_to.as_ref());
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_that_asks_for_no_answer_gets_none() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let mut m = message("m", &Post { act: Act::Reply, ..quiet("m") });
+    bench.pass(std::slice::from_ref(&m)).await;
+    m.reply_to = None;
+    assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
+    assert_eq!(bench.out.sent().len(), 1);
+}
+
+#[tokio::test]
+async fn marking_what_is_marked_changes_nothing() {
+    let bench = Bench::new(Shape::Two).ledgers();
+    let m = message("m", &post("m"));
+    let (key, fingerprint) = (DedupKey::of(&bench.key("a"), &m), Fingerprint::of(&m));
+    bench.crash(&m, before(Call::Insert)).await;
+    let entry = bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox[0].to_dedup_entry();
+    bench.store.memory.insert(std::slice::from_ref(&entry)).await.unwrap(); // A late write of somebody else.
+    bench.sweep(&bench.key("a")).await;
+    let known = bench.store.memory.contains(&[key]).await.unwrap();
+    assert_eq!(known.entry(&key).map(|entry| entry.fingerprint), Some(fingerprint));
+    assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 0);
+}

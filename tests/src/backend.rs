@@ -1,0 +1,67 @@
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use hapax::{
+    Memory, Sqlite,
+    ports::{DeadLetters, DedupStore, EntityStore},
+};
+
+/// A store that a rig can be built on.
+pub trait Backend: EntityStore + DedupStore + DeadLetters + Clone + 'static {
+    /// A write takes effect in the poll in which it is answered.
+    const EXACT: bool;
+
+    /// How many dedup entries there are, if nobody else uses the store.
+    fn dedup_entries(&self) -> Option<usize>;
+}
+
+impl Backend for Memory {
+    const EXACT: bool = true;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        Some(Self::dedup_entries(self))
+    }
+}
+
+impl Backend for Sqlite {
+    const EXACT: bool = false;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// A directory for the files of one test, which goes with it.
+#[derive(Debug)]
+pub struct Scratch {
+    directory: PathBuf,
+}
+
+impl Scratch {
+    /// A new directory; its name begins with that of the test.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn new(test: &str) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("hapax-{test}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a place for temporary files");
+        Self { directory }
+    }
+
+    /// A file in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.directory)); // What stays is in the directory for temporary files.
+    }
+}

@@ -1,0 +1,15 @@
+//! Rigs that the tests share.
+
+mod backend;
+mod driver;
+mod rig;
+mod scripted;
+mod watched;
+mod workbench;
+
+pub use backend::{Backend, Scratch};
+pub use driver::{Case, Driver, Order};
+pub use rig::{Rig, Setup, Shape, Stage};
+pub use scripted::{Events, Hands, Out, Save, Scripted};
+pub use watched::Watched;
+pub use workbench::{Bench, Workbench, message, words};

@@ -1,0 +1,468 @@
+//! Queues inside one process: no service, real leases, and faults on request.
+//!
+//! What an endpoint sees is what a broker does: leases that run out, deliveries that are counted, delays, retries, dead
+//! letters. With [`Faults`], seeded, also what a broker does on a bad day: copies, reordering, acks that get lost. Nothing
+//! survives the process.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashMap, VecDeque, hash_map::Entry},
+    hash::{BuildHasherDefault, Hasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax_core::{
+    Sender,
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{EndpointName, TypeName},
+    ports::{
+        Connected, DeadLetter, DeadLetters, Delivery, DispatchError, Dispatcher, ErrorKind, Page, Receipt, Receiver,
+        Refused, Settled, Settlement, StoreError, Transport, TransportCapabilities, TransportError,
+    },
+    time::Timestamp,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+
+/// How long a lease lasts unless told otherwise: long enough for any handler, extended while one runs.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// Largest message, in bytes as [`Envelope::size`] counts: what large brokers take.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Most messages in all queues of a hub. Beyond it, sending fails for now.
+pub const MESSAGES_MAX: usize = 1_000_000;
+/// No copy of a message comes later than this, faults included; the queues are gone with the process anyway.
+const REDELIVERY_MAX: Duration = Duration::from_secs(3600);
+
+/// A hub of queues, one for each endpoint. Cloning gives another handle to the same hub.
+#[derive(Clone)]
+pub struct InProcess(Arc<Hub>);
+
+struct Hub {
+    name: String,
+    lease: Duration,
+    faults: Faults,
+    state: Mutex<State>,
+    /// Something was settled: for [`InProcess::idle`].
+    settled: Notify,
+}
+
+/// What goes wrong on purpose. Each is a probability from 0 to 1, drawn from the seed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Faults {
+    /// Seed of all that follows.
+    pub seed: u64,
+    /// A message is queued twice; the copy comes later, at a random moment within `delay_max`.
+    pub duplicates: f64,
+    /// A message is held back for a random time within `delay_max`, so that later ones overtake it.
+    pub reorder: f64,
+    /// Longest hold.
+    pub delay_max: Duration,
+    /// An ack gets lost: settling fails, and the message comes again when its lease has run out.
+    pub lost_acks: f64,
+}
+
+impl Faults {
+    const fn is_none(&self) -> bool {
+        self.duplicates <= 0.0 && self.reorder <= 0.0 && self.lost_acks <= 0.0
+    }
+}
+
+#[derive(Default)]
+struct State {
+    queues: HashMap<EndpointName, Queue>,
+    subscribers: HashMap<TypeName, BTreeSet<EndpointName>>,
+    dead_letters: Vec<DeadLetter>,
+    random: fastrand::Rng,
+    /// Messages in all queues, leased ones included.
+    messages: usize,
+    /// Number of the next receipt and of the next held-back message.
+    next: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    ready: VecDeque<Queued>,
+    /// Messages that are not to be given yet, soonest first.
+    held: BinaryHeap<Reverse<Held>>,
+    leased: HashMap<u64, (Queued, Instant), BuildHasherDefault<Counted>>,
+    /// Leases in the order in which they run out: all last equally long, so a new one goes to the end. Extended and
+    /// settled ones are skipped when they come up.
+    leases: VecDeque<(Instant, u64)>,
+    arrived: Arc<Notify>,
+}
+
+/// Hashes our own count of receipts, which nobody can choose: a multiplication spreads it well enough, and every message
+/// is looked up several times.
+#[derive(Default)]
+struct Counted(u64);
+
+impl Hasher for Counted {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, count: u64) {
+        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
+        self.0 = (self.0 ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+struct Queued {
+    envelope: Arc<Envelope>,
+    deliveries: u32,
+}
+
+struct Held {
+    until: Instant,
+    number: u64,
+    queued: Queued,
+}
+
+impl InProcess {
+    /// A hub without faults; `name` is for messages.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::with_faults(name, LEASE, Faults::default())
+    }
+
+    /// A hub with `faults`, whose leases last `lease`.
+    #[must_use]
+    pub fn with_faults(name: impl Into<String>, lease: Duration, faults: Faults) -> Self {
+        let state = State { random: fastrand::Rng::with_seed(faults.seed), ..State::default() };
+        Self(Arc::new(Hub { name: name.into(), lease, faults, state: Mutex::new(state), settled: Notify::new() }))
+    }
+
+    /// Sends messages from outside any handler.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        Sender::new(Arc::new(self.clone()))
+    }
+
+    /// Waits until every queue is empty and everything given is settled; also for messages that are not due yet.
+    pub async fn idle(&self) {
+        loop {
+            let settled = self.0.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable(); // Before the look, so that nothing settled in between is missed.
+            if self.0.state().messages == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// How many messages wait for `endpoint` or are being handled there.
+    #[must_use]
+    pub fn backlog(&self, endpoint: &EndpointName) -> usize {
+        let state = self.0.state();
+        state.queues.get(endpoint).map_or(0, |queue| queue.ready.len() + queue.held.len() + queue.leased.len())
+    }
+}
+
+impl Hub {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self, state: &mut State, outgoing: &Outgoing, now: Instant) -> Result<(), DispatchError> {
+        let subscribers: Vec<EndpointName>;
+        let endpoints = match &outgoing.destination {
+            Destination::Endpoint(endpoint) => std::slice::from_ref(endpoint),
+            Destination::Topic(topic) => {
+                subscribers = state.subscribers.get(topic).into_iter().flatten().cloned().collect();
+                &subscribers
+            }
+        };
+        if state.messages + endpoints.len() > MESSAGES_MAX {
+            let why = format!("hub {} holds {MESSAGES_MAX} messages; let its endpoints catch up", self.name);
+            return Err(DispatchError::Transient(TransportError::new(ErrorKind::Unavailable, "dispatching", why)));
+        }
+        for endpoint in endpoints {
+            self.queue_one(state, endpoint, &outgoing.envelope, now);
+        }
+        Ok(())
+    }
+
+    fn queue_one(&self, state: &mut State, endpoint: &EndpointName, envelope: &Arc<Envelope>, now: Instant) {
+        let due = envelope.due.map(|due| now + due.since(Timestamp::now()));
+        let State { random, queues, messages, next, .. } = state;
+        let mut hit = |probability: f64| probability > 0.0 && random.f64() < probability;
+        let (held, copied) = (hit(self.faults.reorder), hit(self.faults.duplicates));
+        let mut hold = || now + self.faults.delay_max.mul_f64(random.f64());
+        let first = if held { Some(hold()) } else { None };
+        let copy = if copied { Some(hold()) } else { None };
+        let queue = match queues.get_mut(endpoint) {
+            Some(queue) => queue,
+            None => queues.entry(endpoint.clone()).or_default(),
+        };
+        let mut put = |until: Option<Instant>| {
+            let queued = Queued { envelope: envelope.clone(), deliveries: 0 };
+            *messages += 1;
+            match until.max(due) {
+                None => queue.ready.push_back(queued),
+                Some(until) => {
+                    *next += 1;
+                    queue.held.push(Reverse(Held { until, number: *next, queued }));
+                }
+            }
+        };
+        put(first);
+        if copy.is_some() {
+            put(copy);
+        }
+        queue.arrived.notify_one();
+    }
+}
+
+impl Queue {
+    /// Moves what has come due, and what was leased too long, to where it can be given.
+    fn refresh(&mut self, now: Instant) {
+        while self.held.peek().is_some_and(|Reverse(held)| held.until <= now) {
+            if let Some(Reverse(held)) = self.held.pop() {
+                self.ready.push_back(held.queued);
+            }
+        }
+        while let Some((expires, receipt)) = self.leases.front().copied() {
+            if expires > now {
+                break;
+            }
+            self.leases.pop_front();
+            // An extended lease has a later turn, a settled one is gone.
+            if self.leased.get(&receipt).is_some_and(|(_, until)| *until <= now)
+                && let Some((queued, _)) = self.leased.remove(&receipt)
+            {
+                self.ready.push_front(queued);
+            }
+        }
+    }
+
+    /// Forgets the turns of leases that were settled, so that they do not pile up while none runs out.
+    fn forget_settled(&mut self) {
+        while self.leases.front().is_some_and(|(_, receipt)| !self.leased.contains_key(receipt)) {
+            self.leases.pop_front();
+        }
+    }
+
+    /// When there may be something to give although nothing arrives.
+    fn next_turn(&self) -> Option<Instant> {
+        let held = self.held.peek().map(|Reverse(held)| held.until);
+        let lease = self.leases.front().map(|(expires, _)| *expires);
+        held.into_iter().chain(lease).min()
+    }
+}
+
+#[async_trait]
+impl Transport for InProcess {
+    fn capabilities(&self) -> TransportCapabilities {
+        TransportCapabilities {
+            name: "in-process",
+            lease: Some(self.0.lease),
+            counts_deliveries: true,
+            delays: true,
+            ordered_keys: self.0.faults.is_none(),
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            durable: false,
+            redelivery_max: REDELIVERY_MAX,
+        }
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let mut state = self.0.state();
+        for message_type in types {
+            state.subscribers.entry(message_type.clone()).or_default().insert(endpoint.clone());
+        }
+        let arrived = state.queues.entry(endpoint.clone()).or_default().arrived.clone();
+        drop(state);
+        let hub = Arc::new(self.clone());
+        let receiver = Arc::new(EndpointQueue { hub: self.0.clone(), endpoint: endpoint.clone(), arrived });
+        Ok(Connected { receiver, dispatcher: hub.clone(), dead_letters: Some(hub) })
+    }
+}
+
+#[async_trait]
+impl Dispatcher for InProcess {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        let bytes = outgoing.envelope.size();
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(Refused(format!("it has {bytes} bytes, more than the {MESSAGE_BYTES_MAX} allowed")));
+        }
+        Ok(())
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let now = Instant::now();
+        let mut state = self.0.state();
+        outgoing.iter().map(|outgoing| self.0.queue(&mut state, outgoing, now)).collect()
+    }
+}
+
+/// One endpoint's end of a hub.
+struct EndpointQueue {
+    hub: Arc<Hub>,
+    endpoint: EndpointName,
+    arrived: Arc<Notify>,
+}
+
+impl EndpointQueue {
+    /// Takes what can be given now, or says when to look again.
+    fn take(&self, max: usize) -> Result<Vec<Delivery>, Option<Instant>> {
+        let now = Instant::now();
+        let mut state = self.hub.state();
+        let State { queues, next, .. } = &mut *state;
+        let queue = queues.entry(self.endpoint.clone()).or_default();
+        queue.refresh(now);
+        if queue.ready.is_empty() {
+            return Err(queue.next_turn());
+        }
+        let expires = now + self.hub.lease;
+        let mut deliveries = Vec::with_capacity(queue.ready.len().min(max));
+        while deliveries.len() < max
+            && let Some(mut queued) = queue.ready.pop_front()
+        {
+            *next += 1;
+            queued.deliveries += 1;
+            deliveries.push(Delivery {
+                envelope: queued.envelope.clone(),
+                receipt: Receipt::number(*next),
+                attempts: queued.deliveries,
+            });
+            queue.leased.insert(*next, (queued, expires));
+            queue.leases.push_back((expires, *next));
+        }
+        if !queue.ready.is_empty() {
+            queue.arrived.notify_one(); // For another receiver of this queue.
+        }
+        Ok(deliveries)
+    }
+
+    fn ack_is_lost(&self, state: &mut State, settlement: &Settlement) -> bool {
+        let lost = self.hub.faults.lost_acks;
+        matches!(settlement, Settlement::Ack) && lost > 0.0 && state.random.f64() < lost
+    }
+}
+
+#[async_trait]
+impl Receiver for EndpointQueue {
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        loop {
+            match self.take(max.max(1)) {
+                Ok(deliveries) => return Ok(deliveries),
+                Err(None) => self.arrived.notified().await,
+                // Whether something arrived or the time came, the next look tells.
+                Err(Some(turn)) => drop(timeout_at(turn, self.arrived.notified()).await),
+            }
+        }
+    }
+
+    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
+        let expires = Instant::now() + self.hub.lease;
+        let mut state = self.hub.state();
+        let Some(queue) = state.queues.get_mut(&self.endpoint) else { return Ok(()) };
+        queue.refresh(Instant::now());
+        for receipt in receipts.iter().filter_map(Receipt::as_number) {
+            if let Some((_, until)) = queue.leased.get_mut(&receipt) {
+                *until = expires;
+                queue.leases.push_back((expires, receipt));
+            }
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        let now = Instant::now();
+        let mut state = self.hub.state();
+        if self.ack_is_lost(&mut state, &settlement) {
+            let why = "the ack was lost, as asked for";
+            return Err(TransportError::new(ErrorKind::UnknownOutcome, "settling", why));
+        }
+        let State { queues, messages, next, dead_letters, .. } = &mut *state;
+        let Some(queue) = queues.get_mut(&self.endpoint) else { return Ok(Settled::LeaseLost) };
+        let lease = receipt.as_number().map(|receipt| queue.leased.entry(receipt));
+        let Some(Entry::Occupied(lease)) = lease else { return Ok(Settled::LeaseLost) };
+        if lease.get().1 <= now {
+            return Ok(Settled::LeaseLost);
+        }
+        let (queued, _) = lease.remove();
+        queue.forget_settled();
+        match settlement {
+            Settlement::Ack => *messages -= 1,
+            Settlement::Retry { delay, counts } => {
+                let mut queued = queued;
+                queued.deliveries -= u32::from(!counts);
+                *next += 1;
+                queue.held.push(Reverse(Held { until: now + delay, number: *next, queued }));
+                queue.arrived.notify_one();
+            }
+            Settlement::DeadLetter { reason } => {
+                *messages -= 1;
+                dead_letters.push(DeadLetter {
+                    envelope: queued.envelope,
+                    endpoint: self.endpoint.clone(),
+                    saga: None,
+                    destination: None,
+                    reason,
+                    attempts: queued.deliveries,
+                    time: Timestamp::now(),
+                });
+            }
+        }
+        if *messages == 0 {
+            self.hub.settled.notify_waiters();
+        }
+        Ok(Settled::Done)
+    }
+}
+
+#[async_trait]
+impl DeadLetters for InProcess {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let mut state = self.0.state();
+        if !state.dead_letters.iter().any(|other| other.is_same(letter)) {
+            state.dead_letters.push(letter.clone());
+        }
+        Ok(())
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        let wanted = |letter: &&DeadLetter| letter.endpoint == *endpoint && page.wants(letter);
+        let state = self.0.state();
+        Ok(state.dead_letters.iter().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Held {}
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.until, self.number).cmp(&(other.until, other.number))
+    }
+}
+
+impl std::fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InProcess").field("name", &self.0.name).field("messages", &self.0.state().messages).finish()
+    }
+}
+
+impl std::fmt::Debug for EndpointQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndpointQueue").field("hub", &self.hub.name).field("endpoint", &self.endpoint).finish()
+    }
+}

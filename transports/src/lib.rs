@@ -1,0 +1,7 @@
+//! Transports for hapax. A feature compiles one in; it never selects one.
+
+#[cfg(feature = "in-process")]
+pub mod in_process;
+
+#[cfg(feature = "in-process")]
+pub use in_process::InProcess;

@@ -1,0 +1,120 @@
+//! The command line: which command, with what.
+
+/// What `cargo xtask` prints when it is asked nothing.
+pub(crate) const HELP: &str = "\
+cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; --all adds what is too slow for each push
+cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
+cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE)
+";
+
+/// One parsed command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Help,
+    Test(Wanted),
+    Ci {
+        /// False where the caller runs the tests itself, in a step of its own.
+        tests: bool,
+    },
+    /// Everything behind `bench`, for hapax-bench to judge.
+    Bench(Vec<String>),
+}
+
+/// Which tests are wanted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Also the cases that are too slow for each push.
+    pub(crate) all: bool,
+    /// Parts of test names; a test runs if it contains any of them. None: all run.
+    pub(crate) filters: Vec<String>,
+}
+
+/// Parses what stands behind `cargo xtask`.
+///
+/// # Errors
+/// One line that names the wrong argument and the remedy.
+pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
+    let Some((command, rest)) = args.split_first() else {
+        return Ok(Command::Help);
+    };
+    match command.as_str() {
+        "help" | "--help" | "-h" => Ok(Command::Help),
+        _ if rest.iter().any(|arg| arg == "--help" || arg == "-h") && command != "bench" => Ok(Command::Help),
+        "test" => wanted(rest).map(Command::Test),
+        "ci" => match rest {
+            [] => Ok(Command::Ci { tests: true }),
+            [flag] if flag == "--no-test" => Ok(Command::Ci { tests: false }),
+            [first, ..] => Err(format!("`{first}` is not for ci: it takes nothing, or --no-test alone")),
+        },
+        "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
+        "bench" => Ok(Command::Bench(rest.to_vec())),
+        other => Err(format!("`{other}` is not a command: run `cargo xtask` for the list")),
+    }
+}
+
+fn wanted(args: &[String]) -> Result<Wanted, String> {
+    let mut wanted = Wanted::default();
+    for arg in args {
+        match arg.as_str() {
+            "--all" => wanted.all = true,
+            flag if flag.starts_with('-') => {
+                return Err(format!("`{flag}` is not for test: it takes --all and parts of test names"));
+            }
+            filter => wanted.filters.push(filter.to_owned()),
+        }
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn nothing_asked_is_answered_with_one_line_for_each_command() {
+        assert_eq!(parsed(""), Ok(Command::Help));
+        for command in ["test", "ci", "bench"] {
+            let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
+            assert_eq!(lines.count(), 1, "{command}");
+        }
+    }
+
+    #[test]
+    fn test_takes_parts_of_names_and_the_slow_ones_on_request() {
+        let all = Wanted { all: true, filters: vec!["twin".into(), "sqlite".into()] };
+        assert_eq!(parsed("test twin --all sqlite"), Ok(Command::Test(all)));
+        assert_eq!(parsed("test"), Ok(Command::Test(Wanted::default())));
+    }
+
+    #[test]
+    fn ci_runs_the_tests_unless_told_otherwise() {
+        assert_eq!(parsed("ci"), Ok(Command::Ci { tests: true }));
+        assert_eq!(parsed("ci --no-test"), Ok(Command::Ci { tests: false }));
+    }
+
+    #[test]
+    fn bench_hands_every_argument_on_even_a_call_for_help() {
+        let args = ["sqlite", "--check", "--help"].map(str::to_owned).to_vec();
+        assert_eq!(parsed("bench sqlite --check --help"), Ok(Command::Bench(args)));
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named_in_one_line_with_its_remedy() {
+        for (line, named, remedy) in [
+            ("tset", "`tset`", "cargo xtask"),
+            ("test --al", "`--al`", "--all"),
+            ("ci --fast", "`--fast`", "--no-test"),
+            ("ci --no-test twin", "`--no-test`", "alone"),
+            ("bench", "bench", "cargo xtask bench sqlite"),
+        ] {
+            let error = parsed(line).unwrap_err();
+            assert!(error.contains(named) && error.contains(remedy), "{line}: {error}");
+            assert_eq!(error.lines().count(), 1, "{line}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask ci`: what a change must pass, the cheap questions first.
+
+use std::process::{Command, ExitCode};
+
+use crate::args::Wanted;
+use crate::dependencies::{self, ARROWS};
+use crate::features;
+use crate::policy::Policy;
+use crate::process;
+use crate::report::Report;
+use crate::test;
+use crate::texts;
+use crate::workspace::Workspace;
+
+/// The examples that are run, with their arguments: hello as it stands in the README; orders, the main job, with the
+/// same few orders each time, so that a failure can be had again.
+const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("orders", &["--orders", "200", "--seed", "1"])];
+
+/// Runs every step, whatever failed before it, and prints the table. The tests come last, so that their lines close
+/// the output.
+pub(crate) fn run(tests: bool) -> ExitCode {
+    let mut report = Report::default();
+    report.step("format", || ends_well(&mut process::cargo(["fmt", "--all", "--check"])));
+    report.step("texts", texts::check);
+    report.step("lock and changelog", texts::companions);
+    packages(&mut report);
+    lints(&mut report);
+    for (name, args) in EXAMPLES {
+        report.step(&format!("example {name}"), || example(name, args));
+    }
+    if !tests {
+        return test::conclude(&report, None);
+    }
+    let (tested, totals) = test::all(&Wanted::default());
+    report.append(tested);
+    test::conclude(&report, Some(totals))
+}
+
+/// Runs one example in an empty folder below `target/`: what it leaves there is neither in the tree nor in its own way
+/// the next time.
+fn example(name: &str, args: &[&str]) -> Result<String, String> {
+    let (folder, manifest) = (process::root().join("target/xtask").join(name), process::root().join("Cargo.toml"));
+    let _ = std::fs::remove_dir_all(&folder); // It may not be there; anything worse shows in the next line.
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
+    let run = &mut process::cargo(["run", "--release", "--locked", "--example", name, "--manifest-path"]);
+    ends_well(run.arg(manifest).arg("--").args(args).current_dir(folder))
+}
+
+/// What can be asked of the graph of packages, and each feature alone.
+fn packages(report: &mut Report) {
+    let workspace = match Workspace::load() {
+        Ok(workspace) => workspace,
+        Err(error) => return report.step("packages", || Err(error)),
+    };
+    report.step("directions", || dependencies::directions(&workspace));
+    report.step("absent", dependencies::absent);
+    match Policy::load() {
+        Ok(policy) => {
+            report.step("licences", || dependencies::licences(&workspace, &policy));
+            report.step("bans and sources", || dependencies::bans(&workspace, &policy));
+        }
+        Err(error) => report.step("licences and bans", || Err(error)),
+    }
+    report.step("advisories", dependencies::advisories);
+    let is_published = |name: &str| ARROWS.iter().any(|(published, _)| *published == name);
+    for package in workspace.own().filter(|package| is_published(&package.name)) {
+        report.step(&format!("{}, each feature", package.name), || features::each_alone(package));
+    }
+}
+
+fn lints(report: &mut Report) {
+    let clippy = ["clippy", "--locked", "--workspace", "--all-targets"];
+    let strict = ["--", "-D", "warnings"];
+    report.step("clippy, all features", || ends_well(process::cargo(clippy).arg("--all-features").args(strict)));
+    report.step("clippy, default features", || ends_well(process::cargo(clippy).args(strict)));
+    let doc = ["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
+    report.step("docs", || ends_well(process::cargo(doc).env("RUSTDOCFLAGS", "-Dwarnings")));
+}
+
+fn ends_well(command: &mut Command) -> Result<String, String> {
+    process::run(command).map(|()| String::new())
+}

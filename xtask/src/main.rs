@@ -1,0 +1,44 @@
+//! The house's own commands: `cargo xtask` lists them.
+//!
+//! One promise: what `cargo xtask ci` accepts, the shared checks accept, on a machine with nothing but cargo, clippy,
+//! rustfmt, git and a C compiler. Whatever is not there is either replaced or skipped aloud, with the command that would
+//! provide it. Nothing here writes outside `target/`.
+
+mod args;
+mod backends;
+mod bench;
+mod ci;
+mod dependencies;
+mod features;
+mod lines;
+mod policy;
+mod process;
+mod report;
+mod spdx;
+mod test;
+mod texts;
+mod workspace;
+
+use std::process::ExitCode;
+
+use args::Command;
+
+/// What a wrong command line exits with; a failed step exits with 1.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args::parse(&args) {
+        Ok(Command::Help) => {
+            print!("{}", args::HELP);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Test(wanted)) => test::run(&wanted),
+        Ok(Command::Ci { tests }) => ci::run(tests),
+        Ok(Command::Bench(args)) => bench::run(&args),
+        Err(remedy) => {
+            eprintln!("{remedy}");
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
