@@ -20,12 +20,14 @@ struct Inner {
     dropped: AtomicU64,
 }
 
-/// Awaits that a drop may come at. Over a store with its own tasks a pass waits three or four times: for its load, its
-/// save and its finish.
-const AWAITS_MAX: u32 = 4;
+/// Share of the awaits of a chosen future at which it is dropped. Over a store with its own tasks a pass waits three or
+/// four times: for its load, its save and its finish; so each of them is hit often. No await is certain to be
+/// the last: a pass of many awaits would never come to its end, however often its messages came again.
+const DROP_AT_AWAIT: f64 = 0.2;
 
 impl Drops {
-    /// Drops this share of all futures, each at a random await, drawn from `seed`.
+    /// Chooses this share of all futures and drops each of them at a random await, drawn from `seed`; one that is done
+    /// before has escaped.
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         let random = Mutex::new(fastrand::Rng::with_seed(seed));
@@ -40,25 +42,19 @@ impl Drops {
 
     /// Runs `future` to its end, or drops it on the way and gives `None`.
     pub async fn run<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut left = {
-            let mut random = self.0.random.lock().unwrap_or_else(PoisonError::into_inner);
-            (random.f64() < self.0.probability).then(|| random.u32(1..=AWAITS_MAX))
-        };
+        let chosen = self.draw(self.0.probability);
         let mut future = pin!(future);
         poll_fn(move |cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => match &mut left {
-                Some(1) => {
-                    self.0.dropped.fetch_add(1, Ordering::Relaxed);
-                    Poll::Ready(None)
-                }
-                Some(left) => {
-                    *left -= 1;
-                    Poll::Pending
-                }
-                None => Poll::Pending,
-            },
+            Poll::Pending if chosen && self.draw(DROP_AT_AWAIT) => {
+                self.0.dropped.fetch_add(1, Ordering::Relaxed);
+                Poll::Ready(None)
+            }
+            Poll::Pending => Poll::Pending,
         })
         .await
+    }
+    fn draw(&self, probability: f64) -> bool {
+        self.0.random.lock().unwrap_or_else(PoisonError::into_inner).f64() < probability
     }
 }
