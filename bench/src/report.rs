@@ -14,7 +14,7 @@ const FLUSHES_PER_SYNC_MIN: f64 = 0.5;
 
 const LEGEND: &str = "\
 CPU, commits and flushes are for each delivery, repeats included. CPU: all threads of this process. Commits: of the loop
-by its making; the store does not count its own. Flushes: requests to all disks, by whomever, as the kernel counts them.
+by its making, of hapax as its store counts them. Flushes: requests to all disks, by whomever, as the kernel counts them.
 Loop and hapax have the same driver, pragmas, codec, messages and runtime; after each run every id had its effect once,
 or the figure is void.
 ";

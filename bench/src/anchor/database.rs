@@ -37,9 +37,9 @@ pub(super) async fn create(path: &Path, entities: u32) -> Result<SqliteConnectio
         .synchronous(SqliteSynchronous::Full)
         // As hapax's writer has them (`stores/src/sql/sqlite/start.rs`); whatever is changed there is to be changed here.
         .foreign_keys(true)
-        .pragma("cache_size", "-65536")
+        .pragma("cache_size", "-32768")
         .pragma("temp_store", "MEMORY")
-        .pragma("wal_autocheckpoint", "4000")
+        .pragma("wal_autocheckpoint", "8000")
         .pragma("journal_size_limit", "268435456")
         .row_buffer_size(ROWS_WAITING)
         .disable_statement_logging();

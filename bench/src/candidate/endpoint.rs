@@ -33,12 +33,14 @@ use crate::{
 
 /// Name of the endpoint and of its queue.
 pub(super) const ENDPOINT: &str = "bench";
+/// How many commits a store has made so far; `None` for one that makes none.
+pub(super) type Commits = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 /// Messages that wait in the queue for each one in flight, so that the endpoint never waits for the producer.
 const QUEUED_PER_IN_FLIGHT: u64 = 2;
 
 /// Runs an endpoint on `store`, with one message to each entity before the window opens if `warm_up`. The books lack
 /// what the store knows.
-pub(super) async fn run<S>(store: S, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
+pub(super) async fn run<S>(store: S, commits: Commits, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
 where
     S: EntityStore + DedupStore + DeadLetters + 'static,
 {
@@ -52,7 +54,7 @@ where
         .start()
         .await?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let producer = Producer::new(hub, progress.clone(), *shape)?;
+    let producer = Producer::new(hub, progress.clone(), commits, *shape)?;
     let producing = tokio::spawn(async move {
         let produced = producer.produce(warm_up).await;
         drop(stop);
@@ -101,6 +103,7 @@ impl Metrics for Progress {
 struct Producer {
     hub: InProcess,
     progress: Arc<Progress>,
+    commits: Commits,
     shape: Shape,
     workload: Workload,
     queue: EndpointName,
@@ -110,10 +113,11 @@ struct Producer {
 }
 
 impl Producer {
-    fn new(hub: InProcess, progress: Arc<Progress>, shape: Shape) -> Result<Self, AnyError> {
+    fn new(hub: InProcess, progress: Arc<Progress>, commits: Commits, shape: Shape) -> Result<Self, AnyError> {
         Ok(Self {
             hub,
             progress,
+            commits,
             shape,
             workload: Workload::new(shape.entities, shape.seed),
             queue: EndpointName::parse(ENDPOINT)?,
@@ -129,14 +133,15 @@ impl Producer {
             self.progress.wake.notified().await;
         }
         self.drain().await;
+        let (before, commits) = (self.done(), (self.commits)());
         let window = Window::open();
         let end = Instant::now() + self.shape.time;
-        let before = self.done();
         while Instant::now() < end {
             self.fill(|workload| Some(workload.next())).await?;
             self.progress.wake.notified().await;
         }
-        let sample = window.close(self.done() - before);
+        let mut sample = window.close(self.done() - before);
+        sample.commits = (self.commits)().zip(commits).map(|(now, then)| now - then);
         self.drain().await;
         Ok((sample, self.workload.distinct))
     }

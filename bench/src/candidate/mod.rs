@@ -28,7 +28,7 @@ const WARMED_BY_MESSAGES_MAX: u32 = 10_000;
 /// hapax on the reference store.
 pub(crate) async fn memory(shape: &Shape) -> Result<Run, AnyError> {
     let store = Memory::new();
-    let done = run(store.clone(), shape, true).await?;
+    let done = run(store.clone(), Box::new(|| None), shape, true).await?;
     let (mut effects, mut outbox_left) = (0, 0);
     for (_, entity) in store.entities() {
         effects += effects_of(&entity.state)?;
@@ -45,7 +45,8 @@ pub(crate) async fn sqlite(path: &Path, shape: &Shape) -> Result<Run, AnyError> 
     if many {
         preload(&store, shape.entities).await?;
     }
-    let done = run(store.clone(), shape, !many).await?;
+    let counted = store.clone();
+    let done = run(store.clone(), Box::new(move || Some(counted.commits())), shape, !many).await?;
     store.close().await;
     Ok(Run { sample: done.sample, books: audit(path, done.books).await? })
 }

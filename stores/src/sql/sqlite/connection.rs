@@ -1,5 +1,10 @@
 //! One connection, and one hand-over of statements to it.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use futures_util::TryStreamExt;
 use sqlx::{
     Connection, Either, Executor, Row, SqlSafeStr, SqliteConnection,
@@ -13,6 +18,7 @@ use super::error::{Failure, Place};
 pub(super) struct Link {
     options: SqliteConnectOptions,
     open: Option<SqliteConnection>,
+    commits: Arc<AtomicU64>,
 }
 
 /// What the statements of one text did.
@@ -24,8 +30,13 @@ pub(super) struct Ran {
 }
 
 impl Link {
-    pub(super) const fn new(options: SqliteConnectOptions, open: SqliteConnection) -> Self {
-        Self { options, open: Some(open) }
+    pub(super) fn new(options: SqliteConnectOptions, open: SqliteConnection) -> Self {
+        Self { options, open: Some(open), commits: Arc::default() }
+    }
+
+    /// How many writes have been committed: it goes on counting.
+    pub(super) fn commits(&self) -> Arc<AtomicU64> {
+        self.commits.clone()
     }
 
     /// Runs a text of `statements` statements, the last of which is `COMMIT` if there are several.
@@ -43,6 +54,9 @@ impl Link {
             _ => Place::Commit,
         };
         let ran = self.run(sql, statements, arguments, place).await;
+        if ran.is_ok() {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+        }
         if let Err(failure) = &ran
             && !(statements == 1 && failure.is_of_a_statement())
         {

@@ -30,7 +30,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -64,6 +64,7 @@ struct Shared {
     writes: mpsc::Sender<Write>,
     /// The writer has nothing to do.
     idle: Arc<AtomicBool>,
+    commits: Arc<AtomicU64>,
     reads: mpsc::Sender<Read>,
     write_limit: Duration,
     /// Never changed and never removed in the file, so they may be remembered.
@@ -110,6 +111,13 @@ impl Sqlite {
         for task in tasks {
             let _ = task.await;
         }
+    }
+
+    /// How many commits this store has made since it was opened: with its requests, how well they share commits. Those of
+    /// other processes on the same file are not counted.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.commits.load(Ordering::Relaxed)
     }
 
     fn new(shared: Shared) -> Self {
@@ -191,11 +199,12 @@ impl Shared {
         file: Arc<str>,
         writes: mpsc::Sender<Write>,
         idle: Arc<AtomicBool>,
+        commits: Arc<AtomicU64>,
         reads: mpsc::Sender<Read>,
         write_limit: Duration,
         tasks: Vec<JoinHandle<()>>,
     ) -> Self {
-        Self { file, writes, idle, reads, write_limit, scopes: RwLock::default(), tasks: Mutex::new(tasks) }
+        Self { file, writes, idle, commits, reads, write_limit, scopes: RwLock::default(), tasks: Mutex::new(tasks) }
     }
 }
 

@@ -62,13 +62,13 @@ pub(super) async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
     let probe = sqlx::raw_sql("BEGIN IMMEDIATE; UPDATE hapax_meta SET value = value; ROLLBACK");
     connection.execute(probe).await.map_err(failed)?;
 
-    let file: Arc<str> = file.into();
     let write_options = write_options.create_if_missing(false); // A file that is gone is not begun anew.
+    let link = Link::new(write_options.clone(), connection);
+    let file: Arc<str> = file.into();
     let group_max = options.group_max;
     let mut tasks = Vec::new();
     let (writes, queue) = mpsc::channel(QUEUE_MAX);
-    let link = Link::new(write_options.clone(), connection);
-    let idle = Arc::new(AtomicBool::new(true));
+    let (idle, commits) = (Arc::new(AtomicBool::new(true)), link.commits());
     let writer = Writer::new(link, file.clone(), group_max, idle.clone());
     tasks.push(runtime.spawn(writer.run(queue)));
 
@@ -76,14 +76,13 @@ pub(super) async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
     let queue = Arc::new(Mutex::new(queue));
     let read_options = write_options.pragma("query_only", "ON");
     for _ in 0..options.readers {
-        let connection = SqliteConnection::connect_with(&read_options)
-            .await
-            .map_err(|e| Failure::from(e).store_error(OPENING, &file))?;
+        let failed = |e| Failure::from(e).store_error(OPENING, &file);
+        let connection = SqliteConnection::connect_with(&read_options).await.map_err(failed)?;
         let link = Link::new(read_options.clone(), connection);
         let reader = Reader { link, file: file.clone(), group_max };
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
-    Ok(Sqlite::new(Shared::new(file, writes, idle, reads, options.write_limit, tasks)))
+    Ok(Sqlite::new(Shared::new(file, writes, idle, commits, reads, options.write_limit, tasks)))
 }
 
 /// Applies the schema and closes again.
