@@ -17,6 +17,8 @@ mod order;
 mod outbox;
 #[path = "rules/passes.rs"]
 mod passes;
+#[path = "rules/progress.rs"]
+mod progress;
 
 use hapax_model::{
     Call, Point, Side,

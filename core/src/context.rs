@@ -151,6 +151,17 @@ impl Context {
         self.effects.completed = true;
     }
 
+    /// Ends the entity of a stateless handler, to which no timeout could come back.
+    pub(crate) fn complete_stateless(&mut self) -> Result<(), HandlerError> {
+        self.complete();
+        match self.effects.timeouts.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(HandlerError::permanent("a handler without state cannot set a timeout: use send_after, or a saga"))
+            }
+        }
+    }
+
     /// A key for an outside effect of handling this message, to hand to the service that makes it: the same on every
     /// attempt, for every copy of the message and after a re-run, different for every `name`. 32 hexadecimal digits.
     ///
@@ -167,7 +178,8 @@ impl Context {
     /// A permanent error when there is none; name it in [`Saga::needs`](crate::Saga::needs) to learn that at start-up.
     pub fn get<C: Send + Sync + 'static>(&self) -> Result<&C, HandlerError> {
         self.services.get::<C>().ok_or_else(|| {
-            HandlerError::permanent(format!("no {} was given to the endpoint; add .with(..)", type_name::<C>()))
+            // The message is as good as any: it is this process that was put together wrongly.
+            HandlerError::transient(format!("no {} was given to the endpoint; add .with(..)", type_name::<C>()))
         })
     }
 

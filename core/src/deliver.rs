@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    handler_error::HandlerError,
     ids::EntityKey,
     manager::{Again, Incoming, Outcome, Passes},
     metrics::{Event, Metrics},
@@ -55,6 +56,10 @@ impl Default for Recoverability {
     }
 }
 
+/// Rest of a message whose entity this program cannot read: until another version of it has taken over, or a person has
+/// looked.
+const UNREADABLE_REST: Duration = Duration::from_secs(30);
+
 impl Recoverability {
     fn rest(&self, attempts: u32) -> Duration {
         const DOUBLINGS_MAX: u32 = 20;
@@ -77,19 +82,23 @@ impl Deliver {
             let mut kept: Vec<(Incoming, Outcome)> = Vec::new();
             let rest = messages.split_off(size);
             for (message, outcome) in messages.into_iter().zip(outcomes) {
+                let outcome = if size == 1 { too_slow(outcome) } else { outcome };
                 let Some(outcome) = self.settle(key, &message, outcome).await else {
                     tries = Tries::default();
                     continue;
                 };
                 cause = cause.or_else(|| cause_of(&outcome));
-                if let Outcome::Again(Again::TooLarge(_)) = &outcome {
+                if let Outcome::Again(Again::TooLarge(_) | Again::Deadline) = &outcome {
                     pass_max = (size / 2).max(1);
                 }
                 kept.push((message, outcome));
             }
             // What failed goes first and alone, so that order is kept and a crash charges nobody else.
             failing = matches!(kept.first(), Some((_, Outcome::Failed(_))));
+            let unreadable = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Again(Again::Malformed(_)));
             let granted = match cause {
+                // Waiting here would only hold up others.
+                Some(_) if kept.iter().any(unreadable) => Granted::Stop,
                 Some(cause) => {
                     self.metrics.observe(Event::Retried(key, cause));
                     self.backoff.pause(cause, tries.next(cause)).await
@@ -110,7 +119,10 @@ impl Deliver {
         match outcome {
             Outcome::Handled => self.metrics.observe(Event::Handled(key)),
             Outcome::Duplicate => self.metrics.observe(Event::Duplicate(key)),
-            Outcome::Dropped(rule) => self.metrics.observe(Event::Dropped(key, rule)),
+            Outcome::Dropped(rule) => {
+                tracing::info!(entity = %key, message_id = %message.envelope.message_id, rule, "dropped");
+                self.metrics.observe(Event::Dropped(key, rule));
+            }
             Outcome::DeadLetter(reason) => return self.set_aside(key, message, reason).await,
             undecided => return Some(undecided),
         }
@@ -148,6 +160,7 @@ impl Deliver {
         let mut open = Vec::new();
         for (message, outcome) in kept {
             let counts = matches!(outcome, Outcome::Failed(_));
+            let unreadable = matches!(outcome, Outcome::Again(Again::Malformed(_)));
             let dead = match outcome {
                 Outcome::Rest => {
                     open.push((message, Outcome::Rest));
@@ -172,7 +185,7 @@ impl Deliver {
                 None => true,
             };
             if undecided {
-                let delay = self.recoverability.rest(message.attempts);
+                let delay = if unreadable { UNREADABLE_REST } else { self.recoverability.rest(message.attempts) };
                 self.end(&message, Settlement::Retry { delay, counts }).await;
             }
         }
@@ -200,6 +213,15 @@ fn pass_size(messages: &[Incoming], pass_max: usize) -> usize {
         Some(0) => 1,
         Some(fresh) => fresh,
         None => messages.len().min(pass_max),
+    }
+}
+
+/// A pass of one that is past its deadline before it has saved is its handler's fault: store calls have limits of their own.
+/// Uncounted it would run for ever.
+fn too_slow(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Again(again @ Again::Deadline) => Outcome::Failed(HandlerError::transient(again.to_string())),
+        other => other,
     }
 }
 

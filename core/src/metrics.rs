@@ -14,7 +14,8 @@ pub trait Metrics: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A message was handled for the first time, everything is sent and marked.
+    /// A message's effect is saved, everything is sent and marked; by the pass that handled it, or by one that finished
+    /// what an earlier one had saved.
     Handled(&'a EntityKey),
     /// A copy was recognised and dropped.
     Duplicate(&'a EntityKey),
@@ -30,6 +31,8 @@ pub enum Event<'a> {
     LeftToSweeper(&'a EntityKey),
     /// The sweeper has finished this many entries.
     Swept(&'a EntityKey, usize),
+    /// The sweeper could not finish entries, for this reason. They stay, and the next sweep tries again.
+    SweepFailed(&'a EntityKey, &'a str),
     /// A message was seen, yet its entity holds an entry of another attempt: retention was shorter than the longest
     /// redelivery, and the message has been handled twice.
     RetentionBreached(&'a EntityKey),

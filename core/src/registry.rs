@@ -253,7 +253,7 @@ pub(crate) fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<State
                 match message.downcast::<M>() {
                     Ok(message) => Box::pin(async move {
                         handler.handle(*message, cx).await?;
-                        cx.complete();
+                        cx.complete_stateless()?;
                         Ok(())
                     }),
                     Err(_) => Box::pin(std::future::ready(Err(HandlerError::permanent("routed to the wrong handler")))),

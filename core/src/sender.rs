@@ -55,16 +55,21 @@ impl Sender {
     /// See [`SendError`].
     pub async fn send<M: Message>(&self, to: &str, message: &M) -> Result<MessageId, SendError> {
         let id = MessageId::random();
-        self.send_as(id.clone(), to, message).await.map(|()| id)
+        let to = EndpointName::parse(to).map_err(|e| SendError::Invalid(e.to_string()))?;
+        let envelope = self.envelope(id.clone(), message)?;
+        self.send_envelope(Destination::Endpoint(to), envelope).await.map(|()| id)
     }
 
-    /// Sends `message` to one endpoint under an id of your own: for repeats, and where the id comes from elsewhere.
+    /// Sends `message` to one endpoint under an id of your own: for repeats, and where the id comes from elsewhere. It bears
+    /// no time of its own, so that all repeats are alike.
     ///
     /// # Errors
     /// See [`SendError`].
     pub async fn send_as<M: Message>(&self, id: MessageId, to: &str, message: &M) -> Result<(), SendError> {
         let to = EndpointName::parse(to).map_err(|e| SendError::Invalid(e.to_string()))?;
-        self.send_envelope(Destination::Endpoint(to), self.envelope(id, message)?).await
+        // A repeat would bear another time, and ids derived from it would differ (S61).
+        let envelope = Envelope { occurred_at: None, ..self.envelope(id, message)? };
+        self.send_envelope(Destination::Endpoint(to), envelope).await
     }
 
     /// Sends `message` to every endpoint that subscribes to its type, under a new id, which is returned.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use hapax::{InProcess, Memory, endpoint::Settings};
+use hapax::{
+    InProcess, Memory,
+    endpoint::{Jittered, Settings, Tries},
+};
 use tokio::sync::oneshot;
 
 use crate::work::{Log, Task, done, endpoint, send, settings, task};
@@ -83,6 +86,25 @@ async fn a_stop_does_not_wait_longer_than_its_timeout_and_the_message_comes_agai
     assert!(done(&store, "worker", "a").is_empty());
     endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
     assert_eq!(done(&store, "worker", "a"), ["endless"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_the_next_try_of_what_fails() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("lanes-back-off"), Log::default());
+    send(&hub, &Task { fails: 1, ..task("a", "failing") }).await;
+    let hour = Duration::from_secs(3600);
+    let patient = Jittered { failure: Tries::new(5, hour, hour), ..Jittered::default() };
+    let begun = tokio::time::Instant::now();
+    let soon = tokio::time::sleep(Duration::from_secs(1));
+    endpoint(&store, hub.clone(), &log)
+        .settings(Settings { backoff: patient, ..settings() })
+        .run_until(soon)
+        .await
+        .unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert_eq!(log.runs("worker", "failing"), 1);
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["failing"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use hapax::{
-    Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Memory, Message, Saga,
+    Context, Correlation, Endpoint, Handle, Handler, HandlerError, InProcess, Memory, Message, Saga,
     deliver::Recoverability,
     endpoint::{Jittered, Settings, Tries},
 };
 use hapax_model::{Fault, Plan, World, faults::Faulty};
 use serde::{Deserialize, Serialize};
 
-use crate::work::{Auditor, Cut, Listener, Log, Task, Unheard, Worker, done, endpoint, letters, send, settings, task};
+use crate::work::{
+    Auditor, Cut, Done, Listener, Log, Task, Unheard, Worker, done, endpoint, letters, send, settings, task,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_is_dropped() {
@@ -93,7 +95,7 @@ async fn a_stateless_handler_handles_each_message_once() {
     }
     let stop = async {
         hub.idle().await;
-        let done = crate::work::Done { name: "by hand".into() };
+        let done = Done { name: "by hand".into() };
         for _ in 0..3 {
             hub.sender().send_as("by-hand".parse().unwrap(), "work", &done).await.unwrap();
         }
@@ -103,6 +105,28 @@ async fn a_stateless_handler_handles_each_message_once() {
     for name in ["one", "two", "by hand"] {
         assert_eq!(log.runs("listener", name), 1, "{name}");
     }
+}
+
+/// Sets a timeout, which could not come back to anything.
+#[derive(Debug, Clone)]
+struct Alarmed;
+
+impl Handler<Done> for Alarmed {
+    const NAME: &'static str = "alarmed";
+
+    async fn handle(&self, done: Done, cx: &mut Context) -> Result<(), HandlerError> {
+        cx.timeout(Duration::from_secs(1), done).map(drop)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_a_handler_without_state_is_refused_and_not_lost_in_silence() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("stateless-timeout"), Log::default());
+    hub.sender().send("work", &Done { name: "alarm".into() }).await.unwrap();
+    endpoint(&store, hub.clone(), &log).handler(Alarmed).run_until(hub.idle()).await.unwrap();
+    let letters = letters(&store).await;
+    assert_eq!(letters.len(), 1);
+    assert!(letters[0].reason.contains("use send_after, or a saga"), "{}", letters[0].reason);
 }
 
 #[tokio::test(start_paused = true)]

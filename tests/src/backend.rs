@@ -53,6 +53,12 @@ impl Scratch {
         Self { directory }
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &std::path::Path {
+        &self.directory
+    }
+
     /// A file in it.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {

@@ -31,6 +31,7 @@ pub struct Scripted {
 #[derive(Default)]
 struct Script {
     loads: VecDeque<Option<Stored>>,
+    loads_unreadable: u32,
     saves: VecDeque<Save>,
     contains_fail: u32,
     inserts_fail: u32,
@@ -64,6 +65,11 @@ impl Scripted {
     /// The next load answers with this, an older version.
     pub fn load_stale(&self, stored: Option<Stored>) {
         self.script().loads.push_back(stored);
+    }
+
+    /// The next `times` loads find what cannot be read.
+    pub fn unreadable_loads(&self, times: u32) {
+        self.script().loads_unreadable = times;
     }
 
     /// The next saves and finishes end so.
@@ -124,6 +130,9 @@ impl EntityStore for Scripted {
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        if take_one(&mut self.script().loads_unreadable) {
+            return Err(StoreError::new(ErrorKind::Malformed, "loading", "as scripted"));
+        }
         let stale = self.script().loads.pop_front();
         let loaded = self.memory.load(key, ids).await?;
         Ok(match stale {
@@ -291,6 +300,7 @@ struct HandsState {
     since: Duration,
     readings_to_come: Option<u32>,
     readings: u32,
+    step: Duration,
 }
 
 impl Default for Hands {
@@ -298,7 +308,8 @@ impl Default for Hands {
         /// 2026-01-01.
         const START: u64 = 1_767_225_600_000;
         let now = Timestamp::from_millis(START);
-        let state = HandsState { now, since: Duration::ZERO, readings_to_come: None, readings: 0 };
+        let state =
+            HandsState { now, since: Duration::ZERO, readings_to_come: None, readings: 0, step: Duration::ZERO };
         Self(Arc::new(Mutex::new(state)))
     }
 }
@@ -311,6 +322,11 @@ impl Hands {
     /// After so many more readings of the monotonic clock, an hour has passed.
     pub fn jump_after(&self, readings: u32) {
         self.state().readings_to_come = Some(readings);
+    }
+
+    /// Each reading of the monotonic clock takes so long.
+    pub fn step(&self, step: Duration) {
+        self.state().step = step;
     }
 
     /// How often the monotonic clock was read.
@@ -329,6 +345,8 @@ impl Hands {
         const HOUR: Duration = Duration::from_secs(3600);
         let mut state = self.state();
         state.readings += 1;
+        let step = state.step;
+        state.since += step;
         match &mut state.readings_to_come {
             Some(0) => {
                 state.readings_to_come = None;

@@ -8,7 +8,6 @@ use super::Endpoint;
 use crate::{
     ids::AttemptId,
     manager::Passes,
-    metrics::Event,
     ports::{Pending, StoreError},
 };
 
@@ -60,8 +59,7 @@ impl Endpoint {
         let attempts: Vec<AttemptId> = pending.entries.iter().map(|entry| entry.attempt).collect();
         let oldest = pending.entries.iter().map(|entry| entry.age).max();
         tracing::info!(entity = %pending.key, entries = attempts.len(), ?oldest, "sweeping");
-        manager.pass(&pending.key, &mut [], &attempts).await;
-        self.deliver.metrics.observe(Event::Swept(&pending.key, attempts.len()));
+        manager.pass(&pending.key, &mut [], &attempts).await; // It tells the observer itself how it ended.
     }
 
     async fn evict(&self) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ mod error;
 mod joint;
 mod lanes;
 mod maintenance;
+mod stopping;
 mod system;
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
@@ -18,6 +19,7 @@ pub use error::{Error, ErrorKind};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use joint::Joint;
 use lanes::Lanes;
+use stopping::Stopping;
 pub use system::{Jittered, RandomIds, SystemClock, Tries};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -58,7 +60,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// None once it runs: what fails is retried, and what cannot succeed is set aside.
-    pub async fn run_until<F: Future>(self, stop: F) -> Result<(), Error> {
+    pub async fn run_until<F: Future>(mut self, stop: F) -> Result<(), Error> {
+        let (stopping, backoff) = Stopping::new(self.deliver.backoff.clone());
+        self.deliver.backoff = Arc::new(backoff);
         let mut lanes = Lanes::new(&self);
         let mut maintenance = std::pin::pin!(self.maintain());
         let mut extension = interval(self.extension_interval());
@@ -89,6 +93,7 @@ impl Endpoint {
             }
         }
         drop(receiving);
+        stopping.send_replace(true);
         self.drain(lanes).await;
         tracing::info!(endpoint = %self.name, "stopped");
         Ok(())
@@ -115,8 +120,11 @@ impl Endpoint {
         if receipts.is_empty() {
             return;
         }
-        if let Err(error) = self.receiver.extend(&receipts).await {
-            tracing::warn!(endpoint = %self.name, %error, "extending leases failed");
+        // It is waited for between two turns of the endpoint: a broker that does not answer must not hold them up for long.
+        match timeout(self.extension_interval(), self.receiver.extend(&receipts)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(endpoint = %self.name, %error, "extending leases failed"),
+            Err(_) => tracing::warn!(endpoint = %self.name, "extending leases has taken too long"),
         }
     }
 
@@ -128,7 +136,16 @@ impl Endpoint {
                 tracing::debug!(endpoint = %self.name, %error, "giving a message back failed; its lease will run out");
             }
         }
-        let ended = timeout(self.settings.stop_timeout, async { while lanes.running.next().await.is_some() {} }).await;
+        let mut extension = interval(self.extension_interval());
+        let ended = timeout(self.settings.stop_timeout, async {
+            while !lanes.running.is_empty() {
+                tokio::select! {
+                    done = lanes.running.next() => drop(done.map(|done| lanes.ended(done))),
+                    _ = extension.tick(), if self.lease.is_some() => self.extend(&lanes).await,
+                }
+            }
+        })
+        .await;
         if ended.is_err() {
             tracing::warn!(endpoint = %self.name, left = lanes.running.len(), "stopped with passes unfinished; their messages come again");
         }

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::{Again, Few, Incoming, Outcome, SagaManager, draft::Draft, tail::Unsent};
 use crate::{
     context::{Context, Effects},
-    entity::OutboxEntry,
+    entity::{LiveTimeout, OutboxEntry},
     envelope::Outgoing,
     handler_error::{HandlerError, chain},
     ids::{AttemptId, EntityKey},
@@ -13,8 +13,11 @@ use crate::{
     ports::{Known, StoreError},
     registry::{Completed, Missing, ReusedId, Route},
     saga::Saga,
-    time::Timestamp,
+    time::{Monotonic, Timestamp},
 };
+
+/// Messages of a pass that are judged between two looks at the clock, which cost as much as a quick handler.
+const CLOCK_EVERY: usize = 8;
 
 /// What has been decided about a message so far.
 pub(super) enum Verdict {
@@ -51,10 +54,14 @@ impl<T: Saga> SagaManager<T> {
         key: &EntityKey,
         messages: &mut [Incoming],
         known: &Known,
-        now: Timestamp,
+        (now, enough): (Timestamp, Monotonic),
         verdicts: &mut Verdicts,
     ) {
         for index in 0..messages.len() {
+            // Many slow handlers would take the pass past its deadline, and then none of them would be saved.
+            if index > 0 && index % CLOCK_EVERY == 0 && draft.is_changed() && self.in_time(enough).await.is_err() {
+                break;
+            }
             let (before, rest) = messages.split_at_mut(index);
             let Some(message) = rest.first_mut() else { break };
             let first = before.iter().position(|earlier| earlier.key == message.key);
@@ -87,6 +94,8 @@ impl<T: Saga> SagaManager<T> {
             return match entry {
                 None => Verdict::Over { reply: seen.reply.clone() },
                 Some(entry) => {
+                    let message_id = &message.envelope.message_id;
+                    tracing::error!(entity = %key, %message_id, "handled twice: retention is shorter than the longest redelivery; raise it");
                     self.ports.metrics.observe(Event::RetentionBreached(key));
                     Verdict::Entry { attempt: entry.attempt, ours: false }
                 }
@@ -176,7 +185,7 @@ impl<T: Saga> SagaManager<T> {
         let Some(effects) = cx.into_effects(&message.envelope) else {
             return failed(HandlerError::permanent("the handler replaced its context"));
         };
-        match self.accept(draft, message, state, effects, now).await {
+        match self.accept(draft, key, message, state, effects, now).await {
             Ok(verdict) => verdict,
             Err(e) => failed(e),
         }
@@ -187,12 +196,14 @@ impl<T: Saga> SagaManager<T> {
     async fn accept(
         &self,
         draft: &mut Draft<T>,
+        key: &EntityKey,
         message: &Incoming,
         state: T,
         effects: Effects,
         now: Timestamp,
     ) -> Result<Verdict, HandlerError> {
         let Effects { outgoing, reply, timeouts, cancelled, completed } = effects;
+        self.check_timeouts(key, &timeouts, &outgoing)?;
         for outgoing in &outgoing {
             self.ports.dispatcher.check(outgoing).map_err(|refused| {
                 HandlerError::permanent(format!("{} can never be sent: {refused}", outgoing.envelope.message_type))
@@ -223,6 +234,10 @@ impl<T: Saga> SagaManager<T> {
             if draft.is_changed() {
                 return Ok(Verdict::Decided(Outcome::Rest)); // It may fit without those before it.
             }
+            let waiting: usize = draft.entity().outbox.iter().map(|entry| entry.size()).sum();
+            if bytes - waiting <= bytes_max {
+                return Ok(Verdict::Decided(Outcome::Again(Again::Full))); // It fits once they have been sent (S68).
+            }
             return Err(HandlerError::permanent(format!(
                 "the saga would have {bytes} bytes with its outbox; {} takes {bytes_max}",
                 capabilities.name
@@ -230,6 +245,32 @@ impl<T: Saga> SagaManager<T> {
         }
         draft.accept(entity, state, mark_now.then(|| entry.to_dedup_entry()));
         Ok(if mark_now { Verdict::Marked } else { Verdict::Entry { attempt, ours: true } })
+    }
+
+    /// A timeout comes back as a message: it must find its way to this very saga instance.
+    fn check_timeouts(
+        &self,
+        key: &EntityKey,
+        timeouts: &[LiveTimeout],
+        outgoing: &[Outgoing],
+    ) -> Result<(), HandlerError> {
+        for timeout in timeouts {
+            let Some(outgoing) = outgoing.iter().find(|o| o.envelope.message_id == timeout.message_id) else {
+                continue;
+            };
+            let (envelope, saga) = (&outgoing.envelope, &self.scope.saga);
+            let Some(route) = self.routes.of(&envelope.message_type) else {
+                let why = format!("timeout {} has no handler in {saga}; add .handles(..)", envelope.message_type);
+                return Err(HandlerError::permanent(why));
+            };
+            let (back, _) = route.route(&self.scope, envelope)?;
+            if back != *key.key() {
+                let why =
+                    format!("timeout {} correlates to {back}, but was set by {}", envelope.message_type, key.key());
+                return Err(HandlerError::permanent(why));
+            }
+        }
+        Ok(())
     }
 
     fn reused_id(&self, message: &Incoming) -> Verdict {
@@ -243,6 +284,15 @@ impl<T: Saga> SagaManager<T> {
             )),
         })
     }
+}
+
+/// Whether a copy's reply is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// Yes.
+    Always,
+    /// This pass has sent it: only if the copy asks for it at another address.
+    Elsewhere,
 }
 
 pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -325,13 +375,22 @@ impl Verdicts {
         }
     }
 
-    /// The replies of messages that are over, with the index of the duplicate that asks.
-    pub(super) fn replies(&self) -> Vec<(usize, Outgoing)> {
+    /// The replies of messages that are over, and of those whose entries are `done`, with the index of who may ask again.
+    pub(super) fn replies(&self, done: &[Arc<OutboxEntry>]) -> Vec<(usize, Outgoing, Repeat)> {
         let reply = |verdict: &Verdict| match verdict {
-            Verdict::Over { reply } => reply.clone(),
+            Verdict::Over { reply } => Some((reply.clone()?, Repeat::Always)),
+            Verdict::Entry { attempt, .. } => {
+                let entry = done.iter().find(|entry| entry.attempt == *attempt)?;
+                Some((entry.outgoing.get(entry.reply? as usize)?.clone(), Repeat::Elsewhere))
+            }
             _ => None,
         };
-        self.0.iter().enumerate().filter_map(|(index, verdict)| Some((index, reply(verdict)?))).collect()
+        let judged = |verdict: &Verdict| match verdict {
+            Verdict::CopyOf(first) => reply(&self.0[*first]),
+            verdict => reply(verdict),
+        };
+        let all = self.0.iter().enumerate();
+        all.filter_map(|(index, verdict)| judged(verdict).map(|(reply, repeat)| (index, reply, repeat))).collect()
     }
 
     pub(super) fn reply_unsent(&mut self, index: usize, why: Unsent) {

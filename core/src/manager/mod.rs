@@ -59,6 +59,7 @@ use crate::{
     entity::{Expected, OutboxEntry},
     handler_error::chain,
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, InvalidId, Scope},
+    metrics::Event,
     ports::{ErrorKind, Saved},
     registry::{Registry, Routes},
     saga::Saga,
@@ -77,6 +78,9 @@ pub struct SagaManager<T> {
 
 /// Most passes are over one message, and then none of their lists needs an allocation.
 type Few<T> = SmallVec<[T; 1]>;
+
+/// The part of its deadline after which a pass begins no further handler: the rest of it is for the save and for sending.
+const HANDLING_SHARE: u32 = 2;
 
 /// How often a clean-up that met a conflict loads and tries again, before it leaves the entry to others.
 const CLEAN_UP_TRIES: u32 = 2;
@@ -108,6 +112,7 @@ impl<T: Saga> SagaManager<T> {
     pub async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
         let mut verdicts = Verdicts::open(messages.len());
         if let Err(again) = self.run(key, messages, sweep, &mut verdicts).await {
+            self.tell_sweep(key, sweep, Err(&again.to_string()));
             verdicts.undecided_again(again);
         }
         verdicts.close()
@@ -123,6 +128,7 @@ impl<T: Saga> SagaManager<T> {
         let Ports { stores, clock, .. } = &self.ports;
         let (now, start) = clock.now().await;
         let deadline = start.after(self.limits.deadline);
+        let enough = start.after(self.limits.deadline / HANDLING_SHARE);
 
         // 1. Load; and only then ask what is over.
         let asked: Few<DedupKey> = messages.iter().map(|message| message.key).collect();
@@ -134,7 +140,7 @@ impl<T: Saga> SagaManager<T> {
 
         // 2. to 4. Judge each message; handlers change the draft.
         let mut draft = Draft::new(loaded.stored, &known);
-        self.judge(&mut draft, key, messages, &known, now, verdicts).await;
+        self.judge(&mut draft, key, messages, &known, (now, enough), verdicts).await;
 
         // 4. Save, if anything was handled. Nothing has been sent so far.
         if draft.is_changed() {
@@ -150,6 +156,8 @@ impl<T: Saga> SagaManager<T> {
             match self.dispatch(key, &entry.outgoing, deadline).await {
                 Ok(()) => done.push(entry),
                 Err(unsent) => {
+                    let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
+                    self.tell_sweep(key, swept.as_slice(), Err(&unsent.0));
                     verdicts.unsent(entry.attempt, &unsent);
                     if self.routes.ordered_outputs {
                         break;
@@ -157,11 +165,13 @@ impl<T: Saga> SagaManager<T> {
                 }
             }
         }
-        self.repeat_replies(key, messages, deadline, verdicts).await;
+        self.repeat_replies(key, messages, &done, deadline, verdicts).await;
 
         // 6. and 7. Mark what was dispatched, then clean up.
         self.finish(key, &mut draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
         verdicts.finished(&done);
+        let swept = done.iter().map(|entry| entry.attempt).filter(|attempt| sweep.contains(attempt));
+        self.tell_sweep(key, &swept.collect::<Few<_>>(), Ok(()));
         Ok(())
     }
 
@@ -189,6 +199,20 @@ impl<T: Saga> SagaManager<T> {
             verdicts.overtaken();
         }
         Ok(())
+    }
+
+    /// A sweep has no message whose outcome would tell how it ended.
+    fn tell_sweep(&self, key: &EntityKey, entries: &[AttemptId], ended: Result<(), &str>) {
+        if entries.is_empty() {
+            return;
+        }
+        self.ports.metrics.observe(match ended {
+            Ok(()) => Event::Swept(key, entries.len()),
+            Err(why) => {
+                tracing::warn!(entity = %key, entries = entries.len(), why, "sweeping failed; tried again at the next sweep");
+                Event::SweepFailed(key, why)
+            }
+        });
     }
 
     async fn in_time(&self, deadline: Monotonic) -> Result<(), Again> {

@@ -87,6 +87,19 @@ impl Again {
     }
 }
 
+impl fmt::Display for Again {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict => f.write_str("the entity was saved by somebody else meanwhile"),
+            Self::UnknownOutcome(why) | Self::Unavailable(why) | Self::Malformed(why) | Self::TooLarge(why) => {
+                f.write_str(why)
+            }
+            Self::Full => f.write_str("the saga's outbox is full; it empties when its messages can be sent"),
+            Self::Deadline => f.write_str("the pass took longer than limits.deadline before it could save"),
+        }
+    }
+}
+
 impl From<StoreError> for Again {
     fn from(error: StoreError) -> Self {
         let text = chain(&error);

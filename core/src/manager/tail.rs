@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores, draft::Draft, judge::Verdicts};
+use super::{
+    CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores,
+    draft::Draft,
+    judge::{Repeat, Verdicts},
+};
 use crate::{
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     envelope::Outgoing,
@@ -63,11 +67,15 @@ impl<T: Saga> SagaManager<T> {
         &self,
         key: &EntityKey,
         messages: &[Incoming],
+        done: &[Arc<OutboxEntry>],
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) {
-        for (index, mut reply) in verdicts.replies() {
+        for (index, mut reply, repeat) in verdicts.replies(done) {
             let Some(to) = messages.get(index).and_then(|message| message.envelope.reply_to.clone()) else { continue };
+            if repeat == Repeat::Elsewhere && to == reply.destination {
+                continue;
+            }
             reply.destination = to;
             if let Err(unsent) = self.dispatch(key, &[reply], deadline).await {
                 verdicts.reply_unsent(index, unsent);
