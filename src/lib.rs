@@ -26,6 +26,7 @@
 //! | feature | what | default |
 //! | --- | --- | --- |
 //! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
+//! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
@@ -48,11 +49,15 @@ pub use hapax_stores::Memory;
 pub use hapax_stores::Sqlite;
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
+#[cfg(feature = "sqlite-queue")]
+pub use hapax_transports::SqliteQueue;
 
 /// Transports and their settings.
 pub mod transports {
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
+    #[cfg(feature = "sqlite-queue")]
+    pub use hapax_transports::sql::sqlite as sqlite_queue;
 }
 
 /// Stores and their settings.

@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    InProcess, Memory, Sqlite,
+    InProcess, Memory, Sqlite, SqliteQueue,
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
     ports::{DeadLetters, DedupStore, EntityStore, Saved, Transport},
@@ -123,7 +123,7 @@ impl testing::dedup_store::Builder for InSqlite {
         self.open().await
     }
     async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
-        Some(self.open().await) // Each test has a file of its own.
+        Some(Arc::new(Sqlite::open(self.0.join("separate.db")).await.unwrap()))
     }
 }
 
@@ -157,6 +157,43 @@ impl testing::dead_letters::Builder for Queues {
     }
 }
 
+/// Queues in one file; each handle is opened anew, as another process would.
+#[derive(Debug)]
+struct QueuesInSqlite {
+    place: InSqlite,
+    ordered: bool,
+    /// In the store's file, through the store's connection.
+    on_store: bool,
+}
+
+impl QueuesInSqlite {
+    fn new(ordered: bool, on_store: bool) -> Self {
+        Self { place: InSqlite::new(), ordered, on_store }
+    }
+
+    async fn open(&self) -> Arc<SqliteQueue> {
+        let options = SqliteQueue::options().lease(LEASE).ordered_keys(self.ordered);
+        Arc::new(match self.on_store {
+            true => options.on(&*self.place.open().await).await.unwrap(),
+            false => options.open(self.place.0.join("queue.db")).await.unwrap(),
+        })
+    }
+}
+
+#[async_trait]
+impl testing::transport::Builder for QueuesInSqlite {
+    async fn transport(&self) -> Arc<dyn Transport> {
+        self.open().await
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for QueuesInSqlite {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        self.open().await
+    }
+}
+
 mod memory {
     mod entities {
         hapax_core::entity_store_suite!(crate::InMemory::default());
@@ -187,5 +224,23 @@ mod in_process {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::Queues::new());
+    }
+}
+
+mod sqlite_queue {
+    mod own_file {
+        hapax_core::transport_suite!(crate::QueuesInSqlite::new(false, false));
+    }
+    mod own_file_ordered {
+        hapax_core::transport_suite!(crate::QueuesInSqlite::new(true, false));
+    }
+    mod stores_file {
+        hapax_core::transport_suite!(crate::QueuesInSqlite::new(false, true));
+    }
+    mod stores_file_ordered {
+        hapax_core::transport_suite!(crate::QueuesInSqlite::new(true, true));
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::QueuesInSqlite::new(false, false));
     }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use sqlx::{
-    Connection, SqliteConnection,
+    AssertSqlSafe, Connection, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode},
 };
 use tokio::{
@@ -42,6 +42,7 @@ pub(crate) const CREATE_LEDGER: &str = "CREATE TABLE orders_card_ledger (
     order_id TEXT NOT NULL,
     cents INTEGER NOT NULL,
     answer TEXT NOT NULL CHECK (answer IN ('charged', 'refused', 'void')),
+    asked_at INTEGER NOT NULL DEFAULT 0, -- for the first time, milliseconds since 1970
     refunded INTEGER NOT NULL DEFAULT 0
 ) STRICT";
 
@@ -65,7 +66,13 @@ pub(crate) struct CardError(String);
 
 struct Request {
     what: What,
-    answer: oneshot::Sender<String>,
+    answer: oneshot::Sender<Said>,
+}
+
+struct Said {
+    answer: String,
+    /// Since the key was first heard of.
+    asked_ago: Duration,
 }
 
 enum What {
@@ -77,9 +84,20 @@ enum What {
 impl CardService {
     /// Opens the company, with an empty ledger in `database`. The clerk ends when the last client is dropped.
     pub(crate) async fn open(database: &Path) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
-        let options = SqliteConnectOptions::new().filename(database).busy_timeout(BUSY);
-        let mut ledger = SqliteConnection::connect_with(&options.journal_mode(SqliteJournalMode::Wal)).await?;
+        Self::found(database).await?;
+        Self::join(database).await
+    }
+
+    /// Writes an empty ledger into `database`, for clerks of other processes.
+    pub(crate) async fn found(database: &Path) -> Result<(), sqlx::Error> {
+        let mut ledger = connect(database).await?;
         sqlx::query(CREATE_LEDGER).execute(&mut ledger).await?;
+        ledger.close().await
+    }
+
+    /// Opens an office of the company, with the ledger that is in `database`.
+    pub(crate) async fn join(database: &Path) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
+        let ledger = connect(database).await?;
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         Ok((Self { requests, calls: Arc::default() }, tokio::spawn(clerk(ledger, inbox))))
     }
@@ -91,9 +109,10 @@ impl CardService {
             return std::future::pending().await;
         }
         let (key, order, refuse) = (key.to_owned(), take.order.clone(), take.card == Card::Refused);
-        let answer = self.ask(What::Charge { key, order, cents: take.cents, refuse }).await?;
+        let Said { answer, asked_ago } = self.ask(What::Charge { key, order, cents: take.cents, refuse }).await?;
         match take.card {
-            Card::Slow => tokio::time::sleep(SLOW_ANSWER).await,
+            // Whoever asks again later need not wait again.
+            Card::Slow => tokio::time::sleep(SLOW_ANSWER.saturating_sub(asked_ago)).await,
             Card::Lost => std::future::pending().await,
             Card::Good | Card::Refused | Card::Silent => {}
         }
@@ -119,12 +138,17 @@ impl CardService {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn ask(&self, what: What) -> Result<String, CardError> {
+    async fn ask(&self, what: What) -> Result<Said, CardError> {
         let gone = || CardError("the card company cannot be reached".into());
         let (answer, answered) = oneshot::channel();
         self.requests.send(Request { what, answer }).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())
     }
+}
+
+async fn connect(database: &Path) -> Result<SqliteConnection, sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(database).busy_timeout(BUSY);
+    SqliteConnection::connect_with(&options.journal_mode(SqliteJournalMode::Wal)).await
 }
 
 /// Carries out whatever has queued, in one commit, and answers after it: its clients compete with hapax for one file.
@@ -144,13 +168,22 @@ async fn clerk(mut ledger: SqliteConnection, mut inbox: mpsc::Receiver<Request>)
     ledger.close().await
 }
 
-async fn carry_out(ledger: &mut SqliteConnection, what: What) -> Result<String, sqlx::Error> {
+async fn carry_out(ledger: &mut SqliteConnection, what: What) -> Result<Said, sqlx::Error> {
+    const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
     let key = match what {
         What::Charge { key, order, cents, refuse } => {
-            let sql = "INSERT INTO orders_card_ledger (key, order_id, cents, answer) VALUES (?, ?, ?, ?) \
-                       ON CONFLICT (key) DO NOTHING";
+            let sql = format!(
+                "INSERT INTO orders_card_ledger (key, order_id, cents, answer, asked_at) VALUES (?, ?, ?, ?, {NOW}) \
+                 ON CONFLICT (key) DO NOTHING"
+            );
             let answer = if refuse { "refused" } else { "charged" };
-            sqlx::query(sql).bind(&key).bind(order).bind(cents).bind(answer).execute(&mut *ledger).await?;
+            sqlx::query(AssertSqlSafe(sql))
+                .bind(&key)
+                .bind(order)
+                .bind(cents)
+                .bind(answer)
+                .execute(&mut *ledger)
+                .await?;
             key
         }
         What::Void { key, order } => {
@@ -165,8 +198,10 @@ async fn carry_out(ledger: &mut SqliteConnection, what: What) -> Result<String, 
             key
         }
     };
-    let said = sqlx::query_scalar("SELECT answer FROM orders_card_ledger WHERE key = ?").bind(key);
-    Ok(said.fetch_optional(&mut *ledger).await?.unwrap_or_else(|| "unknown".into()))
+    let sql = format!("SELECT answer, max({NOW} - asked_at, 0) FROM orders_card_ledger WHERE key = ?");
+    let said = sqlx::query_as(AssertSqlSafe(sql)).bind(key).fetch_optional(&mut *ledger).await?;
+    let (answer, asked_ago): (String, i64) = said.unwrap_or_else(|| ("unknown".into(), 0));
+    Ok(Said { answer, asked_ago: Duration::from_millis(asked_ago.unsigned_abs()) })
 }
 
 impl fmt::Display for CardError {

@@ -12,6 +12,12 @@ async fn main() -> ExitCode {
         Ok(options) => options,
         Err(answered) => return answered,
     };
+    if let Some(database) = &options.worker_of {
+        return match orders::work(&options, database).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(refusal) => refused(&refusal),
+        };
+    }
     match orders::run(&options).await {
         Ok(report) => {
             // `println!` would panic when the reader has gone, as in `orders | head -1`, which is no error of the run.
@@ -23,9 +29,11 @@ async fn main() -> ExitCode {
                 _ => ExitCode::from(u8::from(!report.is_balanced())),
             }
         }
-        Err(refusal) => {
-            let _ = writeln!(io::stderr(), "orders: {refusal}");
-            ExitCode::from(refusal.exit_code())
-        }
+        Err(refusal) => refused(&refusal),
     }
+}
+
+fn refused(refusal: &orders::Refusal) -> ExitCode {
+    let _ = writeln!(io::stderr(), "orders: {refusal}");
+    ExitCode::from(refusal.exit_code())
 }

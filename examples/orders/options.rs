@@ -4,11 +4,12 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Parser, error::ErrorKind};
 
-use crate::{input::ORDERS_MAX, refusal::EXIT_REFUSED};
+use crate::{breaks::Rule, input::ORDERS_MAX, refusal::EXIT_REFUSED};
 
 /// Takes thousands of orders through three sagas on SQLite while messages are duplicated and reordered and passes crash,
 /// then checks the books from the database file alone.
@@ -32,13 +33,13 @@ pub struct Options {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(ORDERS_MAX)))]
     pub orders: Option<u32>,
 
-    /// Share of messages that are queued twice; as many are held back, so that later ones overtake them
-    #[arg(long, value_name = "0..1", default_value = "0.2", allow_negative_numbers = true, value_parser = probability)]
-    pub duplicates: f64,
+    /// Share of messages that are queued twice; as many are held back, so that later ones overtake them [default: 0.2]
+    #[arg(long, value_name = "0..1", allow_negative_numbers = true, value_parser = probability)]
+    pub duplicates: Option<f64>,
 
-    /// Share of passes that may be dropped at a random await; half as many acks get lost
-    #[arg(long, value_name = "0..1", default_value = "0.1", allow_negative_numbers = true, value_parser = probability)]
-    pub crashes: f64,
+    /// Share of passes that may be dropped at a random await; half as many acks get lost [default: 0.1]
+    #[arg(long, value_name = "0..1", allow_negative_numbers = true, value_parser = probability)]
+    pub crashes: Option<f64>,
 
     /// Draws the faults [default: random, printed]
     #[arg(long, value_name = "NUMBER")]
@@ -51,6 +52,54 @@ pub struct Options {
     /// Keep the temporary database and say where it is
     #[arg(long)]
     pub keep: bool,
+
+    /// Work in this many processes, on one file: store and queue
+    #[arg(long, value_name = "N", conflicts_with = "breaks", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(WORKERS_MAX)))]
+    pub workers: Option<u32>,
+
+    /// Kill a random worker (SIGKILL) every so often, `100ms` or `2s`; another takes its place
+    #[arg(long, value_name = "TIME", requires = "workers", value_parser = period)]
+    pub kill_every: Option<Duration>,
+
+    /// Stop a random worker (SIGSTOP) beyond its lease every so often, then let it go on as a zombie
+    #[arg(long, value_name = "TIME", requires = "workers", value_parser = period)]
+    pub stall_every: Option<Duration>,
+
+    /// Be one of those processes.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub worker_of: Option<PathBuf>,
+
+    /// Break one rule of the protocol, lie in wait for the unlucky moment, and show how the books find out:
+    /// check-before-load, blind-save, ack-early, mark-before-dispatch or forgetful-dedup (300 orders,
+    /// three workers, and the faults that the rule needs)
+    #[arg(long = "break", value_name = "NAME")]
+    pub breaks: Option<Rule>,
+
+    /// With --break: lay the same ambush, but keep the rule; the books balance
+    #[arg(long, requires = "breaks")]
+    pub mend: bool,
+}
+
+/// Share of messages that are queued twice, unless told otherwise.
+const DUPLICATES: f64 = 0.2;
+/// Share of passes that may be dropped, unless told otherwise.
+const CRASHES: f64 = 0.1;
+
+/// Most worker processes: beyond it they only wait for one another's commits.
+const WORKERS_MAX: u32 = 64;
+
+/// A time such as `100ms` or `2s`, of at least a millisecond.
+fn period(text: &str) -> Result<Duration, String> {
+    let wrong = || "not a time; give one such as 100ms or 2s".to_owned();
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let period = match &text[digits.len()..] {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        _ => return Err(wrong()),
+    };
+    if period.is_zero() { Err("a time of nothing; give one such as 100ms or 2s".into()) } else { Ok(period) }
 }
 
 fn probability(text: &str) -> Result<f64, String> {
@@ -62,6 +111,18 @@ fn probability(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
+    /// Share of messages that are queued twice.
+    #[must_use]
+    pub fn duplicates(&self) -> f64 {
+        self.duplicates.unwrap_or_else(|| self.breaks.map_or(DUPLICATES, Rule::duplicates))
+    }
+
+    /// Share of passes that may be dropped.
+    #[must_use]
+    pub fn crashes(&self) -> f64 {
+        self.crashes.unwrap_or_else(|| self.breaks.map_or(CRASHES, Rule::crashes))
+    }
+
     /// The options of this process.
     ///
     /// # Errors
@@ -79,11 +140,12 @@ impl Options {
     }
 }
 
-/// The first line of what the parser says, which is the one that matters.
+/// The first paragraph of what the parser says, which is the one that matters, in one line.
 fn explain(error: &clap::Error) -> String {
     let said = error.to_string();
-    let first = said.lines().next().unwrap_or_default();
-    format!("{}; see --help", first.strip_prefix("error: ").unwrap_or(first))
+    let first: Vec<&str> = said.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let first = first.join(" ");
+    format!("{}; see --help", first.strip_prefix("error: ").unwrap_or(&first))
 }
 
 #[cfg(test)]
@@ -109,6 +171,13 @@ mod tests {
             (&["--sede", "1"], "unexpected argument '--sede'"),
             (&["--store"], "a value is required"),
             (&["orders.jsonl"], "unexpected argument"),
+            (&["--break", "everything"], "no such rule to break; choose one of check-before-load, blind-save, ack-"),
+            (&["--mend"], "not provided: --break <NAME>"),
+            (&["--workers", "0"], "0 is not in 1..=64"),
+            (&["--workers", "2", "--kill-every", "often"], "not a time; give one such as 100ms or 2s"),
+            (&["--workers", "2", "--kill-every", "0s"], "a time of nothing"),
+            (&["--kill-every", "1s"], "not provided: --workers <N>"),
+            (&["--workers", "2", "--break", "blind-save"], "cannot be used with"),
         ] {
             let said = refused(arguments);
             assert!(said.contains(expected), "{arguments:?}: {said:?} does not say {expected:?}");

@@ -13,8 +13,9 @@ use crate::{
     messages::{CancelPayment, PaymentRefused, PaymentTaken, TakePayment},
 };
 
-/// How long the payment waits for the card company before it gives the message back. Longer than a slow card takes.
-const CARD_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long the payment waits for the card company before it gives the message back, to ask again later under the same
+/// key. Short: the cancellation waits behind it, and a worker may not live for long.
+const CARD_PATIENCE: Duration = Duration::from_millis(250);
 
 /// State of the payment for one order.
 #[derive(Debug, Default, Serialize, Deserialize)]

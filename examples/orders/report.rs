@@ -4,11 +4,14 @@ use std::{fmt, path::PathBuf};
 
 use crate::{
     books::{Books, Finding},
+    breaks::Story,
     shop::Run,
 };
 
 /// Most findings that are printed; the rest is counted.
 const FINDINGS_SHOWN: usize = 20;
+/// Where a story follows, these are not the point.
+const FINDINGS_BEFORE_STORY: usize = 5;
 
 /// The books of a run, and what the run counted.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub struct Report {
     pub(crate) faults: String,
     pub(crate) books: Books,
     pub(crate) run: Run,
+    /// What came of a broken rule.
+    pub(crate) story: Option<Story>,
     /// Where the database is, if it is kept.
     pub(crate) kept: Option<PathBuf>,
 }
@@ -49,7 +54,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { orders, faults, books, run, kept } = self;
+        let Self { orders, faults, books, run, story, kept } = self;
         let mut row = |name: &str, number: u64, note: &str| {
             let line = format!("{name:<24}{number:>10}  {note}");
             writeln!(f, "{}", line.trim_end())
@@ -62,28 +67,38 @@ impl fmt::Display for Report {
         row("  card refused", books.card_refused as u64, "cancelled, goods returned")?;
         row("  payment overdue", books.overdue as u64, "cancelled, goods and money returned")?;
         row("charges", books.charges as u64, &format!("{} given back", books.refunds))?;
-        row("  asked for", run.card_calls, "repeats under the same key included")?;
+        if run.workers == 0 {
+            row("  asked for", run.card_calls, "repeats under the same key included")?;
+        }
         row("messages handled", books.handled as u64, "by the dedup entries in the file")?;
-        row("  duplicates dropped", run.duplicates_dropped, "")?;
-        row("  timeouts cancelled", run.timeouts_cancelled, "arrived and were not handled")?;
-        row("passes dropped", run.passes_dropped, "at a random await, as a crash would")?;
+        if run.workers == 0 {
+            row("  duplicates dropped", run.duplicates_dropped, "")?;
+            row("  timeouts cancelled", run.timeouts_cancelled, "arrived and were not handled")?;
+            row("passes dropped", run.passes_dropped, "at a random await, as a crash would")?;
+        } else {
+            row("workers", u64::from(run.workers), "processes on one file, store and queue")?;
+            row("  killed", run.kills, "SIGKILL, each replaced at once")?;
+            row("  stopped", run.stalls, "beyond their leases, then let go on")?;
+        }
         writeln!(f, "{:<24}{seconds:>8.1} s  {per_second:.0} messages a second", "time")?;
         if let Some(path) = kept {
             writeln!(f, "{:<24}{}", "database", path.display())?;
         }
         if books.findings.is_empty() {
-            return writeln!(f, "every order charged exactly once");
+            writeln!(f, "every order charged exactly once")?;
+        } else {
+            writeln!(f, "THE BOOKS DO NOT BALANCE: {} findings", books.findings.len())?;
+            show(&books.findings, if story.is_some() { FINDINGS_BEFORE_STORY } else { FINDINGS_SHOWN }, f)?;
         }
-        writeln!(f, "THE BOOKS DO NOT BALANCE: {} findings", books.findings.len())?;
-        show(&books.findings, f)
+        story.as_ref().map_or(Ok(()), |story| story.fmt(f))
     }
 }
 
-fn show(findings: &[Finding], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for finding in findings.iter().take(FINDINGS_SHOWN) {
+fn show(findings: &[Finding], most: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for finding in findings.iter().take(most) {
         writeln!(f, "  {finding}")?;
     }
-    match findings.len().checked_sub(FINDINGS_SHOWN) {
+    match findings.len().checked_sub(most) {
         Some(more) if more > 0 => writeln!(f, "  and {more} more"),
         _ => Ok(()),
     }

@@ -6,20 +6,23 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::{join, try_join_all};
 use hapax::{
     Endpoint, InProcess, Saga, Sender, Sqlite,
     deliver::Recoverability,
-    endpoint::{Jittered, Settings, Tries},
+    endpoint::{EndpointBuilder, Jittered, Settings, Tries},
     ids::Scope,
     manager::Limits,
-    ports::EntityStore,
+    ports::{DeadLetters, DedupStore, EntityStore, Transport},
     testing::Drops,
     transports::in_process::Faults,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::watch;
 
 use crate::{
     Options, Refusal,
+    breaks::{self, Sabotage},
     card_service::CardService,
     door::Door,
     input::Input,
@@ -44,11 +47,17 @@ const DELAY_MAX: Duration = Duration::from_millis(100);
 /// Orders in the shop at a time: enough to keep the disk busy, few enough that none waits until it is overdue.
 const ORDERS_AT_A_TIME: usize = 100;
 /// When nothing has come to an end for so long, something is broken, and the books will say what.
-const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
 /// What the run counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Run {
+    /// Processes; 0: this one alone.
+    pub(crate) workers: u32,
+    /// Workers that were killed.
+    pub(crate) kills: u64,
+    /// Workers that were stopped beyond their leases.
+    pub(crate) stalls: u64,
     pub(crate) duplicates_dropped: u64,
     pub(crate) timeouts_cancelled: u64,
     pub(crate) passes_dropped: u64,
@@ -57,17 +66,114 @@ pub(crate) struct Run {
 }
 
 /// Opens the shop, lets everybody in, and closes when all is done.
-pub(crate) async fn run(database: &Path, input: &Input, options: &Options, seed: u64) -> Result<Run, Refusal> {
+pub(crate) async fn run(
+    database: &Path,
+    input: &Input,
+    options: &Options,
+    seed: u64,
+    sabotage: Option<&Sabotage>,
+) -> Result<Run, Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
     let store = Sqlite::open(database).await.map_err(|e| cannot(&e))?;
     let (cards, clerk) = CardService::open(database).await.map_err(|e| cannot(&e))?;
-    let queue = InProcess::with_faults(ENDPOINT, LEASE, faults(options, seed));
-    let drops = Drops::new(seed, options.crashes);
-    let (door, watch) = (Door::with_bar(ORDERS_AT_A_TIME, bar(input.orders.len())), Arc::new(Watch::default()));
+    let pace = Pace::of(sabotage, input);
+    let queue = InProcess::with_faults(ENDPOINT, LEASE, faults(options, seed, pace.delay_max));
+    let drops = Drops::new(seed, options.crashes());
+    let (door, watch) = (Door::with_bar(pace.room, bar(input.orders.len())), Arc::new(Watch::default()));
 
-    let endpoint = Endpoint::builder(ENDPOINT)
-        .store(store.clone())
-        .transport(queue.clone())
+    let (stop, stopped) = watch::channel(false);
+    let mut workers = Vec::with_capacity(pace.workers);
+    for number in 1..=pace.workers {
+        let shop = match sabotage {
+            None => endpoint(store.clone(), queue.clone(), &cards, &door, &watch),
+            Some(sabotage) => {
+                let (store, queue) = sabotage.ports(number, store.clone(), queue.clone());
+                let settings = Settings { in_flight_max: breaks::IN_FLIGHT_MAX, ..settings() };
+                endpoint(store, queue, &cards, &door, &watch).settings(settings)
+            }
+        };
+        let shop = shop.drops(drops.clone()).start().await.map_err(|e| Refusal::new(e.to_string()))?;
+        let mut stopped = stopped.clone();
+        workers.push(shop.run_until(async move { stopped.wait_for(|stopped| *stopped).await.map(drop) }));
+    }
+
+    let begun = Instant::now();
+    let business = async {
+        let day = async {
+            feed(&queue.sender(), &door, input).await?;
+            all_done(&queue, &store, &watch, &pace).await
+        };
+        let ended = tokio::select! {
+            done = day => done,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
+            }
+        };
+        stop.send_replace(true);
+        ended
+    };
+    let (closed, ended) = join(try_join_all(workers), business).await;
+    closed.map_err(|e| Refusal::new(e.to_string()))?;
+    let time = begun.elapsed();
+    door.close();
+
+    let card_calls = cards.calls();
+    drop(cards); // The last client: the clerk goes home.
+    let clerk = clerk.await.map_err(|e| cannot(&e))?;
+    clerk.map_err(|e| cannot(&e))?;
+    store.close().await;
+    ended.map(|()| Run {
+        workers: 0,
+        kills: 0,
+        stalls: 0,
+        duplicates_dropped: watch.duplicates(),
+        timeouts_cancelled: watch.timeouts_cancelled(),
+        passes_dropped: drops.dropped(),
+        card_calls,
+        time,
+    })
+}
+
+/// How a day goes.
+struct Pace {
+    workers: usize,
+    /// Orders in the shop at a time.
+    room: usize,
+    delay_max: Duration,
+    /// The day is over when nothing has come to an end for so long, once the queue is empty.
+    quiet: Duration,
+    /// When nothing has come to an end for so long, something is broken, and the books will say what.
+    stuck: Duration,
+}
+
+impl Pace {
+    fn of(sabotage: Option<&Sabotage>, input: &Input) -> Self {
+        match sabotage {
+            None => {
+                Self { workers: 1, room: ORDERS_AT_A_TIME, delay_max: DELAY_MAX, quiet: Duration::ZERO, stuck: STUCK }
+            }
+            Some(sabotage) => Self {
+                workers: breaks::WORKERS,
+                room: input.orders.len(), // An order that got lost never leaves.
+                delay_max: breaks::DELAY_MAX,
+                quiet: sabotage.quiet(),
+                stuck: sabotage.stuck().unwrap_or(STUCK),
+            },
+        }
+    }
+}
+
+/// The shop itself, wherever it keeps its sagas and gets its messages from.
+pub(crate) fn endpoint<S: EntityStore + DedupStore + DeadLetters + 'static>(
+    store: S,
+    transport: impl Transport + 'static,
+    cards: &CardService,
+    door: &Door,
+    watch: &Arc<Watch>,
+) -> EndpointBuilder {
+    Endpoint::builder(ENDPOINT)
+        .store(store)
+        .transport(transport)
         .saga::<Order>(|order| {
             order
                 .starts::<PlaceOrder>()
@@ -85,40 +191,6 @@ pub(crate) async fn run(database: &Path, input: &Input, options: &Options, seed:
         .with(door.clone())
         .settings(settings())
         .metrics(watch.clone())
-        .drops(drops.clone())
-        .start()
-        .await
-        .map_err(|e| Refusal::new(e.to_string()))?;
-
-    let (begun, mut ended) = (Instant::now(), Ok(()));
-    let business = async {
-        let day = async {
-            feed(&queue.sender(), &door, input).await?;
-            all_done(&queue, &store, &watch).await
-        };
-        ended = tokio::select! {
-            done = day => done,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
-            }
-        };
-    };
-    endpoint.run_until(business).await.map_err(|e| Refusal::new(e.to_string()))?;
-    let time = begun.elapsed();
-    door.close();
-
-    let card_calls = cards.calls();
-    drop(cards); // The last client: the clerk goes home.
-    let clerk = clerk.await.map_err(|e| cannot(&e))?;
-    clerk.map_err(|e| cannot(&e))?;
-    store.close().await;
-    ended.map(|()| Run {
-        duplicates_dropped: watch.duplicates(),
-        timeouts_cancelled: watch.timeouts_cancelled(),
-        passes_dropped: drops.dropped(),
-        card_calls,
-        time,
-    })
 }
 
 /// Sends what comes in, each message once; the faults make copies.
@@ -135,11 +207,12 @@ async fn feed(sender: &Sender, door: &Door, input: &Input) -> Result<(), Refusal
 }
 
 /// Waits until no message is under way and no outbox entry is left to the sweeper.
-async fn all_done(queue: &InProcess, store: &Sqlite, watch: &Watch) -> Result<(), Refusal> {
+async fn all_done(queue: &InProcess, store: &Sqlite, watch: &Watch, pace: &Pace) -> Result<(), Refusal> {
     const LOOK_AGAIN: Duration = Duration::from_millis(50);
     let done = async {
         loop {
             queue.idle().await;
+            watch.stuck(pace.quiet).await;
             if !work_is_left(store).await? {
                 return Ok(());
             }
@@ -148,14 +221,14 @@ async fn all_done(queue: &InProcess, store: &Sqlite, watch: &Watch) -> Result<()
     };
     tokio::select! {
         done = done => done,
-        () = watch.stuck(STUCK) => {
-            say(format_args!("nothing has moved for {STUCK:?}; the books are checked as they are"));
+        () = watch.stuck(pace.stuck) => {
+            say(format_args!("nothing has moved for {:?}; the books are checked as they are", pace.stuck));
             Ok(())
         }
     }
 }
 
-async fn work_is_left(store: &Sqlite) -> Result<bool, Refusal> {
+pub(crate) async fn work_is_left(store: &Sqlite) -> Result<bool, Refusal> {
     for saga in [Order::NAME, Payment::NAME, Stock::NAME] {
         let named = |e: hapax::ids::InvalidId| Refusal::new(e.to_string());
         let scope = Scope { endpoint: ENDPOINT.parse().map_err(named)?, saga: saga.parse().map_err(named)? };
@@ -167,19 +240,19 @@ async fn work_is_left(store: &Sqlite) -> Result<bool, Refusal> {
     Ok(false)
 }
 
-fn faults(options: &Options, seed: u64) -> Faults {
+fn faults(options: &Options, seed: u64, delay_max: Duration) -> Faults {
     Faults {
         seed,
-        duplicates: options.duplicates,
-        reorder: options.duplicates,
-        delay_max: DELAY_MAX,
+        duplicates: options.duplicates(),
+        reorder: options.duplicates(),
+        delay_max,
         // Half, so that messages come to an end even when every pass is asked to crash.
-        lost_acks: options.crashes / 2.0,
+        lost_acks: options.crashes() / 2.0,
     }
 }
 
 /// What differs from the defaults, because this shop crashes all day on purpose and has seconds to live.
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         // Crashes are not the messages' fault here: none of them is poison, and none is given up.
         limits: Limits { attempts_max: 1_000, ..Limits::default() },
@@ -200,7 +273,7 @@ fn settings() -> Settings {
 }
 
 /// A progress bar on standard error; indicatif draws none where that is no terminal.
-fn bar(orders: usize) -> ProgressBar {
+pub(crate) fn bar(orders: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} orders, {elapsed}");
     ProgressBar::new(orders as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

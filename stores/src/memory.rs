@@ -4,7 +4,7 @@
 //! examples and for endpoints whose messages do not outlive the process either.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use hapax_core::{
     entity::{DedupEntry, Entity, Expected, Version},
-    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Scope},
+    envelope::Destination,
+    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, MessageId, SagaName, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
         PendingEntry, Saved, StoreCapabilities, StoreError, Stored,
@@ -23,8 +24,15 @@ use hapax_core::{
 const ENTITY_BYTES_MAX: usize = 16 << 20;
 /// Most dedup entries that one `evict` removes, so that it does not hold up the others.
 const EVICT_MAX: u64 = 10_000;
+/// Most dead letters: each is kept for a person, who has long been called at a tenth of it; tens of megabytes as messages
+/// usually are.
+const LETTERS_MAX: usize = 10_000;
 
 /// Entities, dedup entries and dead letters in memory. Cloning gives another handle to the same store.
+///
+/// # Limits
+/// An entity has at most 16 MiB. There are at most 10 000 dead letters; one more is an error, and nothing is lost as long
+/// as the message stays where it is. The retention that was asked for can be lowered only with a new store.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Mutex<State>>);
 
@@ -32,7 +40,7 @@ pub struct Memory(Arc<Mutex<State>>);
 struct State {
     entities: HashMap<EntityKey, Row>,
     dedup: Dedup,
-    dead_letters: Vec<DeadLetter>,
+    letters: Letters,
     /// The last version given, to any entity: so none is ever given again, not even after a purge.
     version: i64,
 }
@@ -44,6 +52,39 @@ struct Dedup {
     /// Number of each entry; the first of `entries` has the number `evicted`.
     numbers: HashMap<DedupKey, u64>,
     evicted: u64,
+    /// The longest that anybody asked for.
+    retention: Duration,
+}
+
+/// Dead letters in the order in which they came.
+#[derive(Default)]
+struct Letters {
+    all: Vec<DeadLetter>,
+    causes: HashSet<Cause>,
+}
+
+/// What makes a letter the same one, see [`DeadLetter::is_same`].
+type Cause = (MessageId, EndpointName, Option<SagaName>, Option<Destination>, Fingerprint);
+
+impl Letters {
+    fn add(&mut self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let DeadLetter { envelope, endpoint, saga, destination, .. } = letter;
+        let fingerprint = Fingerprint::of(envelope);
+        let cause = (envelope.message_id.clone(), endpoint.clone(), saga.clone(), destination.clone(), fingerprint);
+        if self.causes.contains(&cause) {
+            return Ok(());
+        }
+        if self.all.len() >= LETTERS_MAX {
+            let why = format!(
+                "there are {LETTERS_MAX} dead letters in memory and no more are taken: end the cause of them and begin \
+                 with a new store, or use one on disk"
+            );
+            return Err(StoreError::new(ErrorKind::Unavailable, "setting a message aside", why));
+        }
+        self.causes.insert(cause);
+        self.all.push(letter.clone());
+        Ok(())
+    }
 }
 
 impl Dedup {
@@ -63,8 +104,9 @@ impl Dedup {
     }
 
     fn evict(&mut self, retention: Duration) -> Evicted {
+        self.retention = self.retention.max(retention);
         let mut evicted = Evicted::default();
-        while self.entries.front().is_some_and(|(_, inserted)| inserted.elapsed() > retention) {
+        while self.entries.front().is_some_and(|(_, inserted)| inserted.elapsed() > self.retention) {
             if evicted.entries == EVICT_MAX {
                 return Evicted { more: true, ..evicted };
             }
@@ -250,16 +292,12 @@ impl DedupStore for Memory {
 #[async_trait]
 impl DeadLetters for Memory {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        let mut state = self.state();
-        if !state.dead_letters.iter().any(|other| other.is_same(letter)) {
-            state.dead_letters.push(letter.clone());
-        }
-        Ok(())
+        self.state().letters.add(letter)
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         let wanted = |letter: &&DeadLetter| letter.endpoint == *endpoint && page.wants(letter);
-        Ok(self.state().dead_letters.iter().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
+        Ok(self.state().letters.all.iter().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
     }
 }
 
@@ -279,5 +317,39 @@ impl std::fmt::Debug for Memory {
             .field("entities", &state.entities.len())
             .field("dedup_entries", &state.dedup.entries.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use hapax_core::{envelope::Envelope, time::Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn dead_letters_have_a_limit_and_one_that_is_there_is_success_beyond_it() {
+        let letter = |number: usize| DeadLetter {
+            envelope: Arc::new(Envelope::new(
+                MessageId::parse(&format!("m-{number}")).unwrap(),
+                "shop.added".parse().unwrap(),
+                Vec::new(),
+            )),
+            endpoint: "shop".parse().unwrap(),
+            saga: None,
+            destination: None,
+            reason: String::new(),
+            attempts: 1,
+            time: Timestamp::from_millis(0),
+        };
+        let mut letters = Letters::default();
+        for number in 0..LETTERS_MAX {
+            letters.add(&letter(number)).unwrap();
+        }
+        letters.add(&letter(7)).unwrap();
+        let full = letters.add(&letter(LETTERS_MAX)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::Unavailable);
+        assert!(full.to_string().contains("10000 dead letters"), "{full}");
+        assert_eq!(letters.all.len(), LETTERS_MAX);
     }
 }

@@ -55,6 +55,46 @@ async fn what_is_older_than_the_retention_is_evicted() {
 }
 
 #[tokio::test]
+async fn the_longest_retention_anybody_asked_for_goes_for_all() {
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+    let place = Place::new();
+    let (patient, hasty) = (place.open().await, place.open().await);
+    patient.insert(&[dedup_entry(1)]).await.unwrap();
+    patient.evict(DAY).await.unwrap();
+    let_pass(&place, DAY / 2).await;
+    hasty.evict(HOUR).await.unwrap(); // The generation is old enough to be closed.
+    hasty.insert(&[dedup_entry(2)]).await.unwrap();
+    for retention in [HOUR, Duration::ZERO] {
+        let_pass(&place, HOUR * 2).await;
+        assert_eq!(hasty.evict(retention).await.unwrap(), Evicted::default());
+        assert!(knows(&hasty, 1).await && knows(&patient, 1).await);
+    }
+    // Nor by one that is opened later, when the patient one is gone.
+    patient.close().await;
+    let late = place.open().await;
+    late.evict(HOUR).await.unwrap();
+    assert!(knows(&late, 1).await && knows(&late, 2).await);
+
+    // A person may lower it, as the documents say.
+    place.run("UPDATE hapax_meta SET value = 3600000 WHERE name = 'retention_ms'").await;
+    assert_eq!(late.evict(HOUR).await.unwrap().entries, 1);
+    assert!(!knows(&late, 1).await);
+}
+
+#[tokio::test]
+async fn a_retention_longer_than_all_time_evicts_nothing() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.insert(&[dedup_entry(1)]).await.unwrap();
+    let_pass(&place, DAY * 10_000).await;
+    for retention in [Duration::MAX, Duration::ZERO, Duration::ZERO] {
+        assert_eq!(store.evict(retention).await.unwrap(), Evicted::default());
+        let_pass(&place, DAY).await;
+    }
+    assert!(knows(&store, 1).await);
+}
+
+#[tokio::test]
 async fn a_clock_that_goes_back_evicts_nothing_early() {
     let place = Place::new();
     let store = place.open().await;

@@ -30,18 +30,51 @@ fn says(result: Result<Sqlite, StoreError>, kind: ErrorKind, words: &[&str]) {
 async fn a_file_of_another_program_is_refused_and_left_as_it_was() {
     let place = Place::new();
     place.run("PRAGMA application_id = 77; CREATE TABLE songs (id INTEGER)").await;
+    let before = std::fs::read(place.file()).unwrap();
     says(Sqlite::open(place.file()).await, ErrorKind::Misconfigured, &["store.db", "another program", "0x4d"]);
-    assert_eq!(place.number("SELECT count(*) FROM sqlite_schema").await, 1);
-    let bytes = std::fs::read(place.file()).unwrap();
-    assert_eq!(bytes[18], 1, "it was switched to a write-ahead log");
+    assert_eq!(std::fs::read(place.file()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_file_that_holds_anothers_tables_is_refused_and_left_as_it_was() {
+    let place = Place::new();
+    place.run("CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES ('somewhere')").await;
+    let before = std::fs::read(place.file()).unwrap();
+    let refusal = ["store.db", "another program", "`bookmarks`", "share_file(true)"];
+    says(Sqlite::open(place.file()).await, ErrorKind::Misconfigured, &refusal);
+    says(Sqlite::options(place.file()).open().await, ErrorKind::Misconfigured, &refusal);
+    assert_eq!(Sqlite::migrate(place.file()).await.unwrap_err().kind(), ErrorKind::Misconfigured);
+    assert_eq!(std::fs::read(place.file()).unwrap(), before);
+    let files = std::fs::read_dir(place.directory()).unwrap();
+    assert_eq!(files.count(), 1, "a log was begun beside it");
+    assert_eq!(before[18], 1, "it was switched to a write-ahead log");
+}
+
+#[tokio::test]
+async fn a_file_of_ours_may_hold_others_tables_without_saying_so() {
+    let place = Place::new();
+    place.open().await.close().await;
+    place.run("CREATE TABLE bookmarks (url TEXT)").await;
+    place.open().await.close().await;
+    // Also one without our mark, and one of which only the queue's tables are ours.
+    place.run("PRAGMA application_id = 77").await;
+    place.open().await;
+    let place = Place::new();
+    place.run("CREATE TABLE bookmarks (url TEXT); CREATE TABLE hapax_queue_of_a_kind (id INTEGER)").await;
+    place.open().await;
 }
 
 #[tokio::test]
 async fn a_file_may_be_shared_with_the_applications_own_tables() {
     let place = Place::new();
     place.run("CREATE TABLE songs (id INTEGER)").await;
-    let store = place.open().await;
+    let share = || Sqlite::options(place.file()).share_file(true);
+    says(share().open().await, ErrorKind::Misconfigured, &["no schema", "migrate(true)"]);
+    let store = share().migrate(true).open().await.unwrap();
     save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    store.close().await;
+    let store = place.open().await; // From then on it is known to be shared.
+    assert!(store.load(&entity_key("a"), &[]).await.unwrap().stored.is_some());
     assert_eq!(place.number("SELECT count(*) FROM songs").await, 0);
     assert_eq!(place.number("PRAGMA application_id").await, 0, "the application's own mark was changed");
 }
@@ -75,7 +108,7 @@ async fn a_newer_schema_is_refused() {
 #[tokio::test]
 async fn an_older_schema_is_refused_unless_migration_is_asked_for() {
     let place = Place::new();
-    place.run("CREATE TABLE songs (id INTEGER)").await;
+    place.run("").await;
     let open = || Sqlite::options(place.file()).open();
     says(open().await, ErrorKind::Misconfigured, &["store.db", "no schema", "Sqlite::migrate"]);
     Sqlite::migrate(place.file()).await.unwrap();

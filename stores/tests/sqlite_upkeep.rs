@@ -129,6 +129,46 @@ async fn pending_entities_are_listed_in_pages_by_key() {
 }
 
 #[tokio::test]
+async fn a_damaged_list_of_outbox_entries_hides_no_other_entity() {
+    use std::time::Duration;
+    const DAMAGES: [&str; 6] = [
+        "pending = 'no json'",
+        "pending = '{\"a\":'",
+        "pending = '{\"no hex\":[\"\",5]}'",
+        "pending = '{\"0909\":\"text\"}'",
+        "pending = '[1]'",
+        "key = CAST(x'35ff' AS TEXT)", // Between 5 and 6, and no text.
+    ];
+    for damage in DAMAGES {
+        let place = Place::new();
+        let store = place.open().await;
+        for n in 0..8_u64 {
+            save(&store, &entity_key(&format!("{n}")), Expected::Absent, &entity("s", &[n])).await;
+        }
+        let (damaged, whole) = if damage.starts_with("key") {
+            ("'5'", vec![0, 1, 2, 3, 4, 6, 7])
+        } else {
+            ("'0','3','4','5','7'", vec![1, 2, 6])
+        };
+        place.run(&format!("UPDATE hapax_entity SET {damage} WHERE key IN ({damaged})")).await;
+        for page in [1, 2, 3, 100] {
+            let mut seen = Vec::new();
+            let mut after = None;
+            loop {
+                let listed = store.pending(&scope(), Duration::ZERO, after.as_ref(), page).await.unwrap();
+                seen.extend(listed.iter().map(|pending| pending.key.key().to_string()));
+                // As the sweeper pages: what is short is the last.
+                match listed.last() {
+                    Some(last) if listed.len() == page => after = Some(last.key.clone()),
+                    _ => break,
+                }
+            }
+            assert_eq!(seen, whole.iter().map(ToString::to_string).collect::<Vec<_>>(), "{damage}, pages of {page}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_dead_letter_is_kept_whole_and_once() {
     use std::sync::Arc;
 
@@ -150,15 +190,18 @@ async fn a_dead_letter_is_kept_whole_and_once() {
         }
     };
     let (one, two) = (letter("one", true), letter("two", false));
+    let mut other_body = (*one.envelope).clone();
+    other_body.body = b"one, and more".as_slice().into();
+    let other_body = DeadLetter { envelope: Arc::new(other_body), ..one.clone() };
     let same_message_not_sent = DeadLetter { destination: None, ..one.clone() };
-    for letter in [&one, &two, &one, &same_message_not_sent, &two] {
+    for letter in [&one, &two, &one, &same_message_not_sent, &two, &other_body, &one, &other_body] {
         store.add(letter).await.unwrap();
     }
     let all = store.list(&scope().endpoint, &Page::first(10)).await.unwrap();
-    assert_eq!(all, [one.clone(), two.clone(), same_message_not_sent.clone()]);
+    assert_eq!(all, [one.clone(), two.clone(), same_message_not_sent.clone(), other_body.clone()]);
     let page = Page { skip: 1, limit: 1, message_id: None };
     assert_eq!(store.list(&scope().endpoint, &page).await.unwrap(), [two]);
     let page = Page { message_id: Some(one.envelope.message_id.clone()), ..Page::first(10) };
-    assert_eq!(store.list(&scope().endpoint, &page).await.unwrap(), [one, same_message_not_sent]);
+    assert_eq!(store.list(&scope().endpoint, &page).await.unwrap(), [one, same_message_not_sent, other_body]);
     assert!(store.list(&"other".parse().unwrap(), &Page::first(10)).await.unwrap().is_empty());
 }

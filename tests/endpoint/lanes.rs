@@ -118,3 +118,13 @@ async fn the_lease_of_a_message_is_extended_while_its_handler_runs_and_while_it_
     assert_eq!(done(&store, "worker", "a"), ["long", "behind"]);
     assert_eq!(log.runs("worker", "long"), 1, "nobody else was given it");
 }
+
+#[tokio::test]
+async fn an_endpoint_can_be_spawned() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("lanes-spawned"), Log::default());
+    send(&hub, &task("a", "spawned")).await;
+    let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();
+    let idle = hub.clone();
+    tokio::spawn(endpoint.run_until(async move { idle.idle().await })).await.unwrap().unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["spawned"]);
+}

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -42,6 +42,8 @@ rejected! {
     an_early_eviction_is_rejected: dedup_breaks "dedup store 5, not early", |memory| EvictsEarly(memory);
     an_eviction_by_the_stamp_is_rejected:
         dedup_breaks "dedup store 5, not early", |memory, shared| EvictsByStamp(memory, shared);
+    an_eviction_by_the_last_retention_asked_is_rejected:
+        dedup_breaks "dedup store 5, not early", |memory, shared| EvictsByTheLast(memory, shared);
     a_forgotten_reply_is_rejected: dedup_breaks "dedup store 6, whole entry", |memory| ForgetsReplies(memory);
     a_truncated_key_is_rejected:
         dedup_breaks "dedup store 7, nothing else", |memory, shared| Truncates(memory, shared);
@@ -50,6 +52,7 @@ rejected! {
 
 type Latest = Arc<Mutex<HashMap<DedupKey, DedupEntry>>>;
 type Stamped = Arc<Mutex<(HashMap<DedupKey, Timestamp>, HashSet<DedupKey>)>>;
+type Inserted = Arc<Mutex<(HashMap<DedupKey, Instant>, HashSet<DedupKey>)>>;
 type Truncated = Arc<Mutex<HashMap<[u8; 16], DedupEntry>>>;
 
 /// Where most of what is known is kept, less some of it.
@@ -252,6 +255,31 @@ impl Lie for EvictsByStamp {
         let mut stamped = self.1.lock().unwrap();
         let (stamps, gone) = &mut *stamped;
         gone.extend(stamps.iter().filter(|(_, time)| time.after(retention) < Timestamp::now()).map(|(key, _)| *key));
+        Ok(Evicted::default())
+    }
+}
+
+/// Evicts by what it is asked for now, though another endpoint has asked for more.
+#[derive(Debug)]
+struct EvictsByTheLast(Memory, Inserted);
+
+#[async_trait]
+impl Lie for EvictsByTheLast {
+    fn honest(&self) -> &Memory {
+        &self.0
+    }
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
+        self.1.lock().unwrap().0.extend(entries.iter().map(|entry| (entry.key, Instant::now())));
+        self.0.insert(entries).await
+    }
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        let gone = self.1.lock().unwrap().1.clone();
+        known_but(&self.0, keys, |entry| !gone.contains(&entry.key)).await
+    }
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        let mut inserted = self.1.lock().unwrap();
+        let (times, gone) = &mut *inserted;
+        gone.extend(times.iter().filter(|(_, time)| time.elapsed() > retention).map(|(key, _)| *key));
         Ok(Evicted::default())
     }
 }

@@ -28,6 +28,8 @@ enum Lie {
     KeepsCopies,
     /// Takes two letters about one message for one.
     ById,
+    /// Takes two letters for one whose messages share an id, whatever they say.
+    IgnoresTheBody,
 }
 
 #[derive(Debug, Clone)]
@@ -44,6 +46,12 @@ impl DeadLetters for Liar {
             Lie::ById => {
                 let page = Page { message_id: Some(letter.envelope.message_id.clone()), ..Page::first(1) };
                 if self.0.list(&letter.endpoint, &page).await?.is_empty() { self.0.add(letter).await } else { Ok(()) }
+            }
+            Lie::IgnoresTheBody => {
+                let page = Page { message_id: Some(letter.envelope.message_id.clone()), ..Page::first(1000) };
+                let kept = self.0.list(&letter.endpoint, &page).await?;
+                let is_same = |other: &DeadLetter| other.saga == letter.saga && other.destination == letter.destination;
+                if kept.iter().any(is_same) { Ok(()) } else { self.0.add(letter).await }
             }
             // To the store every copy is another letter.
             Lie::KeepsCopies => {
@@ -66,7 +74,7 @@ impl DeadLetters for Liar {
                 Ok(all.into_iter().skip(page.skip).take(page.limit).collect())
             }
             Lie::IgnoresTheId => self.0.list(endpoint, &Page { message_id: None, ..page.clone() }).await,
-            Lie::CutsHeaders | Lie::KeepsCopies | Lie::ById => self.0.list(endpoint, page).await,
+            Lie::CutsHeaders | Lie::KeepsCopies | Lie::ById | Lie::IgnoresTheBody => self.0.list(endpoint, page).await,
         }
     }
 }
@@ -105,4 +113,9 @@ async fn a_letter_kept_twice_is_rejected() {
 #[tokio::test]
 async fn two_letters_about_one_message_taken_for_one_are_rejected() {
     breaks(ONCE_PER_CAUSE, Lie::ById).await;
+}
+
+#[tokio::test]
+async fn two_bodies_under_one_id_taken_for_one_letter_are_rejected() {
+    breaks(ONCE_PER_CAUSE, Lie::IgnoresTheBody).await;
 }

@@ -135,8 +135,8 @@ impl<L: Lie> DedupStore for Liar<L> {
     }
 }
 
-/// Makes a liar of each handle.
-struct Liars<F>(F);
+/// Makes a liar of each handle: onto the data of all, and onto data apart.
+struct Liars<F>(F, F);
 
 impl<F> fmt::Debug for Liars<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,23 +164,23 @@ impl<L: Lie, F: Fn() -> L + Send + Sync> dedup_store::Builder for Liars<F> {
         Arc::new(Liar(self.0()))
     }
     async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
-        Some(Arc::new(Liar(self.0())))
+        Some(Arc::new(Liar(self.1())))
     }
 }
 
 /// The entity store suite rejects such handles, and names `promise` first.
-pub(crate) async fn entities_break<L: Lie>(promise: &str, liar: impl Fn() -> L + Send + Sync) {
-    expect(promise, entity_store::first_broken(&Liars(liar)).await);
+pub(crate) async fn entities_break<L: Lie, F: Fn() -> L + Send + Sync>(promise: &str, liars: impl Fn() -> F) {
+    expect(promise, entity_store::first_broken(&Liars(liars(), liars())).await);
 }
 
 /// The entity store suite has nothing against such handles.
-pub(crate) async fn entities_keep_all<L: Lie>(handle: impl Fn() -> L + Send + Sync) {
-    entity_store::check_all(&Liars(handle)).await.assert();
+pub(crate) async fn entities_keep_all<L: Lie>(handle: impl Fn() -> L + Send + Sync + Clone) {
+    entity_store::check_all(&Liars(handle.clone(), handle)).await.assert();
 }
 
 /// The dedup store suite rejects such handles, and names `promise` first.
-pub(crate) async fn dedup_breaks<L: Lie>(promise: &str, liar: impl Fn() -> L + Send + Sync) {
-    expect(promise, dedup_store::first_broken(&Liars(liar)).await);
+pub(crate) async fn dedup_breaks<L: Lie, F: Fn() -> L + Send + Sync>(promise: &str, liars: impl Fn() -> F) {
+    expect(promise, dedup_store::first_broken(&Liars(liars(), liars())).await);
 }
 
 #[track_caller]
@@ -197,14 +197,16 @@ macro_rules! rejected {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                let all = hapax::Memory::new();
-                $(let $shared = Default::default();)?
-                $crate::lie::$how($promise, move || {
-                    let $memory = all.clone();
-                    $(let $shared = Clone::clone(&$shared);)?
-                    $liar
-                })
-                .await;
+                let liars = || {
+                    let all = hapax::Memory::new();
+                    $(let $shared = Default::default();)?
+                    move || {
+                        let $memory = all.clone();
+                        $(let $shared = Clone::clone(&$shared);)?
+                        $liar
+                    }
+                };
+                $crate::lie::$how($promise, liars).await;
             }
         )+
     };

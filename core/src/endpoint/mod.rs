@@ -27,7 +27,7 @@ use crate::{
     deliver::Deliver,
     ids::{EndpointName, TypeName},
     manager::{Passes, Stores},
-    ports::{Delivery, Receiver, Settlement, TransportError},
+    ports::{Delivery, Receipt, Receiver, Settlement, TransportError},
 };
 
 /// A named receiver of messages, with its sagas, its stores and its transport.
@@ -88,7 +88,7 @@ impl Endpoint {
                         }
                     }
                 }
-                _ = extension.tick(), if self.lease.is_some() => self.extend(&lanes).await,
+                _ = extension.tick(), if self.lease.is_some() => self.extend(lanes.receipts()).await,
                 () = &mut maintenance => {}
             }
         }
@@ -115,8 +115,7 @@ impl Endpoint {
     }
 
     /// Best effort: a lease that runs out costs a duplicate, which is recognised.
-    async fn extend(&self, lanes: &Lanes<'_>) {
-        let receipts = lanes.receipts();
+    async fn extend(&self, receipts: Vec<Receipt>) {
         if receipts.is_empty() {
             return;
         }
@@ -141,7 +140,7 @@ impl Endpoint {
             while !lanes.running.is_empty() {
                 tokio::select! {
                     done = lanes.running.next() => drop(done.map(|done| lanes.ended(done))),
-                    _ = extension.tick(), if self.lease.is_some() => self.extend(&lanes).await,
+                    _ = extension.tick(), if self.lease.is_some() => self.extend(lanes.receipts()).await,
                 }
             }
         })

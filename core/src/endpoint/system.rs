@@ -37,8 +37,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Attempt ids: ten random bytes drawn once, and a count. Unique without a system call for each, as long as two processes
-/// do not draw the same 80 bits.
+/// Attempt ids: ten bytes drawn once, and a count. Unique without a system call for each, as long as two processes do not
+/// draw the same: 74 of the 80 bits are random, the other six are the UUID's version and variant.
 #[derive(Debug)]
 pub struct RandomIds {
     process: [u8; 10],

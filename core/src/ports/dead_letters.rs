@@ -13,8 +13,8 @@ use crate::{
 ///
 /// # Promises
 /// 1. *Kept whole:* once `add` has returned, `list` shows the letter with its id, headers and body as received.
-/// 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga and destination) is success and
-///    keeps one.
+/// 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga, destination, type and body) is
+///    success and keeps one. Another body under the same id is another letter: it would be lost otherwise (S59).
 ///
 /// # Errors
 /// An `add` with an unknown outcome may have stored the letter: add it again.
@@ -47,13 +47,17 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Whether `other` is this letter again (promise 2).
+    /// Whether `other` is this letter again (promise 2). A store that looks letters up by columns compares the
+    /// [`Fingerprint`](crate::ids::Fingerprint) of the envelope in place of type and body.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.envelope.message_id == other.envelope.message_id
+        let (ours, theirs) = (&self.envelope, &other.envelope);
+        ours.message_id == theirs.message_id
             && self.endpoint == other.endpoint
             && self.saga == other.saga
             && self.destination == other.destination
+            && ours.message_type == theirs.message_type
+            && ours.body == theirs.body
     }
 }
 

@@ -16,7 +16,10 @@ use crate::{
 /// 2. *Present means seen:* whatever its age; being evicted late is always safe.
 /// 3. *Idempotent:* inserting an entry that is there is success and changes nothing (S22).
 /// 4. *All or an error:* a `contains` that cannot answer for every key is an error, never "not seen" (S25).
-/// 5. *Not early:* `evict` removes nothing that was inserted within the retention, by the store's own clock.
+/// 5. *Not early:* `evict` removes nothing that was inserted within the retention, by the store's own clock. The retention
+///    is the longest that anybody ever asked of this store, not this call's: entries do not say whose they are, and of two
+///    endpoints on one store the hastier must not evict the other's. A store that keeps its entries keeps this too, and
+///    its documents say how a person lowers it.
 /// 6. *Whole entry:* attempt, fingerprint and reply come back as they were inserted.
 /// 7. *Nothing else:* a key that was not inserted is not known, however much of it another key shares.
 /// 8. *In the end:* what was inserted longer ago than the retention is removed by finitely many calls of `evict`.
@@ -31,8 +34,8 @@ pub trait DedupStore: fmt::Debug + Send + Sync {
     /// Adds `entries`.
     async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError>;
 
-    /// Removes entries that were inserted longer ago than `retention`, a bounded number a call. To be called every so
-    /// often; it does little when there is little to do.
+    /// Removes entries that were inserted longer ago than `retention` and than any longer one asked for before, a bounded
+    /// number a call. To be called every so often; it does little when there is little to do.
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError>;
 }
 

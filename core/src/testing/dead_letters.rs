@@ -9,6 +9,7 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use super::{
     Broken, Checked, Kept, Report,
@@ -17,6 +18,7 @@ use super::{
     wait::{SideBySide, insistently},
 };
 use crate::{
+    envelope::Envelope,
     ids::EndpointName,
     ports::{DeadLetter, DeadLetters, Page},
     time::Timestamp,
@@ -116,8 +118,8 @@ pub async fn kept_whole(builder: &dyn Builder) -> Checked {
     Ok(Kept::Shown)
 }
 
-/// Promise 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga and destination) is success
-/// and keeps one. Letters that differ in one of these are others.
+/// Promise 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga, destination, type and body)
+/// is success and keeps one. Letters that differ in one of these are others.
 pub async fn once_per_cause(builder: &dyn Builder) -> Checked {
     const TIMES: usize = 4;
     let hand = Hand::new(builder, ONCE_PER_CAUSE).await;
@@ -138,7 +140,15 @@ pub async fn once_per_cause(builder: &dyn Builder) -> Checked {
         ));
     }
 
+    let altered = |alter: fn(&mut Envelope)| {
+        let mut envelope = (*letter.envelope).clone();
+        alter(&mut envelope);
+        DeadLetter { envelope: Arc::new(envelope), ..letter.clone() }
+    };
     let others = [
+        altered(|envelope| envelope.body = b"another body under the same id".as_slice().into()),
+        altered(|envelope| envelope.body = Bytes::new()),
+        altered(|envelope| envelope.message_type = samples::message_type()),
         DeadLetter { saga: None, ..letter.clone() },
         DeadLetter { saga: Some(samples::saga("other")), ..letter.clone() },
         DeadLetter { destination: None, ..letter.clone() },
@@ -146,9 +156,10 @@ pub async fn once_per_cause(builder: &dyn Builder) -> Checked {
         DeadLetter { saga: None, destination: None, ..letter.clone() },
         DeadLetter { envelope: samples::letter(&endpoint).envelope, ..letter.clone() },
     ];
+    let whole = |listed: &DeadLetter, other: &DeadLetter| listed.is_same(other) && listed.envelope == other.envelope;
     for (other, times) in others.iter().flat_map(|other| [(other, 1), (other, 2)]) {
         hand.add(other).await?;
-        let same = hand.list(&endpoint, &ALL).await?.into_iter().filter(|listed| listed.is_same(other)).count();
+        let same = hand.list(&endpoint, &ALL).await?.iter().filter(|listed| whole(listed, other)).count();
         if same != 1 {
             return Err(Broken::new(ONCE_PER_CAUSE, format!("added {times} times, {other:?} is kept {same} times")));
         }

@@ -9,7 +9,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::task::yield_now;
+use tokio::{task::yield_now, time::sleep};
 
 use super::{
     Broken, Checked, Kept, Report,
@@ -34,6 +34,8 @@ const WHOLE_ENTRY: &str = "dedup store 6, whole entry";
 const NOTHING_ELSE: &str = "dedup store 7, nothing else";
 const IN_THE_END: &str = "dedup store 8, in the end";
 
+/// Lets the clock of a store that counts in milliseconds go on, so that what is to be evicted at once would be.
+const TICK: Duration = Duration::from_millis(2);
 /// Longer than any run.
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -225,7 +227,8 @@ pub async fn all_or_an_error(builder: &dyn Builder) -> Checked {
     Ok(Kept::Shown)
 }
 
-/// Promise 5. *Not early:* `evict` removes nothing that was inserted within the retention, by the store's own clock.
+/// Promise 5. *Not early:* `evict` removes nothing that was inserted within the retention, by the store's own clock, and
+/// nothing within the longest retention that anybody ever asked for: on another handle, or a moment ago.
 pub async fn not_early(builder: &dyn Builder) -> Checked {
     const CALLS: usize = 5;
     let hand = Hand::new(builder, NOT_EARLY).await;
@@ -240,6 +243,20 @@ pub async fn not_early(builder: &dyn Builder) -> Checked {
         }
         yield_now().await;
     }
+
+    let hasty = Hand::new(builder, NOT_EARLY).await;
+    for _ in 0..CALLS {
+        hasty.evict(Duration::ZERO).await?;
+        for (hand, whose) in [(&hasty, "that handle"), (&hand, "another")] {
+            let when =
+                format!("after an eviction of everything on one handle and of an hour on another, seen by {whose}");
+            hand.expect(&marks[0], &when).await?;
+        }
+        sleep(TICK).await;
+    }
+    Hand::new(builder, NOT_EARLY).await.evict(Duration::ZERO).await?;
+    let late = "after an eviction of everything on a handle opened after one of an hour";
+    hand.expect(&marks[1], late).await?;
     Ok(Kept::Shown)
 }
 

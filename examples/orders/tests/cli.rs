@@ -291,10 +291,9 @@ async fn the_books_notice_every_falsification() {
         ),
         (sql("UPDATE hapax_dedup SET key = randomblob(24)"), "but has no dedup entry"),
         (
-            sql(
-                "INSERT INTO hapax_dead_letter (endpoint, message_id, saga, destination, attempts, time, reason, envelope) \
-                 VALUES ('shop', 'm-1', 'order', '', 1, 1, 'no', x'00')",
-            ),
+            sql("INSERT INTO hapax_dead_letter \
+                 (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
+                 VALUES ('shop', 'm-1', 'order', '', x'00', 1, 1, 'no', x'00')"),
             "message m-1: is a dead letter of order: no",
         ),
         (state("stock", "mug", |stock| one_more(&mut stock["sold"])), "stock mug: should be"),

@@ -27,6 +27,8 @@ pub(super) struct Ran {
     pub(super) rows: Vec<SqliteRow>,
     /// Rows changed by each statement; of no meaning after one that changes nothing.
     pub(super) changed: Vec<u64>,
+    /// How many of the rows there were when each statement ended.
+    pub(super) ends: Vec<usize>,
 }
 
 impl Link {
@@ -88,21 +90,29 @@ impl Link {
         arguments: SqliteArguments,
         place: impl Fn(usize) -> Place,
     ) -> Result<Ran, Failure> {
-        let connection = match &mut self.open {
-            Some(connection) => connection,
-            none => none.insert(SqliteConnection::connect_with(&self.options).await?),
-        };
+        let connection = self.connection().await?;
         let mut ran = Ran::default();
         let mut answers = connection.fetch_many(sqlx::query_with(sql, arguments));
         loop {
             match answers.try_next().await {
                 Ok(Some(Either::Right(row))) => ran.rows.push(row),
-                Ok(Some(Either::Left(done))) => ran.changed.push(done.rows_affected()),
+                Ok(Some(Either::Left(done))) => {
+                    ran.changed.push(done.rows_affected());
+                    ran.ends.push(ran.rows.len());
+                }
                 Ok(None) if ran.changed.len() >= statements => return Ok(ran),
                 Ok(None) => return Err(Failure::new(sqlx::Error::WorkerCrashed, place(ran.changed.len()))),
                 Err(e) => return Err(Failure::new(e, place(ran.changed.len()))),
             }
         }
+    }
+
+    /// The connection itself, for what is no text of statements.
+    pub(super) async fn connection(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
+        Ok(match &mut self.open {
+            Some(connection) => connection,
+            none => none.insert(SqliteConnection::connect_with(&self.options).await?),
+        })
     }
 
     pub(super) async fn close(&mut self) {

@@ -11,6 +11,10 @@
 //! Dedup entries are kept in generations by the time of their insertion, so that inserts touch a small part of the file
 //! however many entries there are, and evicting is dropping the oldest generation. Space is reused, never given back to
 //! the file system.
+//!
+//! Entries of all endpoints in the file are kept for the longest retention that any of them ever asked for, in the file as
+//! `retention_ms`. To lower it, once no endpoint asks for the longer one any more:
+//! `UPDATE hapax_meta SET value = 604800000 WHERE name = 'retention_ms'` (seven days, in milliseconds).
 
 mod arguments;
 mod connection;
@@ -19,6 +23,9 @@ mod migrate;
 mod options;
 mod ports;
 mod read;
+#[doc(hidden)]
+pub mod ride;
+mod riders;
 mod rows;
 mod start;
 mod statements;
@@ -67,6 +74,7 @@ struct Shared {
     commits: Arc<AtomicU64>,
     reads: mpsc::Sender<Read>,
     write_limit: Duration,
+    read_limit: Duration,
     /// Never changed and never removed in the file, so they may be remembered.
     scopes: RwLock<HashMap<Arc<Scope>, i64>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -168,7 +176,7 @@ impl Sqlite {
         let operation = load.operation;
         let read = if self.0.idle.load(Ordering::Relaxed) {
             match self.0.writes.try_send(Write::Load(load)) {
-                Ok(()) => return answer.await.map_err(|_| self.closed(operation))?,
+                Ok(()) => return self.read_answer(operation, answer).await,
                 Err(TrySendError::Full(Write::Load(load)) | TrySendError::Closed(Write::Load(load))) => load,
                 Err(_) => return Err(self.closed(operation)),
             }
@@ -184,8 +192,30 @@ impl Sqlite {
         read: Read,
         answer: oneshot::Receiver<Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        self.0.reads.send(read).await.map_err(|_| self.closed(operation))?;
-        answer.await.map_err(|_| self.closed(operation))?
+        self.read_answer(operation, async {
+            self.0.reads.send(read).await.map_err(|_| ())?;
+            answer.await.map_err(|_| ())
+        })
+        .await
+    }
+
+    /// Waits for what was read. Nothing is written, so that no answer in time is no unknown outcome.
+    async fn read_answer<T, E>(
+        &self,
+        operation: &'static str,
+        answer: impl Future<Output = Result<Result<T, StoreError>, E>>,
+    ) -> Result<T, StoreError> {
+        match timeout(self.0.read_limit, answer).await {
+            Ok(answer) => answer.map_err(|_| self.closed(operation))?,
+            Err(_) => {
+                let why = format!(
+                    "{}: the read has taken longer than its limit, nothing was changed: see what keeps the disk busy, or \
+                     raise `read_limit`",
+                    self.file()
+                );
+                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
+            }
+        }
     }
 
     fn closed(&self, operation: &'static str) -> StoreError {
@@ -201,10 +231,12 @@ impl Shared {
         idle: Arc<AtomicBool>,
         commits: Arc<AtomicU64>,
         reads: mpsc::Sender<Read>,
-        write_limit: Duration,
+        options: &SqliteOptions,
         tasks: Vec<JoinHandle<()>>,
     ) -> Self {
-        Self { file, writes, idle, commits, reads, write_limit, scopes: RwLock::default(), tasks: Mutex::new(tasks) }
+        let SqliteOptions { write_limit, read_limit, .. } = *options;
+        let (scopes, tasks) = (RwLock::default(), Mutex::new(tasks));
+        Self { file, writes, idle, commits, reads, write_limit, read_limit, scopes, tasks }
     }
 }
 

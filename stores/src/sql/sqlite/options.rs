@@ -5,7 +5,7 @@ use std::{
 
 use hapax_core::ports::StoreError;
 
-use super::{Sqlite, start};
+use super::{Sqlite, migrate, start};
 
 /// How long a writer waits for another process's transaction, before it says that the file is locked. Default 5 s: far
 /// above any of our own commits, a checkpoint included.
@@ -13,6 +13,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a write is waited for, before its outcome counts as unknown. Default 30 s: beyond the busy timeout, so that a
 /// locked file is told as what it is; below the default deadline of a pass.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a read is waited for, before it is given up. Default 30 s: as long as a write.
+const READ_LIMIT: Duration = WRITE_LIMIT;
 /// Writes that share a commit, and reads that share a statement, at most. Default 256: beyond it throughput gains little
 /// and the first in the group waits for the last.
 pub(super) const GROUP_MAX: usize = 256;
@@ -44,6 +46,8 @@ pub struct SqliteOptions {
     pub(super) readers: usize,
     pub(super) busy_timeout: Duration,
     pub(super) write_limit: Duration,
+    pub(super) read_limit: Duration,
+    pub(super) share_file: bool,
     pub(super) group_max: usize,
 }
 
@@ -57,6 +61,8 @@ impl SqliteOptions {
             readers: READERS,
             busy_timeout: BUSY_TIMEOUT,
             write_limit: WRITE_LIMIT,
+            read_limit: READ_LIMIT,
+            share_file: false,
             group_max: GROUP_MAX,
         }
     }
@@ -98,6 +104,22 @@ impl SqliteOptions {
         self
     }
 
+    /// How long to wait for a read before it is an error: `Unavailable`, nothing was changed. Default 30 s.
+    pub const fn read_limit(mut self, limit: Duration) -> Self {
+        self.read_limit = limit;
+        self
+    }
+
+    /// Whether a file may be used that another program has begun, its own tables in it and none of hapax's: for an
+    /// application that keeps its tables in the same file. Hapax adds tables whose names begin with `hapax_` (to add them,
+    /// set [`migrate`](Self::migrate) too), leaves the others alone, and makes the file's journal mode WAL, for every
+    /// program that opens it. Default: no, and such a file is an error and left as it was. A file that holds tables of
+    /// hapax has been shared before and needs no saying so.
+    pub const fn share_file(mut self, share: bool) -> Self {
+        self.share_file = share;
+        self
+    }
+
     /// How many writes may share a commit, from 1 to 1024. Default 256.
     pub fn group_max(mut self, max: usize) -> Self {
         self.group_max = max.clamp(1, GROUP_LIMIT);
@@ -109,10 +131,10 @@ impl SqliteOptions {
     ///
     /// # Errors
     /// [`StoreError`], one line that names the file, the cause and the remedy: `Misconfigured` for a file of another
-    /// program, a missing or an older schema, a directory, a file that cannot use a write-ahead log; `Malformed` for a file
+    /// program (see [`share_file`](Self::share_file)), a missing or an older schema, a directory, a file that cannot use a write-ahead log; `Malformed` for a file
     /// that is not SQLite's or of a newer hapax; `Denied` for what may not be read or written; `Unavailable` for one that
     /// another process keeps locked.
     pub async fn open(self) -> Result<Sqlite, StoreError> {
-        start::open(self).await
+        start::open(self, &migrate::STORE).await
     }
 }

@@ -10,7 +10,7 @@ use hapax_core::{
     codec::record,
     entity::{DedupEntry, Entity, Expected, Version},
     envelope::Destination,
-    ids::{DedupKey, EndpointName, EntityKey, SagaKey, Scope},
+    ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
         Saved, StoreCapabilities, StoreError,
@@ -38,9 +38,6 @@ use super::{
 const ENTITY_BYTES_MAX: usize = 16 << 20;
 /// Most dedup entries that one `evict` removes: some 10 ms of writing.
 const EVICT_MAX: usize = 10_000;
-/// A generation takes entries for this part of the retention: entries live up to a third longer than asked for, and a
-/// check looks into four or five generations.
-const GENERATIONS: u32 = 3;
 
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";
@@ -119,7 +116,6 @@ impl EntityStore for Sqlite {
         after: Option<&EntityKey>,
         limit: usize,
     ) -> Result<Vec<Pending>, StoreError> {
-        const OPERATION: &str = "listing pending entities";
         let after = match after {
             Some(after) if after.scope() > scope => return Ok(Vec::new()),
             Some(after) if after.scope() == scope => after.key().as_str(),
@@ -128,16 +124,34 @@ impl EntityStore for Sqlite {
         let Some(id) = self.scope(scope).await? else { return Ok(Vec::new()) };
         let now = now();
         let saved_before = before(now, older_than);
-        let mut arguments = SqliteArguments::default();
-        arguments.bind(id).bind(after).bind(saved_before).bind(as_i64(limit));
-        let rows = self.read_alone(OPERATION, statements::PENDING, arguments).await?;
-        let pending = |row: &SqliteRow| {
-            let key: SagaKey = row.try_get::<&str, _>(0).ok()?.parse().ok()?;
-            let entries = rows::pending_entries(row.try_get(1).ok()?, now, saved_before)?;
-            Some(Pending { key: EntityKey::new(scope.clone(), key), entries })
-        };
-        let damaged = || malformed(OPERATION, self.file(), "the list of an entity's outbox entries");
-        rows.iter().map(|row| pending(row).ok_or_else(damaged)).collect()
+        let mut found = Vec::new();
+        let (mut after, mut skip) = (after.to_owned(), 0);
+        // Rows with nothing to list are made up for by the next ones: to the sweeper, a short page is the last.
+        while found.len() < limit {
+            let missing = limit - found.len();
+            let mut arguments = SqliteArguments::default();
+            arguments.bind(id).bind(&*after).bind(saved_before).bind(as_i64(missing)).bind(as_i64(skip));
+            let rows = self.read_alone("listing pending entities", statements::PENDING, arguments).await?;
+            for row in &rows {
+                skip += 1;
+                let key = row.try_get(0).ok().and_then(|key: &str| key.parse::<SagaKey>().ok());
+                let entries = row.try_get(1).ok().and_then(|json| rows::pending_entries(json, now, saved_before));
+                if let Some(key) = &key {
+                    (after, skip) = (key.as_str().to_owned(), 0);
+                }
+                match (key, entries) {
+                    (Some(_), Some(entries)) if entries.is_empty() => {}
+                    (Some(key), Some(entries)) => {
+                        found.push(Pending { key: EntityKey::new(scope.clone(), key), entries });
+                    }
+                    (key, _) => self.log_damaged(scope, key.as_ref()),
+                }
+            }
+            if rows.len() < missing {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
@@ -162,12 +176,10 @@ impl DedupStore for Sqlite {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        let now = now();
         let mut arguments = SqliteArguments::default();
-        arguments.bind(now).bind(before(now, retention / GENERATIONS)).bind(before(now, retention));
-        arguments.bind(as_i64(EVICT_MAX));
-        let ran = self.write_alone("evicting dedup entries", statements::EVICT, 6, arguments).await?;
-        let entries = ran.changed.get(4).copied().unwrap_or_default();
+        arguments.bind(now()).bind(rows::millis_of(retention)).bind(as_i64(EVICT_MAX));
+        let ran = self.write_alone("evicting dedup entries", statements::EVICT, 7, arguments).await?;
+        let entries = ran.changed.get(5).copied().unwrap_or_default();
         Ok(Evicted { entries, more: entries >= EVICT_MAX as u64 })
     }
 }
@@ -183,6 +195,7 @@ impl DeadLetters for Sqlite {
         arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
         arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
         arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
+        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
         arguments.bind(letter.attempts).bind(rows::millis(letter.time)).bind(letter.reason.as_str()).bind(envelope);
         self.write_alone(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
         Ok(())
@@ -219,6 +232,18 @@ fn as_i64(count: usize) -> i64 {
 }
 
 impl Sqlite {
+    /// An entity that is left out so that others are listed.
+    fn log_damaged(&self, scope: &Scope, key: Option<&SagaKey>) {
+        tracing::error!(
+            file = self.file(),
+            endpoint = %scope.endpoint,
+            saga = %scope.saga,
+            key = key.map_or("unreadable", |key| key.as_str()),
+            "the list of this entity's outbox entries cannot be read, so what it has to send is not swept: restore its \
+             row of hapax_entity (key, pending) from a backup"
+        );
+    }
+
     async fn entity_row(
         &self,
         operation: &'static str,

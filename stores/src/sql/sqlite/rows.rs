@@ -164,6 +164,11 @@ pub(super) fn now() -> i64 {
     millis(Timestamp::now())
 }
 
+/// `duration` in whole milliseconds, and one more for what is left.
+pub(super) fn millis_of(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
 /// `age` before `now`; an age longer than all time is before any time.
 pub(super) fn before(now: i64, age: Duration) -> i64 {
     i64::try_from(age.as_millis()).map_or(i64::MIN, |age| now.saturating_sub(age))

@@ -9,7 +9,7 @@ use std::{
 
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::{
-    ConnectOptions, Connection, Executor, Row, SqliteConnection,
+    AssertSqlSafe, ConnectOptions, Connection, Executor, Row, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteSynchronous},
 };
 use tokio::{
@@ -21,13 +21,12 @@ use super::{
     Shared, Sqlite,
     connection::{Link, number},
     error::Failure,
-    migrate::{self, APPLICATION_ID, Contents, LATEST},
+    migrate::{self, APPLICATION_ID, Contents},
     options::{SqliteOptions, Synchronous},
     read::Reader,
+    ride::Schema,
     write::Writer,
 };
-
-const OPENING: &str = "opening the SQLite store";
 
 /// Requests that wait for the writer or for the readers; who finds no room waits for it.
 const QUEUE_MAX: usize = 4096;
@@ -39,28 +38,30 @@ const CACHE_KIB: u32 = 32 * 1024;
 const CHECKPOINT_PAGES: u32 = 8000;
 /// What is left of a log that has grown, in bytes.
 const LOG_BYTES_MAX: u32 = 256 << 20;
-/// Texts that stay prepared: nine sizes of group, seven kinds each, and the others.
-const STATEMENTS: usize = 128;
+/// Texts that stay prepared: nine sizes of group, seven kinds each, with and without riders, and the others.
+const STATEMENTS: usize = 256;
 /// How long to wait before another try at what SQLite does not wait for itself.
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
-pub(super) async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
-    let runtime = Handle::try_current().map_err(|_| misconfigured("there is no tokio runtime: open it within one"))?;
-    let (place, file) = place(&options)?;
-    let failed = |e: sqlx::Error| Failure::from(e).store_error(OPENING, &file);
+pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Result<Sqlite, StoreError> {
+    let runtime =
+        Handle::try_current().map_err(|_| misconfigured(schema, "there is no tokio runtime: open it within one"))?;
+    let (place, file) = place(&options, schema)?;
+    let failed = |e: sqlx::Error| Failure::from(e).store_error(schema.opening, &file);
 
     let write_options = writing(place, &options);
     let mut connection = SqliteConnection::connect_with(&write_options).await.map_err(failed)?;
-    let contents = migrate::contents(&mut connection).await.map_err(failed)?;
-    check_contents(contents, &options, &file)?;
-    use_log(&mut connection, options.busy_timeout, &file).await?;
-    if contents.version < LATEST {
-        migrate::migrate(&mut connection).await.map_err(failed)?;
+    let contents = migrate::contents(&mut connection, schema).await.map_err(failed)?;
+    check_owner(&contents, options.share_file, schema, &file)?;
+    check_version(&contents, options.migrate, schema, &file)?;
+    use_log(&mut connection, options.busy_timeout, schema, &file).await?;
+    if contents.version < schema.latest() {
+        migrate::migrate(&mut connection, schema).await.map_err(failed)?;
     }
-    check_durable(&mut connection, options.synchronous, &file).await?;
+    check_durable(&mut connection, options.synchronous, schema, &file).await?;
     // A read-only file shows itself only when something is written.
-    let probe = sqlx::raw_sql("BEGIN IMMEDIATE; UPDATE hapax_meta SET value = value; ROLLBACK");
-    connection.execute(probe).await.map_err(failed)?;
+    let probe = AssertSqlSafe(format!("BEGIN IMMEDIATE; {}; ROLLBACK", schema.probe));
+    connection.execute(sqlx::raw_sql(probe)).await.map_err(failed)?;
 
     let write_options = write_options.create_if_missing(false); // A file that is gone is not begun anew.
     let link = Link::new(write_options.clone(), connection);
@@ -76,36 +77,52 @@ pub(super) async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
     let queue = Arc::new(Mutex::new(queue));
     let read_options = write_options.pragma("query_only", "ON");
     for _ in 0..options.readers {
-        let failed = |e| Failure::from(e).store_error(OPENING, &file);
+        let failed = |e| Failure::from(e).store_error(schema.opening, &file);
         let connection = SqliteConnection::connect_with(&read_options).await.map_err(failed)?;
         let link = Link::new(read_options.clone(), connection);
         let reader = Reader { link, file: file.clone(), group_max };
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
-    Ok(Sqlite::new(Shared::new(file, writes, idle, commits, reads, options.write_limit, tasks)))
+    Ok(Sqlite::new(Shared::new(file, writes, idle, commits, reads, &options, tasks)))
 }
 
 /// Applies the schema and closes again.
 pub(super) async fn migrate(path: &Path) -> Result<(), StoreError> {
     let options = SqliteOptions::new(path).create_if_missing(true).migrate(true);
-    open(options).await?.close().await;
+    open(options, &migrate::STORE).await?.close().await;
     Ok(())
 }
 
-fn misconfigured(why: impl Into<String>) -> StoreError {
-    StoreError::new(ErrorKind::Misconfigured, OPENING, why)
+/// Brings the tables of `schema` into a file that is open, or says why not.
+pub(super) async fn add_schema(
+    connection: &mut SqliteConnection,
+    schema: &'static Schema,
+    may_migrate: bool,
+    file: &str,
+) -> Result<(), StoreError> {
+    let failed = |e: sqlx::Error| Failure::from(e).store_error(schema.opening, file);
+    let contents = migrate::contents(connection, schema).await.map_err(failed)?;
+    check_version(&contents, may_migrate, schema, file)?;
+    if contents.version < schema.latest() {
+        migrate::migrate(connection, schema).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn misconfigured(schema: &Schema, why: impl Into<String>) -> StoreError {
+    StoreError::new(ErrorKind::Misconfigured, schema.opening, why)
 }
 
 /// Where the file is, and its name for messages.
-fn place(options: &SqliteOptions) -> Result<(SqliteConnectOptions, String), StoreError> {
+fn place(options: &SqliteOptions, schema: &Schema) -> Result<(SqliteConnectOptions, String), StoreError> {
     let text = options.place.to_string_lossy();
     if text.is_empty() || text.contains(":memory:") || text.contains("mode=memory") {
         let why = "a database in memory is another one for each connection: name a file, or use the memory store";
-        return Err(misconfigured(why));
+        return Err(misconfigured(schema, why));
     }
     let place = if text.starts_with("sqlite:") {
         SqliteConnectOptions::from_str(&text).map_err(|e| {
-            misconfigured(format!("`{text}` is not an SQLite URL: write `sqlite://PATH` or the path alone"))
+            misconfigured(schema, format!("`{text}` is not an SQLite URL: write `sqlite://PATH` or the path alone"))
                 .caused_by(e)
         })?
     } else {
@@ -114,16 +131,16 @@ fn place(options: &SqliteOptions) -> Result<(SqliteConnectOptions, String), Stor
     let path = place.get_filename().to_owned();
     let file = path.display().to_string();
     if path.is_dir() {
-        return Err(misconfigured(format!("{file}: it is a directory: name a file in it")));
+        return Err(misconfigured(schema, format!("{file}: it is a directory: name a file in it")));
     }
     if let Some(parent) = path.parent()
         && !parent.as_os_str().is_empty()
         && !parent.is_dir()
     {
-        return Err(misconfigured(format!("{file}: its directory does not exist: create it")));
+        return Err(misconfigured(schema, format!("{file}: its directory does not exist: create it")));
     }
     if !options.create_if_missing && matches!(path.try_exists(), Ok(false)) {
-        return Err(misconfigured(format!("{file}: there is no such file: create it with `Sqlite::migrate`")));
+        return Err(misconfigured(schema, format!("{file}: there is no such file: set `create_if_missing(true)`")));
     }
     Ok((place, file))
 }
@@ -149,30 +166,43 @@ fn writing(place: SqliteConnectOptions, options: &SqliteOptions) -> SqliteConnec
         .disable_statement_logging()
 }
 
-fn check_contents(contents: Contents, options: &SqliteOptions, file: &str) -> Result<(), StoreError> {
-    let Contents { application_id, tables, version } = contents;
-    if version == 0 && tables > 0 && ![0, APPLICATION_ID].contains(&application_id) {
-        return Err(misconfigured(format!(
-            "{file}: it belongs to another program (application id {application_id:#x}): name another file, or apply \
-             `Sqlite::schema_sql` to it by hand if hapax is to share it"
-        )));
+/// Another program's file is neither given tables nor switched to a write-ahead log, unless that was asked for.
+fn check_owner(contents: &Contents, may_share: bool, schema: &Schema, file: &str) -> Result<(), StoreError> {
+    let Contents { application_id, shared, ref foreign, .. } = *contents;
+    match foreign {
+        Some(table) if !(may_share || shared || application_id == APPLICATION_ID) => Err(misconfigured(
+            schema,
+            format!(
+                "{file}: it belongs to another program (application id {application_id:#x}, it holds `{table}`): name \
+                 another file, or set `share_file(true)` if hapax is to keep its tables beside those"
+            ),
+        )),
+        _ => Ok(()),
     }
-    if version > LATEST {
+}
+
+fn check_version(contents: &Contents, may_migrate: bool, schema: &Schema, file: &str) -> Result<(), StoreError> {
+    let (version, latest) = (contents.version, schema.latest());
+    if version > latest {
         let why =
-            format!("{file}: it has schema {version} of a newer hapax, this one knows {LATEST}: update this program");
-        return Err(StoreError::new(ErrorKind::Malformed, OPENING, why));
+            format!("{file}: it has schema {version} of a newer hapax, this one knows {latest}: update this program");
+        return Err(StoreError::new(ErrorKind::Malformed, schema.opening, why));
     }
-    if version < LATEST && !options.migrate {
+    if version < latest && !may_migrate {
         let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-        return Err(misconfigured(format!(
-            "{file}: it has {has}, this hapax needs {LATEST}: apply `Sqlite::migrate`, or set `migrate(true)`"
-        )));
+        let remedy = schema.remedy;
+        return Err(misconfigured(schema, format!("{file}: it has {has}, this hapax needs {latest}: {remedy}")));
     }
     Ok(())
 }
 
 /// Switches the file to a write-ahead log. SQLite does not wait for the lock that the first switch needs.
-async fn use_log(connection: &mut SqliteConnection, limit: Duration, file: &str) -> Result<(), StoreError> {
+async fn use_log(
+    connection: &mut SqliteConnection,
+    limit: Duration,
+    schema: &Schema,
+    file: &str,
+) -> Result<(), StoreError> {
     let begun = Instant::now();
     loop {
         match connection.fetch_one("PRAGMA journal_mode = WAL").await {
@@ -180,7 +210,7 @@ async fn use_log(connection: &mut SqliteConnection, limit: Duration, file: &str)
             Err(e) => {
                 let failure = Failure::from(e);
                 if !failure.is_busy() || begun.elapsed() >= limit {
-                    return Err(failure.store_error(OPENING, file));
+                    return Err(failure.store_error(schema.opening, file));
                 }
                 tokio::time::sleep(TRY_AGAIN).await;
             }
@@ -188,14 +218,22 @@ async fn use_log(connection: &mut SqliteConnection, limit: Duration, file: &str)
     }
 }
 
-async fn check_durable(connection: &mut SqliteConnection, wanted: Synchronous, file: &str) -> Result<(), StoreError> {
-    let failed = |e: sqlx::Error| Failure::from(e).store_error(OPENING, file);
+async fn check_durable(
+    connection: &mut SqliteConnection,
+    wanted: Synchronous,
+    schema: &Schema,
+    file: &str,
+) -> Result<(), StoreError> {
+    let failed = |e: sqlx::Error| Failure::from(e).store_error(schema.opening, file);
     let mode: String =
         connection.fetch_one("PRAGMA journal_mode").await.and_then(|row| row.try_get(0)).map_err(failed)?;
     if mode != "wal" {
-        return Err(misconfigured(format!(
-            "{file}: its journal mode is {mode} and cannot be made wal: put it on a local disk that may be written"
-        )));
+        return Err(misconfigured(
+            schema,
+            format!(
+                "{file}: its journal mode is {mode} and cannot be made wal: put it on a local disk that may be written"
+            ),
+        ));
     }
     let synchronous = number(connection, "PRAGMA synchronous").await.map_err(failed)?;
     let needed = match wanted {
@@ -203,9 +241,10 @@ async fn check_durable(connection: &mut SqliteConnection, wanted: Synchronous, f
         Synchronous::Normal => 1,
     };
     if synchronous != needed {
-        return Err(misconfigured(format!(
-            "{file}: `PRAGMA synchronous` is {synchronous} and cannot be made {needed}"
-        )));
+        return Err(misconfigured(
+            schema,
+            format!("{file}: `PRAGMA synchronous` is {synchronous} and cannot be made {needed}"),
+        ));
     }
     Ok(())
 }

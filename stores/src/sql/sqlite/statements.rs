@@ -182,12 +182,12 @@ pub(super) const LOAD_MANY: &str = "\
 /// $1 scope, $2 key.
 pub(super) const VERSION: &str = "SELECT version FROM hapax_entity WHERE scope = $1 AND key = $2";
 
-/// $1 scope, $2 key to begin after, $3 saved at or before, $4 limit.
+/// $1 scope, $2 key to begin after, $3 the oldest entry saved at or before, $4 limit, $5 skip. The list of the entries is
+/// looked into by the reader, row by row: here, one that is no JSON would be the error of all rows.
 pub(super) const PENDING: &str = "\
     SELECT key, pending FROM hapax_entity INDEXED BY hapax_entity_pending \
     WHERE scope = $1 AND key > $2 AND pending_since IS NOT NULL AND pending_since <= $3 \
-      AND EXISTS (SELECT 1 FROM json_each(pending) WHERE value ->> 1 <= $3) \
-    ORDER BY key LIMIT $4";
+    ORDER BY key LIMIT $4 OFFSET $5";
 
 /// $1 scope, $2 completed at or before, $3 limit. The last but one statement tells how many.
 ///
@@ -212,30 +212,37 @@ pub(super) const SCOPE: &str = "\
 /// $1 endpoint, $2 saga.
 pub(super) const SCOPE_ID: &str = "SELECT id FROM hapax_scope WHERE endpoint = $1 AND saga = $2";
 
-/// $1 now, $2 the newest generation is old if opened at or before, $3 a closed one is over if closed at or before,
-/// $4 how many entries may be removed.
+/// $1 now, $2 retention in milliseconds, $3 how many entries may be removed. The last but one statement tells how many.
 ///
-/// 1. The newest generation is closed and another opened, if it is old and holds anything. Closed is the millisecond
-///    after this one, so that rounding shortens nothing.
-/// 2. One that was closed long enough ago ceases to exist: from here on no check finds its entries. The newest never
+/// 1. The longest retention that anybody asked for is kept, and goes for all: entries do not say whose they are.
+/// 2. The newest generation is closed and another opened, if it is old and holds anything: a third of the retention,
+///    so that entries live up to a third longer than asked for, and a check looks into four or five generations. Closed
+///    is the millisecond after this one, so that rounding shortens nothing.
+/// 3. One that was closed long enough ago ceases to exist: from here on no check finds its entries. The newest never
 ///    does, so nothing is inserted into one that is about to go.
-/// 3. Entries of generations that do not exist are removed, a bounded number.
+/// 4. Entries of generations that do not exist are removed, a bounded number.
 pub(super) const EVICT: &str = "\
     BEGIN IMMEDIATE; \
+    INSERT INTO hapax_meta (name, value) VALUES ('retention_ms', $2) \
+      ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > value; \
     INSERT INTO hapax_generation (id, opened_at) \
       SELECT g.id + 1, $1 FROM hapax_generation AS g WHERE g.id = (SELECT max(id) FROM hapax_generation) \
-      AND g.opened_at <= $2 AND EXISTS (SELECT 1 FROM hapax_dedup AS d WHERE d.generation = g.id); \
+      AND g.opened_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms') / 3 \
+      AND EXISTS (SELECT 1 FROM hapax_dedup AS d WHERE d.generation = g.id); \
     UPDATE hapax_generation SET closed_at = $1 + 1 \
       WHERE closed_at IS NULL AND id < (SELECT max(id) FROM hapax_generation); \
-    DELETE FROM hapax_generation WHERE closed_at <= $3; \
+    DELETE FROM hapax_generation \
+      WHERE closed_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms'); \
     DELETE FROM hapax_dedup WHERE (generation, key) IN (SELECT generation, key FROM hapax_dedup \
-      WHERE generation < (SELECT min(id) FROM hapax_generation) ORDER BY generation, key LIMIT $4); \
+      WHERE generation < (SELECT min(id) FROM hapax_generation) ORDER BY generation, key LIMIT $3); \
     COMMIT";
 
-/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 attempts, $6 time, $7 reason, $8 envelope.
+/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint, $6 attempts, $7 time, $8 reason,
+/// $9 envelope.
 pub(super) const LETTER_ADD: &str = "\
-    INSERT INTO hapax_dead_letter (endpoint, message_id, saga, destination, attempts, time, reason, envelope) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+    INSERT INTO hapax_dead_letter \
+      (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 
 /// $1 endpoint, $2 message id or null, $3 limit, $4 skip.
 pub(super) const LETTER_LIST: &str = "\
@@ -246,6 +253,12 @@ pub(super) const LETTER_LIST: &str = "\
 pub(super) const TABLES: &str = "\
     SELECT count(*), coalesce(sum(name = 'hapax_migration'), 0) FROM sqlite_schema \
     WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+
+/// Whether there are tables of ours, the store's or others', and the name of one that is neither ours nor SQLite's.
+pub(super) const FOREIGN: &str = "\
+    SELECT coalesce(max(name LIKE 'hapax\\_%' ESCAPE '\\'), 0), \
+      min(name) FILTER (WHERE name NOT LIKE 'hapax\\_%' ESCAPE '\\') \
+    FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
 
 /// The newest migration in the file.
 pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM hapax_migration";
@@ -259,6 +272,6 @@ pub(super) fn all() -> Vec<&'static str> {
         all.push(group(Kinds { updates, creates, dedup, rows: 2 }).leak());
     }
     all.extend([LOAD_ONE, LOAD_MANY, VERSION, PENDING, PURGE, SCOPE, SCOPE_ID, EVICT, LETTER_ADD, LETTER_LIST, TABLES]);
-    all.push(SCHEMA_VERSION);
+    all.extend([FOREIGN, SCHEMA_VERSION]);
     all
 }

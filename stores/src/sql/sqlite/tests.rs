@@ -1,18 +1,27 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
+use hapax_core::{
+    ids::{EntityKey, Scope},
+    ports::{EntityStore, ErrorKind},
+};
 use sqlx::{Connection, Executor, Row, SqliteConnection};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    migrate, statements,
+    Shared, Sqlite, SqliteOptions, migrate, statements,
     write::{Change, take_group},
 };
 
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-    migrate::migrate(&mut connection).await.unwrap();
+    migrate::migrate(&mut connection, &migrate::STORE).await.unwrap();
     connection
 }
 
@@ -113,4 +122,26 @@ fn a_group_has_at_most_the_members_asked_for_and_none_that_nobody_waits_for() {
     answers.remove(1);
     assert_eq!(names(&take_group(&mut waiting, 2)), ["a@0", "c@0"]);
     assert_eq!(names(&take_group(&mut waiting, 2)), ["d@0"]);
+}
+
+#[tokio::test]
+async fn a_read_that_takes_too_long_is_unavailable_and_no_unknown_outcome() {
+    let key: hapax_core::ids::SagaKey = "a".parse().unwrap();
+    let scope = Arc::new(Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() });
+    for idle in [false, true] {
+        // Nobody takes what is asked for.
+        let (writes, _written) = mpsc::channel(1);
+        let (reads, _read) = mpsc::channel(1);
+        let options = SqliteOptions::new(Path::new("store.db")).read_limit(Duration::from_millis(10));
+        let idle = Arc::new(AtomicBool::new(idle));
+        let store =
+            Sqlite::new(Shared::new("store.db".into(), writes, idle, Arc::default(), reads, &options, Vec::new()));
+        store.0.scopes.write().unwrap().insert(scope.clone(), 1);
+        // The second finds the queue full.
+        for _ in 0..2 {
+            let error = EntityStore::load(&store, &EntityKey::new(scope.clone(), key.clone()), &[]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("store.db: the read has taken longer than its limit"), "{error}");
+        }
+    }
 }

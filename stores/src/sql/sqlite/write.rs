@@ -19,8 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     arguments::Bind,
     connection::{Link, Ran},
-    error::Failure,
+    error::{Failure, Place},
     read::{self, Load},
+    riders::{self, AddSchema, Ride, Seats},
     rows::{Array, DedupRow, EntityRow, now},
     statements::{self, DedupPart, ENTITY_COLUMNS, EntityPart, Kinds},
 };
@@ -35,8 +36,12 @@ const ROW_BYTES: usize = 64;
 pub(super) enum Write {
     /// May share a commit with others.
     Change(Change),
+    /// Others' rows, which may share a commit too.
+    Ride(Ride),
     /// Runs by itself.
     Alone(Alone),
+    /// Others' tables.
+    Schema(AddSchema),
     /// A load that found the writer idle.
     Load(Load),
     /// Write what is queued, then close.
@@ -83,29 +88,31 @@ pub(super) struct Alone {
 /// The writer's own state.
 #[derive(Debug)]
 pub(super) struct Writer {
-    link: Link,
-    file: Arc<str>,
+    pub(super) link: Link,
+    pub(super) file: Arc<str>,
     group_max: usize,
     /// Nothing is being written and nothing is queued. A hint to those who load: this connection knows the pages that it
     /// has written last, while the readers' lose theirs with every commit.
     idle: Arc<AtomicBool>,
     /// The text of each kind of group that there has been.
     texts: HashMap<Kinds, Arc<str>>,
+    /// And of each kind of group with riders, with the number of its statements.
+    pub(super) ridden: HashMap<(Option<Kinds>, Seats), (Arc<str>, usize)>,
     /// The next write's token. Begins at random, so that no other process gives the same ones.
-    token: i64,
+    pub(super) token: i64,
 }
 
 impl Writer {
     pub(super) fn new(link: Link, file: Arc<str>, group_max: usize, idle: Arc<AtomicBool>) -> Self {
-        Self { link, file, group_max, idle, texts: HashMap::new(), token: fastrand::i64(..) }
+        Self { link, file, group_max, idle, texts: HashMap::new(), ridden: HashMap::new(), token: fastrand::i64(..) }
     }
 
     /// Ends when the last handle to the store is gone, or when it is told to close.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Write>) {
         let mut taken = Vec::with_capacity(self.group_max);
-        let mut waiting = VecDeque::new();
+        let (mut waiting, mut riders) = (VecDeque::new(), VecDeque::new());
         loop {
-            if waiting.is_empty() {
+            if waiting.is_empty() && riders.is_empty() {
                 self.idle.store(queue.is_empty(), Ordering::Relaxed);
                 if queue.recv_many(&mut taken, self.group_max).await == 0 {
                     break;
@@ -114,7 +121,7 @@ impl Writer {
             }
             // Those who are ready to ask get into this group instead of the next one.
             tokio::task::yield_now().await;
-            while taken.len() + waiting.len() < self.group_max
+            while taken.len() + waiting.len() + riders.len() < self.group_max
                 && let Ok(write) = queue.try_recv()
             {
                 taken.push(write);
@@ -123,13 +130,15 @@ impl Writer {
             for write in taken.drain(..) {
                 match write {
                     Write::Change(change) => waiting.push_back(change),
+                    Write::Ride(ride) => riders.push_back(ride),
+                    Write::Schema(asked) => self.add_schema(asked).await,
                     Write::Alone(write) => alone.push(write),
                     Write::Load(load) => loads.push(load),
                     Write::Close => queue.close(),
                 }
             }
             read::load(&mut self.link, &self.file, loads).await;
-            self.write_group(&mut waiting).await;
+            self.write_group(&mut waiting, &mut riders).await;
             for write in alone {
                 let ran = self.link.write(write.sql, write.statements, write.arguments).await;
                 let _ = write.answer.send(ran.map_err(|e| e.store_error(write.operation, &self.file)));
@@ -138,38 +147,56 @@ impl Writer {
         self.link.close().await;
     }
 
-    async fn write_group(&mut self, waiting: &mut VecDeque<Change>) {
+    async fn write_group(&mut self, waiting: &mut VecDeque<Change>, riders: &mut VecDeque<Ride>) {
         let group = take_group(waiting, self.group_max);
-        if group.is_empty() {
+        let rides = riders::take(riders, self.group_max, GROUP_BYTES_MAX);
+        let members = group.len() + rides.len();
+        if members == 0 {
             return;
         }
-        match self.write(&group).await {
-            Ok(changed) => answer_all(group, changed),
-            Err(failure) if group.len() == 1 || failure.is_unknown() || failure.is_busy() => {
-                self.fail_all(group, &failure);
+        match self.write_all(&group, &rides).await {
+            Ok((changed, returned)) => {
+                answer_all(group, changed);
+                riders::answer_all(rides, returned);
+            }
+            Err(failure) if members == 1 || failure.is_unknown() || failure.is_busy() => {
+                self.fail_all(group, rides, &failure);
             }
             // Nothing of it was written. One by one, the member that is at fault hurts only itself.
             Err(failure) => {
-                tracing::warn!(file = %self.file, ?failure, "a group of {} writes is written one by one", group.len());
+                tracing::warn!(file = %self.file, ?failure, "a group of {members} writes is written one by one");
                 for change in group {
                     let alone = [change];
                     match self.write(&alone).await {
                         Ok(changed) => answer_all(alone, changed),
-                        Err(failure) => self.fail_all(alone, &failure),
+                        Err(failure) => self.fail_all(alone, [], &failure),
+                    }
+                }
+                for ride in rides {
+                    let alone = [ride];
+                    match self.write_all(&[], &alone).await {
+                        Ok((_, returned)) => riders::answer_all(alone, returned),
+                        Err(failure) => self.fail_all([], alone, &failure),
                     }
                 }
             }
         }
     }
 
-    fn fail_all(&self, group: impl IntoIterator<Item = Change>, failure: &Failure) {
+    fn fail_all(
+        &self,
+        group: impl IntoIterator<Item = Change>,
+        rides: impl IntoIterator<Item = Ride>,
+        failure: &Failure,
+    ) {
+        riders::fail_all(rides, |operation| failure.store_error(operation, &self.file));
         for change in group {
             let _ = change.answer.send(Err(failure.store_error(change.operation, &self.file)));
         }
     }
 
     /// Writes `group` in one commit. Tells each member's own result, by the token of its write.
-    async fn write(&mut self, group: &[Change]) -> Result<Vec<Changed>, Failure> {
+    pub(super) async fn write(&mut self, group: &[Change]) -> Result<Vec<Changed>, Failure> {
         let first = self.token;
         self.token = first.wrapping_add_unsigned(group.len() as u64);
         match group {
@@ -223,38 +250,58 @@ impl Writer {
     }
 
     async fn write_arrays(&mut self, group: &[Change], first: i64) -> Result<Vec<Changed>, Failure> {
-        let rows =
-            |expected: bool| entity_rows(group, first).filter(move |(_, row)| row.expected.is_some() == expected);
-        let (updates, creates) = (rows(true).count(), rows(false).count());
-        let dedup = dedup_array(group, first);
-        let kinds = Kinds {
-            updates: updates > 0,
-            creates: creates > 0,
-            dedup: dedup.len > 0,
-            rows: updates.max(creates).next_power_of_two(),
-        };
-        if !(kinds.updates || kinds.creates || kinds.dedup) {
+        let Arrays { kinds, updates, arguments } = arrays(group, first);
+        let Some(kinds) = kinds else {
             return results(group, first, false, &[]).map_err(Failure::from);
-        }
-        let mut arguments = SqliteArguments::default();
-        for expected in [true, false] {
-            if rows(expected).next().is_some() {
-                bind_rows(&mut arguments, rows(expected), kinds.rows);
-            }
-        }
-        let mut updated = Array::with_room(updates, ROW_BYTES, 0);
-        for (token, row) in rows(true) {
-            updated.push(&(token, row.scope, row.key.as_str()));
-        }
-        arguments.bind(now()).bind(i64::try_from(updates).unwrap_or(i64::MAX)).bind(updated.close().0);
-        let (json, blob) = dedup.close();
-        arguments.bind(json).bind(blob);
-
+        };
         let text = self.texts.entry(kinds).or_insert_with(|| statements::group(kinds).into());
         let ran = self.link.write(AssertSqlSafe(text.clone()), kinds.statements(), arguments).await?;
-        let all_updated = kinds.updates && ran.changed.get(1) == Some(&(updates as u64));
-        results(group, first, all_updated, &ran.rows).map_err(Failure::from)
+        // It is committed: what cannot be told now must not be written again.
+        let all_updated = all_updated(Some(kinds), updates, &ran);
+        results(group, first, all_updated, &ran.rows).map_err(|e| Failure::new(e, Place::Commit))
     }
+}
+
+/// A group as the arguments of its text.
+pub(super) struct Arrays {
+    /// `None`: nothing is to be written.
+    pub(super) kinds: Option<Kinds>,
+    pub(super) updates: usize,
+    pub(super) arguments: SqliteArguments,
+}
+
+pub(super) fn arrays(group: &[Change], first: i64) -> Arrays {
+    let rows = |expected: bool| entity_rows(group, first).filter(move |(_, row)| row.expected.is_some() == expected);
+    let (updates, creates) = (rows(true).count(), rows(false).count());
+    let dedup = dedup_array(group, first);
+    let kinds = Kinds {
+        updates: updates > 0,
+        creates: creates > 0,
+        dedup: dedup.len > 0,
+        rows: updates.max(creates).next_power_of_two(),
+    };
+    let mut arguments = SqliteArguments::default();
+    if !(kinds.updates || kinds.creates || kinds.dedup) {
+        return Arrays { kinds: None, updates, arguments };
+    }
+    for expected in [true, false] {
+        if rows(expected).next().is_some() {
+            bind_rows(&mut arguments, rows(expected), kinds.rows);
+        }
+    }
+    let mut updated = Array::with_room(updates, ROW_BYTES, 0);
+    for (token, row) in rows(true) {
+        updated.push(&(token, row.scope, row.key.as_str()));
+    }
+    arguments.bind(now()).bind(i64::try_from(updates).unwrap_or(i64::MAX)).bind(updated.close().0);
+    let (json, blob) = dedup.close();
+    arguments.bind(json).bind(blob);
+    Arrays { kinds: Some(kinds), updates, arguments }
+}
+
+/// Whether every update of a group has won, as its second statement says.
+pub(super) fn all_updated(kinds: Option<Kinds>, updates: usize, ran: &Ran) -> bool {
+    kinds.is_some_and(|kinds| kinds.updates) && ran.changed.get(1) == Some(&(updates as u64))
 }
 
 /// The entity parts of `group`, with the tokens of their members.
@@ -288,7 +335,7 @@ fn dedup_array(group: &[Change], first: i64) -> Array {
 }
 
 /// Results by token. `winners` are the rows of those who created, and of those who updated if some did not.
-fn results(
+pub(super) fn results(
     group: &[Change],
     first: i64,
     all_updated: bool,

@@ -8,6 +8,9 @@ CREATE TABLE IF NOT EXISTS hapax_migration (
 ) STRICT;
 
 -- Numbers that belong to the whole file. version_floor: no entity is created with a version at or below it.
+-- retention_ms: the longest retention that any endpoint has asked for; dedup entries of all endpoints are kept as long.
+-- It is only ever raised. To lower it, once no endpoint on this file asks for the longer one any more:
+-- UPDATE hapax_meta SET value = 604800000 WHERE name = 'retention_ms'; -- seven days
 CREATE TABLE IF NOT EXISTS hapax_meta (
     name  TEXT    PRIMARY KEY,
     value INTEGER NOT NULL
@@ -69,11 +72,12 @@ CREATE TABLE IF NOT EXISTS hapax_dead_letter (
     message_id  TEXT    NOT NULL,
     saga        TEXT    NOT NULL, -- empty: no saga was found for it
     destination TEXT    NOT NULL, -- empty: it could not be handled; else: it could not be sent there
+    fingerprint BLOB    NOT NULL, -- of the message's type and body: another body under one id is another letter
     attempts    INTEGER NOT NULL,
     time        INTEGER NOT NULL, -- milliseconds since 1970
     reason      TEXT    NOT NULL,
     envelope    BLOB    NOT NULL, -- hapax record
-    UNIQUE (endpoint, message_id, saga, destination)
+    UNIQUE (endpoint, message_id, saga, destination, fingerprint)
 ) STRICT;
 
 INSERT INTO hapax_migration (version, name, applied_at)

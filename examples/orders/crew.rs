@@ -1,0 +1,125 @@
+//! The worker processes, and what is done to them.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+
+use crate::{Options, Refusal};
+
+/// How long a worker is stopped: beyond its lease, so that others have its messages when it goes on.
+const STALL: Duration = Duration::from_millis(1300);
+/// A day: an interval that was not asked for.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+type Hire = Box<dyn Fn(u64) -> Result<Child, Refusal> + Send>;
+
+/// The worker processes.
+pub(crate) struct Crew {
+    hire: Hire,
+    workers: Vec<Child>,
+    random: fastrand::Rng,
+    pub(crate) kills: u64,
+    pub(crate) stalls: u64,
+}
+
+impl Crew {
+    pub(crate) fn hire(database: &Path, options: &Options, workers: u32, seed: u64) -> Result<Self, Refusal> {
+        let cannot = |e: std::io::Error| Refusal::new(format!("a worker cannot be started: {e}"));
+        let program = std::env::current_exe().map_err(cannot)?;
+        let (database, duplicates) = (database.to_owned(), options.duplicates().to_string());
+        let hire = move |seed: u64| {
+            let mut command = Command::new(&program);
+            command.arg("--worker-of").arg(&database).args(["--seed", &seed.to_string(), "--duplicates", &duplicates]);
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(cannot)
+        };
+        let mut random = fastrand::Rng::with_seed(seed);
+        let workers = (0..workers).map(|_| hire(random.u64(..))).collect::<Result<_, _>>()?;
+        Ok(Self { hire: Box::new(hire), workers, random, kills: 0, stalls: 0 })
+    }
+
+    /// Kills and stops workers for ever; ends with what went wrong.
+    pub(crate) async fn harass(&mut self, options: &Options) -> Refusal {
+        let (mut kill, mut stall) = (every(options.kill_every), every(options.stall_every));
+        let mut stalled: Option<(usize, Instant)> = None;
+        loop {
+            let until = stalled.map_or_else(|| Instant::now() + NEVER, |(_, until)| until);
+            let done = tokio::select! {
+                _ = kill.tick() => self.kill(stalled.map(|(at, _)| at)),
+                _ = stall.tick(), if stalled.is_none() => {
+                    let at = self.random.usize(..self.workers.len());
+                    stalled = Some((at, Instant::now() + STALL));
+                    self.stalls += 1;
+                    signal(&self.workers[at], Signal::STOP)
+                }
+                () = sleep_until(until), if stalled.is_some() => {
+                    let at = stalled.take().map_or(0, |(at, _)| at);
+                    signal(&self.workers[at], Signal::CONT)
+                }
+            };
+            if let Err(refusal) = done {
+                return refusal;
+            }
+        }
+    }
+
+    /// SIGKILL to one of the workers, any but the one that is stopped: that one is to go on as a zombie. Another takes its
+    /// place at once.
+    fn kill(&mut self, spared: Option<usize>) -> Result<(), Refusal> {
+        let at = self.random.usize(..self.workers.len());
+        if spared == Some(at) {
+            return Ok(());
+        }
+        let failed = |e: std::io::Error| Refusal::new(format!("a worker cannot be killed: {e}"));
+        if let Some(ended) = self.workers[at].try_wait().map_err(failed)? {
+            return Err(Refusal::new(format!("a worker ended by itself with {ended}; its own message is above")));
+        }
+        self.workers[at].kill().map_err(failed)?;
+        self.workers[at].wait().map_err(failed)?;
+        self.workers[at] = (self.hire)(self.random.u64(..))?;
+        self.kills += 1;
+        Ok(())
+    }
+
+    /// Lets all go on, closes their standard inputs and waits for them.
+    pub(crate) fn send_home(&mut self) -> Result<(), Refusal> {
+        for worker in &mut self.workers {
+            drop(worker.stdin.take());
+            signal(worker, Signal::CONT)?;
+        }
+        for worker in &mut self.workers {
+            let status = worker.wait().map_err(|e| Refusal::new(format!("a worker has vanished: {e}")))?;
+            if !status.success() {
+                return Err(Refusal::new(format!("a worker ended with {status}; its own message is above")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            // Ended ones are no error; a stopped one would not see that its input has ended.
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+    }
+}
+
+fn every(period: Option<Duration>) -> Interval {
+    let period = period.unwrap_or(NEVER);
+    let mut interval = interval_at(Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+fn signal(worker: &Child, signal: Signal) -> Result<(), Refusal> {
+    let failed = |e: &dyn std::fmt::Display| Refusal::new(format!("a worker cannot be signalled: {e}"));
+    let pid = i32::try_from(worker.id()).ok().and_then(Pid::from_raw).ok_or_else(|| failed(&"it has no process id"))?;
+    kill_process(pid, signal).map_err(|e| failed(&e))
+}

@@ -1,0 +1,220 @@
+//! Ports that kill their own process.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax::{
+    entity::{DedupEntry, Entity, Expected, Version},
+    envelope::Outgoing,
+    ids::{DedupKey, EndpointName, EntityKey, Scope, TypeName},
+    ports::{
+        Connected, DeadLetter, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore, Evicted,
+        Finished, Known, Loaded, Page, Pending, Receipt, Receiver, Refused, Saved, Settled, Settlement,
+        StoreCapabilities, StoreError, Transport, TransportCapabilities, TransportError,
+    },
+};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::sync::Notify;
+
+/// Counts port calls, and kills the process before or after one of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Fuse(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Which calls are counted.
+    name: String,
+    calls: AtomicU32,
+    burns_at: Option<(u32, Side)>,
+    loading: Notify,
+}
+
+/// Where a call is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Before,
+    After,
+}
+
+impl Fuse {
+    /// From text: `none`, or `NAME-N-before` or `NAME-N-after` for the N-th call of that name, the first being 0; `any` is
+    /// every name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (name, burns_at) = match *text.split('-').collect::<Vec<_>>() {
+            ["none"] => ("none", None),
+            [name, number, "before"] => (name, Some((number.parse().ok()?, Side::Before))),
+            [name, number, "after"] => (name, Some((number.parse().ok()?, Side::After))),
+            _ => return None,
+        };
+        let (name, calls) = (name.to_owned(), AtomicU32::new(0));
+        Some(Self(Arc::new(Inner { name, calls, burns_at, loading: Notify::new() })))
+    }
+
+    /// Waits until something is loaded for the first time.
+    pub(crate) async fn first_load(&self) {
+        self.0.loading.notified().await;
+    }
+
+    async fn around<T>(&self, name: &str, call: impl Future<Output = T>) -> T {
+        if name == "load" {
+            self.0.loading.notify_one();
+        }
+        if self.0.name != "any" && self.0.name != name {
+            return call.await;
+        }
+        let number = self.0.calls.fetch_add(1, Ordering::Relaxed);
+        self.burn(number, Side::Before, name);
+        let answer = call.await;
+        self.burn(number, Side::After, name);
+        answer
+    }
+
+    /// SIGKILL: no destructor runs and nothing is flushed.
+    fn burn(&self, number: u32, side: Side, name: &str) {
+        if self.0.burns_at == Some((number, side)) {
+            println!("{side:?} {name}");
+            kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
+            loop {
+                std::thread::park(); // The signal is on its way.
+            }
+        }
+    }
+}
+
+/// A port on a fuse.
+pub(crate) struct Fused<P: ?Sized> {
+    pub(crate) port: Arc<P>,
+    pub(crate) fuse: Fuse,
+}
+
+impl<P: ?Sized> fmt::Debug for Fused<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fused").field("fuse", &self.fuse).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<P: EntityStore + ?Sized> EntityStore for Fused<P> {
+    fn capabilities(&self) -> StoreCapabilities {
+        self.port.capabilities()
+    }
+
+    async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        self.fuse.around("load", self.port.load(key, ids)).await
+    }
+
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        processed: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        self.fuse.around("save", self.port.save(key, expected, entity, processed)).await
+    }
+
+    async fn finish(
+        &self,
+        key: &EntityKey,
+        done: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.fuse.around("finish", self.port.finish(key, done, clean_up)).await
+    }
+
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        self.fuse.around("version", self.port.version(key)).await
+    }
+
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        self.fuse.around("pending", self.port.pending(scope, older_than, after, limit)).await
+    }
+
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.fuse.around("purge", self.port.purge(scope, older_than, limit)).await
+    }
+}
+
+#[async_trait]
+impl<P: DedupStore + ?Sized> DedupStore for Fused<P> {
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        self.fuse.around("contains", self.port.contains(keys)).await
+    }
+
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
+        self.fuse.around("insert", self.port.insert(entries)).await
+    }
+
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        self.fuse.around("evict", self.port.evict(retention)).await
+    }
+}
+
+#[async_trait]
+impl<P: DeadLetters + ?Sized> DeadLetters for Fused<P> {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        self.fuse.around("add", self.port.add(letter)).await
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        self.fuse.around("list", self.port.list(endpoint, page)).await
+    }
+}
+
+#[async_trait]
+impl<P: Receiver + ?Sized> Receiver for Fused<P> {
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        self.fuse.around("receive", self.port.receive(max)).await
+    }
+
+    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
+        self.fuse.around("extend", self.port.extend(receipts)).await
+    }
+
+    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        self.fuse.around("settle", self.port.settle(receipt, settlement)).await
+    }
+}
+
+#[async_trait]
+impl<P: Dispatcher + ?Sized> Dispatcher for Fused<P> {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.port.check(outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        self.fuse.around("dispatch", self.port.dispatch(outgoing)).await
+    }
+}
+
+/// A transport whose ends are on a fuse.
+#[async_trait]
+impl<P: Transport + ?Sized> Transport for Fused<P> {
+    fn capabilities(&self) -> TransportCapabilities {
+        self.port.capabilities()
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let connected = self.fuse.around("connect", self.port.connect(endpoint, types)).await?;
+        let fuse = &self.fuse;
+        Ok(Connected {
+            receiver: Arc::new(Fused { port: connected.receiver, fuse: fuse.clone() }),
+            dispatcher: Arc::new(Fused { port: connected.dispatcher, fuse: fuse.clone() }),
+            dead_letters: connected.dead_letters,
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! A worker process for `processes.rs`, which kills it: `hapax-test-worker FOLDER TASK POINT`.
+//!
+//! Each task ends with 0 when there is nothing left to do, so that a clean run after a crash leaves the books in order.
+#![allow(clippy::unwrap_used)]
+
+mod fuse;
+mod sagas;
+mod tally;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use fuse::{Fuse, Fused};
+use hapax::{
+    Endpoint, Registry, SagaManager, Sqlite, SqliteQueue,
+    codec::Codec,
+    deliver::{Deliver, Recoverability},
+    endpoint::{Jittered, RandomIds, Settings, SystemClock},
+    envelope::Outgoing,
+    ids::{AttemptId, EndpointName, EntityKey},
+    manager::{Limits, Passes, Ports, Stores},
+    metrics::NoMetrics,
+    ports::{
+        Backoff, Cause, Delivery, DispatchError, Dispatcher, ErrorKind, Granted, Receiver, Refused, Settled,
+        Settlement, Transport, TransportError,
+    },
+};
+use sagas::{Note, Notes, Tally};
+use tally::{ENDPOINT, Step};
+
+/// Far above what a pass takes here, far below the patience of whoever waits for the message of a killed process.
+const LEASE: Duration = Duration::from_millis(150);
+/// A crash is not the message's fault here.
+const OFTEN: u32 = 1_000_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, task, point] = &arguments[..] else { panic!("give a folder, a task and a point") };
+    let fuse = Fuse::parse(point).expect("`none`, `N-before` or `N-after`");
+    let folder = Path::new(folder);
+    match task.as_str() {
+        "work" => Worker::open(folder, fuse, true).await.work().await,
+        "ack-early" => Worker::open(folder, fuse, true).await.ack_early().await,
+        "leave" => Worker::open(folder, fuse, false).await.leave().await,
+        "sweep" => Worker::open(folder, fuse, true).await.sweep().await,
+        "upkeep" => Worker::open(folder, fuse, true).await.upkeep().await,
+        "stop" => stop(folder, fuse).await,
+        "migrate" => drop(open(folder).await),
+        other => panic!("there is no task {other}"),
+    }
+}
+
+/// Store and queue, in one file unless the folder holds a file for the queue.
+async fn open(folder: &Path) -> (Sqlite, SqliteQueue) {
+    let store = Sqlite::open(folder.join("store.db")).await.unwrap();
+    let apart = folder.join("queue.db");
+    let options = SqliteQueue::options().lease(LEASE);
+    let queue = if apart.exists() { options.open(apart).await } else { options.on(&store).await };
+    (store, queue.unwrap())
+}
+
+/// The heart without the shell: what it asks of the ports is the same in every run.
+struct Worker {
+    store: Sqlite,
+    queue: SqliteQueue,
+    endpoint: EndpointName,
+    receiver: Arc<dyn Receiver>,
+    stores: Stores,
+    managers: [Arc<dyn Passes>; 2],
+    deliver: Deliver,
+}
+
+impl Worker {
+    async fn open(folder: &Path, fuse: Fuse, sends: bool) -> Self {
+        let (store, queue) = open(folder).await;
+        let endpoint: EndpointName = ENDPOINT.parse().unwrap();
+        let transport = Fused { port: Arc::new(queue.clone()), fuse: fuse.clone() };
+        let connected = transport.connect(&endpoint, &[]).await.unwrap();
+        let fused = Arc::new(Fused { port: Arc::new(store.clone()), fuse });
+        let ports = Ports {
+            stores: Stores::one(fused.clone()),
+            dispatcher: if sends { connected.dispatcher } else { Arc::new(Never) },
+            dead_letters: fused.clone(),
+            clock: Arc::new(SystemClock::default()),
+            ids: Arc::new(RandomIds::default()),
+            metrics: Arc::new(NoMetrics),
+        };
+        let limits = Limits { attempts_max: OFTEN, ..Limits::default() };
+        let tally = Registry::<Tally>::new().starts::<Step>();
+        let notes = Registry::<Notes>::new().starts::<Note>();
+        let managers: [Arc<dyn Passes>; 2] = [
+            Arc::new(SagaManager::new(&endpoint, tally, ports.clone(), limits, Codec::Json).unwrap()),
+            Arc::new(SagaManager::new(&endpoint, notes, ports.clone(), limits, Codec::Json).unwrap()),
+        ];
+        let deliver = Deliver {
+            receiver: connected.receiver.clone(),
+            dead_letters: Some(fused),
+            backoff: Arc::new(Jittered::default()),
+            clock: ports.clock,
+            metrics: ports.metrics,
+            recoverability: Recoverability { deliveries_max: OFTEN, ..Recoverability::default() },
+        };
+        Self { store, queue, endpoint, receiver: connected.receiver, stores: ports.stores, managers, deliver }
+    }
+
+    /// Message after message, until none is left.
+    async fn work(&self) {
+        while self.queue.backlog(&self.endpoint).await.unwrap() > 0 {
+            for delivery in self.receiver.receive(1).await.unwrap() {
+                self.deliver(&delivery).await;
+            }
+        }
+        self.store.close().await;
+    }
+
+    /// What must not be done: the message is gone from the queue before it is handled.
+    async fn ack_early(&self) {
+        while self.queue.backlog(&self.endpoint).await.unwrap() > 0 {
+            for delivery in self.receiver.receive(1).await.unwrap() {
+                self.receiver.settle(&delivery.receipt, Settlement::Ack).await.unwrap();
+                self.deliver(&delivery).await;
+            }
+        }
+    }
+
+    /// Saves what waits and sends nothing of it; the messages are lost, as if acknowledged long ago.
+    async fn leave(mut self) {
+        self.deliver.backoff = Arc::new(Never);
+        while self.queue.backlog(&self.endpoint).await.unwrap() > 0 {
+            for delivery in self.receiver.receive(1).await.unwrap() {
+                assert_eq!(self.receiver.settle(&delivery.receipt, Settlement::Ack).await.unwrap(), Settled::Done);
+                self.deliver(&delivery).await;
+            }
+        }
+        self.store.close().await;
+    }
+
+    async fn deliver(&self, delivery: &Delivery) {
+        let manager = self.managers.iter().find(|m| m.types().contains(&delivery.envelope.message_type)).unwrap();
+        let (key, incoming) = manager.route(&delivery.envelope, delivery.receipt.clone(), delivery.attempts).unwrap();
+        self.deliver.deliver(manager.as_ref(), &key, vec![incoming]).await;
+    }
+
+    /// Finishes what others left, then works.
+    async fn sweep(&self) {
+        for manager in &self.managers {
+            let pending = self.stores.entities().pending(manager.scope(), Duration::ZERO, None, 100).await.unwrap();
+            for left in pending {
+                let attempts: Vec<AttemptId> = left.entries.iter().map(|entry| entry.attempt).collect();
+                let key: EntityKey = left.key;
+                manager.pass(&key, &mut [], &attempts).await;
+            }
+        }
+        self.work().await;
+    }
+
+    /// Evicts and purges as if everything were old, until there is nothing left to remove.
+    async fn upkeep(&self) {
+        const ALL: usize = 1000;
+        for _ in 0..4 {
+            self.stores.dedup().evict(Duration::ZERO).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await; // Until the store's clock has moved.
+        }
+        for manager in &self.managers {
+            while self.stores.entities().purge(manager.scope(), Duration::ZERO, ALL).await.unwrap() > 0 {}
+        }
+        self.store.close().await;
+    }
+}
+
+/// Nothing is sent, and nothing is tried again.
+#[derive(Debug)]
+struct Never;
+
+#[async_trait]
+impl Dispatcher for Never {
+    fn check(&self, _: &Outgoing) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let away = || TransportError::new(ErrorKind::Unavailable, "dispatching", "the broker is away");
+        outgoing.iter().map(|_| Err(DispatchError::Transient(away()))).collect()
+    }
+}
+
+#[async_trait]
+impl Backoff for Never {
+    async fn pause(&self, _: Cause, _: u32) -> Granted {
+        Granted::Stop
+    }
+}
+
+/// A whole endpoint that is told to stop when it has just begun to handle its first message.
+async fn stop(folder: &Path, fuse: Fuse) {
+    let (store, queue) = open(folder).await;
+    let endpoint = Endpoint::builder(ENDPOINT)
+        .store(Fused { port: Arc::new(store), fuse: fuse.clone() })
+        .transport(Fused { port: Arc::new(queue), fuse: fuse.clone() })
+        .saga::<Tally>(Registry::starts::<Step>)
+        .saga::<Notes>(Registry::starts::<Note>)
+        .settings(Settings { limits: Limits { attempts_max: OFTEN, ..Limits::default() }, ..Settings::default() });
+    endpoint.run_until(fuse.first_load()).await.unwrap();
+}

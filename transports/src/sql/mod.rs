@@ -1,0 +1,3 @@
+//! Queues in SQL databases.
+
+pub mod sqlite;

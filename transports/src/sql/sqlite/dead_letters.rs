@@ -1,0 +1,103 @@
+//! Messages set aside, with what is known of them.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hapax_core::{
+    codec::record,
+    envelope::Destination,
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
+    time::Timestamp,
+};
+use hapax_stores::sql::sqlite::ride;
+use sqlx::{
+    Row,
+    sqlite::{SqliteArguments, SqliteRow},
+};
+
+use super::{
+    SqliteQueue,
+    arguments::{Bind, as_i64},
+    statements,
+};
+
+/// A dead letter and what its queue knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// The letter.
+    pub letter: DeadLetter,
+    /// When the message was sent; `None` for one that was set aside by its endpoint and not by the queue.
+    pub sent_at: Option<Timestamp>,
+    /// When it was first given.
+    pub first_given_at: Option<Timestamp>,
+}
+
+impl SqliteQueue {
+    /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file or a letter in it cannot be read.
+    pub async fn set_aside(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<SetAside>, StoreError> {
+        const OPERATION: &str = "listing dead letters";
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
+        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
+        let rows = self.0.file.read_text(OPERATION, statements::LETTER_LIST, arguments).await?;
+        let damaged = || self.damaged(OPERATION, "a dead letter");
+        rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
+    }
+
+    /// Removes up to `limit` dead letters that were set aside longer ago than `age`, oldest first. Tells how many; call
+    /// again until they are fewer than `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]; harmless when repeated.
+    pub async fn purge(&self, age: Duration, limit: usize) -> Result<u64, StoreError> {
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(ride::before(ride::now(), age)).bind(as_i64(limit));
+        let purged = self.0.file.write_text("purging dead letters", statements::LETTER_PURGE, 1, arguments).await?;
+        Ok(purged.1.first().copied().unwrap_or_default())
+    }
+}
+
+#[async_trait]
+impl DeadLetters for SqliteQueue {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        const OPERATION: &str = "setting a message aside";
+        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
+            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
+        })?;
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
+        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
+        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
+        arguments.bind(letter.attempts).bind(i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX));
+        arguments.bind(letter.reason.as_str()).bind(envelope);
+        self.0.file.write_text(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
+        Ok(())
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        Ok(self.set_aside(endpoint, page).await?.into_iter().map(|set_aside| set_aside.letter).collect())
+    }
+}
+
+fn set_aside(endpoint: &EndpointName, row: &SqliteRow) -> Option<SetAside> {
+    let saga: &str = row.try_get(0).ok()?;
+    let destination: &str = row.try_get(1).ok()?;
+    let time = |at: usize| -> Option<Option<Timestamp>> {
+        let time: Option<i64> = row.try_get(at).ok()?;
+        time.map(|time| u64::try_from(time).ok().map(Timestamp::from_millis)).map_or(Some(None), |time| time.map(Some))
+    };
+    let letter = DeadLetter {
+        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
+        endpoint: endpoint.clone(),
+        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
+        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
+        attempts: row.try_get(2).ok()?,
+        time: time(3)??,
+        reason: row.try_get(4).ok()?,
+    };
+    Some(SetAside { letter, sent_at: time(6)?, first_given_at: time(7)? })
+}
