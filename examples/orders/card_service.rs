@@ -42,8 +42,8 @@ pub(crate) const CREATE_LEDGER: &str = "CREATE TABLE orders_card_ledger (
     order_id TEXT NOT NULL,
     cents INTEGER NOT NULL,
     answer TEXT NOT NULL CHECK (answer IN ('charged', 'refused', 'void')),
-    asked_at INTEGER NOT NULL DEFAULT 0, -- for the first time, milliseconds since 1970
-    refunded INTEGER NOT NULL DEFAULT 0
+    refunded INTEGER NOT NULL DEFAULT 0,
+    asked_at INTEGER NOT NULL DEFAULT 0 -- for the first time, milliseconds since 1970
 ) STRICT";
 
 /// A client of the card company. Cloning gives another one.

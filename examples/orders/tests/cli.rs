@@ -255,12 +255,12 @@ async fn the_books_notice_every_falsification() {
     let falsifications = [
         (sql("DELETE FROM orders_card_ledger WHERE order_id = 'good'"), "order good: is Confirmed and was charged 0"),
         (
-            sql("INSERT INTO orders_card_ledger SELECT 'x' || key, order_id, cents, answer, refunded \
+            sql("INSERT INTO orders_card_ledger SELECT 'x' || key, order_id, cents, answer, refunded, 0 \
                  FROM orders_card_ledger WHERE order_id = 'good'"),
             "order good: is Confirmed and was charged 2 times",
         ),
         (
-            sql("INSERT INTO orders_card_ledger SELECT 'x' || key, order_id, cents, 'refused', 0 \
+            sql("INSERT INTO orders_card_ledger SELECT 'x' || key, order_id, cents, 'refused', 0, 0 \
                  FROM orders_card_ledger WHERE order_id = 'good'"),
             "order good: is in the ledger under",
         ),
@@ -275,7 +275,10 @@ async fn the_books_notice_every_falsification() {
             sql("UPDATE orders_card_ledger SET key = 'x' WHERE order_id = 'silent'"),
             "order silent: is in the ledger under",
         ),
-        (sql("INSERT INTO orders_card_ledger VALUES ('k', 'ghost', 1, 'charged', 0)"), "order ghost: was never placed"),
+        (
+            sql("INSERT INTO orders_card_ledger VALUES ('k', 'ghost', 1, 'charged', 0, 0)"),
+            "order ghost: was never placed",
+        ),
         (sql("DELETE FROM hapax_entity WHERE key = 'good'"), "order good: was never handled"),
         (sql("DELETE FROM hapax_entity WHERE key = 'mug'"), "stock mug: has no saga"),
         (sql("UPDATE hapax_entity SET key = 'ghost' WHERE key = 'none'"), "order ghost: was never placed"),
