@@ -14,7 +14,7 @@ const REQUIRE: &str = "HAPAX_REQUIRE";
 
 /// A store or a transport that tests run against.
 trait Backend {
-    /// Its name in `HAPAX_REQUIRE` and in the table: the feature that compiles it in.
+    /// Its name in `HAPAX_REQUIRE` and in the table: the feature of `hapax` that compiles it in.
     fn name(&self) -> &'static str;
 
     /// Makes it ready for tests and says how.
@@ -26,17 +26,18 @@ trait Backend {
 
 /// Lives in the test process: it is there as soon as it is compiled in.
 struct Embedded {
+    name: &'static str,
     package: &'static str,
     feature: &'static str,
 }
 
 impl Backend for Embedded {
     fn name(&self) -> &'static str {
-        self.feature
+        self.name
     }
 
     fn provide(&self, workspace: &Workspace) -> Result<String, String> {
-        let Self { package, feature } = self;
+        let Self { package, feature, .. } = self;
         let compiled = workspace.own().any(|own| own.name == *package && own.features.iter().any(|f| f == feature));
         if compiled {
             Ok(format!("embedded in {package}"))
@@ -47,9 +48,14 @@ impl Backend for Embedded {
 }
 
 fn all() -> Vec<Box<dyn Backend>> {
-    let stores = ["memory", "sqlite"].map(|feature| Embedded { package: "hapax-stores", feature });
-    let transports = ["in-process"].map(|feature| Embedded { package: "hapax-transports", feature });
-    stores.into_iter().chain(transports).map(|backend| Box::new(backend) as Box<dyn Backend>).collect()
+    let embedded = [
+        ("memory", "hapax-stores", "memory"),
+        ("sqlite", "hapax-stores", "sqlite"),
+        ("in-process", "hapax-transports", "in-process"),
+        ("sqlite-queue", "hapax-transports", "sqlite"),
+    ];
+    let embedded = embedded.map(|(name, package, feature)| Embedded { name, package, feature });
+    embedded.into_iter().map(|backend| Box::new(backend) as Box<dyn Backend>).collect()
 }
 
 /// The backends of one run.
