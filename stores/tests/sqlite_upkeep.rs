@@ -169,6 +169,20 @@ async fn a_damaged_list_of_outbox_entries_hides_no_other_entity() {
 }
 
 #[tokio::test]
+async fn a_damaged_list_of_outbox_entries_fails_no_load_but_its_own() {
+    let place = Place::new();
+    let store = place.open().await;
+    let keys: Vec<_> = (0..8_u64).map(|n| entity_key(&format!("{n}"))).collect();
+    for (key, n) in keys.iter().zip(0..) {
+        save(&store, key, Expected::Absent, &entity("s", &[n])).await;
+    }
+    place.run("UPDATE hapax_entity SET pending = 'no json' WHERE key = '3'").await;
+    let loaded = join_all(keys.iter().map(|key| store.load(key, &[]))).await;
+    let failed: Vec<_> = (0..).zip(&loaded).filter(|(_, loaded)| loaded.is_err()).map(|(n, _)| n).collect();
+    assert_eq!(failed, [3]);
+}
+
+#[tokio::test]
 async fn a_dead_letter_is_kept_whole_and_once() {
     use std::sync::Arc;
 

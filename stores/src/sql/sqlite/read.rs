@@ -106,6 +106,13 @@ pub(super) async fn load(link: &mut Link, file: &str, loads: Vec<Load>) {
     };
     match link.read(sql, arguments).await {
         Ok(rows) => answer(loads, &rows, file),
+        // One by one, the load whose row is damaged hurts only itself.
+        Err(failure) if loads.len() > 1 && failure.is_of_a_statement() && !failure.is_busy() => {
+            tracing::warn!(file, ?failure, "a group of {} loads is read one by one", loads.len());
+            for alone in loads {
+                Box::pin(load(link, file, vec![alone])).await;
+            }
+        }
         Err(failure) => {
             for load in loads {
                 let _ = load.answer.send(Err(failure.store_error(load.operation, file)));

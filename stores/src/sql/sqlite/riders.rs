@@ -229,7 +229,7 @@ fn share_out(rides: &[Ride], returned: Vec<SqliteRow>) -> Result<Vec<Vec<SqliteR
     for row in returned {
         let ticket: Ticket = (row.try_get(0)?, row.try_get(1)?);
         if let Some(owner) = owners.get(&ticket) {
-            results[0].push(row); let _ = owner;
+            results[*owner].push(row);
         }
     }
     Ok(results)

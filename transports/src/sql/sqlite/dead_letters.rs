@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hapax_core::{
     codec::record,
     envelope::Destination,
-    ids::EndpointName,
+    ids::{EndpointName, Fingerprint},
     ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
     time::Timestamp,
 };
@@ -74,6 +74,7 @@ impl DeadLetters for SqliteQueue {
         arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
         arguments.bind(letter.attempts).bind(i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX));
         arguments.bind(letter.reason.as_str()).bind(envelope);
+        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
         self.0.file.write_text(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
         Ok(())
     }

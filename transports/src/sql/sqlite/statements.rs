@@ -198,10 +198,12 @@ pub(super) const BACKLOG: &str = "\
 /// Messages in all queues.
 pub(super) const MESSAGES: &str = "SELECT count(*) FROM hapax_queue_message";
 
-/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 attempts, $6 time, $7 reason, $8 envelope.
+/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 attempts, $6 time, $7 reason, $8 envelope,
+/// $9 fingerprint.
 pub(super) const LETTER_ADD: &str = "\
-    INSERT INTO hapax_queue_dead_letter (endpoint, message_id, saga, destination, attempts, time, reason, envelope) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+    INSERT INTO hapax_queue_dead_letter \
+      (endpoint, message_id, saga, destination, attempts, time, reason, envelope, fingerprint) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 
 /// $1 endpoint, $2 message id or null, $3 limit, $4 skip.
 pub(super) const LETTER_LIST: &str = "\

@@ -53,7 +53,8 @@ CREATE TABLE IF NOT EXISTS hapax_queue_dead_letter (
     time        INTEGER NOT NULL, -- when it was set aside
     reason      TEXT    NOT NULL,
     envelope    BLOB    NOT NULL, -- hapax record
-    UNIQUE (endpoint, message_id, saga, destination)
+    fingerprint BLOB,             -- of type and body; null: set aside by the queue, which is once for each message in it
+    UNIQUE (endpoint, message_id, saga, destination, fingerprint)
 ) STRICT;
 CREATE INDEX IF NOT EXISTS hapax_queue_dead_letter_time ON hapax_queue_dead_letter (time);
 
