@@ -3,6 +3,8 @@
 
 #[path = "endpoint/faults.rs"]
 mod faults;
+#[path = "endpoint/hub.rs"]
+mod hub;
 #[path = "endpoint/lanes.rs"]
 mod lanes;
 #[path = "endpoint/settling.rs"]

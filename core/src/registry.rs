@@ -174,6 +174,27 @@ impl<T> fmt::Debug for Registry<T> {
 }
 
 impl<T> Registry<T> {
+    /// Checks what can be known without closing the list. It gives the name and the types.
+    pub(crate) fn check(&self) -> Result<(SagaName, Vec<TypeName>), InvalidId> {
+        let name = self.name.clone()?;
+        let wrong = |why: &str| Err(InvalidId::new("saga", format!("`{name}`: {why}")));
+        if self.routes.is_empty() {
+            return wrong("knows no message: add .starts::<M>() or .handles::<M>()");
+        }
+        if !self.routes.iter().any(|(_, route)| route.starts) {
+            return wrong("no message may start it: add .starts::<M>()");
+        }
+        let mut types = Vec::with_capacity(self.routes.len());
+        for (message_type, _) in &self.routes {
+            let message_type = TypeName::parse(*message_type)?;
+            if types.contains(&message_type) {
+                return Err(twice(&message_type, &name));
+            }
+            types.push(message_type);
+        }
+        Ok((name, types))
+    }
+
     /// Checks the names and closes the list.
     pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
         let Self { name, routes, missing, completed, ordered_outputs } = self;
@@ -182,11 +203,15 @@ impl<T> Registry<T> {
         for (message_type, route) in routes {
             let message_type = TypeName::parse(message_type)?;
             if by_type.insert(message_type.clone(), route).is_some() {
-                return Err(InvalidId::new("message type", format!("`{message_type}` is handled twice by `{name}`")));
+                return Err(twice(&message_type, &name));
             }
         }
         Ok((name, Routes { by_type, missing, completed, ordered_outputs }))
     }
+}
+
+fn twice(message_type: &TypeName, name: &SagaName) -> InvalidId {
+    InvalidId::new("message type", format!("`{message_type}` is handled twice by `{name}`"))
 }
 
 /// A closed registry.

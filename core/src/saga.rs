@@ -100,6 +100,12 @@ pub trait Handler<M: Message>: Send + Sync + 'static {
     /// Name in every entity and dedup key. Renaming it forgets what has been handled.
     const NAME: &'static str;
 
+    /// What it gets from [`Context::get`]; the endpoint refuses to start when one is missing.
+    #[must_use]
+    fn needs() -> Needs {
+        Needs::default()
+    }
+
     /// Says through `cx` what is to be sent. As for [`Handle::handle`], only one run is kept.
     ///
     /// # Errors
@@ -178,7 +184,7 @@ macro_rules! correlation_by_display {
 }
 correlation_by_display!(u32, u64, i32, i64, Uuid);
 
-/// Services that a saga's handlers need.
+/// Services that a saga's handlers, or a stateless handler, need.
 #[derive(Debug, Clone, Default)]
 pub struct Needs(pub(crate) Vec<Need>);
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax::{
-    Endpoint, InProcess, Memory,
+    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Needs, Registry,
     endpoint::{EndpointBuilder, ErrorKind, Settings},
     ids::{EndpointName, TypeName},
-    ports::{self, Connected, Transport, TransportCapabilities, TransportError},
+    ports::{self, Connected, StoreError, Transport, TransportCapabilities, TransportError},
 };
 
 use crate::work::{Auditor, Log, Task, Worker, endpoint, settings};
@@ -57,7 +57,38 @@ async fn what_is_missing_is_named_with_the_way_to_add_it() {
 async fn a_service_that_a_saga_needs_must_be_given() {
     let builder = Endpoint::builder("work").store(Memory::new()).transport(hub());
     let why = refused(builder.saga::<Worker>(|worker| worker.starts::<Task>())).await;
-    assert!(why.contains("Log, which a saga needs; add .with(..)"), "{why}");
+    assert!(why.contains("Log, which worker needs; add .with(..)"), "{why}");
+}
+
+/// A handler that says what it needs.
+struct Charges;
+
+impl Handler<Task> for Charges {
+    const NAME: &'static str = "charges";
+
+    fn needs() -> Needs {
+        Needs::default().and::<Log>()
+    }
+
+    async fn handle(&self, _: Task, cx: &mut Context) -> Result<(), HandlerError> {
+        cx.get::<Log>().map(drop)
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_a_handler_needs_must_be_given() {
+    let builder = || Endpoint::builder("work").store(Memory::new()).transport(hub()).handler(Charges);
+    let why = refused(builder()).await;
+    assert!(why.contains("Log, which charges needs; add .with(..)"), "{why}");
+    assert!(builder().with(Log::default()).start().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_saga_that_no_message_reaches_or_starts_is_refused() {
+    let why = refused(whole().saga::<Auditor>(|auditor| auditor)).await;
+    assert_eq!(why, "endpoint work: saga `auditor`: knows no message: add .starts::<M>() or .handles::<M>()");
+    let why = refused(whole().saga::<Auditor>(Registry::handles::<Task>)).await;
+    assert_eq!(why, "endpoint work: saga `auditor`: no message may start it: add .starts::<M>()");
 }
 
 #[tokio::test]
@@ -107,31 +138,66 @@ async fn an_endpoint_that_may_hold_no_message_is_refused() {
     assert!(why.contains("in_flight_max is 0"), "{why}");
 }
 
-/// A hub that says its messages survive, or that it cannot be reached.
+/// A hub that says something else of itself, or that cannot be reached.
 #[derive(Debug)]
 struct Says {
-    hub: InProcess,
+    what: fn(TransportCapabilities) -> TransportCapabilities,
     reachable: bool,
 }
 
 #[async_trait]
 impl Transport for Says {
     fn capabilities(&self) -> TransportCapabilities {
-        TransportCapabilities { durable: true, ..self.hub.capabilities() }
+        (self.what)(hub().capabilities())
     }
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         if self.reachable {
-            return self.hub.connect(endpoint, types).await;
+            return hub().connect(endpoint, types).await;
         }
         Err(TransportError::new(ports::ErrorKind::Unavailable, "connecting", "nobody is there"))
     }
 }
 
+async fn refused_because_it_says(what: fn(TransportCapabilities) -> TransportCapabilities) -> String {
+    refused(endpoint(&Memory::new(), Says { what, reachable: true }, &Log::default())).await
+}
+
 #[tokio::test]
 async fn a_store_that_forgets_is_refused_for_messages_that_survive() {
-    let why = refused(endpoint(&Memory::new(), Says { hub: hub(), reachable: true }, &Log::default())).await;
+    let why = refused_because_it_says(|honest| TransportCapabilities { durable: true, ..honest }).await;
     assert!(why.contains("messages in in-process outlive the process"), "{why}");
+}
+
+#[tokio::test]
+async fn a_transport_without_delays_is_refused() {
+    let why = refused_because_it_says(|honest| TransportCapabilities { delays: false, ..honest }).await;
+    assert!(why.contains("every timeout would fire at once; give a transport with delays"), "{why}");
+}
+
+#[tokio::test]
+async fn a_transport_that_does_not_count_deliveries_is_refused() {
+    let why = refused_because_it_says(|honest| TransportCapabilities { counts_deliveries: false, ..honest }).await;
+    assert!(why.contains("would never be given up; give a transport that counts"), "{why}");
+}
+
+/// Goal: nothing is connected, subscribed or created for an endpoint that does not start. Method: nobody is there to be
+/// connected to, and that is not what is said.
+#[tokio::test]
+async fn what_needs_no_connection_is_checked_before_there_is_one() {
+    let alone = || endpoint(&Memory::new(), Says { what: |honest| honest, reachable: false }, &Log::default());
+    let error = alone().start().await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Transport);
+    refused(alone().saga::<Worker>(|worker| worker.starts::<Task>())).await;
+    refused(alone().saga::<Auditor>(|auditor| auditor)).await;
+    refused(alone().saga::<Auditor>(|auditor| auditor.starts::<Task>().handles::<Task>())).await;
+}
+
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let why = runtime.block_on(refused(whole()));
+    assert!(why.contains("build it with .enable_all() or .enable_time()"), "{why}");
 }
 
 /// A store that says it is durable.
@@ -198,11 +264,19 @@ async fn a_transport_that_cannot_be_reached_is_said_with_its_own_reason() {
     let builder = Endpoint::builder("work")
         .entities(Durable(Memory::new()))
         .dedup(Memory::new())
-        .transport(Says { hub: hub(), reachable: false })
+        .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: false })
         .with(Log::default())
         .saga::<Worker>(|worker| worker.starts::<Task>());
     let error = builder.start().await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Transport);
     assert_eq!(error.to_string(), "endpoint work cannot connect to in-process");
     assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "connecting: nobody is there");
+    // So a `main` that returns it prints it.
+    assert_eq!(format!("{error:?}"), "endpoint work cannot connect to in-process: connecting: nobody is there");
+}
+
+#[test]
+fn an_error_of_a_port_prints_its_message_and_causes() {
+    let error = StoreError::new(ports::ErrorKind::Denied, "opening", "give the right").caused_by("not yours");
+    assert_eq!(format!("{error:?}"), "opening: give the right: not yours (Denied)");
 }

@@ -23,7 +23,10 @@ use hapax::{
     time::Timestamp,
     transports::in_process::{Faults, MESSAGE_BYTES_MAX},
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use crate::lie::expect;
 
@@ -53,6 +56,7 @@ rejected! {
     a_call_handed_over_backwards_is_rejected: "dispatcher 4, in order", HandsOverBackwards;
     a_check_that_accepts_everything_is_rejected: "dispatcher 5, refused before", ChecksNothing;
     an_early_ack_is_rejected: "receiver 1, kept until settled", AcksEarly;
+    one_that_waits_and_is_forgotten_is_rejected: "receiver 1, kept until settled", ForgetsWhoWaits;
     an_ack_that_does_nothing_is_rejected: "receiver 1, kept until settled", IgnoresAcks;
     a_message_given_to_two_is_rejected: "receiver 2, hidden under a lease", GivesToTwo;
     an_extension_that_does_nothing_is_rejected: "receiver 2, hidden under a lease", IgnoresExtend;
@@ -90,6 +94,8 @@ enum Lie {
     ChecksNothing,
     /// A message is forgotten when it is given.
     AcksEarly,
+    /// Who waits while nothing is leased hears of the next message only, not of the end of another's lease.
+    ForgetsWhoWaits,
     /// A message comes again after it was acknowledged.
     IgnoresAcks,
     /// A message that one receiver has is given to another too.
@@ -117,6 +123,8 @@ struct Shared {
     given: Mutex<HashMap<MessageId, Delivery>>,
     /// Which message a receipt was for.
     receipts: Mutex<HashMap<Receipt, MessageId>>,
+    /// Wakes one that waits for each message that is sent.
+    arrived: Notify,
 }
 
 #[derive(Debug, Clone)]
@@ -190,7 +198,9 @@ impl Out {
             _ => {}
         }
         let sent = Outgoing { envelope: Arc::new(changed), destination: outgoing.destination.clone() };
-        self.inner.dispatch(&[sent]).await.pop().unwrap()
+        let result = self.inner.dispatch(&[sent]).await.pop().unwrap();
+        self.shared.arrived.notify_one();
+        result
     }
 }
 
@@ -234,6 +244,15 @@ impl In {
     /// What the transport gives; to some liars, what it has already given.
     async fn take(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         const SOON: Duration = Duration::from_millis(50);
+        if self.lie == Lie::ForgetsWhoWaits {
+            while self.shared.given.lock().unwrap().is_empty() {
+                if let Ok(deliveries) = timeout(SOON, self.inner.receive(max)).await {
+                    return deliveries;
+                }
+                self.shared.arrived.notified().await;
+            }
+            return self.inner.receive(max).await;
+        }
         if self.lie != Lie::GivesToTwo {
             return self.inner.receive(max).await;
         }

@@ -4,10 +4,11 @@
 //! letters. With [`Faults`], seeded, also what a broker does on a bad day: copies, reordering, acks that get lost. Nothing
 //! survives the process.
 
+mod letters;
+mod queue;
+
 use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap, VecDeque, hash_map::Entry},
-    hash::{BuildHasherDefault, Hasher},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -23,6 +24,8 @@ use hapax_core::{
     },
     time::Timestamp,
 };
+use letters::Letters;
+use queue::{Held, Queue, Queued};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -34,7 +37,11 @@ pub const LEASE: Duration = Duration::from_secs(30);
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Most messages in all queues of a hub. Beyond it, sending fails for now.
 pub const MESSAGES_MAX: usize = 1_000_000;
-/// No copy of a message comes later than this, faults included; the queues are gone with the process anyway.
+/// Most dead letters of a hub: more than a person reads, and little memory. Beyond it none is taken, and what was to become
+/// one stays a message; a store keeps more.
+pub const DEAD_LETTERS_MAX: usize = 10_000;
+/// No copy of a message comes later than this and the longest hold of [`Faults`]; the queues are gone with the process
+/// anyway.
 const REDELIVERY_MAX: Duration = Duration::from_secs(3600);
 
 /// A hub of queues, one for each endpoint. Cloning gives another handle to the same hub.
@@ -75,55 +82,12 @@ impl Faults {
 struct State {
     queues: HashMap<EndpointName, Queue>,
     subscribers: HashMap<TypeName, BTreeSet<EndpointName>>,
-    dead_letters: Vec<DeadLetter>,
+    dead_letters: Letters,
     random: fastrand::Rng,
     /// Messages in all queues, leased ones included.
     messages: usize,
     /// Number of the next receipt and of the next held-back message.
     next: u64,
-}
-
-#[derive(Default)]
-struct Queue {
-    ready: VecDeque<Queued>,
-    /// Messages that are not to be given yet, soonest first.
-    held: BinaryHeap<Reverse<Held>>,
-    leased: HashMap<u64, (Queued, Instant), BuildHasherDefault<Counted>>,
-    /// Leases in the order in which they run out: all last equally long, so a new one goes to the end. Extended and
-    /// settled ones are skipped when they come up.
-    leases: VecDeque<(Instant, u64)>,
-    arrived: Arc<Notify>,
-}
-
-/// Hashes our own count of receipts, which nobody can choose: a multiplication spreads it well enough, and every message
-/// is looked up several times.
-#[derive(Default)]
-struct Counted(u64);
-
-impl Hasher for Counted {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, count: u64) {
-        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
-        self.0 = (self.0 ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-struct Queued {
-    envelope: Arc<Envelope>,
-    deliveries: u32,
-}
-
-struct Held {
-    until: Instant,
-    number: u64,
-    queued: Queued,
 }
 
 impl InProcess {
@@ -141,12 +105,18 @@ impl InProcess {
     }
 
     /// Sends messages from outside any handler.
+    ///
+    /// What is sent to a name under which no endpoint has connected yet waits until one does; the first such message is
+    /// logged as a warning. What is published while nobody subscribes goes nowhere.
     #[must_use]
     pub fn sender(&self) -> Sender {
         Sender::new(Arc::new(self.clone()))
     }
 
     /// Waits until every queue is empty and everything given is settled; also for messages that are not due yet.
+    ///
+    /// So it waits for ever when something was sent to an endpoint that nobody runs, a mistyped one for example: that is
+    /// logged as a warning when it is sent.
     pub async fn idle(&self) {
         loop {
             let settled = self.0.settled.notified();
@@ -201,7 +171,11 @@ impl Hub {
         let copy = if copied { Some(hold()) } else { None };
         let queue = match queues.get_mut(endpoint) {
             Some(queue) => queue,
-            None => queues.entry(endpoint.clone()).or_default(),
+            None => {
+                // Once for each name, since the queue stays. A queue nobody empties holds a message, so they are bounded.
+                tracing::warn!(hub = self.name, %endpoint, "no endpoint of this name has connected; its messages wait");
+                queues.entry(endpoint.clone()).or_default()
+            }
         };
         let mut put = |until: Option<Instant>| {
             let queued = Queued { envelope: envelope.clone(), deliveries: 0 };
@@ -210,7 +184,7 @@ impl Hub {
                 None => queue.ready.push_back(queued),
                 Some(until) => {
                     *next += 1;
-                    queue.held.push(Reverse(Held { until, number: *next, queued }));
+                    queue.hold(Held { until, number: *next, queued });
                 }
             }
         };
@@ -218,44 +192,9 @@ impl Hub {
         if copy.is_some() {
             put(copy);
         }
-        queue.arrived.notify_one();
-    }
-}
-
-impl Queue {
-    /// Moves what has come due, and what was leased too long, to where it can be given.
-    fn refresh(&mut self, now: Instant) {
-        while self.held.peek().is_some_and(|Reverse(held)| held.until <= now) {
-            if let Some(Reverse(held)) = self.held.pop() {
-                self.ready.push_back(held.queued);
-            }
+        if !queue.ready.is_empty() {
+            queue.arrived.notify_one();
         }
-        while let Some((expires, receipt)) = self.leases.front().copied() {
-            if expires > now {
-                break;
-            }
-            self.leases.pop_front();
-            // An extended lease has a later turn, a settled one is gone.
-            if self.leased.get(&receipt).is_some_and(|(_, until)| *until <= now)
-                && let Some((queued, _)) = self.leased.remove(&receipt)
-            {
-                self.ready.push_front(queued);
-            }
-        }
-    }
-
-    /// Forgets the turns of leases that were settled, so that they do not pile up while none runs out.
-    fn forget_settled(&mut self) {
-        while self.leases.front().is_some_and(|(_, receipt)| !self.leased.contains_key(receipt)) {
-            self.leases.pop_front();
-        }
-    }
-
-    /// When there may be something to give although nothing arrives.
-    fn next_turn(&self) -> Option<Instant> {
-        let held = self.held.peek().map(|Reverse(held)| held.until);
-        let lease = self.leases.front().map(|(expires, _)| *expires);
-        held.into_iter().chain(lease).min()
     }
 }
 
@@ -270,7 +209,7 @@ impl Transport for InProcess {
             ordered_keys: self.0.faults.is_none(),
             message_bytes_max: MESSAGE_BYTES_MAX,
             durable: false,
-            redelivery_max: REDELIVERY_MAX,
+            redelivery_max: REDELIVERY_MAX.saturating_add(self.0.faults.delay_max),
         }
     }
 
@@ -334,8 +273,7 @@ impl EndpointQueue {
                 receipt: Receipt::number(*next),
                 attempts: queued.deliveries,
             });
-            queue.leased.insert(*next, (queued, expires));
-            queue.leases.push_back((expires, *next));
+            queue.lease(*next, queued, expires);
         }
         if !queue.ready.is_empty() {
             queue.arrived.notify_one(); // For another receiver of this queue.
@@ -353,11 +291,12 @@ impl EndpointQueue {
 impl Receiver for EndpointQueue {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         loop {
+            let arrived = self.arrived.notified(); // Before the look, so that nothing told to all in between is missed.
             match self.take(max.max(1)) {
                 Ok(deliveries) => return Ok(deliveries),
-                Err(None) => self.arrived.notified().await,
+                Err(None) => arrived.await,
                 // Whether something arrived or the time came, the next look tells.
-                Err(Some(turn)) => drop(timeout_at(turn, self.arrived.notified()).await),
+                Err(Some(turn)) => drop(timeout_at(turn, arrived).await),
             }
         }
     }
@@ -368,10 +307,7 @@ impl Receiver for EndpointQueue {
         let Some(queue) = state.queues.get_mut(&self.endpoint) else { return Ok(()) };
         queue.refresh(Instant::now());
         for receipt in receipts.iter().filter_map(Receipt::as_number) {
-            if let Some((_, until)) = queue.leased.get_mut(&receipt) {
-                *until = expires;
-                queue.leases.push_back((expires, receipt));
-            }
+            queue.extend(receipt, expires);
         }
         Ok(())
     }
@@ -390,6 +326,10 @@ impl Receiver for EndpointQueue {
         if lease.get().1 <= now {
             return Ok(Settled::LeaseLost);
         }
+        if matches!(settlement, Settlement::DeadLetter { .. }) {
+            let full = |why| TransportError::new(ErrorKind::Unavailable, "settling", why);
+            dead_letters.room(&self.hub.name).map_err(full)?; // Or the message would be lost.
+        }
         let (queued, _) = lease.remove();
         queue.forget_settled();
         match settlement {
@@ -398,12 +338,11 @@ impl Receiver for EndpointQueue {
                 let mut queued = queued;
                 queued.deliveries -= u32::from(!counts);
                 *next += 1;
-                queue.held.push(Reverse(Held { until: now + delay, number: *next, queued }));
-                queue.arrived.notify_one();
+                queue.hold(Held { until: now + delay, number: *next, queued });
             }
             Settlement::DeadLetter { reason } => {
                 *messages -= 1;
-                dead_letters.push(DeadLetter {
+                dead_letters.add(DeadLetter {
                     envelope: queued.envelope,
                     endpoint: self.endpoint.clone(),
                     saga: None,
@@ -425,33 +364,16 @@ impl Receiver for EndpointQueue {
 impl DeadLetters for InProcess {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let mut state = self.0.state();
-        if !state.dead_letters.iter().any(|other| other.is_same(letter)) {
-            state.dead_letters.push(letter.clone());
+        if !state.dead_letters.has(letter) {
+            let full = |why| StoreError::new(ErrorKind::Unavailable, "adding a dead letter", why);
+            state.dead_letters.room(&self.0.name).map_err(full)?;
+            state.dead_letters.add(letter.clone());
         }
         Ok(())
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
-        let wanted = |letter: &&DeadLetter| letter.endpoint == *endpoint && page.wants(letter);
-        let state = self.0.state();
-        Ok(state.dead_letters.iter().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
-    }
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-impl Eq for Held {}
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.until, self.number).cmp(&(other.until, other.number))
+        Ok(self.0.state().dead_letters.list(endpoint, page))
     }
 }
 

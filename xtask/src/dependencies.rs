@@ -13,7 +13,8 @@ use crate::workspace::{Package, Workspace};
 pub(crate) const ARROWS: [(&str, &[&str]); 5] = [
     ("hapax-core", &[]),
     ("hapax-stores", &["hapax-core"]),
-    ("hapax-transports", &["hapax-core"]),
+    // The queue in SQLite shares the store's writer: a file has one at a time.
+    ("hapax-transports", &["hapax-core", "hapax-stores"]),
     ("hapax-model", &["hapax-core"]),
     ("hapax", &["hapax-core", "hapax-stores", "hapax-transports", "hapax-model"]),
 ];

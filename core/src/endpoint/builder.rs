@@ -1,4 +1,8 @@
+mod checks;
+
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use checks::{check_promise, check_scopes, check_timers};
 
 use super::{
     Endpoint, Error, ErrorKind, SystemClock,
@@ -9,7 +13,7 @@ use crate::{
     codec::Codec,
     context::Services,
     deliver::{Deliver, Recoverability},
-    ids::{EndpointName, InvalidId, TypeName},
+    ids::{EndpointName, InvalidId, SagaName, TypeName},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
     metrics::{Metrics, NoMetrics},
     ports::{Backoff, DeadLetters, DedupStore, EntityStore, Transport},
@@ -65,7 +69,8 @@ type MakeManager =
 struct SagaParts {
     make: MakeManager,
     needs: Needs,
-    types: Vec<&'static str>,
+    /// Its name and the messages it knows, or what is wrong with them.
+    known: Result<(SagaName, Vec<TypeName>), InvalidId>,
 }
 
 /// Puts an endpoint together.
@@ -147,17 +152,18 @@ impl EndpointBuilder {
 
     /// Adds a stateless handler of messages of type `M`.
     pub fn handler<M: Message>(mut self, handler: impl Handler<M>) -> Self {
-        self.add(stateless::<M, _>(handler), Needs::default());
+        let needs = needs_of(&handler);
+        self.add(stateless::<M, _>(handler), needs);
         self
     }
 
     fn add<T: Saga>(&mut self, registry: Registry<T>, needs: Needs) {
-        let types = registry.routes.iter().map(|(message_type, _)| *message_type).collect();
+        let known = registry.check();
         let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
             let manager = SagaManager::new(endpoint, registry, ports, limits, codec)?;
             Ok(Arc::new(manager.with_services(services)))
         });
-        self.sagas.push(SagaParts { make, needs, types });
+        self.sagas.push(SagaParts { make, needs, known });
     }
 
     /// A service for handlers, who [`get`](crate::Context::get) it by type.
@@ -197,7 +203,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Checks everything that can be known before the first message, and connects.
+    /// Checks everything that can be known before the first message, and connects. What needs no connection is checked
+    /// before there is one.
     ///
     /// # Errors
     /// [`Error`] that names what is missing or breaks the promise, and the remedy.
@@ -205,7 +212,6 @@ impl EndpointBuilder {
         let misconfigured = |why: String| Error::new(ErrorKind::Misconfigured, why);
         let invalid = |e: InvalidId| Error::new(ErrorKind::Misconfigured, e.to_string());
         let name = EndpointName::parse(self.name.as_str()).map_err(invalid)?;
-        let types = self.message_types().map_err(invalid)?;
         let missing = |what: &str, how: &str| misconfigured(format!("endpoint {name} has no {what}; add {how}"));
         let stores = match (self.both, self.entities, self.dedup) {
             (Some(both), None, None) => both,
@@ -222,12 +228,18 @@ impl EndpointBuilder {
         if self.sagas.is_empty() {
             return Err(missing("saga and no handler", ".saga::<T>(..) or .handler(..)"));
         }
-        check_promise(&name, &stores, transport.as_ref(), &self.settings)?;
-        for saga in &self.sagas {
+        let known = self.sagas.iter().map(|saga| saga.known.clone()).collect::<Result<Vec<_>, _>>();
+        let known = known.map_err(|e| misconfigured(format!("endpoint {name}: {e}")))?;
+        check_scopes(&name, known.iter().map(|(saga, _)| saga)).map_err(misconfigured)?;
+        for (saga, (named, _)) in self.sagas.iter().zip(&known) {
             if let Some(service) = self.services.missing(&saga.needs) {
-                return Err(missing(&format!("{service}, which a saga needs"), ".with(..)"));
+                return Err(missing(&format!("{service}, which {named} needs"), ".with(..)"));
             }
         }
+        check_promise(&stores, transport.as_ref(), &self.settings)
+            .and_then(|()| check_timers())
+            .map_err(|why| misconfigured(format!("endpoint {name}: {why}")))?;
+        let types = all_types(known);
         let connected = transport.connect(&name, &types).await.map_err(|e| {
             Error::new(
                 ErrorKind::Transport,
@@ -251,7 +263,6 @@ impl EndpointBuilder {
         let make =
             |saga: SagaParts| (saga.make)(&name, ports.clone(), self.settings.limits, self.codec, services.clone());
         let managers = self.sagas.into_iter().map(make).collect::<Result<Vec<_>, _>>().map_err(invalid)?;
-        check_scopes(&managers).map_err(misconfigured)?;
         let takers = takers_by_type(&managers);
         let receiver = Arc::new(Joint::new(connected.receiver.clone()));
         let shared = takers.values().any(|takers| takers.len() > 1);
@@ -284,52 +295,17 @@ impl EndpointBuilder {
     pub async fn run_until<F: Future>(self, stop: F) -> Result<(), Error> {
         self.start().await?.run_until(stop).await
     }
-
-    fn message_types(&self) -> Result<Vec<TypeName>, InvalidId> {
-        let mut types: Vec<TypeName> = self
-            .sagas
-            .iter()
-            .flat_map(|saga| &saga.types)
-            .map(|name| TypeName::parse(*name))
-            .collect::<Result<_, _>>()?;
-        types.sort_unstable();
-        types.dedup();
-        Ok(types)
-    }
 }
 
-/// Refuses what cannot keep the promise, whatever the handlers do.
-fn check_promise(
-    name: &EndpointName,
-    stores: &Stores,
-    transport: &dyn Transport,
-    settings: &Settings,
-) -> Result<(), Error> {
-    let refuse = |why: String| Err(Error::new(ErrorKind::Misconfigured, format!("endpoint {name}: {why}")));
-    let (store, transport) = (stores.entities().capabilities(), transport.capabilities());
-    let needed = transport.redelivery_max.saturating_add(settings.limits.deadline);
-    if settings.retention <= needed {
-        return refuse(format!(
-            "retention is {:?}, but {} may give a message again for {:?} and a pass may take {:?}; raise the retention",
-            settings.retention, transport.name, transport.redelivery_max, settings.limits.deadline
-        ));
-    }
-    if settings.sweep_age.saturating_mul(2) > settings.retention {
-        return refuse(format!(
-            "the sweeper's age is {:?}, too near to the retention of {:?}; lower it",
-            settings.sweep_age, settings.retention
-        ));
-    }
-    if transport.durable && !store.durable {
-        return refuse(format!(
-            "messages in {} outlive the process, but what {} remembers of them does not; give a durable store",
-            transport.name, store.name
-        ));
-    }
-    if settings.in_flight_max == 0 {
-        return refuse("in_flight_max is 0, so nothing would be received; raise it".into());
-    }
-    Ok(())
+fn needs_of<M: Message, H: Handler<M>>(_: &H) -> Needs {
+    H::needs()
+}
+
+fn all_types(known: Vec<(SagaName, Vec<TypeName>)>) -> Vec<TypeName> {
+    let mut types: Vec<TypeName> = known.into_iter().flat_map(|(_, types)| types).collect();
+    types.sort_unstable();
+    types.dedup();
+    types
 }
 
 fn takers_by_type(managers: &[Arc<dyn Passes>]) -> HashMap<TypeName, Vec<usize>> {
@@ -340,20 +316,6 @@ fn takers_by_type(managers: &[Arc<dyn Passes>]) -> HashMap<TypeName, Vec<usize>>
         }
     }
     takers
-}
-
-/// Two sagas of one name at one endpoint would silence each other's messages (S56).
-fn check_scopes(managers: &[Arc<dyn Passes>]) -> Result<(), String> {
-    for (index, manager) in managers.iter().enumerate() {
-        if managers[..index].iter().any(|other| other.scope() == manager.scope()) {
-            let scope = manager.scope();
-            return Err(format!(
-                "endpoint {} has two sagas or handlers named {}; rename one",
-                scope.endpoint, scope.saga
-            ));
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Debug for EndpointBuilder {

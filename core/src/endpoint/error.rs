@@ -1,7 +1,9 @@
-use crate::ports::BoxError;
+use std::fmt;
+
+use crate::{handler_error::chain, ports::BoxError};
 
 /// What kept an endpoint from starting.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     kind: ErrorKind,
@@ -34,5 +36,12 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
+    }
+}
+
+/// For people: a `main` that returns an error prints it so.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
     }
 }

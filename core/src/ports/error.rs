@@ -1,4 +1,6 @@
-use std::error::Error;
+use std::{error::Error, fmt};
+
+use crate::handler_error::chain;
 
 /// Any error a driver may raise.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
@@ -24,7 +26,7 @@ pub enum ErrorKind {
 macro_rules! port_error {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, thiserror::Error)]
+        #[derive(thiserror::Error)]
         #[error("{operation}: {message}")]
         pub struct $name {
             kind: ErrorKind,
@@ -64,6 +66,13 @@ macro_rules! port_error {
             #[must_use]
             pub const fn is_unknown_outcome(&self) -> bool {
                 matches!(self.kind, ErrorKind::UnknownOutcome)
+            }
+        }
+
+        /// For people: a `main` that returns an error prints it so.
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{} ({:?})", chain(self), self.kind)
             }
         }
     };

@@ -1,5 +1,6 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Broken, Builder};
@@ -107,6 +108,16 @@ impl Line {
     pub(super) async fn next(&self, why: &str) -> Result<Delivery, Broken> {
         let within = PATIENCE + self.lease().unwrap_or_default();
         self.receive(1, within).await?.pop().ok_or_else(|| self.broken(format!("no message comes {why}")))
+    }
+
+    /// A call that waits for a message, if one comes sooner or later. It holds the connection, which ends with it.
+    pub(super) fn waiting(self) -> BoxFuture<'static, Result<(Self, Option<Delivery>), Broken>> {
+        // Twice, for another may have the message first.
+        let within = (PATIENCE + self.lease().unwrap_or_default()) * 2;
+        Box::pin(async move {
+            let delivery = self.receive(1, within).await?.pop();
+            Ok((self, delivery))
+        })
     }
 
     pub(super) async fn expect_none(&self, within: Duration, why: &str) -> Result<(), Broken> {

@@ -1,6 +1,7 @@
 use std::{collections::HashMap, time::Duration};
 
-use tokio::time::Instant;
+use futures_util::future::select;
+use tokio::time::{Instant, timeout};
 
 use super::{
     Builder, COUNTED, Checked, GIVEN_IN_ORDER, HIDDEN_UNDER_A_LEASE, KEPT_UNTIL_SETTLED, Kept,
@@ -46,6 +47,7 @@ pub async fn kept_until_settled(builder: &dyn Builder) -> Checked {
 
     half_settled(builder).await?;
     dropped_calls(builder).await?;
+    left_by_another(builder).await?;
     set_aside(builder).await
 }
 
@@ -90,6 +92,32 @@ async fn dropped_calls(builder: &dyn Builder) -> Checked {
     drop(sender);
     let line = line.lose_leases(builder).await?;
     line.drain(MESSAGES, &all).await?;
+    Ok(Kept::Shown)
+}
+
+/// Of two that wait, one takes the message and dies; it comes to the other, whose call is as old as that.
+async fn left_by_another(builder: &dyn Builder) -> Checked {
+    let line = Line::new(builder, KEPT_UNTIL_SETTLED).await?;
+    if line.lease_is_too_long() {
+        return Ok(LEASE_TOO_LONG);
+    }
+    let sender = line.again(builder).await?;
+    let (one, other) = (line.waiting(), sender.again(builder).await?.waiting());
+    let mut first = select(one, other);
+    if timeout(QUIET, &mut first).await.is_ok() {
+        return Err(sender.broken("a message is given that was not sent"));
+    }
+    let sent = sender.send_here("left").await?;
+    let (taken, other) = first.await.factor_first();
+    drop(taken?); // With its connection, and without a settle.
+    let (line, delivery) = other.await?;
+    let Some(delivery) = delivery else {
+        return Err(line.broken("one that waited is not given what another took and left"));
+    };
+    if *delivery.envelope != sent {
+        return Err(line.broken("a message that another left has changed"));
+    }
+    line.end(&delivery, Settlement::Ack).await?;
     Ok(Kept::Shown)
 }
 

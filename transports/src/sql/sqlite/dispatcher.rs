@@ -65,7 +65,6 @@ struct Batch<'o> {
     places: Vec<usize>,
     queues: Vec<i64>,
     topics: Vec<&'o TypeName>,
-    delayed: bool,
 }
 
 impl SqliteQueue {
@@ -105,16 +104,16 @@ impl SqliteQueue {
             }
         };
         let due = envelope.due.map_or(0, Timestamp::as_millis);
-        batch.delayed |= envelope.due.is_some();
         let key = envelope.partition_key.as_ref().filter(|_| self.0.options.ordered_keys).map(PartitionKey::as_str);
         batch.rows.push(None, &(queue, topic, due, key, envelope.message_id.to_string()), &bytes);
         batch.places.push(place);
         Ok(())
     }
 
-    /// Writes a batch. What may have been written is looked for at once, also after an unknown outcome.
+    /// Writes a batch. What may have been written is looked for at once, also after an unknown outcome; who looks in vain
+    /// because it is not due looks when it will be.
     async fn send(&self, batch: Batch<'_>) -> Result<(), TransportError> {
-        let Batch { rows, queues, topics, delayed, .. } = batch;
+        let Batch { rows, queues, topics, .. } = batch;
         self.0.room.sent.fetch_add(rows.len() as u64, Ordering::Relaxed);
         let sent = self.0.file.ride(DISPATCHING, &FAMILY, kind::SEND, rows).await;
         let mut last = None;
@@ -124,9 +123,6 @@ impl SqliteQueue {
             }
         }
         topics.into_iter().for_each(|topic| self.0.signals.give_subscribers(topic));
-        if delayed {
-            self.0.signals.sooner.notify_one();
-        }
         sent.map(drop).map_err(|e| transport_error(DISPATCHING, e))
     }
 }

@@ -153,7 +153,14 @@ impl EndpointQueue {
     /// error only.
     async fn look_out(&self) -> Result<(), StoreError> {
         let signals = &self.queue.0.signals;
-        let _looking = signals.looking.lock().await;
+        let _looking = match signals.looking.try_lock() {
+            Ok(looking) => looking,
+            Err(_) => {
+                // Somebody else looks, and does not know yet that it is for this queue, too.
+                signals.sooner.notify_one();
+                signals.looking.lock().await
+            }
+        };
         loop {
             let mut rest = signals.interval();
             match self.look().await? {

@@ -1,0 +1,71 @@
+//! What an endpoint looks at before it starts. Each failure is one line: what is wrong, and the remedy.
+
+use std::{panic::catch_unwind, time::Duration};
+
+use super::Settings;
+use crate::{
+    ids::{EndpointName, SagaName},
+    manager::Stores,
+    ports::Transport,
+};
+
+/// Refuses what cannot keep the promise, whatever the handlers do.
+pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings: &Settings) -> Result<(), String> {
+    let (store, transport) = (stores.entities().capabilities(), transport.capabilities());
+    let needed = transport.redelivery_max.saturating_add(settings.limits.deadline);
+    if settings.retention <= needed {
+        return Err(format!(
+            "retention is {:?}, but {} may give a message again for {:?} and a pass may take {:?}; raise the retention",
+            settings.retention, transport.name, transport.redelivery_max, settings.limits.deadline
+        ));
+    }
+    if settings.sweep_age.saturating_mul(2) > settings.retention {
+        return Err(format!(
+            "the sweeper's age is {:?}, too near to the retention of {:?}; lower it",
+            settings.sweep_age, settings.retention
+        ));
+    }
+    if transport.durable && !store.durable {
+        return Err(format!(
+            "messages in {} outlive the process, but what {} remembers of them does not; give a durable store",
+            transport.name, store.name
+        ));
+    }
+    if !transport.delays {
+        return Err(format!(
+            "{} does not hold messages back, so every timeout would fire at once; give a transport with delays",
+            transport.name
+        ));
+    }
+    if !transport.counts_deliveries {
+        return Err(format!(
+            "{} does not count deliveries, so a message that always fails would never be given up; give a transport that \
+             counts",
+            transport.name
+        ));
+    }
+    if settings.in_flight_max == 0 {
+        return Err("in_flight_max is 0, so nothing would be received; raise it".into());
+    }
+    Ok(())
+}
+
+/// Two sagas of one name at one endpoint would silence each other's messages (S56).
+pub(super) fn check_scopes<'a>(
+    endpoint: &EndpointName,
+    sagas: impl Iterator<Item = &'a SagaName>,
+) -> Result<(), String> {
+    let mut names: Vec<_> = sagas.collect();
+    names.sort_unstable();
+    match names.windows(2).find(|two| two[0] == two[1]) {
+        Some(two) => Err(format!("endpoint {endpoint} has two sagas or handlers named {}; rename one", two[0])),
+        None => Ok(()),
+    }
+}
+
+/// An endpoint waits a great deal, and tokio panics at the first wait in a runtime that has no timers. It has no other way
+/// to be asked; what it panics with goes to the panic hook, and says the same.
+pub(super) fn check_timers() -> Result<(), String> {
+    let wait = catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO)));
+    wait.map_err(|_| "there is no tokio runtime with timers here; build it with .enable_all() or .enable_time()".into())
+}
