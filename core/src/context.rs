@@ -175,7 +175,7 @@ impl Context {
     /// A service that was given to the endpoint with `.with(..)`.
     ///
     /// # Errors
-    /// A permanent error when there is none; name it in [`Saga::needs`](crate::Saga::needs) to learn that at start-up.
+    /// A transient error when there is none: the message is not to blame. Name it in [`Saga::needs`](crate::Saga::needs) to learn that at start-up.
     pub fn get<C: Send + Sync + 'static>(&self) -> Result<&C, HandlerError> {
         self.services.get::<C>().ok_or_else(|| {
             // The message is as good as any: it is this process that was put together wrongly.

@@ -1,6 +1,6 @@
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tokio::task::yield_now;
@@ -32,21 +32,29 @@ pub async fn one_snapshot(builder: &dyn Builder) -> Checked {
     }
     let entries: Arc<[_]> = (1..=MESSAGES).map(samples::entry).collect();
     let key = samples::new_key();
-    let done = Arc::new(AtomicBool::new(false));
+    let (done, readers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut checks = SideBySide::default();
     for reader in Hand::several(builder, ONE_SNAPSHOT, HANDS).await {
-        let (key, entries, done) = (key.clone(), entries.clone(), done.clone());
+        let (key, entries, done, readers) = (key.clone(), entries.clone(), done.clone(), readers.clone());
         checks.add(async move {
             let ids: Vec<DedupKey> = entries.iter().map(|entry| entry.key).collect();
-            while !done.load(Ordering::Relaxed) {
+            readers.fetch_add(1, Ordering::Relaxed);
+            // At least once after everything is written: a reader may have had no turn before.
+            loop {
+                let last = done.load(Ordering::Relaxed);
                 expect_entry_or_mark(&reader, &key, &ids, &entries).await?;
+                if last {
+                    return Ok(());
+                }
                 yield_now().await;
             }
-            Ok(())
         });
     }
     let writer = Hand::new(builder, ONE_SNAPSHOT).await;
     checks.add(async move {
+        while readers.load(Ordering::Relaxed) < HANDS {
+            yield_now().await; // Nobody has looked yet.
+        }
         let written = handle_all(&writer, &key, &entries).await;
         done.store(true, Ordering::Relaxed); // Also when it failed, or the readers would not end.
         written
