@@ -220,7 +220,7 @@ async fn many_may_open_and_migrate_a_new_file_at_once() {
         for store in stores {
             store.unwrap().unwrap();
         }
-        assert_eq!(place.number("SELECT count(*) FROM hapax_migration").await, 1);
+        assert_eq!(place.number("SELECT count(*) FROM hapax_migration").await, 2);
         assert_eq!(place.number("SELECT count(*) FROM hapax_generation").await, 1);
     }
 }

@@ -14,7 +14,10 @@ pub(super) static STORE: Schema = Schema {
     tables: statements::TABLES,
     version: statements::SCHEMA_VERSION,
     probe: "UPDATE hapax_meta SET value = value",
-    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+    migrations: &[
+        (1, include_str!("migrations/0001_initial.sql")),
+        (2, include_str!("migrations/0002_generation_filters.sql")),
+    ],
 };
 
 pub(super) fn schema_sql() -> String {

@@ -9,8 +9,9 @@
 //! timer, and a lone request goes at once.
 //!
 //! Dedup entries are kept in generations by the time of their insertion, so that inserts touch a small part of the file
-//! however many entries there are, and evicting is dropping the oldest generation. Space is reused, never given back to
-//! the file system.
+//! however many entries there are, and evicting is dropping the oldest generation. A filter of each closed generation (16
+//! bits an entry, at most 256 MiB, in memory and in the file) tells which ones a check need not look into. Space is
+//! reused, never given back to the file system.
 //!
 //! Entries of all endpoints in the file are kept for the longest retention that any of them ever asked for, in the file as
 //! `retention_ms`. To lower it, once no endpoint asks for the longer one any more:
@@ -19,6 +20,8 @@
 mod arguments;
 mod connection;
 mod error;
+mod filter;
+mod generations;
 mod migrate;
 mod options;
 mod ports;
@@ -42,6 +45,7 @@ use std::{
     time::Duration,
 };
 
+use generations::Generations;
 use hapax_core::{
     ids::Scope,
     ports::{ErrorKind, Loaded, StoreError},
@@ -53,7 +57,7 @@ use tokio::{
         mpsc::{self, error::TrySendError},
         oneshot,
     },
-    task::JoinHandle,
+    task::{AbortHandle, JoinHandle},
     time::timeout,
 };
 use write::Write;
@@ -73,11 +77,14 @@ struct Shared {
     idle: Arc<AtomicBool>,
     commits: Arc<AtomicU64>,
     reads: mpsc::Sender<Read>,
+    generations: Arc<Generations>,
     write_limit: Duration,
     read_limit: Duration,
     /// Never changed and never removed in the file, so they may be remembered.
     scopes: RwLock<HashMap<Arc<Scope>, i64>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// The keeper, which has nothing to finish.
+    keeper: Option<AbortHandle>,
 }
 
 impl Sqlite {
@@ -113,6 +120,9 @@ impl Sqlite {
     /// Writes what has been asked for, closes the file and ends. All handles refuse to work from then on. Not needed for
     /// safety: what was confirmed is stored.
     pub async fn close(&self) {
+        if let Some(keeper) = &self.0.keeper {
+            keeper.abort();
+        }
         let _ = self.0.writes.send(Write::Close).await;
         let _ = self.0.reads.send(Read::Close).await;
         let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -221,22 +231,6 @@ impl Sqlite {
     fn closed(&self, operation: &'static str) -> StoreError {
         let why = format!("{}: the store is closed, or the runtime that opened it is gone: open it again", self.file());
         StoreError::new(ErrorKind::Unavailable, operation, why)
-    }
-}
-
-impl Shared {
-    fn new(
-        file: Arc<str>,
-        writes: mpsc::Sender<Write>,
-        idle: Arc<AtomicBool>,
-        commits: Arc<AtomicU64>,
-        reads: mpsc::Sender<Read>,
-        options: &SqliteOptions,
-        tasks: Vec<JoinHandle<()>>,
-    ) -> Self {
-        let SqliteOptions { write_limit, read_limit, .. } = *options;
-        let (scopes, tasks) = (RwLock::default(), Mutex::new(tasks));
-        Self { file, writes, idle, commits, reads, write_limit, read_limit, scopes, tasks }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
 
 use hapax_core::ports::StoreError;
 
-use super::{Sqlite, migrate, start};
+use super::{Sqlite, generations::GENERATION_ENTRIES, migrate, start};
 
 /// How long a writer waits for another process's transaction, before it says that the file is locked. Default 5 s: far
 /// above any of our own commits, a checkpoint included.
@@ -49,6 +49,7 @@ pub struct SqliteOptions {
     pub(super) read_limit: Duration,
     pub(super) share_file: bool,
     pub(super) group_max: usize,
+    pub(super) generation_entries: u64,
 }
 
 impl SqliteOptions {
@@ -64,6 +65,7 @@ impl SqliteOptions {
             read_limit: READ_LIMIT,
             share_file: false,
             group_max: GROUP_MAX,
+            generation_entries: GENERATION_ENTRIES,
         }
     }
 
@@ -123,6 +125,13 @@ impl SqliteOptions {
     /// How many writes may share a commit, from 1 to 1024. Default 256.
     pub fn group_max(mut self, max: usize) -> Self {
         self.group_max = max.clamp(1, GROUP_LIMIT);
+        self
+    }
+
+    /// How many dedup entries a generation takes before the next one is opened, at least 1; each process counts its own.
+    /// Default 262,144. More of them make inserts of ids in random order slower, less make more generations to look into.
+    pub const fn generation_entries(mut self, entries: u64) -> Self {
+        self.generation_entries = if entries == 0 { 1 } else { entries };
         self
     }
 

@@ -13,6 +13,8 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::{
     arguments::Bind,
     connection::Link,
+    error::Failure,
+    generations::{Generations, Place, View},
     rows::{Array, Found},
     statements,
 };
@@ -55,6 +57,7 @@ pub(super) struct Reader {
     pub(super) link: Link,
     pub(super) file: Arc<str>,
     pub(super) group_max: usize,
+    pub(super) generations: Arc<Generations>,
 }
 
 impl Reader {
@@ -91,26 +94,24 @@ impl Reader {
                     Read::Close => {}
                 }
             }
-            load(&mut self.link, &self.file, loads).await;
+            load(&mut self.link, &self.file, &self.generations, loads).await;
         }
         self.link.close().await;
     }
 }
 
 /// Asks for all `loads` in one statement, and answers each.
-pub(super) async fn load(link: &mut Link, file: &str, loads: Vec<Load>) {
-    let (sql, arguments) = match &*loads {
-        [] => return,
-        [load] if load.ids.len() <= 1 => (statements::LOAD_ONE, one(load)),
-        _ => (statements::LOAD_MANY, many(&loads)),
-    };
-    match link.read(sql, arguments).await {
-        Ok(rows) => answer(loads, &rows, file),
+pub(super) async fn load(link: &mut Link, file: &str, generations: &Generations, loads: Vec<Load>) {
+    if loads.is_empty() {
+        return;
+    }
+    match look_up(link, file, &generations.view(), &loads).await {
+        Ok(answers) => answer(loads, answers),
         // One by one, the load whose row is damaged hurts only itself.
         Err(failure) if loads.len() > 1 && failure.is_of_a_statement() && !failure.is_busy() => {
             tracing::warn!(file, ?failure, "a group of {} loads is read one by one", loads.len());
             for alone in loads {
-                Box::pin(load(link, file, vec![alone])).await;
+                Box::pin(load(link, file, generations, vec![alone])).await;
             }
         }
         Err(failure) => {
@@ -121,22 +122,55 @@ pub(super) async fn load(link: &mut Link, file: &str, loads: Vec<Load>) {
     }
 }
 
-fn answer(loads: Vec<Load>, rows: &[SqliteRow], file: &str) {
-    let mut found = Found::default();
-    let mut stored: Vec<Option<Result<Stored, StoreError>>> = Vec::new();
-    stored.resize_with(loads.len(), || None);
-    let mut damaged = None;
-    for row in rows {
-        match found.add(row, file) {
-            Ok(None) => {}
-            Ok(Some((request, entity))) => {
-                if let Some(slot) = stored.get_mut(request) {
-                    *slot = Some(entity);
+/// What was found for a group of loads.
+struct Answers {
+    stored: Vec<Option<Result<Stored, StoreError>>>,
+    found: Found,
+    damaged: Option<StoreError>,
+}
+
+impl Answers {
+    fn add(&mut self, rows: &[SqliteRow], file: &str) {
+        for row in rows {
+            match self.found.add(row, file) {
+                Ok(None) => {}
+                Ok(Some((request, entity))) => {
+                    if let Some(slot) = self.stored.get_mut(request) {
+                        *slot = Some(entity);
+                    }
                 }
+                Err(e) => self.damaged = Some(e),
             }
-            Err(e) => damaged = Some(e),
         }
     }
+}
+
+/// Entities and dedup entries, in one snapshot. The marks that the outboxes wait for are known by then only; in closed
+/// generations they are the same in any later snapshot.
+async fn look_up(link: &mut Link, file: &str, view: &View, loads: &[Load]) -> Result<Answers, Failure> {
+    let places = view.places(loads.iter().flat_map(|load| &load.ids));
+    let (sql, arguments) = match loads {
+        [load] if load.ids.len() <= 1 && places.is_empty() => (statements::LOAD_ONE, one(load, view.from)),
+        _ => (statements::LOAD_MANY, many(loads, view.from, &places)),
+    };
+    let mut answers = Answers { stored: Vec::new(), found: Found::default(), damaged: None };
+    answers.stored.resize_with(loads.len(), || None);
+    answers.add(&link.read(sql, arguments).await?, file);
+
+    let outboxes = answers.stored.iter().flatten().flatten().flat_map(|stored| &stored.entity.outbox);
+    let marks: Vec<DedupKey> = outboxes.map(|entry| entry.key).collect();
+    let places = view.places(&marks);
+    if !places.is_empty() {
+        let (places, keys) = marks_array(&marks, &places);
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(places).bind(keys);
+        answers.add(&link.read(statements::LOAD_MARKS, arguments).await?, file);
+    }
+    Ok(answers)
+}
+
+fn answer(loads: Vec<Load>, answers: Answers) {
+    let Answers { stored, found, damaged } = answers;
     for (load, stored) in loads.into_iter().zip(stored) {
         let loaded = stored.transpose().and_then(|stored| match &damaged {
             // Whose dedup entry it was cannot be told, and "not seen" must never be said for want of an answer.
@@ -147,17 +181,17 @@ fn answer(loads: Vec<Load>, rows: &[SqliteRow], file: &str) {
     }
 }
 
-fn one(load: &Load) -> SqliteArguments {
+fn one(load: &Load, from: i64) -> SqliteArguments {
     let mut arguments = SqliteArguments::default();
     match &load.entity {
         Some((scope, key)) => arguments.bind(*scope).bind(key.as_str()),
         None => arguments.bind(None::<i64>).bind(None::<i64>),
     };
-    arguments.bind(load.ids.first().map(|id| &id.as_bytes()[..]));
+    arguments.bind(load.ids.first().map(|id| &id.as_bytes()[..])).bind(from);
     arguments
 }
 
-fn many(loads: &[Load]) -> SqliteArguments {
+fn many(loads: &[Load], from: i64, places: &[Place]) -> SqliteArguments {
     let id_count = loads.iter().map(|load| load.ids.len()).sum();
     let mut entities = Array::with_room(loads.len(), ROW_BYTES, 0);
     let mut ids = Array::with_room(id_count, 8, id_count * DedupKey::BYTES);
@@ -175,6 +209,21 @@ fn many(loads: &[Load]) -> SqliteArguments {
     let (entities, _) = entities.close();
     let (offsets, ids) = ids.close();
     let mut arguments = SqliteArguments::default();
-    arguments.bind(entities).bind(offsets).bind(ids);
+    arguments.bind(entities).bind(offsets).bind(ids).bind(from).bind(places_array(places).close().0);
     arguments
+}
+
+/// `[offset, generation]` of keys that lie one behind the other.
+fn places_array(places: &[Place]) -> Array {
+    let mut array = Array::with_room(places.len(), 16, 0);
+    for (at, generation) in places {
+        array.push(&(at * DedupKey::BYTES, generation));
+    }
+    array
+}
+
+fn marks_array(keys: &[DedupKey], places: &[Place]) -> (Option<String>, Vec<u8>) {
+    let mut array = places_array(places);
+    keys.iter().for_each(|key| array.blob.extend_from_slice(key.as_bytes()));
+    array.close()
 }

@@ -1,6 +1,9 @@
 //! Between the port's types and columns.
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use hapax_core::{
@@ -176,7 +179,7 @@ pub(super) fn before(now: i64, age: Duration) -> i64 {
 
 /// The dedup entries found for anybody in a group of loads.
 #[derive(Debug, Default)]
-pub(super) struct Found(Vec<(i64, DedupEntry)>);
+pub(super) struct Found(HashMap<DedupKey, (i64, DedupEntry)>);
 
 const LOADING: &str = "loading an entity";
 
@@ -195,8 +198,15 @@ impl Found {
             let request = usize::try_from(request).map_err(|_| malformed(LOADING, file, "a row"))?;
             return Ok(Some((request, stored(row, file))));
         }
-        let generation = row.try_get(1).map_err(column)?;
-        self.0.push((generation, dedup_entry(row, file)?));
+        let generation: i64 = row.try_get(1).map_err(column)?;
+        let entry = dedup_entry(row, file)?;
+        match self.0.entry(entry.key) {
+            Entry::Occupied(known) if known.get().0 <= generation => {}
+            Entry::Occupied(mut known) => drop(known.insert((generation, entry))),
+            Entry::Vacant(place) => {
+                place.insert((generation, entry));
+            }
+        }
         Ok(None)
     }
 
@@ -207,11 +217,8 @@ impl Found {
             return Known::default();
         }
         let entries = stored.into_iter().flat_map(|stored| &stored.entity.outbox).map(|entry| &entry.key);
-        let oldest = |key: &DedupKey| {
-            let of_key = self.0.iter().filter(|(_, entry)| entry.key == *key);
-            of_key.min_by_key(|(generation, _)| *generation).map(|(_, entry)| entry.clone())
-        };
-        Known::new(ids.iter().chain(entries).filter_map(oldest).collect())
+        let entry = |key: &DedupKey| self.0.get(key).map(|(_, entry)| entry.clone());
+        Known::new(ids.iter().chain(entries).filter_map(entry).collect())
     }
 }
 

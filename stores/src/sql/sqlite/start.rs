@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     str::FromStr,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex as StdMutex, RwLock, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,7 @@ use super::{
     Shared, Sqlite,
     connection::{Link, number},
     error::Failure,
+    generations::Keeper,
     migrate::{self, APPLICATION_ID, Contents},
     options::{SqliteOptions, Synchronous},
     read::Reader,
@@ -70,20 +71,31 @@ pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Res
     let mut tasks = Vec::new();
     let (writes, queue) = mpsc::channel(QUEUE_MAX);
     let (idle, commits) = (Arc::new(AtomicBool::new(true)), link.commits());
-    let writer = Writer::new(link, file.clone(), group_max, idle.clone());
+    let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
+    let (keeper, generations) = Keeper::new(options.generation_entries, &reads, &writes, file.clone());
+    let writer = Writer::new(link, file.clone(), group_max, idle.clone(), generations.clone());
     tasks.push(runtime.spawn(writer.run(queue)));
 
-    let (reads, queue) = mpsc::channel(QUEUE_MAX);
-    let queue = Arc::new(Mutex::new(queue));
+    let queue = Arc::new(Mutex::new(read_queue));
     let read_options = write_options.pragma("query_only", "ON");
     for _ in 0..options.readers {
         let failed = |e| Failure::from(e).store_error(schema.opening, &file);
         let connection = SqliteConnection::connect_with(&read_options).await.map_err(failed)?;
         let link = Link::new(read_options.clone(), connection);
-        let reader = Reader { link, file: file.clone(), group_max };
+        let reader = Reader { link, file: file.clone(), group_max, generations: generations.clone() };
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
-    Ok(Sqlite::new(Shared::new(file, writes, idle, commits, reads, &options, tasks)))
+    let keeper = keeps_dedup(schema).then(|| runtime.spawn(keeper.run()).abort_handle());
+    let SqliteOptions { write_limit, read_limit, .. } = options;
+    let (scopes, tasks) = (RwLock::default(), StdMutex::new(tasks));
+    let shared =
+        Shared { file, writes, idle, commits, reads, generations, write_limit, read_limit, scopes, tasks, keeper };
+    Ok(Sqlite::new(shared))
+}
+
+/// A file of others' tables alone has no dedup entries.
+fn keeps_dedup(schema: &Schema) -> bool {
+    schema.opening == migrate::STORE.opening
 }
 
 /// Applies the schema and closes again.

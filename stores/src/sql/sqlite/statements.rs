@@ -148,7 +148,8 @@ pub(super) fn group(kinds: Kinds) -> String {
     text + "COMMIT"
 }
 
-/// Load and check of one entity and at most one message, in one snapshot: $1 scope, $2 key, $3 dedup key.
+/// Load and check of one entity and at most one message, in one snapshot: $1 scope, $2 key, $3 dedup key, $4 the generation
+/// from which on there may be ones without a filter.
 ///
 /// Rows are either `request, null, version, outbox, state, null, null` or `null, generation, time, key, attempt,
 /// fingerprint, reply`.
@@ -156,28 +157,41 @@ pub(super) const LOAD_ONE: &str = "\
     SELECT 0, NULL, version, outbox, state, NULL, NULL FROM hapax_entity WHERE scope = $1 AND key = $2 \
     UNION ALL \
     SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
-    FROM hapax_generation AS g CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = $3 \
+    FROM hapax_generation AS g CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = $3 WHERE g.id >= $4 \
     UNION ALL \
     SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
-    FROM hapax_entity AS e CROSS JOIN json_each(e.pending) AS p CROSS JOIN hapax_generation AS g \
+    FROM hapax_entity AS e CROSS JOIN json_each(e.pending) AS p CROSS JOIN hapax_generation AS g ON g.id >= $4 \
     CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = unhex(p.value ->> 0) \
     WHERE e.scope = $1 AND e.key = $2 AND e.pending_since IS NOT NULL";
 
-/// Load and check of many, in one snapshot: $1 entities `[scope, key]`, $2 offsets of the dedup keys in $3.
+/// Load and check of many, in one snapshot: $1 entities `[scope, key]`, $2 offsets of the dedup keys in $3, $4 the
+/// generation from which on there may be ones without a filter, $5 `[offset, generation]` of those that older ones may
+/// hold.
 pub(super) const LOAD_MANY: &str = "\
     SELECT r.key, NULL, e.version, e.outbox, e.state, NULL, NULL \
     FROM json_each($1) AS r CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_key \
       ON e.scope = r.value ->> 0 AND e.key = r.value ->> 1 \
     UNION ALL \
     SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
-    FROM json_each($2) AS r CROSS JOIN hapax_generation AS g \
+    FROM json_each($2) AS r CROSS JOIN hapax_generation AS g ON g.id >= $4 \
     CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = substr($3, r.value + 1, 24) \
+    UNION ALL \
+    SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
+    FROM json_each($5) AS r CROSS JOIN hapax_generation AS g ON g.id = r.value ->> 1 \
+    CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = substr($3, (r.value ->> 0) + 1, 24) \
     UNION ALL \
     SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
     FROM json_each($1) AS r CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_pending \
       ON e.scope = r.value ->> 0 AND e.key = r.value ->> 1 AND e.pending_since IS NOT NULL \
-    CROSS JOIN json_each(e.pending) AS p CROSS JOIN hapax_generation AS g \
+    CROSS JOIN json_each(e.pending) AS p CROSS JOIN hapax_generation AS g ON g.id >= $4 \
     CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = unhex(p.value ->> 0)";
+
+/// The rest of a load, when it is known whose marks the outboxes wait for: $1 `[offset, generation]` of dedup keys in $2.
+/// Only of closed generations, which are the same in every snapshot until they are dropped.
+pub(super) const LOAD_MARKS: &str = "\
+    SELECT NULL, d.generation, d.time, d.key, d.attempt, d.fingerprint, d.reply \
+    FROM json_each($1) AS r CROSS JOIN hapax_generation AS g ON g.id = r.value ->> 1 \
+    CROSS JOIN hapax_dedup AS d ON d.generation = g.id AND d.key = substr($2, (r.value ->> 0) + 1, 24)";
 
 /// $1 scope, $2 key.
 pub(super) const VERSION: &str = "SELECT version FROM hapax_entity WHERE scope = $1 AND key = $2";
@@ -220,7 +234,7 @@ pub(super) const SCOPE_ID: &str = "SELECT id FROM hapax_scope WHERE endpoint = $
 ///    is the millisecond after this one, so that rounding shortens nothing.
 /// 3. One that was closed long enough ago ceases to exist: from here on no check finds its entries. The newest never
 ///    does, so nothing is inserted into one that is about to go.
-/// 4. Entries of generations that do not exist are removed, a bounded number.
+/// 4. Entries of generations that do not exist are removed, a bounded number, and all their filters.
 pub(super) const EVICT: &str = "\
     BEGIN IMMEDIATE; \
     INSERT INTO hapax_meta (name, value) VALUES ('retention_ms', $2) \
@@ -235,7 +249,40 @@ pub(super) const EVICT: &str = "\
       WHERE closed_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms'); \
     DELETE FROM hapax_dedup WHERE (generation, key) IN (SELECT generation, key FROM hapax_dedup \
       WHERE generation < (SELECT min(id) FROM hapax_generation) ORDER BY generation, key LIMIT $3); \
+    DELETE FROM hapax_generation_filter WHERE generation < (SELECT min(id) FROM hapax_generation); \
     COMMIT";
+pub(super) const EVICT_STATEMENTS: usize = 8;
+
+/// Those that exist, the oldest first. All but the last are closed.
+pub(super) const GENERATIONS: &str = "SELECT id FROM hapax_generation ORDER BY id";
+
+/// $1 generation, $2 at most.
+pub(super) const COUNT_GENERATION: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM hapax_dedup WHERE generation = $1 LIMIT $2)";
+
+/// $1 now, $2 the generation that is full; another process may have closed it already. Closed is the millisecond after
+/// this one, as in [`EVICT`].
+pub(super) const CLOSE_GENERATION: &str = "\
+    BEGIN IMMEDIATE; \
+    INSERT INTO hapax_generation (id, opened_at) SELECT max(id) + 1, $1 FROM hapax_generation HAVING max(id) = $2; \
+    UPDATE hapax_generation SET closed_at = $1 + 1 \
+      WHERE closed_at IS NULL AND id < (SELECT max(id) FROM hapax_generation); \
+    COMMIT";
+pub(super) const CLOSE_GENERATION_STATEMENTS: usize = 4;
+
+/// $1 generation, $2 key to begin after, $3 limit: how many, the last eight bytes of each key in hex, the last key.
+pub(super) const SCAN_GENERATION: &str = "\
+    SELECT count(*), group_concat(hex(substr(key, 17)), ''), max(key) \
+    FROM (SELECT key FROM hapax_dedup WHERE generation = $1 AND key > $2 ORDER BY key LIMIT $3)";
+
+/// $1 generation.
+pub(super) const FILTER: &str = "SELECT filter FROM hapax_generation_filter WHERE generation = $1";
+
+/// $1 generation, $2 its filter. One that could not be read is replaced.
+pub(super) const FILTER_ADD: &str = "\
+    INSERT INTO hapax_generation_filter (generation, filter) \
+    SELECT $1, $2 WHERE EXISTS (SELECT 1 FROM hapax_generation WHERE id = $1) \
+    ON CONFLICT (generation) DO UPDATE SET filter = excluded.filter";
 
 /// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint, $6 attempts, $7 time, $8 reason,
 /// $9 envelope.
@@ -272,6 +319,7 @@ pub(super) fn all() -> Vec<&'static str> {
         all.push(group(Kinds { updates, creates, dedup, rows: 2 }).leak());
     }
     all.extend([LOAD_ONE, LOAD_MANY, VERSION, PENDING, PURGE, SCOPE, SCOPE_ID, EVICT, LETTER_ADD, LETTER_LIST, TABLES]);
-    all.extend([FOREIGN, SCHEMA_VERSION]);
+    all.extend([FOREIGN, SCHEMA_VERSION, LOAD_MARKS, GENERATIONS, COUNT_GENERATION, CLOSE_GENERATION]);
+    all.extend([SCAN_GENERATION, FILTER, FILTER_ADD]);
     all
 }

@@ -2,8 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, RwLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -15,9 +14,13 @@ use sqlx::{Connection, Executor, Row, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Shared, Sqlite, SqliteOptions, migrate, statements,
+    Shared, Sqlite,
+    generations::Keeper,
+    migrate, statements,
     write::{Change, take_group},
 };
+
+mod generations;
 
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
@@ -132,10 +135,21 @@ async fn a_read_that_takes_too_long_is_unavailable_and_no_unknown_outcome() {
         // Nobody takes what is asked for.
         let (writes, _written) = mpsc::channel(1);
         let (reads, _read) = mpsc::channel(1);
-        let options = SqliteOptions::new(Path::new("store.db")).read_limit(Duration::from_millis(10));
-        let idle = Arc::new(AtomicBool::new(idle));
-        let store =
-            Sqlite::new(Shared::new("store.db".into(), writes, idle, Arc::default(), reads, &options, Vec::new()));
+        let file: Arc<str> = "store.db".into();
+        let (_keeper, generations) = Keeper::new(1, &reads, &writes, file.clone());
+        let store = Sqlite::new(Shared {
+            file,
+            writes,
+            idle: Arc::new(AtomicBool::new(idle)),
+            commits: Arc::default(),
+            reads,
+            generations,
+            write_limit: Duration::from_secs(10),
+            read_limit: Duration::from_millis(10),
+            scopes: RwLock::default(),
+            tasks: Mutex::default(),
+            keeper: None,
+        });
         store.0.scopes.write().unwrap().insert(scope.clone(), 1);
         // The second finds the queue full.
         for _ in 0..2 {

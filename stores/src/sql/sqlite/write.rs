@@ -20,6 +20,7 @@ use super::{
     arguments::Bind,
     connection::{Link, Ran},
     error::{Failure, Place},
+    generations::Generations,
     read::{self, Load},
     riders::{self, AddSchema, Ride, Seats},
     rows::{Array, DedupRow, EntityRow, now},
@@ -94,6 +95,7 @@ pub(super) struct Writer {
     /// Nothing is being written and nothing is queued. A hint to those who load: this connection knows the pages that it
     /// has written last, while the readers' lose theirs with every commit.
     idle: Arc<AtomicBool>,
+    generations: Arc<Generations>,
     /// The text of each kind of group that there has been.
     texts: HashMap<Kinds, Arc<str>>,
     /// And of each kind of group with riders, with the number of its statements.
@@ -103,8 +105,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(link: Link, file: Arc<str>, group_max: usize, idle: Arc<AtomicBool>) -> Self {
-        Self { link, file, group_max, idle, texts: HashMap::new(), ridden: HashMap::new(), token: fastrand::i64(..) }
+    pub(super) fn new(
+        link: Link,
+        file: Arc<str>,
+        group_max: usize,
+        idle: Arc<AtomicBool>,
+        generations: Arc<Generations>,
+    ) -> Self {
+        let (texts, ridden, token) = (HashMap::new(), HashMap::new(), fastrand::i64(..));
+        Self { link, file, group_max, idle, generations, texts, ridden, token }
     }
 
     /// Ends when the last handle to the store is gone, or when it is told to close.
@@ -137,7 +146,7 @@ impl Writer {
                     Write::Close => queue.close(),
                 }
             }
-            read::load(&mut self.link, &self.file, loads).await;
+            read::load(&mut self.link, &self.file, &self.generations, loads).await;
             self.write_group(&mut waiting, &mut riders).await;
             for write in alone {
                 let ran = self.link.write(write.sql, write.statements, write.arguments).await;
@@ -156,6 +165,7 @@ impl Writer {
         }
         match self.write_all(&group, &rides).await {
             Ok((changed, returned)) => {
+                self.generations.inserted(group.iter().map(|change| change.done.len()).sum());
                 answer_all(group, changed);
                 riders::answer_all(rides, returned);
             }
