@@ -34,7 +34,8 @@ pub struct Deliver {
 /// When a message that fails is given up, and how long it rests in between. Retries in place are the back-off port's.
 #[derive(Debug, Clone, Copy)]
 pub struct Recoverability {
-    /// A message whose handler fails is dead-lettered when it has been given this often. Default 5.
+    /// A message whose handler fails is dead-lettered when it has been given this often. Default 5. At most
+    /// [`Limits::attempts_max`](crate::manager::Limits::attempts_max), else the endpoint does not start.
     pub deliveries_max: u32,
     /// Rest before the second delivery; doubled for each further one. Default 1 s.
     pub retry_delay: Duration,

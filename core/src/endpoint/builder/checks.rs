@@ -44,6 +44,13 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             transport.name
         ));
     }
+    let (deliveries_max, attempts_max) = (settings.recoverability.deliveries_max, settings.limits.attempts_max);
+    if deliveries_max > attempts_max {
+        return Err(format!(
+            "a failing message is to be given up after {deliveries_max} deliveries, but after {attempts_max} every message is \
+             taken for poison; raise attempts_max of the limits or lower deliveries_max"
+        ));
+    }
     if settings.in_flight_max == 0 {
         return Err("in_flight_max is 0, so nothing would be received; raise it".into());
     }
