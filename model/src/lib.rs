@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | make a port fail | [`faults::Faulty`], [`Plan`] |
 //! | stop a task at a chosen point of a port call, or at every one in turn | [`World::crash_at`] |
+//! | go through everything that can happen | [`explore`] |
 //! | interleave tasks, reproducibly | [`Scheduler`] |
 //! | say what must never be seen | [`invariants`] |
 //!
@@ -16,6 +17,7 @@
 
 mod broker;
 mod coverage;
+pub mod explore;
 pub mod faults;
 mod ghost;
 pub mod invariants;
