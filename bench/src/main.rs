@@ -5,13 +5,17 @@
 //! every run the books must add up: every id had its effect once.
 
 mod anchor;
+mod backlog;
 mod books;
 mod candidate;
 mod cases;
+#[cfg(test)]
+mod control;
 mod measure;
 mod options;
 mod report;
 mod run;
+mod template;
 mod workload;
 
 use std::{
@@ -60,8 +64,9 @@ fn bench(options: &Options) -> Result<bool, AnyError> {
     let dir = Scratch::within(&options.dir)?;
     let mut findings = Vec::new();
     for &case in &options.cases {
+        let dir = dir.below(case.name())?;
         let rounds = rounds(case, options, &dir.0)?;
-        findings.extend(Finding::of(case, rounds, case.shape(options.time), options.judged()));
+        findings.extend(Finding::of(case, rounds, case.shape(options), options.judged()));
     }
     let report = Report::new(machine, options.clone(), findings);
     print!("{}", report.text());
@@ -73,16 +78,17 @@ fn bench(options: &Options) -> Result<bool, AnyError> {
 }
 
 fn rounds(case: Case, options: &Options, dir: &Path) -> Result<Vec<Round>, AnyError> {
-    let count = options.rounds_of(case);
+    let count = options.rounds;
     let mut rounds = Vec::with_capacity(count);
     for number in 1..=count {
         // Another seed each round; the same for both sides of it.
-        let shape = Shape { seed: number as u64, ..case.shape(options.time) };
+        let shape = Shape { seed: number as u64, ..case.shape(options) };
         let round = case.round(dir, &shape)?;
         let (name, ratio) = (case.name(), round.ratio());
+        let usual = round.to_usual().map(|own| format!(", {own:.2} of its usual")).unwrap_or_default();
         let (anchor, hapax) = (&round.anchor.run.sample, &round.hapax.run.sample);
         eprintln!(
-            "{name} {number}/{count}: loop {:.0}/s {:.2} us, hapax {:.0}/s {:.2} us, ratio {ratio:.2}",
+            "{name} {number}/{count}: loop {:.0}/s {:.2} us, hapax {:.0}/s {:.2} us, ratio {ratio:.2}{usual}",
             anchor.rate(),
             anchor.cpu_us(),
             hapax.rate(),
@@ -98,7 +104,15 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn within(dir: &Path) -> Result<Self, AnyError> {
-        let path = dir.join(format!("hapax-bench-{}", std::process::id()));
+        Self::create(dir.join(format!("hapax-bench-{}", std::process::id())))
+    }
+
+    /// One in this one, which is removed earlier.
+    fn below(&self, name: &str) -> Result<Self, AnyError> {
+        Self::create(self.0.join(name))
+    }
+
+    fn create(path: PathBuf) -> Result<Self, AnyError> {
         std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path))
     }

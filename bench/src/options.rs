@@ -8,12 +8,15 @@ use crate::cases::Case;
 pub(crate) const JUDGED_ROUNDS: usize = 9;
 /// See [`JUDGED_ROUNDS`].
 pub(crate) const JUDGED_TIME: Duration = Duration::from_secs(10);
+/// See [`JUDGED_ROUNDS`].
+pub(crate) const JUDGED_ENTRIES: u64 = 10_000_000;
 /// Enough to see that everything runs.
 const QUICK_ROUNDS: usize = 3;
 const QUICK_TIME: Duration = Duration::from_secs(2);
 /// More would be a mistyped number.
 const ROUNDS_MAX: usize = 1000;
 const SECONDS_MAX: u64 = 3600;
+const ENTRIES_MAX: u64 = 1_000_000_000;
 
 /// What is to be measured, and how.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -24,10 +27,12 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
     /// Which cases.
     pub(crate) cases: Vec<Case>,
-    /// Rounds of cases with a bar; those without have at most [`QUICK_ROUNDS`].
+    /// Rounds of each case.
     pub(crate) rounds: usize,
     /// Length of the measured window of each run.
     pub(crate) time: Duration,
+    /// Dedup entries where there are many.
+    pub(crate) entries: u64,
     /// The disk: where the database files are.
     pub(crate) dir: PathBuf,
 }
@@ -35,12 +40,21 @@ pub(crate) struct Options {
 impl Options {
     /// Whether a bar may be judged by this.
     pub(crate) fn judged(&self) -> bool {
-        self.rounds >= JUDGED_ROUNDS && self.time >= JUDGED_TIME
+        self.rounds >= JUDGED_ROUNDS && self.time >= JUDGED_TIME && self.entries >= JUDGED_ENTRIES
     }
+}
 
-    /// Rounds of one case.
-    pub(crate) fn rounds_of(&self, case: Case) -> usize {
-        if case.bar().is_some() { self.rounds } else { self.rounds.min(QUICK_ROUNDS) }
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            check: false,
+            json: None,
+            cases: Case::ALL.to_vec(),
+            rounds: JUDGED_ROUNDS,
+            time: JUDGED_TIME,
+            entries: JUDGED_ENTRIES,
+            dir: std::env::temp_dir(),
+        }
     }
 }
 
@@ -55,9 +69,10 @@ pub(crate) const HELP: &str = "\
 hapax-bench sqlite [OPTION...]: hapax against hand-written loops on the same driver, interleaved
   --check          exit with 1 when a must is missed or a figure is void
   --json FILE      write machine, settings and every round to FILE
-  --only CASE,...  of s1a, s1b, s2, c5, hot, wide
-  --rounds N       paired rounds of each case with a bar (default 9)
+  --only CASE,...  of s1a, s1b, s2, queue, wide, c3-ordered, c3-random, c4, c5, hot
+  --rounds N       paired rounds of each case (default 9)
   --seconds S      length of each run (default 10)
+  --entries N      dedup entries of c3-ordered and c3-random (default 10000000; with fewer nothing is judged)
   --quick          3 rounds of 2 s: nothing is judged
   --dir DIR        where the database files are made and removed (default: the system's directory for temporary files)";
 
@@ -73,14 +88,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
         Some(other) => return Err(format!("unknown backend `{other}`; there is: sqlite")),
         None => return Err("no backend is named; there is: sqlite (see --help)".into()),
     }
-    let mut options = Options {
-        check: false,
-        json: None,
-        cases: Case::ALL.to_vec(),
-        rounds: JUDGED_ROUNDS,
-        time: JUDGED_TIME,
-        dir: std::env::temp_dir(),
-    };
+    let mut options = Options::default();
     while let Some(arg) = args.next() {
         let mut value = |what: &str| args.next().ok_or_else(|| format!("{arg} needs {what}"));
         match arg.as_str() {
@@ -91,6 +99,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             "--only" => options.cases = cases(&value("cases")?)?,
             "--rounds" => options.rounds = number(&arg, &value("a number")?, ROUNDS_MAX as u64)? as usize,
             "--seconds" => options.time = Duration::from_secs(number(&arg, &value("a number")?, SECONDS_MAX)?),
+            "--entries" => options.entries = number(&arg, &value("a number")?, ENTRIES_MAX)?,
             "--help" | "-h" => return Ok(Command::Help),
             _ => return Err(format!("unknown option `{arg}`; see --help")),
         }
@@ -138,6 +147,7 @@ mod tests {
         assert!(!parse_line("sqlite --quick").unwrap().judged());
         assert!(!parse_line("sqlite --rounds 8").unwrap().judged());
         assert!(!parse_line("sqlite --seconds 9").unwrap().judged());
+        assert!(!parse_line("sqlite --entries 9999999").unwrap().judged());
     }
 
     #[test]
@@ -149,6 +159,7 @@ mod tests {
             "sqlite --only s1a,s9",
             "sqlite --rounds 0",
             "sqlite --seconds x",
+            "sqlite --entries 0",
             "sqlite --json",
             "sqlite --dir /no/such/place",
         ] {
@@ -160,5 +171,12 @@ mod tests {
     #[test]
     fn cases_are_chosen_by_name() {
         assert_eq!(parse_line("sqlite --only s2,c5").unwrap().cases, [Case::S2, Case::C5]);
+    }
+
+    #[test]
+    fn the_help_names_every_case() {
+        let line = HELP.lines().find_map(|line| line.trim().strip_prefix("--only")).unwrap();
+        let (_, names) = line.split_once(" of ").unwrap();
+        assert!(names.split(", ").eq(Case::ALL.map(Case::name)), "{names}");
     }
 }

@@ -12,6 +12,9 @@ use crate::{
 /// A `fdatasync` that makes fewer flush requests than this did not reach a disk.
 const FLUSHES_PER_SYNC_MIN: f64 = 0.5;
 
+/// A window that is shorter than this share of what was asked for was cut off: the queue ran dry.
+const WINDOW_SHARE_MIN: f64 = 0.9;
+
 const LEGEND: &str = "\
 CPU, commits and flushes are for each delivery, repeats included. CPU: all threads of this process. Commits: of the loop
 by its making, of hapax as its store counts them. Flushes: requests to all disks, by whomever, as the kernel counts them.
@@ -33,14 +36,14 @@ pub(crate) struct Report {
 pub(crate) struct Finding {
     case: Case,
     title: &'static str,
-    bar: Option<Bar>,
+    bar: Bar,
     shape: Shape,
-    /// Ratio of the rates, or CPU microseconds above the hand-written loop: what the bar is about.
+    /// Ratio of two rates, or CPU microseconds above the hand-written loop: what the bar is about.
     figure: Spread,
     ratio: Spread,
     anchor_to_disk: Option<Spread>,
     to_usual: Option<Spread>,
-    /// Whether the must is met; `None`: no bar, or not judged.
+    /// Whether the must is met; `None`: not judged.
     met: Option<bool>,
     /// Why the figure says nothing.
     void: Vec<String>,
@@ -50,25 +53,30 @@ pub(crate) struct Finding {
 impl Finding {
     pub(crate) fn of(case: Case, rounds: Vec<Round>, shape: Shape, judged: bool) -> Option<Self> {
         let ratio = Spread::of(rounds.iter().map(Round::ratio))?;
-        let figure = match case.bar() {
-            Some(Bar::Overhead { .. }) => Spread::of(rounds.iter().map(Round::overhead))?,
-            Some(Bar::Ratio { .. }) | None => ratio,
-        };
         let anchor_to_disk = Spread::of(rounds.iter().filter_map(Round::anchor_to_disk));
         let to_usual = Spread::of(rounds.iter().filter_map(Round::to_usual));
-        let void = void(case, &rounds, anchor_to_disk);
-        let met = case.bar().filter(|_| judged).map(|bar| bar.is_met(figure.median));
         let (title, bar) = (case.title(), case.bar());
+        let figure = match bar {
+            Bar::Overhead { .. } => Spread::of(rounds.iter().map(Round::overhead))?,
+            Bar::Ratio { .. } => ratio,
+            Bar::ToUsual { .. } => to_usual?,
+        };
+        let void = void(case, &rounds, &shape, anchor_to_disk);
+        let met = judged.then(|| bar.is_met(figure.median));
         Some(Self { case, title, bar, shape, figure, ratio, anchor_to_disk, to_usual, met, void, rounds })
+    }
+
+    /// Name of hapax's usual run.
+    fn usual(&self) -> Option<&'static str> {
+        self.case.usual(&self.shape).map(|(name, _)| name)
     }
 
     fn verdict(&self, judged: bool) -> String {
         if !self.void.is_empty() {
             return "VOID".into();
         }
-        let Some(bar) = self.bar else { return "no bar".into() };
-        let stretch = bar.is_stretch(self.figure.median);
-        match (judged, bar.is_met(self.figure.median)) {
+        let stretch = self.bar.is_stretch(self.figure.median);
+        match (judged, self.bar.is_met(self.figure.median)) {
             (true, true) => if stretch { "met, stretch reached" } else { "met" }.into(),
             (true, false) => "MISSED".into(),
             (false, met) => format!("not judged ({})", if met { "would be met" } else { "would be missed" }),
@@ -76,14 +84,20 @@ impl Finding {
     }
 }
 
-fn void(case: Case, rounds: &[Round], anchor_to_disk: Option<Spread>) -> Vec<String> {
+fn void(case: Case, rounds: &[Round], shape: &Shape, anchor_to_disk: Option<Spread>) -> Vec<String> {
     let mut void = Vec::new();
     for (number, round) in (1..).zip(rounds) {
-        let sides =
-            [("loop", Some(&round.anchor)), ("hapax", Some(&round.hapax)), ("hapax K=1000", round.usual.as_ref())];
+        let sides = [("loop", Some(&round.anchor)), ("hapax", Some(&round.hapax)), ("usual", round.usual.as_ref())];
         for (name, side) in sides {
-            if let Some(problem) = side.and_then(|side| side.run.books.problem()) {
+            let Some(side) = side else { continue };
+            if let Some(problem) = side.run.books.problem() {
                 void.push(format!("round {number}, {name}: the books do not add up: {problem}"));
+            }
+            let (seconds, asked) = (side.run.sample.seconds, shape.time.as_secs_f64());
+            if seconds < WINDOW_SHARE_MIN * asked {
+                void.push(format!(
+                    "round {number}, {name}: there was work for {seconds:.1} s only, not for {asked:.0}"
+                ));
             }
         }
     }
@@ -132,17 +146,17 @@ impl Report {
     fn write_finding(&self, text: &mut String, finding: &Finding) {
         let Finding { case, title, bar, figure, ratio, anchor_to_disk, to_usual, void, rounds, .. } = finding;
         let _ = writeln!(text, "{} {title}", case.name());
-        let verdict = finding.verdict(self.judged);
+        let (verdict, figure) = (finding.verdict(self.judged), spread(*figure, 2));
         let _ = match bar {
-            Some(Bar::Overhead { must, stretch }) => writeln!(
-                text,
-                "    {verdict}: {} us above the loop; must <= {must}, stretch {stretch}",
-                spread(*figure, 2)
-            ),
-            Some(Bar::Ratio { must, stretch }) => {
-                writeln!(text, "    {verdict}: {} of the loop; must >= {must}, stretch {stretch}", spread(*figure, 2))
+            Bar::Overhead { must, stretch } => {
+                writeln!(text, "    {verdict}: {figure} us above the loop; must <= {must}, stretch {stretch}")
             }
-            None => writeln!(text, "    {verdict}: {} of the loop", spread(*ratio, 2)),
+            Bar::Ratio { must, stretch } => {
+                writeln!(text, "    {verdict}: {figure} of the loop; must >= {must}, stretch {stretch}")
+            }
+            Bar::ToUsual { must, stretch } => {
+                writeln!(text, "    {verdict}: {figure} of its own usual run; must >= {must}, stretch {stretch}")
+            }
         };
         for reason in void {
             let _ = writeln!(text, "    void: {reason}");
@@ -154,15 +168,16 @@ impl Report {
         );
         write_side(text, "loop", rounds.iter().map(|round| &round.anchor).collect());
         write_side(text, "hapax", rounds.iter().map(|round| &round.hapax).collect());
-        write_side(text, "hapax K=1000", rounds.iter().filter_map(|round| round.usual.as_ref()).collect());
+        let usual = finding.usual().map(|name| format!("hapax {name}")).unwrap_or_default();
+        write_side(text, &usual, rounds.iter().filter_map(|round| round.usual.as_ref()).collect());
         let disk: Vec<&Sample> = rounds.iter().filter_map(|round| round.disk.as_ref()).collect();
         write_samples(text, "raw fdatasync", &disk, "");
         if let Some(found) = anchor_to_disk {
             let floor = case.anchor_floor().map(|floor| format!(", at least {floor:.2}")).unwrap_or_default();
             let _ = writeln!(text, "    loop over raw fdatasync: {}{floor}", spread(*found, 2));
         }
-        if let Some(found) = to_usual {
-            let _ = writeln!(text, "    hapax over its own K=1000: {}", spread(*found, 2));
+        if to_usual.is_some() {
+            let _ = writeln!(text, "    hapax over the loop: {}", spread(*ratio, 2));
         }
         let disturbed: u64 = rounds.iter().map(|round| round.hapax.run.books.disturbed).sum();
         if disturbed > 0 {
@@ -202,4 +217,49 @@ fn write_samples(text: &mut String, name: &str, samples: &[&Sample], memory: &st
 
 fn spread(Spread { median, min, max }: Spread, digits: usize) -> String {
     format!("{median:.digits$} [{min:.digits$}-{max:.digits$}]")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{books::Books, measure::Resident, run::Run};
+
+    /// A side with `deliveries` in `seconds`, of ten that were asked for.
+    fn side(deliveries: u64, seconds: f64) -> Side {
+        let sample = Sample { seconds, deliveries, cpu_seconds: seconds, ..Sample::default() };
+        Side { run: Run { sample, books: Books::default() }, memory: Resident::default() }
+    }
+
+    /// Half of the usual run's rate, twice the loop's.
+    fn round(seconds: f64) -> Round {
+        Round {
+            seed: 1,
+            disk: None,
+            anchor: side(100, 10.0),
+            hapax: side((20.0 * seconds) as u64, seconds),
+            usual: Some(side(400, 10.0)),
+        }
+    }
+
+    fn finding(case: Case, round: Round) -> Finding {
+        Finding::of(case, vec![round], case.shape(&Options::default()), true).unwrap()
+    }
+
+    #[test]
+    fn a_bar_is_judged_by_the_ratio_that_it_is_about() {
+        assert_eq!(finding(Case::S2, round(10.0)).met, Some(true));
+        assert_eq!(finding(Case::Wide, round(10.0)).met, Some(true));
+        assert_eq!(finding(Case::C3Random, round(10.0)).met, Some(false));
+        assert_eq!(finding(Case::C4, round(10.0)).met, Some(false));
+    }
+
+    #[test]
+    fn a_window_that_was_cut_off_is_void_and_so_are_books_that_do_not_balance() {
+        assert!(finding(Case::Queue, round(10.0)).void.is_empty());
+        assert_eq!(finding(Case::Queue, round(8.9)).void.len(), 1);
+        let mut unbalanced = round(10.0);
+        unbalanced.usual.as_mut().unwrap().run.books.effects = 1;
+        assert_eq!(finding(Case::C4, unbalanced).void.len(), 1);
+    }
 }

@@ -1,12 +1,14 @@
-//! Workload W: random ids, 200-byte bodies, uniform entities, every twentieth delivery a repeat. The same stream for
-//! both sides, from a seed.
+//! Workload W: random ids, 200-byte bodies, uniform entities, every twentieth delivery a repeat, unless told otherwise. The
+//! same stream for both sides, from a seed.
+
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use hapax::{Context, Correlation, Handle, HandlerError, Message, Saga};
 use serde::{Deserialize, Serialize};
 
 /// Share of deliveries that repeat an earlier id.
-const REPEATS: f64 = 0.05;
+pub(crate) const REPEATS: f64 = 0.05;
 /// How far back a repeat reaches, in distinct messages: "the recent past" of a broker that redelivers.
 const RECENT: usize = 4096;
 /// Length of every body, in bytes.
@@ -113,10 +115,41 @@ impl Handle<Quiet> for Account {
     }
 }
 
+/// What message ids are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Ids {
+    /// Version 4.
+    Random,
+    /// Version 7, as the clock of this machine is: the one thing in the stream that is not from the seed.
+    Ordered,
+}
+
+impl Ids {
+    /// A new UUID, of a message that is sent at `millis` since 1970.
+    pub(crate) fn next(self, random: &mut fastrand::Rng, millis: u64) -> [u8; 16] {
+        let bytes: [u8; 16] = random.u128(..).to_be_bytes();
+        let builder = match self {
+            Self::Random => uuid::Builder::from_random_bytes(bytes),
+            Self::Ordered => {
+                let mut end = [0; 10];
+                end.copy_from_slice(&bytes[6..]);
+                uuid::Builder::from_unix_timestamp_millis(millis, &end)
+            }
+        };
+        builder.into_uuid().into_bytes()
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_millis() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// One delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Incoming {
-    /// A random UUID (version 4).
+    /// A UUID.
     pub(crate) id: [u8; 16],
     /// JSON of a [`Deposit`].
     pub(crate) body: Bytes,
@@ -127,6 +160,8 @@ pub(crate) struct Incoming {
 pub(crate) struct Workload {
     random: fastrand::Rng,
     entities: u32,
+    repeats: f64,
+    ids: Ids,
     template: Vec<u8>,
     recent: Vec<Incoming>,
     /// Distinct ids so far.
@@ -147,13 +182,25 @@ impl Workload {
         };
         let padding = BODY_BYTES - body(String::new()).len();
         let template = body("n".repeat(padding));
-        Self { random: fastrand::Rng::with_seed(seed), entities, template, recent: Vec::new(), distinct: 0 }
+        let (random, recent) = (fastrand::Rng::with_seed(seed), Vec::new());
+        Self { random, entities, repeats: REPEATS, ids: Ids::Random, template, recent, distinct: 0 }
+    }
+
+    /// With another share of deliveries that repeat an earlier id.
+    pub(crate) fn repeats(self, repeats: f64) -> Self {
+        Self { repeats, ..self }
+    }
+
+    /// With other ids.
+    pub(crate) fn ids(self, ids: Ids) -> Self {
+        Self { ids, ..self }
     }
 
     /// A new message for one entity, for warming up.
     pub(crate) fn fresh_for(&mut self, entity: u32) -> Incoming {
         self.distinct += 1;
-        let id = uuid::Builder::from_random_bytes(self.random.u128(..).to_be_bytes()).into_uuid().into_bytes();
+        let millis = if self.ids == Ids::Ordered { now_millis() } else { 0 };
+        let id = self.ids.next(&mut self.random, millis);
         let mut body = self.template.clone();
         let key_at = r#"{"account":""#.len() + KEY_PREFIX.len();
         let mut rest = entity;
@@ -168,7 +215,7 @@ impl Workload {
 
     /// The next delivery.
     pub(crate) fn next(&mut self) -> Incoming {
-        if !self.recent.is_empty() && self.random.f64() < REPEATS {
+        if !self.recent.is_empty() && self.random.f64() < self.repeats {
             return self.recent[self.random.usize(..self.recent.len())].clone();
         }
         let entity = self.random.u32(..self.entities);
@@ -209,6 +256,24 @@ mod tests {
         }
         assert_eq!(seen.len() as u64, workload.distinct);
         assert!((94_500..95_500).contains(&seen.len()), "{}", seen.len());
+    }
+
+    #[test]
+    fn half_of_the_deliveries_repeat_if_asked_for() {
+        let mut workload = Workload::new(1000, 7).repeats(0.5);
+        for _ in 0..100_000 {
+            workload.next();
+        }
+        assert!((49_000..51_000).contains(&workload.distinct), "{}", workload.distinct);
+    }
+
+    #[test]
+    fn ids_are_of_the_asked_for_version_and_the_ordered_ones_begin_with_their_time() {
+        let version = |workload: &mut Workload| uuid::Uuid::from_bytes(workload.next().id).get_version_num();
+        assert_eq!(version(&mut Workload::new(1, 7)), 4);
+        assert_eq!(version(&mut Workload::new(1, 7).ids(Ids::Ordered)), 7);
+        let id = Ids::Ordered.next(&mut fastrand::Rng::with_seed(7), 0x0123_4567_89ab);
+        assert_eq!(id[..6], [0x01, 0x23, 0x45, 0x67, 0x89, 0xab]);
     }
 
     #[test]

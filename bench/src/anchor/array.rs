@@ -1,36 +1,27 @@
 //! A hundred messages at a time: one look, one commit for all states and outboxes, one for all marks and clean-ups, each
 //! statement over arrays.
-//!
-//! What goes along as bytes is one blob with offsets in the array, which spares escaping and hexadecimal digits.
 
 use std::{
-    collections::{HashMap, HashSet},
     hint::black_box,
     path::Path,
     time::{Duration, Instant},
 };
 
-use sqlx::{Row, SqliteConnection};
+use sqlx::SqliteConnection;
 
 use super::{
+    batch::{Batch, offsets},
     database,
-    single::{changes, outbox_entry},
+    single::changes,
 };
 use crate::{
     AnyError,
     books::Books,
     measure::Window,
     run::{Run, Shape},
-    workload::{Account, Deposit, Incoming, Workload},
+    workload::{Incoming, Workload},
 };
 
-/// One row: JSON of the states by position in the array of keys, and JSON of the positions of the ids that are known. A
-/// row for each of them would cost a hand-over between threads each.
-const LOOK: &str = "
-    SELECT (SELECT '[' || coalesce(group_concat('[' || j.key || ',' || e.version || ',' || e.state || ']'), '') || ']'
-            FROM json_each(?1) j JOIN entity e ON e.key = j.value),
-           (SELECT '[' || coalesce(group_concat(j.key), '') || ']'
-            FROM json_each(?2) j JOIN dedup d ON d.id = substr(?3, j.value, 16))";
 /// Commit 1 of 2. Rows of the states: key, version, offset, length; of the outbox: offset, length. A state that lost a
 /// race rolls everything back: its outbox may not be null.
 const SAVE: &str = "
@@ -52,27 +43,16 @@ struct Loop {
     connection: SqliteConnection,
     random: fastrand::Rng,
     batch: usize,
-    /// `[1, 17, 33, ..]`: where ids begin in a blob of them.
-    offsets: String,
     commits: u64,
     sent: u64,
 }
 
-/// An account that a batch has changed.
-struct Touched {
-    key: String,
-    version: i64,
-    account: Account,
-    changed: bool,
-}
-
 pub(super) async fn run(path: &Path, shape: &Shape) -> Result<Run, AnyError> {
-    let mut workload = Workload::new(shape.entities, shape.seed);
+    let mut workload = shape.workload();
     let mut this = Loop {
         connection: database::create(path, shape.entities).await?,
         random: fastrand::Rng::with_seed(shape.seed),
         batch: shape.batch,
-        offsets: String::new(),
         commits: 0,
         sent: 0,
     };
@@ -88,7 +68,6 @@ pub(super) async fn run(path: &Path, shape: &Shape) -> Result<Run, AnyError> {
 
 impl Loop {
     async fn repeat(&mut self, workload: &mut Workload, time: Duration) -> Result<u64, AnyError> {
-        self.offsets = serde_json::to_string(&(0..self.batch).map(|n| 1 + 16 * n).collect::<Vec<_>>())?;
         let end = Instant::now() + time;
         let mut deliveries = 0;
         while Instant::now() < end {
@@ -100,100 +79,37 @@ impl Loop {
     }
 
     async fn handle(&mut self, messages: &[Incoming]) -> Result<(), AnyError> {
-        let mut deposits = Vec::with_capacity(messages.len());
-        let mut places: HashMap<String, usize> = HashMap::with_capacity(messages.len());
-        let mut keys = Vec::with_capacity(messages.len());
-        for message in messages {
-            let deposit: Deposit = serde_json::from_slice(&message.body)?;
-            let place = *places.entry(deposit.account().to_owned()).or_insert_with_key(|key| {
-                keys.push(key.clone());
-                keys.len() - 1
-            });
-            deposits.push((place, deposit));
-        }
-        let (mut touched, known) = self.look(keys, messages).await?;
-        let mut handled = HashSet::with_capacity(messages.len());
-        let mut outbox = Vec::with_capacity(messages.len());
-        for (index, (message, (place, deposit))) in messages.iter().zip(deposits).enumerate() {
-            if known[index] || !handled.insert(message.id) {
-                continue; // A repeat.
-            }
-            let touched = touched[place].as_mut().ok_or("an account is missing")?;
-            let changed = touched.account.apply(deposit);
-            touched.changed = true;
-            outbox.push(outbox_entry(message, &mut self.random, &changed)?);
-        }
-        let mut touched: Vec<Touched> = touched.into_iter().flatten().filter(|touched| touched.changed).collect();
-        if touched.is_empty() {
+        let batch = Batch::of(messages, &mut self.connection, &mut self.random).await?;
+        if batch.handled.is_empty() {
             return Ok(()); // Nothing but repeats.
         }
-        touched.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let first = self.sent;
-        self.save(&touched, &outbox).await?;
-        self.sent += outbox.len() as u64;
-        black_box(outbox); // A null send.
-        self.finish(handled, first).await
+        self.save(&batch).await?;
+        self.sent += batch.outbox.len() as u64;
+        black_box(batch.outbox); // A null send.
+        self.finish(&batch.handled, first).await
     }
 
-    /// The accounts in the order of `keys`, and which of `messages` are known.
-    async fn look(
-        &mut self,
-        keys: Vec<String>,
-        messages: &[Incoming],
-    ) -> Result<(Vec<Option<Touched>>, Vec<bool>), AnyError> {
-        let ids: Vec<u8> = messages.iter().flat_map(|message| message.id).collect();
-        let look = sqlx::query(LOOK).bind(serde_json::to_string(&keys)?).bind(self.offsets.as_str()).bind(ids);
-        let row = look.fetch_optional(&mut self.connection).await?.ok_or("a look without a row")?;
-        let mut keys: Vec<Option<String>> = keys.into_iter().map(Some).collect();
-        let mut accounts: Vec<Option<Touched>> = keys.iter().map(|_| None).collect();
-        for (place, version, account) in serde_json::from_str::<Vec<(usize, i64, Account)>>(row.try_get(0)?)? {
-            let key = keys[place].take().ok_or("an account came twice")?;
-            accounts[place] = Some(Touched { key, version, account, changed: false });
-        }
-        let mut known = vec![false; messages.len()];
-        for index in serde_json::from_str::<Vec<usize>>(row.try_get(1)?)? {
-            known[index] = true;
-        }
-        Ok((accounts, known))
-    }
-
-    async fn save(&mut self, touched: &[Touched], outbox: &[Vec<u8>]) -> Result<(), AnyError> {
-        const USUAL_BYTES: usize = 512;
-        let mut blob = Vec::with_capacity(touched.len() * USUAL_BYTES);
-        let mut states = Vec::with_capacity(touched.len());
-        for Touched { key, version, account, .. } in touched {
-            let at = blob.len();
-            serde_json::to_writer(&mut blob, account)?;
-            states.push((key, version, at + 1, blob.len() - at));
-        }
-        let mut entries = Vec::with_capacity(outbox.len());
-        for entry in outbox {
-            entries.push((blob.len() + 1, entry.len()));
-            blob.extend_from_slice(entry);
-        }
+    async fn save(&mut self, batch: &Batch) -> Result<(), AnyError> {
+        let arrays = batch.arrays()?;
         let save = sqlx::query(SAVE)
-            .bind(serde_json::to_string(&states)?)
-            .bind(blob)
-            .bind(serde_json::to_string(&entries)?)
-            .bind(i64::try_from(touched.len())?)
+            .bind(arrays.states)
+            .bind(arrays.blob)
+            .bind(arrays.entries)
+            .bind(arrays.touched)
             .bind(i64::try_from(self.sent)?);
         let changes = changes(&mut self.connection, save).await?;
         self.commits += 1;
-        let expected = [touched.len() as u64, outbox.len() as u64];
+        let expected = [arrays.touched.try_into()?, batch.outbox.len() as u64];
         if changes[1..3] == expected { Ok(()) } else { Err("a save lost a race without rivals".into()) }
     }
 
-    async fn finish(&mut self, handled: HashSet<[u8; 16]>, first: u64) -> Result<(), AnyError> {
-        let mut ids: Vec<[u8; 16]> = handled.into_iter().collect();
-        ids.sort_unstable();
-        let offsets: Vec<usize> = (0..ids.len()).map(|n| 1 + 16 * n).collect();
-        let finish = sqlx::query(FINISH)
-            .bind(serde_json::to_string(&offsets)?)
-            .bind(ids.as_flattened())
-            .bind(i64::try_from(first)?);
+    async fn finish(&mut self, handled: &[[u8; 16]], first: u64) -> Result<(), AnyError> {
+        let finish =
+            sqlx::query(FINISH).bind(offsets(handled.len())?).bind(handled.as_flattened()).bind(i64::try_from(first)?);
         let changes = changes(&mut self.connection, finish).await?;
         self.commits += 1;
-        if changes[1..3] == [ids.len() as u64; 2] {
+        if changes[1..3] == [handled.len() as u64; 2] {
             Ok(())
         } else {
             Err("an outbox was cleared by somebody else".into())

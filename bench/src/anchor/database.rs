@@ -30,6 +30,22 @@ const ROWS_WAITING: usize = 1024;
 
 /// A fresh database with `entities` accounts.
 pub(super) async fn create(path: &Path, entities: u32) -> Result<SqliteConnection, AnyError> {
+    let mut connection = open(path).await?;
+    sqlx::raw_sql(SCHEMA).execute(&mut connection).await?;
+    let state = serde_json::to_string(&Account::usual())?;
+    for first in (0..entities).step_by(FILL as usize) {
+        let keys: Vec<String> = (first..entities.min(first + FILL)).map(key_of).collect();
+        sqlx::query("INSERT INTO entity (key, version, state) SELECT value, 1, ?2 FROM json_each(?1)")
+            .bind(serde_json::to_string(&keys)?)
+            .bind(&state)
+            .execute(&mut connection)
+            .await?;
+    }
+    Ok(connection)
+}
+
+/// A database that may be there already.
+pub(super) async fn open(path: &Path) -> Result<SqliteConnection, AnyError> {
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
@@ -43,18 +59,7 @@ pub(super) async fn create(path: &Path, entities: u32) -> Result<SqliteConnectio
         .pragma("journal_size_limit", "268435456")
         .row_buffer_size(ROWS_WAITING)
         .disable_statement_logging();
-    let mut connection = SqliteConnection::connect_with(&options).await?;
-    sqlx::raw_sql(SCHEMA).execute(&mut connection).await?;
-    let state = serde_json::to_string(&Account::usual())?;
-    for first in (0..entities).step_by(FILL as usize) {
-        let keys: Vec<String> = (first..entities.min(first + FILL)).map(key_of).collect();
-        sqlx::query("INSERT INTO entity (key, version, state) SELECT value, 1, ?2 FROM json_each(?1)")
-            .bind(serde_json::to_string(&keys)?)
-            .bind(&state)
-            .execute(&mut connection)
-            .await?;
-    }
-    Ok(connection)
+    Ok(SqliteConnection::connect_with(&options).await?)
 }
 
 /// Reads what a run has left, and closes.

@@ -10,14 +10,14 @@ use crate::{
     books::Books,
     measure::Window,
     run::{Run, Shape},
-    workload::{Account, Deposit, Workload, key_of},
+    workload::{Account, Deposit, key_of},
 };
 
 /// Deliveries between two looks at the clock.
 const BATCH: usize = 100;
 
 pub(crate) fn run(shape: &Shape) -> Result<Run, AnyError> {
-    let mut workload = Workload::new(shape.entities, shape.seed);
+    let mut workload = shape.workload();
     let mut states: HashMap<String, Vec<u8>> = HashMap::new();
     let mut seen: HashSet<[u8; 16]> = HashSet::new();
     for entity in 0..shape.entities {

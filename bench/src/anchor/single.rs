@@ -44,7 +44,7 @@ struct Loop {
 }
 
 pub(super) async fn run(path: &Path, shape: &Shape) -> Result<Run, AnyError> {
-    let mut workload = Workload::new(shape.entities, shape.seed);
+    let mut workload = shape.workload();
     let mut this = Loop {
         connection: database::create(path, shape.entities).await?,
         random: fastrand::Rng::with_seed(shape.seed),

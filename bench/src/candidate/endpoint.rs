@@ -1,4 +1,4 @@
-//! An endpoint, fed by a closed loop.
+//! An endpoint, and the closed loop that feeds it.
 
 use std::{
     future::Future,
@@ -40,28 +40,46 @@ const QUEUED_PER_IN_FLIGHT: u64 = 2;
 
 /// Runs an endpoint on `store`, with one message to each entity before the window opens if `warm_up`. The books lack
 /// what the store knows.
-pub(super) async fn run<S>(store: S, commits: Commits, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
+pub(super) async fn fed<S>(store: S, commits: Commits, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
 where
     S: EntityStore + DedupStore + DeadLetters + 'static,
 {
-    let progress = Arc::new(Progress::default());
     let hub = InProcess::new(ENDPOINT);
+    let (transport, shape) = (Arc::new(hub.clone()), *shape);
+    run(store, transport, &shape, async move |progress| {
+        Producer::new(hub, progress, commits, shape)?.produce(warm_up).await
+    })
+    .await
+}
+
+/// Runs an endpoint while `drive` goes on, which gives the sample and the number of distinct ids.
+pub(super) async fn run<S, D>(
+    store: S,
+    transport: Arc<dyn Transport>,
+    shape: &Shape,
+    drive: impl FnOnce(Arc<Progress>) -> D,
+) -> Result<Run, AnyError>
+where
+    S: EntityStore + DedupStore + DeadLetters + 'static,
+    D: Future<Output = Result<(Sample, u64), AnyError>> + Send + 'static,
+{
+    let progress = Arc::new(Progress::default());
     let endpoint = Endpoint::builder(ENDPOINT)
         .store(store)
-        .transport(Counted { hub: hub.clone(), progress: progress.clone() })
+        .transport(Counted { transport, progress: progress.clone() })
         .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>())
         .metrics(progress.clone())
         .start()
         .await?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let producer = Producer::new(hub, progress.clone(), commits, *shape)?;
-    let producing = tokio::spawn(async move {
-        let produced = producer.produce(warm_up).await;
+    let driving = drive(progress.clone());
+    let driving = tokio::spawn(async move {
+        let driven = driving.await;
         drop(stop);
-        produced
+        driven
     });
     endpoint.run_until(stopped).await?;
-    let (sample, distinct) = producing.await??;
+    let (sample, distinct) = driving.await??;
     let books = Books {
         distinct,
         sent: progress.sent.load(Ordering::Relaxed),
@@ -74,14 +92,28 @@ where
 
 /// What has been done, and who wants to know.
 #[derive(Debug, Default)]
-struct Progress {
+pub(super) struct Progress {
     /// Messages that are over.
     done: AtomicU64,
-    /// When `done` reaches this, the producer is woken.
+    /// When `done` reaches this, who waits is woken.
     wake_at: AtomicU64,
     wake: Notify,
     sent: AtomicU64,
     disturbed: AtomicU64,
+}
+
+impl Progress {
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `count` messages are over. One at a time may wait.
+    pub(super) async fn reaches(&self, count: u64) {
+        self.wake_at.store(count, Ordering::Relaxed);
+        while self.done() < count {
+            self.wake.notified().await;
+        }
+    }
 }
 
 impl Metrics for Progress {
@@ -119,7 +151,7 @@ impl Producer {
             progress,
             commits,
             shape,
-            workload: Workload::new(shape.entities, shape.seed),
+            workload: shape.workload(),
             queue: EndpointName::parse(ENDPOINT)?,
             message_type: TypeName::parse(if shape.outgoing { Deposit::TYPE } else { Quiet::TYPE })?,
             queued: 0,
@@ -132,22 +164,18 @@ impl Producer {
         while self.fill(|workload| entity.next().map(|entity| workload.fresh_for(entity))).await? {
             self.progress.wake.notified().await;
         }
-        self.drain().await;
-        let (before, commits) = (self.done(), (self.commits)());
+        self.progress.reaches(self.queued).await;
+        let (before, commits) = (self.progress.done(), (self.commits)());
         let window = Window::open();
         let end = Instant::now() + self.shape.time;
         while Instant::now() < end {
             self.fill(|workload| Some(workload.next())).await?;
             self.progress.wake.notified().await;
         }
-        let mut sample = window.close(self.done() - before);
+        let mut sample = window.close(self.progress.done() - before);
         sample.commits = (self.commits)().zip(commits).map(|(now, then)| now - then);
-        self.drain().await;
+        self.progress.reaches(self.queued).await;
         Ok((sample, self.workload.distinct))
-    }
-
-    fn done(&self) -> u64 {
-        self.progress.done.load(Ordering::Relaxed)
     }
 
     /// Fills the queue up and says when to be woken; whether `next` has more.
@@ -155,7 +183,7 @@ impl Producer {
         let in_flight = self.shape.in_flight as u64;
         let (full, low) = if in_flight == 1 { (1, 0) } else { (QUEUED_PER_IN_FLIGHT * in_flight, in_flight * 3 / 2) };
         let mut more = true;
-        while more && self.queued - self.done() + (self.chunk.len() as u64) < full {
+        while more && self.queued - self.progress.done() + (self.chunk.len() as u64) < full {
             match next(&mut self.workload) {
                 Some(message) => self.chunk.push(self.outgoing(message)),
                 None => more = false,
@@ -170,44 +198,41 @@ impl Producer {
         Ok(more)
     }
 
-    async fn drain(&self) {
-        self.progress.wake_at.store(self.queued, Ordering::Relaxed);
-        while self.done() < self.queued {
-            self.progress.wake.notified().await;
-        }
-    }
-
     fn outgoing(&self, message: Incoming) -> Outgoing {
-        let id = MessageId::from(Uuid::from_bytes(message.id));
-        let envelope = Arc::new(Envelope::new(id, self.message_type.clone(), message.body));
-        Outgoing { destination: Destination::Endpoint(self.queue.clone()), envelope }
+        outgoing(&self.queue, &self.message_type, message)
     }
 }
 
-/// The in-process transport, with what is dispatched through it counted. The future is handed on as it is: counting
-/// costs an addition.
+/// `message` on its way to `queue`.
+pub(super) fn outgoing(queue: &EndpointName, message_type: &TypeName, message: Incoming) -> Outgoing {
+    let id = MessageId::from(Uuid::from_bytes(message.id));
+    let envelope = Arc::new(Envelope::new(id, message_type.clone(), message.body));
+    Outgoing { destination: Destination::Endpoint(queue.clone()), envelope }
+}
+
+/// A transport with what is dispatched through it counted. The future is handed on as it is: counting costs an addition.
 #[derive(Debug)]
 struct Counted {
-    hub: InProcess,
+    transport: Arc<dyn Transport>,
     progress: Arc<Progress>,
 }
 
 #[async_trait::async_trait]
 impl Transport for Counted {
     fn capabilities(&self) -> TransportCapabilities {
-        self.hub.capabilities()
+        self.transport.capabilities()
     }
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
-        let connected = self.hub.connect(endpoint, types).await?;
-        let dispatcher = Arc::new(Counter { hub: connected.dispatcher, progress: self.progress.clone() });
+        let connected = self.transport.connect(endpoint, types).await?;
+        let dispatcher = Arc::new(Counter { dispatcher: connected.dispatcher, progress: self.progress.clone() });
         Ok(Connected { dispatcher, ..connected })
     }
 }
 
 #[derive(Debug)]
 struct Counter {
-    hub: Arc<dyn Dispatcher>,
+    dispatcher: Arc<dyn Dispatcher>,
     progress: Arc<Progress>,
 }
 
@@ -215,7 +240,7 @@ type Dispatching<'a> = Pin<Box<dyn Future<Output = Vec<Result<(), DispatchError>
 
 impl Dispatcher for Counter {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
-        self.hub.check(outgoing)
+        self.dispatcher.check(outgoing)
     }
 
     fn dispatch<'life0, 'life1, 'async_trait>(&'life0 self, outgoing: &'life1 [Outgoing]) -> Dispatching<'async_trait>
@@ -225,6 +250,6 @@ impl Dispatcher for Counter {
         Self: 'async_trait,
     {
         self.progress.sent.fetch_add(outgoing.len() as u64, Ordering::Relaxed);
-        self.hub.dispatch(outgoing)
+        self.dispatcher.dispatch(outgoing)
     }
 }

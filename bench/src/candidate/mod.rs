@@ -1,10 +1,12 @@
 //! hapax itself: an endpoint on the store in question, and what the store holds afterwards.
 
 mod endpoint;
+mod entries;
+mod queue;
 
 use std::{path::Path, sync::Arc};
 
-use endpoint::{ENDPOINT, run};
+use endpoint::{Commits, ENDPOINT, fed};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hapax::{
     Memory, Saga, Sqlite,
@@ -12,11 +14,13 @@ use hapax::{
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
     ports::{EntityStore, Saved},
+    stores::sqlite::Synchronous,
 };
 use sqlx::{ConnectOptions, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use crate::{
     AnyError,
+    backlog::Backlog,
     books::Books,
     run::{Run, Shape},
     workload::{Account, key_of},
@@ -28,7 +32,7 @@ const WARMED_BY_MESSAGES_MAX: u32 = 10_000;
 /// hapax on the reference store.
 pub(crate) async fn memory(shape: &Shape) -> Result<Run, AnyError> {
     let store = Memory::new();
-    let done = run(store.clone(), Box::new(|| None), shape, true).await?;
+    let done = fed(store.clone(), Box::new(|| None), shape, true).await?;
     let (mut effects, mut outbox_left) = (0, 0);
     for (_, entity) in store.entities() {
         effects += effects_of(&entity.state)?;
@@ -38,23 +42,53 @@ pub(crate) async fn memory(shape: &Shape) -> Result<Run, AnyError> {
     Ok(Run { sample: done.sample, books: Books { effects, dedup_entries, outbox_left, ..done.books } })
 }
 
-/// hapax on a fresh SQLite file at `path`.
+/// hapax on the SQLite file at `path`, which is what [`prepare`] made for `shape`, or not there.
 pub(crate) async fn sqlite(path: &Path, shape: &Shape) -> Result<Run, AnyError> {
     let store = Sqlite::open(path).await?;
-    let many = shape.entities > WARMED_BY_MESSAGES_MAX;
-    if many {
-        preload(&store, shape.entities).await?;
-    }
     let counted = store.clone();
-    let done = run(store.clone(), Box::new(move || Some(counted.commits())), shape, !many).await?;
+    let commits: Commits = Box::new(move || Some(counted.commits()));
+    let done = if shape.queued > 0 {
+        queue::run(&store, commits, shape).await?
+    } else {
+        let many = shape.entities > WARMED_BY_MESSAGES_MAX;
+        if many {
+            preload(&store, shape.entities).await?;
+        }
+        fed(store.clone(), commits, shape, !many).await?
+    };
     store.close().await;
-    Ok(Run { sample: done.sample, books: audit(path, done.books).await? })
+    let books = audit(path, shape, done.books).await?;
+    Ok(Run { sample: done.sample, books })
+}
+
+/// Makes the file that a run of `shape` needs at `path`. The disk is not waited for at every commit: nobody measures.
+pub(crate) async fn prepare(path: &Path, shape: &Shape) -> Result<(), AnyError> {
+    let options = Sqlite::options(path).create_if_missing(true).migrate(true);
+    let store = options.synchronous(Synchronous::Normal).open().await?;
+    if shape.entries > 0 {
+        entries::insert(&store, shape).await?;
+    }
+    if shape.queued > 0 {
+        preload(&store, shape.entities).await?;
+        queue::fill(&store, shape).await?;
+    }
+    store.close().await;
+    // Whose connection ends last decides whether the log is written back; a copy needs it to be.
+    let options = SqliteConnectOptions::new().filename(path).disable_statement_logging();
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
+/// Of a saga of the endpoint.
+fn scope() -> Result<Arc<Scope>, AnyError> {
+    Ok(Arc::new(Scope { endpoint: EndpointName::parse(ENDPOINT)?, saga: SagaName::parse(Account::NAME)? }))
 }
 
 /// Saves all accounts through the store's port, many at a time.
 async fn preload(store: &Sqlite, entities: u32) -> Result<(), AnyError> {
     const AT_A_TIME: usize = 1024;
-    let scope = Arc::new(Scope { endpoint: EndpointName::parse(ENDPOINT)?, saga: SagaName::parse(Account::NAME)? });
+    let scope = scope()?;
     let mut state = vec![Codec::Json.id(), Account::SCHEMA];
     serde_json::to_writer(&mut state, &Account::usual())?;
     let entity = Entity { state: state.into(), ..Entity::default() };
@@ -70,7 +104,7 @@ async fn preload(store: &Sqlite, entities: u32) -> Result<(), AnyError> {
 }
 
 /// Reads what an endpoint has left in the file itself, not through the store.
-async fn audit(path: &Path, books: Books) -> Result<Books, AnyError> {
+async fn audit(path: &Path, shape: &Shape, books: Books) -> Result<Books, AnyError> {
     let options = SqliteConnectOptions::new().filename(path).disable_statement_logging();
     let mut connection = SqliteConnection::connect_with(&options).await?;
     let mut effects = 0;
@@ -83,9 +117,15 @@ async fn audit(path: &Path, books: Books) -> Result<Books, AnyError> {
     let counts = "SELECT (SELECT count(*) FROM hapax_dedup), (SELECT count(*) FROM hapax_entity WHERE pending_since IS NOT NULL)";
     let row = sqlx::query(counts).fetch_one(&mut connection).await?;
     let count = |column: usize| -> Result<u64, AnyError> { Ok(row.try_get::<i64, _>(column)?.try_into()?) };
-    let (dedup_entries, outbox_left) = (Some(count(0)?), count(1)?);
+    // One that was there beforehand and is gone is as bad as one that is missing.
+    let (dedup_entries, outbox_left) = (Some(count(0)?.saturating_sub(shape.entries)), count(1)?);
+    let distinct = if shape.queued > 0 {
+        Backlog::of(shape).handled(queue::left(&mut connection).await?)?
+    } else {
+        books.distinct
+    };
     connection.close().await?;
-    Ok(Books { effects, dedup_entries, outbox_left, ..books })
+    Ok(Books { distinct, effects, dedup_entries, outbox_left, ..books })
 }
 
 fn effects_of(state: &[u8]) -> Result<u64, AnyError> {
