@@ -18,6 +18,7 @@ static SCHEMA: Schema = Schema {
     remedy: "set `migrate(true)`",
     tables: "SELECT count(*), coalesce(sum(name = 'note_migration'), 0) FROM sqlite_schema WHERE type = 'table'",
     version: "SELECT coalesce(max(version), 0) FROM note_migration",
+    numbers: "note_meta",
     probe: "UPDATE note_migration SET version = version",
     migrations: &[
         (

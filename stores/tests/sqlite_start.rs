@@ -98,10 +98,23 @@ async fn a_schema_applied_by_hand_is_taken_even_in_another_programs_file() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused() {
+async fn a_newer_schema_is_refused_unless_it_has_only_added_something() {
     let place = Place::new();
     place.open().await.close().await;
-    place.run("INSERT INTO hapax_migration VALUES (99, 'to come', 0)").await;
+    let to_come = |from| {
+        format!(
+            "INSERT OR REPLACE INTO hapax_meta VALUES ('usable_from', {from}); \
+                 INSERT OR REPLACE INTO hapax_migration VALUES (99, 'to come', 0)"
+        )
+    };
+    place.run(&to_come(99)).await;
+    says(Sqlite::open(place.file()).await, ErrorKind::Malformed, &["store.db", "schema 99", "update this program"]);
+    place.run("DELETE FROM hapax_meta WHERE name = 'usable_from'").await;
+    says(Sqlite::open(place.file()).await, ErrorKind::Malformed, &["store.db", "schema 99", "update this program"]);
+    // One that has only added something is as good as ours.
+    place.run(&to_come(2)).await;
+    save(&place.open().await, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
+    place.run(&to_come(3)).await;
     says(Sqlite::open(place.file()).await, ErrorKind::Malformed, &["store.db", "schema 99", "update this program"]);
 }
 

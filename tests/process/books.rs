@@ -36,7 +36,7 @@ pub(crate) struct Scenario {
 }
 
 pub(crate) fn step(name: &str, notes: u8, last: bool) -> Step {
-    Step { tally: "t".into(), step: name.into(), notes, last }
+    Step { tally: "t".into(), step: name.into(), notes, last, delay_ms: 0 }
 }
 
 pub(crate) fn steps() -> Vec<Step> {
@@ -90,8 +90,7 @@ struct Handled {
 pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -> Result<(), String> {
     let mut file = open(&folder.join("store.db")).await;
     let steps: Vec<String> = scenario.steps.iter().map(|step| step.step.clone()).collect();
-    let notes_of = |step: &Step| (0..step.notes).map(|number| format!("{}/{number}", step.step)).collect::<Vec<_>>();
-    let notes: Vec<String> = scenario.steps.iter().flat_map(notes_of).collect();
+    let notes: Vec<String> = scenario.steps.iter().flat_map(Step::notes).collect();
     let upkeep = scenario.task == "upkeep";
     let tally = handled(&mut file, "tally").await;
     if upkeep {

@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod fuse;
+mod log;
+mod next;
 mod sagas;
+mod serve;
 mod tally;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -37,16 +40,17 @@ const OFTEN: u32 = 1_000_000;
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, task, point] = &arguments[..] else { panic!("give a folder, a task and a point") };
-    let fuse = Fuse::parse(point).expect("`none`, `N-before` or `N-after`");
+    let fuse = || Fuse::parse(point).expect("`none`, `N-before` or `N-after`");
     let folder = Path::new(folder);
     match task.as_str() {
-        "work" => Worker::open(folder, fuse, true).await.work().await,
-        "ack-early" => Worker::open(folder, fuse, true).await.ack_early().await,
-        "leave" => Worker::open(folder, fuse, false).await.leave().await,
-        "sweep" => Worker::open(folder, fuse, true).await.sweep().await,
-        "upkeep" => Worker::open(folder, fuse, true).await.upkeep().await,
-        "stop" => stop(folder, fuse).await,
-        "migrate" => drop(open(folder).await),
+        "work" => Worker::open(folder, fuse(), true).await.work().await,
+        "ack-early" => Worker::open(folder, fuse(), true).await.ack_early().await,
+        "leave" => Worker::open(folder, fuse(), false).await.leave().await,
+        "sweep" => Worker::open(folder, fuse(), true).await.sweep().await,
+        "upkeep" => Worker::open(folder, fuse(), true).await.upkeep().await,
+        "stop" => stop(folder, fuse()).await,
+        "migrate" => migrate(folder).await,
+        "serve" => serve::serve(folder, point).await,
         other => panic!("there is no task {other}"),
     }
 }
@@ -55,9 +59,16 @@ async fn main() {
 async fn open(folder: &Path) -> (Sqlite, SqliteQueue) {
     let store = Sqlite::open(folder.join("store.db")).await.unwrap();
     let apart = folder.join("queue.db");
-    let options = SqliteQueue::options().lease(LEASE);
+    let asked = std::env::var("HAPAX_TEST_LEASE_MS").ok().and_then(|ms| ms.parse().ok());
+    let options = SqliteQueue::options().lease(asked.map_or(LEASE, Duration::from_millis));
     let queue = if apart.exists() { options.open(apart).await } else { options.on(&store).await };
     (store, queue.unwrap())
+}
+
+async fn migrate(folder: &Path) {
+    let (store, queue) = open(folder).await;
+    queue.close().await;
+    store.close().await;
 }
 
 /// The heart without the shell: what it asks of the ports is the same in every run.

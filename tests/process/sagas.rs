@@ -1,10 +1,12 @@
 //! The sagas of the crashed processes: they write down what they have handled, so that the books can be made from the file
 //! alone.
 
+use std::time::Duration;
+
 use hapax::{Context, Correlation, Handle, HandlerError, Message, Saga};
 use serde::{Deserialize, Serialize};
 
-use crate::tally::Step;
+use crate::tally::{ENDPOINT, Step};
 
 /// What a tally sends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,7 +19,18 @@ impl Message for Note {
     const TYPE: &'static str = "crash.note";
 }
 
-/// All steps, each time they were handled.
+/// A timeout of a tally.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Ring {
+    pub(crate) tally: String,
+    pub(crate) ring: String,
+}
+
+impl Message for Ring {
+    const TYPE: &'static str = "crash.ring";
+}
+
+/// All steps and timeouts, each time they were handled.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) handled: Vec<String>,
@@ -33,14 +46,40 @@ impl Handle<Step> for Tally {
     }
 
     async fn handle(&mut self, step: Step, cx: &mut Context) -> Result<(), HandlerError> {
-        for number in 0..step.notes {
-            cx.send_local(Note { tally: step.tally.clone(), note: format!("{}/{number}", step.step) })?;
+        let delay = Duration::from_millis(step.delay_ms);
+        for note in step.noted() {
+            if delay.is_zero() {
+                cx.send_local(note)?;
+            } else {
+                cx.send_after(delay, ENDPOINT, note)?;
+            }
+        }
+        if !delay.is_zero() {
+            cx.timeout(delay, Ring { tally: step.tally.clone(), ring: step.ring() })?;
         }
         self.handled.push(step.step);
         if step.last {
             cx.complete();
         }
         Ok(())
+    }
+}
+
+impl Handle<Ring> for Tally {
+    fn correlate(ring: &Ring) -> Correlation<'_> {
+        (&ring.tally).into()
+    }
+
+    async fn handle(&mut self, ring: Ring, _: &mut Context) -> Result<(), HandlerError> {
+        self.handled.push(ring.ring);
+        Ok(())
+    }
+}
+
+impl Step {
+    /// What is to be sent.
+    pub(crate) fn noted(&self) -> Vec<Note> {
+        self.notes().into_iter().map(|note| Note { tally: self.tally.clone(), note }).collect()
     }
 }
 

@@ -11,9 +11,8 @@ const BITS_PER_KEY: usize = 16;
 /// First byte of a stored filter. Another one is of another version of hapax.
 const FORMAT: u8 = 1;
 /// Of which odd numbers the bits of a block are products: as in the specification.
-const SALTS: [u32; WORDS] = [
-    0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31,
-];
+const SALTS: [u32; WORDS] =
+    [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 const WORDS: usize = 8;
 const BLOCK_BYTES: usize = WORDS * 4;
 

@@ -186,7 +186,8 @@ impl Keeper {
             None => self.counted(newest, generations.entries_max).await?,
         };
         self.newest = Some((newest, known));
-        let filtered: usize = generations.view().closed.iter().flat_map(|(_, filter)| filter).map(|filter| filter.entries()).sum();
+        let filtered: usize =
+            generations.view().closed.iter().flat_map(|(_, filter)| filter).map(|filter| filter.entries()).sum();
         Ok((known, generations.entries_max.max(filtered as u64 / SHARE)))
     }
 

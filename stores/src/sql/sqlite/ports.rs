@@ -178,7 +178,9 @@ impl DedupStore for Sqlite {
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         let mut arguments = SqliteArguments::default();
         arguments.bind(now()).bind(rows::millis_of(retention)).bind(as_i64(EVICT_MAX));
-        let ran = self.write_alone("evicting dedup entries", statements::EVICT, statements::EVICT_STATEMENTS, arguments).await?;
+        let ran = self
+            .write_alone("evicting dedup entries", statements::EVICT, statements::EVICT_STATEMENTS, arguments)
+            .await?;
         self.0.generations.look();
         let entries = ran.changed.get(5).copied().unwrap_or_default();
         Ok(Evicted { entries, more: entries >= EVICT_MAX as u64 })

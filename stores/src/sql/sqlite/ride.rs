@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::{
     Sqlite, SqliteOptions,
     connection::Ran,
+    migrate,
     read::{self, Read},
     riders::{AddSchema, KINDS_MAX, Ride},
     rows, start,
@@ -124,8 +125,22 @@ pub fn before(now: i64, age: Duration) -> i64 {
     rows::before(now, age)
 }
 
+/// The store's own tables.
+#[must_use]
+pub fn store_schema() -> &'static Schema {
+    &migrate::STORE
+}
+
+/// Opens a store whose tables are those of `schema`: for tests with a version of the store that is yet to come.
+///
+/// # Errors
+/// See [`SqliteOptions::open`].
+pub async fn open_store(options: SqliteOptions, schema: &'static Schema) -> Result<Sqlite, StoreError> {
+    start::open(options, schema).await
+}
+
 /// The tables that somebody keeps in a file, and how far a file has come with them.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Schema {
     /// What is being done, for errors: "opening the SQLite store".
     pub opening: &'static str,
@@ -135,6 +150,9 @@ pub struct Schema {
     pub tables: &'static str,
     /// Gives the newest migration in the file.
     pub version: &'static str,
+    /// A table of names and numbers. A migration that older programs may go on with says there, as `usable_from`, which
+    /// version they must know at least; it creates the table where the first migration did not.
+    pub numbers: &'static str,
     /// Changes nothing, and fails where nothing can be written.
     pub probe: &'static str,
     /// Version and SQL, in the order of the versions. Each records its own version. Harmless when applied again.

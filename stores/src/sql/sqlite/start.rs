@@ -57,7 +57,8 @@ pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Res
     check_version(&contents, options.migrate, schema, &file)?;
     use_log(&mut connection, options.busy_timeout, schema, &file).await?;
     if contents.version < schema.latest() {
-        migrate::migrate(&mut connection, schema).await.map_err(failed)?;
+        let found = migrate::migrate(&mut connection, schema).await.map_err(failed)?;
+        check_version(&found, true, schema, &file)?;
     }
     check_durable(&mut connection, options.synchronous, schema, &file).await?;
     // A read-only file shows itself only when something is written.
@@ -116,7 +117,8 @@ pub(super) async fn add_schema(
     let contents = migrate::contents(connection, schema).await.map_err(failed)?;
     check_version(&contents, may_migrate, schema, file)?;
     if contents.version < schema.latest() {
-        migrate::migrate(connection, schema).await.map_err(failed)?;
+        let found = migrate::migrate(connection, schema).await.map_err(failed)?;
+        check_version(&found, true, schema, file)?;
     }
     Ok(())
 }
@@ -193,9 +195,10 @@ fn check_owner(contents: &Contents, may_share: bool, schema: &Schema, file: &str
     }
 }
 
+/// A newer schema that only added something is as good as the known one, so that versions may run side by side.
 fn check_version(contents: &Contents, may_migrate: bool, schema: &Schema, file: &str) -> Result<(), StoreError> {
     let (version, latest) = (contents.version, schema.latest());
-    if version > latest {
+    if version > latest && contents.usable_from.is_none_or(|from| from > latest) {
         let why =
             format!("{file}: it has schema {version} of a newer hapax, this one knows {latest}: update this program");
         return Err(StoreError::new(ErrorKind::Malformed, schema.opening, why));

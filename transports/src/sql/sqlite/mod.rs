@@ -6,7 +6,8 @@
 //! little more than its save.
 //!
 //! - *Leases* end by the clock of the host, which all processes share. One that is set forward ends them early. One that is
-//!   set back is noticed, and then no lease ends later than one that begins now; retries come later by as much.
+//!   set back is noticed, and then no lease ends later than one that begins now; retries, and what is due at a time, come
+//!   later by as much.
 //! - *Receivers* know at once what their own process sends. What other processes send they look for: every 3 ms while
 //!   something comes, less and less often down to every 240 ms when nothing does, once for all queues of a process.
 //! - *Order* of the messages of one partition key is kept where it is asked for
@@ -172,11 +173,13 @@ impl SqliteQueue {
         self.0.token.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets the leases of a queue end as if they had begun now, after the clock was set back.
+    /// Lets the leases of a queue end as if they had begun now, and what was sent later than now be given, after the clock
+    /// was set back.
     async fn shorten(&self, queue: i64) {
         tracing::warn!(file = self.0.file.file_name(), "the host's clock was set back: leases are shortened");
         let mut arguments = SqliteArguments::default();
-        arguments.bind(queue).bind(ride::now().saturating_add(millis(self.0.options.lease)));
+        let now = ride::now();
+        arguments.bind(queue).bind(now).bind(now.saturating_add(millis(self.0.options.lease)));
         if let Err(error) = self.0.file.write_text("shortening leases", statements::SHORTEN, 1, arguments).await {
             tracing::warn!(%error, "shortening leases failed: they end when the clock has come there again");
         }

@@ -3,7 +3,10 @@ use std::{path::Path, time::Duration};
 use hapax_core::ports::StoreError;
 use hapax_stores::{
     Sqlite,
-    sql::sqlite::{SqliteOptions, ride::Rider},
+    sql::sqlite::{
+        SqliteOptions,
+        ride::{Rider, Schema},
+    },
 };
 
 use super::{SqliteQueue, statements::SCHEMA};
@@ -40,6 +43,7 @@ pub struct SqliteQueueOptions {
     pub(super) poll_idle: Duration,
     pub(super) redelivery_max: Duration,
     migrate: bool,
+    schema: &'static Schema,
 }
 
 impl SqliteQueueOptions {
@@ -53,6 +57,7 @@ impl SqliteQueueOptions {
             poll_idle: POLL_IDLE,
             redelivery_max: REDELIVERY_MAX,
             migrate: true,
+            schema: &SCHEMA,
         }
     }
 
@@ -104,12 +109,26 @@ impl SqliteQueueOptions {
         self
     }
 
+    /// The queue's own tables.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn known_schema() -> &'static Schema {
+        &SCHEMA
+    }
+
+    /// Other tables than the queue's own: for tests with a version of the queue that is yet to come.
+    #[doc(hidden)]
+    pub const fn schema(mut self, schema: &'static Schema) -> Self {
+        self.schema = schema;
+        self
+    }
+
     /// Queues in the file of `store`, written in the same commits.
     ///
     /// # Errors
     /// See [`SqliteOptions::open`].
     pub async fn on(self, store: &Sqlite) -> Result<SqliteQueue, StoreError> {
-        let file = Rider::on(store, &SCHEMA, self.migrate).await?;
+        let file = Rider::on(store, self.schema, self.migrate).await?;
         Ok(SqliteQueue::new(file, self))
     }
 
@@ -127,7 +146,7 @@ impl SqliteQueueOptions {
     /// # Errors
     /// See [`SqliteOptions::open`].
     pub async fn open_file(self, file: SqliteOptions) -> Result<SqliteQueue, StoreError> {
-        let file = Rider::open(file.migrate(self.migrate), &SCHEMA).await?;
+        let file = Rider::open(file.migrate(self.migrate), self.schema).await?;
         Ok(SqliteQueue::new(file, self))
     }
 }

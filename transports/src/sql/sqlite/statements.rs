@@ -12,6 +12,7 @@ pub(super) static SCHEMA: Schema = Schema {
     tables: "SELECT count(*), coalesce(sum(name = 'hapax_queue_migration'), 0) FROM sqlite_schema \
              WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
     version: "SELECT coalesce(max(version), 0) FROM hapax_queue_migration",
+    numbers: "hapax_queue_meta", // Not there yet: created by the first migration that has something to say in it.
     probe: "UPDATE hapax_queue_migration SET version = version",
     migrations: &[(1, include_str!("migrations/0001_queue.sql"))],
 };
@@ -151,12 +152,13 @@ pub(super) const LOOK: &str = "\
     SELECT q.value, (SELECT min(m.available_at) FROM hapax_queue_message AS m \
       INDEXED BY hapax_queue_message_available WHERE m.queue = q.value) FROM json_each($1) AS q";
 
-/// $1 queue, $2 the latest that a lease of now can end: no lease lasts longer. What was put off for longer, or is due
-/// later, stays as it is.
+/// $1 queue, $2 now, $3 the latest that a lease of now can end: no lease lasts longer, and what could be given when it was
+/// sent can be given now. What was put off for longer, or is due later, stays as it is.
 pub(super) const SHORTEN: &str = "\
-    UPDATE hapax_queue_message SET available_at = $2 WHERE id IN \
+    UPDATE hapax_queue_message SET available_at = iif(place = 0, $2, $3) WHERE id IN \
       (SELECT id FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
-       WHERE queue = $1 AND available_at > $2 AND place IN (1, 2))";
+       WHERE queue = $1 AND available_at > $2 \
+         AND (place IN (1, 2) AND available_at > $3 OR place = 0 AND available_at = sent_at))";
 
 /// When the newest message was sent.
 pub(super) const NEWEST: &str = "\

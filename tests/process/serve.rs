@@ -1,0 +1,95 @@
+//! A whole endpoint, as a version of a program runs it.
+
+use std::{io::Read, path::Path, time::Duration};
+
+use hapax::{
+    Endpoint, Registry, Sqlite, SqliteQueue,
+    deliver::Recoverability,
+    endpoint::{EndpointBuilder, Settings},
+    manager::Limits,
+    ports::StoreError,
+    stores::sqlite::ride,
+};
+
+use crate::{
+    OFTEN, log, next,
+    next::{NoteNext, NotesNext, StepNext, TallyNext},
+    sagas::{Note, Notes, Ring, Tally},
+    tally::{ENDPOINT, Step},
+};
+
+/// Above what handling takes on a busy machine, so that workers do not hand each other the same messages to and fro; below
+/// the patience of who waits for those of a killed one.
+const LEASE: Duration = Duration::from_millis(400);
+/// Of a worker that has refused its file.
+const REFUSED: i32 = 3;
+/// Above any wait for the disk here; what is left over is swept after it.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Handles messages until whoever has started this process closes its standard input, or is gone.
+pub(crate) async fn serve(folder: &Path, version: &str) {
+    log::begin();
+    let (store, queue) = match open(folder, version).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(REFUSED);
+        }
+    };
+    let endpoint = Endpoint::builder(ENDPOINT).store(store.clone()).transport(queue).settings(settings());
+    let endpoint = if version == "next-sagas" { next_sagas(endpoint) } else { sagas(endpoint) };
+    let endpoint = endpoint.start().await.unwrap();
+    endpoint.run_until(input_closed()).await.unwrap();
+    store.close().await;
+}
+
+fn sagas(endpoint: EndpointBuilder) -> EndpointBuilder {
+    endpoint.saga::<Tally>(|tally| tally.starts::<Step>().handles::<Ring>()).saga::<Notes>(Registry::starts::<Note>)
+}
+
+fn next_sagas(endpoint: EndpointBuilder) -> EndpointBuilder {
+    endpoint
+        .saga::<TallyNext>(|tally| tally.starts::<StepNext>().handles::<Ring>())
+        .saga::<NotesNext>(Registry::starts::<NoteNext>)
+}
+
+/// Store and queue as this version of the program knows them, in one file unless the folder holds one for the queue.
+async fn open(folder: &Path, version: &str) -> Result<(Sqlite, SqliteQueue), StoreError> {
+    let file = Sqlite::options(folder.join("store.db")).create_if_missing(true).migrate(true);
+    let options = SqliteQueue::options().lease(LEASE);
+    let (store, options) = match version {
+        "today" | "next-sagas" => (file.open().await?, options),
+        "adds" => (ride::open_store(file, next::adds()).await?, options.schema(next::queue_adds())),
+        "breaks" => (ride::open_store(file, next::breaks()).await?, options.schema(next::queue_adds())),
+        other => panic!("there is no version {other}"),
+    };
+    let apart = folder.join("queue.db");
+    let queue = if apart.exists() { options.open(apart).await } else { options.on(&store).await };
+    Ok((store, queue?))
+}
+
+/// Impatient, and never at an end with its patience: a fault here is not the message's.
+fn settings() -> Settings {
+    Settings {
+        limits: Limits { attempts_max: OFTEN, deadline: DEADLINE, ..Limits::default() },
+        recoverability: Recoverability {
+            deliveries_max: OFTEN,
+            retry_delay: Duration::from_millis(20),
+            retry_delay_max: Duration::from_millis(200),
+            ..Recoverability::default()
+        },
+        sweep_age: DEADLINE,
+        sweep_interval: Duration::from_millis(200),
+        stop_timeout: DEADLINE,
+        ..Settings::default()
+    }
+}
+
+async fn input_closed() {
+    let (closed, waits) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        let _ = closed.send(());
+    });
+    let _ = waits.await;
+}
