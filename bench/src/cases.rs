@@ -168,6 +168,7 @@ impl Case {
             queued: 0,
             time: settings.time,
             seed: 0,
+            deliveries_max: u64::MAX,
         };
         match self {
             Self::S1a => Shape { in_flight: 1, batch: 1, ..saturated },

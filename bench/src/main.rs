@@ -15,6 +15,7 @@ mod measure;
 mod options;
 mod report;
 mod run;
+mod service;
 mod template;
 mod workload;
 
@@ -37,6 +38,12 @@ const FAILED: u8 = 1;
 const MISUSED: u8 = 2;
 
 fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    match args.next().as_deref() {
+        Some("service") => return service_figures(args),
+        Some(service::ROLE) => return ended(service::work(args).map(|()| true)),
+        _ => {}
+    }
     let options = match options::parse(std::env::args().skip(1)) {
         Ok(Command::Run(options)) => options,
         Ok(Command::Help) => {
@@ -48,9 +55,27 @@ fn main() -> ExitCode {
             return ExitCode::from(MISUSED);
         }
     };
-    match bench(&options) {
-        Ok(good) if good || !options.check => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(FAILED),
+    ended(bench(&options).map(|good| good || !options.check))
+}
+
+fn service_figures(args: impl Iterator<Item = String>) -> ExitCode {
+    match service::parse(args) {
+        Ok(Some(options)) => ended(service::bench(&options).map(|good| good || !options.check)),
+        Ok(None) => {
+            println!("{}", service::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            ExitCode::from(MISUSED)
+        }
+    }
+}
+
+fn ended(done: Result<bool, AnyError>) -> ExitCode {
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
         Err(error) => {
             eprintln!("hapax-bench: {error}");
             ExitCode::from(FAILED)

@@ -29,6 +29,8 @@ pub(crate) struct Shape {
     pub(crate) queued: u64,
     /// Length of the measured window.
     pub(crate) time: Duration,
+    /// Deliveries after which the window ends in any case.
+    pub(crate) deliveries_max: u64,
     /// Of the workload.
     pub(crate) seed: u64,
 }

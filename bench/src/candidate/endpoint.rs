@@ -168,7 +168,8 @@ impl Producer {
         let (before, commits) = (self.progress.done(), (self.commits)());
         let window = Window::open();
         let end = Instant::now() + self.shape.time;
-        while Instant::now() < end {
+        let last = before.saturating_add(self.shape.deliveries_max);
+        while Instant::now() < end && self.progress.done() < last {
             self.fill(|workload| Some(workload.next())).await?;
             self.progress.wake.notified().await;
         }

@@ -1,8 +1,9 @@
 //! What runs beside the messages: the sweeper, eviction and purge.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use tokio::time::{MissedTickBehavior, interval};
+use futures_util::future::join;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Endpoint;
 use crate::{
@@ -13,22 +14,30 @@ use crate::{
 
 /// Entities that the sweeper asks for at a time.
 const SWEEP_PAGE: usize = 100;
-/// Tombstones that are purged at a time.
-const PURGE_PAGE: usize = 1000;
+/// Tombstones that are purged at a time: what waits behind them waits about a millisecond.
+const PURGE_PAGE: usize = 250;
+/// Evicting and purging take a store for one part of this many of its time, so that handling goes on as before.
+const UPKEEP_SHARE: u32 = 10;
 
 impl Endpoint {
-    /// Never ends.
+    /// Never ends. What has to go may take long, and the sweeper does not wait for it.
     pub(super) async fn maintain(&self) {
-        let mut sweep = interval(self.settings.sweep_interval.max(Duration::from_millis(1)));
-        let mut evict = interval(self.settings.evict_interval.max(Duration::from_millis(1)));
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        evict.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        join(
+            self.again_and_again(self.settings.sweep_interval, || self.sweep()),
+            self.again_and_again(self.settings.evict_interval, || self.evict()),
+        )
+        .await;
+    }
+
+    async fn again_and_again<F>(&self, every: Duration, work: impl Fn() -> F)
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        let mut due = interval(every.max(Duration::from_millis(1)));
+        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let done = tokio::select! {
-                _ = sweep.tick() => self.sweep().await,
-                _ = evict.tick() => self.evict().await,
-            };
-            if let Err(error) = done {
+            due.tick().await;
+            if let Err(error) = work().await {
                 tracing::warn!(endpoint = %self.name, %error, "maintenance failed; it will be tried again");
             }
         }
@@ -63,16 +72,29 @@ impl Endpoint {
     }
 
     async fn evict(&self) -> Result<(), StoreError> {
-        while self.stores.dedup().evict(self.settings.retention).await?.more {
-            tokio::task::yield_now().await; // Others first: evicting late is always safe.
+        loop {
+            let begun = Instant::now();
+            if !self.stores.dedup().evict(self.settings.retention).await?.more {
+                break;
+            }
+            give_way(begun).await;
         }
         // A tombstone guards against late twins as a dedup entry does, and against passes that are still under way.
         let keep = self.settings.retention.saturating_add(self.settings.limits.deadline);
         for manager in &self.managers {
-            while self.stores.entities().purge(manager.scope(), keep, PURGE_PAGE).await? == PURGE_PAGE {
-                tokio::task::yield_now().await;
+            loop {
+                let begun = Instant::now();
+                if self.stores.entities().purge(manager.scope(), keep, PURGE_PAGE).await? < PURGE_PAGE {
+                    break;
+                }
+                give_way(begun).await;
             }
         }
         Ok(())
     }
+}
+
+/// Others first: evicting late is always safe.
+async fn give_way(begun: Instant) {
+    sleep(begun.elapsed() * (UPKEEP_SHARE - 1)).await;
 }

@@ -36,8 +36,8 @@ use super::{
 
 /// Largest entity, in bytes: SQLite takes more, but each save writes the whole of it, so a runaway one must be noticed.
 const ENTITY_BYTES_MAX: usize = 16 << 20;
-/// Most dedup entries that one `evict` removes: some 10 ms of writing.
-const EVICT_MAX: usize = 10_000;
+/// Most dedup entries that one `evict` removes: less than a millisecond of writing, which is what others wait behind it.
+const EVICT_MAX: usize = 500;
 
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";

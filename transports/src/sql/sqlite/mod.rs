@@ -8,7 +8,7 @@
 //! - *Leases* end by the clock of the host, which all processes share. One that is set forward ends them early. One that is
 //!   set back is noticed, and then no lease ends later than one that begins now; retries, and what is due at a time, come
 //!   later by as much.
-//! - *Receivers* know at once what their own process sends. What other processes send they look for: every 3 ms while
+//! - *Receivers* know at once what their own process sends. What other processes send they look for: every 2 ms while
 //!   something comes, less and less often down to every 240 ms when nothing does, once for all queues of a process.
 //! - *Order* of the messages of one partition key is kept where it is asked for
 //!   ([`SqliteQueueOptions::ordered_keys`]). A message with a due time takes its place when it is due.
