@@ -175,7 +175,12 @@ impl<T: Saga> SagaManager<T> {
         };
         let mut state = match draft.take_state() {
             Ok(state) => state,
-            Err(e) => return failed(HandlerError::transient(format!("the stored state cannot be read: {e}"))),
+            // Perhaps another version of this program can: the message waits for it, uncounted.
+            Err(e) => {
+                return Verdict::Decided(Outcome::Again(Again::Malformed(format!(
+                    "the stored state cannot be read: {e}"
+                ))));
+            }
         };
         let envelope = message.envelope.clone();
         let mut cx = Context::new(envelope, key.clone(), message.key, now, self.codec, self.services.clone());

@@ -15,9 +15,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How long a read is waited for, before it is given up. Default 30 s: as long as a write.
 const READ_LIMIT: Duration = WRITE_LIMIT;
-/// Writes that share a commit, and reads that share a statement, at most. Default 256: beyond it throughput gains little
+/// Writes that share a commit, and reads that share a statement, at most. Default 512: beyond it throughput gains little
 /// and the first in the group waits for the last.
-pub(super) const GROUP_MAX: usize = 256;
+pub(super) const GROUP_MAX: usize = 512;
 /// Beyond it a statement would have more parameters than SQLite takes.
 const GROUP_LIMIT: usize = 1024;
 /// Reading connections. Default 1: it answers whole groups and is idle most of the time; each takes a thread and a page
@@ -122,7 +122,7 @@ impl SqliteOptions {
         self
     }
 
-    /// How many writes may share a commit, from 1 to 1024. Default 256.
+    /// How many writes may share a commit, from 1 to 1024. Default 512.
     pub fn group_max(mut self, max: usize) -> Self {
         self.group_max = max.clamp(1, GROUP_LIMIT);
         self

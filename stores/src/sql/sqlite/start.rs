@@ -39,7 +39,7 @@ const CACHE_KIB: u32 = 32 * 1024;
 const CHECKPOINT_PAGES: u32 = 8000;
 /// What is left of a log that has grown, in bytes.
 const LOG_BYTES_MAX: u32 = 256 << 20;
-/// Texts that stay prepared: nine sizes of group, seven kinds each, with and without riders, and the others.
+/// Texts that stay prepared: ten sizes of group, seven kinds each, with and without riders, and the others.
 const STATEMENTS: usize = 256;
 /// How long to wait before another try at what SQLite does not wait for itself.
 const TRY_AGAIN: Duration = Duration::from_millis(5);

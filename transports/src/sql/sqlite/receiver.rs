@@ -23,7 +23,7 @@ use super::{
 };
 
 /// Most messages that one claim gives: more would keep the others of its commit waiting, and other processes idle.
-const CLAIM_MAX: usize = 256;
+const CLAIM_MAX: usize = 512;
 /// Bytes that one claim gives, the last message aside: all of them are in memory at once.
 const CLAIM_BYTES_MAX: usize = 16 << 20;
 
