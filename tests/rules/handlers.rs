@@ -77,7 +77,7 @@ async fn state_that_cannot_be_read_loses_neither_itself_nor_the_message() {
         let expected = bench.store.stored(&key).await.map_or(Expected::Absent, |s| Expected::Version(s.version));
         drop(bench.store.memory.save(&key, &expected, &entity, &[]).await.unwrap());
         let outcomes = bench.pass(&[message("m", &quiet("m"))]).await;
-        assert_eq!(words(&outcomes), ["Again"], "to be retried, not set aside, however often it has come");
+        assert_eq!(words(&outcomes), ["Again Malformed"], "to be retried, not set aside, however often it has come");
         assert!(format!("{outcomes:?}").contains("the stored state cannot be read"), "{outcomes:?}");
         assert_eq!(bench.store.stored(&key).await.unwrap().entity, entity);
     }

@@ -4,7 +4,8 @@
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,6 +14,7 @@ use hapax::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::counted::beside;
 use crate::AnyError;
 
 /// The argument that makes this program a worker.
@@ -23,6 +25,8 @@ pub(super) const ENDPOINT: &str = "service";
 pub(super) const LEASE: Duration = Duration::from_secs(1);
 /// Entries of one insert of a worker that fills a log.
 const FILL: u64 = 500;
+/// A worker that says nothing for so long is stuck: far beyond any bar.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// To be handled.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,7 +73,7 @@ pub(super) fn now_micros() -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Whoever listens may be gone, and then nobody misses it.
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
@@ -81,76 +85,105 @@ pub(super) async fn open(file: &Path) -> Result<(Sqlite, SqliteQueue), AnyError>
     Ok((store, queue))
 }
 
-/// What a worker does: `serve`, `hang` or `fill`, on a file.
+/// What a worker does: `serve` or `hang`, `fill` or `hold`, `memory` or `memory-queue`, on a file.
 ///
 /// # Errors
 /// When it cannot.
 pub(crate) fn run(mut args: impl Iterator<Item = String>) -> Result<(), AnyError> {
     let task = args.next().ok_or("a worker needs a task")?;
     let file = args.next().ok_or("a worker needs a file")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        if task == "fill" {
-            return fill(Path::new(&file)).await;
+    let file = Path::new(&file);
+    super::runtime()?.block_on(async {
+        match task.as_str() {
+            "serve" => serve(file, Hangs(false)).await,
+            "hang" => serve(file, Hangs(true)).await,
+            "fill" => fill(file).await,
+            "hold" => hold(file).await,
+            "memory" | "memory-queue" => {
+                let messages = args.next().ok_or("this worker needs a number of messages")?.parse()?;
+                super::memory::work(file, messages, task == "memory-queue").await
+            }
+            other => Err(format!("no worker does `{other}`").into()),
         }
-        let (store, queue) = open(Path::new(&file)).await?;
-        let endpoint = Endpoint::builder(ENDPOINT)
-            .store(store)
-            .transport(queue)
-            .saga::<Pinged>(|pinged| pinged.starts::<Ping>())
-            .with(Hangs(task == "hang"))
-            .start()
-            .await?;
-        say("ready");
-        endpoint.run_until(std::future::pending::<()>()).await?;
-        Ok(())
     })
 }
 
-/// Inserts for ever.
+/// Handles pings for ever.
+async fn serve(file: &Path, hangs: Hangs) -> Result<(), AnyError> {
+    let (store, queue) = open(file).await?;
+    let endpoint = Endpoint::builder(ENDPOINT)
+        .store(store)
+        .transport(queue)
+        .saga::<Pinged>(|pinged| pinged.starts::<Ping>())
+        .with(hangs)
+        .start()
+        .await?;
+    say("ready");
+    endpoint.run_until(std::future::pending::<()>()).await?;
+    Ok(())
+}
+
+/// Inserts for ever, and says the number of the last entry that is confirmed.
 async fn fill(file: &Path) -> Result<(), AnyError> {
     let store = Sqlite::open(file).await?;
     say("ready");
-    let mut first = 1 << 40;
+    // Each worker its own entries.
+    let mut first = now_micros();
     loop {
         store.insert(&super::startup::entries(first, FILL)).await?;
         first += FILL;
-        say("more");
+        say(&(first - 1).to_string());
     }
+}
+
+/// Reads for ever as of one moment, so that the log cannot begin anew.
+async fn hold(file: &Path) -> Result<(), AnyError> {
+    let mut connection = beside(file).await?;
+    for statement in ["BEGIN", "SELECT count(*) FROM hapax_meta"] {
+        sqlx::raw_sql(statement).execute(&mut connection).await?;
+    }
+    say("ready");
+    std::future::pending().await
 }
 
 /// A running worker, which is killed with the guard.
 pub(super) struct Worker {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Worker {
-    pub(super) fn start(task: &str, file: &Path) -> Result<Self, AnyError> {
+    pub(super) fn start(task: &str, file: &Path, more: &[&str]) -> Result<Self, AnyError> {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut child = command.args([ROLE, task]).arg(file).stdout(Stdio::piped()).spawn()?;
+        let mut child = command.args([ROLE, task]).arg(file).args(more).stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or("a worker without output")?;
-        Ok(Self { child, lines: BufReader::new(out) })
+        let (said, lines) = channel();
+        // A thread, because a pipe is read without a time limit.
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if said.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self { child, lines })
     }
 
     /// One that is ready.
     pub(super) fn ready(task: &str, file: &Path) -> Result<Self, AnyError> {
-        let mut worker = Self::start(task, file)?;
+        let worker = Self::start(task, file, &[])?;
         worker.line()?;
         Ok(worker)
     }
 
     /// The next line that it says.
-    pub(super) fn line(&mut self) -> Result<String, AnyError> {
-        let mut line = String::new();
-        match self.lines.read_line(&mut line)? {
-            0 => Err("a worker has ended before its time".into()),
-            _ => Ok(line.trim().to_owned()),
-        }
+    pub(super) fn line(&self) -> Result<String, AnyError> {
+        let line = self.lines.recv_timeout(SILENCE);
+        Ok(line.map_err(|e| format!("a worker has ended before its time, or is stuck: {e}"))?)
     }
 
     /// The next message that it handles: its number, and when.
-    pub(super) fn handled(&mut self) -> Result<(u64, u64), AnyError> {
+    pub(super) fn handled(&self) -> Result<(u64, u64), AnyError> {
         loop {
             let line = self.line()?;
             if let Some((number, micros)) = line.split_once(' ') {
@@ -163,10 +196,16 @@ impl Worker {
         self.child.id()
     }
 
-    /// SIGKILL.
+    /// SIGKILL, without waiting for what comes of it.
     pub(super) fn kill(&mut self) -> Result<(), AnyError> {
+        Ok(self.child.kill()?)
+    }
+
+    /// SIGKILL. What it said before is what is left to be read.
+    pub(super) fn end(mut self) -> Result<Vec<String>, AnyError> {
         self.child.kill()?;
-        Ok(())
+        self.child.wait()?;
+        Ok(self.lines.iter().collect())
     }
 }
 

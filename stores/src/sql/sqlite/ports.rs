@@ -50,8 +50,20 @@ impl EntityStore for Sqlite {
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
-        let entity = self.scope(key.scope()).await?.map(|scope| (scope, key.key().clone()));
-        self.look_up("loading an entity", entity, ids).await
+        loop {
+            let entity = self.scope(key.scope()).await?.map(|scope| (scope, key.key().clone()));
+            let named = entity.is_some();
+            let loaded = self.look_up("loading an entity", entity, ids).await?;
+            // A name that was not there yet is an entity that was not; marks that are there by now are of a later moment.
+            let marked = |known: &Known| ids.iter().any(|id| known.entry(id).is_some());
+            if named || !loaded.known.as_ref().is_some_and(marked) {
+                return Ok(loaded);
+            }
+            // A mark alone says nothing about the name: if it is still not there, this is one moment.
+            if self.scope(key.scope()).await?.is_none() {
+                return Ok(loaded);
+            }
+        }
     }
 
     async fn save(
