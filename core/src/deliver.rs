@@ -57,9 +57,9 @@ impl Default for Recoverability {
     }
 }
 
-/// Rest of a message whose entity this program cannot read: until another version of it has taken over, or a person has
-/// looked.
-const UNREADABLE_REST: Duration = Duration::from_secs(30);
+/// Rest of a message whose entity this program cannot read: until another version of it takes the message, or a person has
+/// looked. Short, for while two versions work side by side every other try may meet the one that can.
+const UNREADABLE_REST: Duration = Duration::from_secs(5);
 
 impl Recoverability {
     fn rest(&self, attempts: u32) -> Duration {
