@@ -10,7 +10,7 @@ mod tally;
 
 use std::{fs, os::unix::process::ExitStatusExt};
 
-use books::{SIGKILL, Scenario, check, feed, steps, worker};
+use books::{SIGKILL, Scenario, check, feed, worker};
 use hapax_tests::Scratch;
 
 /// Of the log, and of each frame in it (sqlite.org/fileformat2.html, section 4).
@@ -19,15 +19,7 @@ const FRAME_HEADER_BYTES: usize = 24;
 
 #[tokio::test]
 async fn a_power_cut_after_any_commit_is_made_good() {
-    let scenario = Scenario {
-        task: "work",
-        recovery: "work",
-        steps: steps(),
-        handled_before: false,
-        apart: false,
-        twice: true,
-        calls: &[],
-    };
+    let scenario = Scenario::work();
     let scratch = Scratch::new("power-cut");
     let folder = scratch.folder();
     let messages = feed(folder, &scenario).await;

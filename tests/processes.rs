@@ -20,45 +20,21 @@ const CALLS_MAX: u32 = 300;
 #[tokio::test]
 async fn a_kill_at_any_port_call_is_made_good() {
     let calls = &["receive", "load", "save", "dispatch", "finish", "settle"];
-    let scenario = Scenario {
-        task: "work",
-        recovery: "work",
-        steps: steps(),
-        handled_before: false,
-        apart: false,
-        twice: true,
-        calls,
-    };
+    let scenario = Scenario { calls, ..Scenario::work() };
     kill_everywhere(&scenario).await;
 }
 
 #[tokio::test]
 async fn a_kill_at_any_port_call_is_made_good_with_the_queue_in_a_file_of_its_own() {
     let calls = &["receive", "load", "save", "dispatch", "finish", "settle"];
-    let scenario = Scenario {
-        task: "work",
-        recovery: "work",
-        steps: steps(),
-        handled_before: false,
-        apart: true,
-        twice: true,
-        calls,
-    };
+    let scenario = Scenario { apart: true, calls, ..Scenario::work() };
     kill_everywhere(&scenario).await;
 }
 
 #[tokio::test]
 async fn a_kill_at_any_port_call_of_an_endpoint_that_is_stopping_is_made_good() {
     let calls = &["connect", "receive", "load", "save", "settle"];
-    let scenario = Scenario {
-        task: "stop",
-        recovery: "work",
-        steps: steps(),
-        handled_before: false,
-        apart: false,
-        twice: true,
-        calls,
-    };
+    let scenario = Scenario { task: "stop", calls, ..Scenario::work() };
     kill_everywhere(&scenario).await;
 }
 
@@ -69,11 +45,10 @@ async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good() {
     let scenario = Scenario {
         task: "upkeep",
         recovery: "upkeep",
-        steps,
         handled_before: true,
-        apart: false,
-        twice: true,
         calls: &["evict", "purge"],
+        steps,
+        ..Scenario::work()
     };
     kill_everywhere(&scenario).await;
 }
@@ -82,30 +57,14 @@ async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good() {
 #[tokio::test]
 async fn a_kill_at_any_port_call_of_the_sweeper_is_made_good() {
     let calls = &["pending", "load", "dispatch", "finish"];
-    let scenario = Scenario {
-        task: "sweep",
-        recovery: "sweep",
-        steps: steps(),
-        handled_before: false,
-        apart: false,
-        twice: true,
-        calls,
-    };
+    let scenario = Scenario { task: "sweep", recovery: "sweep", calls, ..Scenario::work() };
     kill_everywhere(&scenario).await;
 }
 
 /// The control: were the books blind, this would pass too.
 #[tokio::test]
 async fn a_worker_that_acks_before_it_has_handled_is_found_out_by_the_books() {
-    let scenario = Scenario {
-        task: "ack-early",
-        recovery: "work",
-        steps: steps(),
-        handled_before: false,
-        apart: false,
-        twice: false,
-        calls: &[],
-    };
+    let scenario = Scenario { task: "ack-early", twice: false, calls: &[], ..Scenario::work() };
     let scratch = Scratch::new("processes-ack-early");
     let messages = feed(scratch.folder(), &scenario).await;
     let crashed = worker(scratch.folder(), scenario.task, "load-0-before");

@@ -35,6 +35,14 @@ pub(crate) struct Scenario {
     pub(crate) calls: &'static [&'static str],
 }
 
+impl Scenario {
+    /// The usual one: three steps, each sent twice, in the store's own file, handled by a worker.
+    pub(crate) fn work() -> Self {
+        let (task, recovery) = ("work", "work");
+        Self { task, recovery, steps: steps(), handled_before: false, apart: false, twice: true, calls: &[] }
+    }
+}
+
 pub(crate) fn step(name: &str, notes: u8, last: bool) -> Step {
     Step { tally: "t".into(), step: name.into(), notes, last, delay_ms: 0 }
 }
