@@ -10,6 +10,7 @@
 //! | make a port fail | [`faults::Faulty`], [`Plan`] |
 //! | stop a task at a chosen point of a port call, or at every one in turn | [`World::crash_at`] |
 //! | go through everything that can happen | [`explore`] |
+//! | see in which configurations that is done | [`scenarios`] |
 //! | interleave tasks, reproducibly | [`Scheduler`] |
 //! | say what must never be seen | [`invariants`] |
 //!
@@ -23,6 +24,7 @@ mod ghost;
 pub mod invariants;
 pub mod ledger;
 mod ports;
+pub mod scenarios;
 mod scheduler;
 mod world;
 

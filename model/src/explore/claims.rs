@@ -5,7 +5,10 @@ use std::fmt;
 
 use hapax_core::entity::DedupEntry;
 
-use super::{space::Space, state::State};
+use super::{
+    space::{Sentence, Space},
+    state::State,
+};
 
 /// A sentence that an explored world has broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Space {
                 }
                 lines[old_lines.len()..].to_vec()
             }
-            // A tombstone has no lines: its new entries tell whose effects they are.
+            // Without lines (a tombstone has none) new entries and marks tell whose effects they are.
             _ => {
                 let known = |attempt| old.is_some_and(|old| old.outbox.iter().any(|entry| entry.attempt == attempt));
                 let entries = new.outbox.iter().filter(|entry| !known(entry.attempt)).map(|entry| entry.message);
@@ -70,6 +73,24 @@ impl Space {
             });
             if !stays && !marked && self.scenario.budgets.evictions == 0 {
                 return broken("no_gap", format!("the entry of message {} is gone and it has no mark", entry.message));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the user says of every world.
+    pub(super) fn claim_always(&self, state: &State) -> Result<(), Broken> {
+        self.claim_all(&self.scenario.always, state)
+    }
+
+    fn claim_all(&self, sentences: &[(&'static str, Sentence)], state: &State) -> Result<(), Broken> {
+        if sentences.is_empty() {
+            return Ok(());
+        }
+        let view = self.view(state);
+        for (claim, sentence) in sentences {
+            if let Err(seen) = sentence(&view) {
+                return broken(claim, seen);
             }
         }
         Ok(())
@@ -158,7 +179,7 @@ impl Space {
                 return broken("complete_at_rest", format!("message {message} is not marked"));
             }
         }
-        Ok(())
+        self.claim_all(&self.scenario.at_rest, state)
     }
 
     /// Something that `message` has caused and that has not left.

@@ -19,7 +19,7 @@ pub use claims::Broken;
 pub use search::Report;
 use search::Search;
 use space::Space;
-pub use space::{MakeManager, ReadLines, Reads, Scenario};
+pub use space::{MakeManager, ReadLines, Reads, Scenario, Sentence, View};
 pub use state::Budgets;
 pub use story::Story;
 pub use trie::Work;

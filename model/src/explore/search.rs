@@ -154,6 +154,7 @@ impl Search {
         for (at, (_, after)) in steps.into_iter().enumerate() {
             let step = u32::try_from(at).expect("few steps");
             self.transitions += 1;
+            let after = after.and_then(|after| self.space.claim_always(&after).map(|()| after));
             let after = after.map_err(|broken| Stop::Broken(broken, number, Some(step)))?;
             let to = self.reach(after, Way { from: number, step });
             self.edges.push((number, to));

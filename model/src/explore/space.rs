@@ -33,6 +33,19 @@ pub enum Reads {
 pub type MakeManager = Arc<dyn Fn(Ports, Limits) -> Arc<dyn Passes> + Send + Sync>;
 /// The messages whose effects a state holds, in their order; `None`: it cannot be told.
 pub type ReadLines = fn(&Entity) -> Option<Vec<u8>>;
+/// A sentence of the user's about a world; `Err` says what is wrong.
+pub type Sentence = Arc<dyn Fn(&View<'_>) -> Result<(), String> + Send + Sync>;
+
+/// What can be seen of a world: what the store holds and what has left.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// Entities that were ever saved, by the order of their first message.
+    pub entities: Vec<(&'a EntityKey, &'a Entity)>,
+    /// Outgoing messages that have left, each once.
+    pub sent: Vec<&'a Outgoing>,
+    /// Messages that were set aside, by their place in [`Scenario::messages`].
+    pub letters: &'a [u8],
+}
 
 /// What is explored.
 #[derive(Clone)]
@@ -41,8 +54,12 @@ pub struct Scenario {
     pub manager: MakeManager,
     /// The messages, each queued once at the beginning.
     pub messages: Vec<Arc<Envelope>>,
-    /// Reads the effects in a state.
-    pub lines: ReadLines,
+    /// Reads the effects in a state. `None`: effects are told by outbox entries and marks alone.
+    pub lines: Option<ReadLines>,
+    /// Holds in every world.
+    pub always: Vec<(&'static str, Sentence)>,
+    /// Holds when all is over.
+    pub at_rest: Vec<(&'static str, Sentence)>,
     /// Messages that a rule may drop.
     pub may_drop: Vec<u8>,
     /// Workers at most.
@@ -57,6 +74,27 @@ pub struct Scenario {
     pub reads: Reads,
     /// What may go wrong.
     pub budgets: Budgets,
+}
+
+impl Scenario {
+    /// `messages` for one worker, with all in one store and no faults.
+    #[must_use]
+    pub fn new(manager: MakeManager, messages: Vec<Arc<Envelope>>) -> Self {
+        Self {
+            manager,
+            messages,
+            lines: None,
+            always: Vec::new(),
+            at_rest: Vec::new(),
+            may_drop: Vec::new(),
+            tasks: 1,
+            pass_max: 1,
+            tries: 1,
+            together: true,
+            reads: Reads::Linearizable,
+            budgets: Budgets::NONE,
+        }
+    }
 }
 
 impl fmt::Debug for Scenario {
@@ -147,6 +185,16 @@ impl Space {
         }
     }
 
+    /// What can be seen of `state`.
+    pub(super) fn view<'a>(&'a self, state: &'a State) -> View<'a> {
+        let rows = self.rows.iter().zip(&state.rows).filter(|(_, row)| row.version > 0);
+        View {
+            entities: rows.map(|(key, row)| (key, self.entities.get(row.entity))).collect(),
+            sent: state.sent.iter().map(|name| self.outgoing.get(*name)).collect(),
+            letters: &state.letters,
+        }
+    }
+
     pub(super) fn row_of(&self, key: &EntityKey) -> usize {
         self.rows.iter().position(|row| row == key).expect("an entity of the scenario")
     }
@@ -191,7 +239,11 @@ impl Space {
                     names.push(name);
                 }
             }
-            self.facts.push(Facts { lines: (self.scenario.lines)(entity), outbox, outgoing: names });
+            self.facts.push(Facts {
+                lines: self.scenario.lines.and_then(|lines| lines(entity)),
+                outbox,
+                outgoing: names,
+            });
         }
         name
     }

@@ -32,6 +32,24 @@ pub struct Budgets {
     pub stale_loads: u8,
 }
 
+impl Budgets {
+    /// Nothing goes wrong.
+    pub const NONE: Self = Self {
+        crashes: 0,
+        process_crashes: 0,
+        unknown: 0,
+        refused: 0,
+        duplicates: 0,
+        delayed: 0,
+        expiries: 0,
+        evictions: 0,
+        own_conflicts: 0,
+        sweeps: 0,
+        late: 0,
+        stale_loads: 0,
+    };
+}
+
 /// An entity's row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Row {

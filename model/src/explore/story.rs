@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hapax_core::{entity::Entity, ports::Saved};
+use hapax_core::{codec::FRAME_BYTES, entity::Entity, ports::Saved};
 
 use super::{
     calls::{Op, Reply},
@@ -72,8 +72,11 @@ fn names(messages: &[(u8, u8)]) -> String {
 }
 
 fn entity(entity: &Entity, space: &Space) -> String {
-    let lines =
-        (space.scenario.lines)(entity).map_or_else(|| "completed".to_owned(), |lines| format!("effects {lines:?}"));
+    let lines = match space.scenario.lines.map(|lines| lines(entity)) {
+        Some(Some(lines)) => format!("effects {lines:?}"),
+        _ if entity.state.is_empty() => "completed".to_owned(),
+        _ => format!("state {}", String::from_utf8_lossy(entity.state.get(FRAME_BYTES..).unwrap_or_default())),
+    };
     let outbox: Vec<u8> = entity.outbox.iter().map(|entry| space.message_of_key(&entry.key)).collect();
     format!("{lines}, outbox {outbox:?}")
 }

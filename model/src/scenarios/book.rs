@@ -1,0 +1,125 @@
+//! The saga of most scenarios: writes every message down, and says at which place.
+
+use std::sync::Arc;
+
+use hapax_core::{
+    Context, Correlation, Handle, HandlerError, Message, Registry, Saga, SagaManager,
+    codec::{Codec, FRAME_BYTES},
+    entity::Entity,
+    envelope::Envelope,
+    ids::MessageId,
+    manager::Passes,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::explore::{MakeManager, Scenario};
+
+/// A message to be written down.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Note {
+    /// Which book: the entity.
+    pub book: String,
+    /// Its number among the messages of the scenario.
+    pub number: u8,
+    /// How many messages its handler sends.
+    pub outputs: u8,
+    /// It completes the saga.
+    pub last: bool,
+}
+
+impl Message for Note {
+    const TYPE: &'static str = "book.note";
+}
+
+/// What the handler sends.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Noted {
+    /// The number of the note.
+    pub number: u8,
+    /// The line that it became.
+    pub place: usize,
+    /// Which of the messages it sends.
+    pub index: u8,
+}
+
+impl Message for Noted {
+    const TYPE: &'static str = "book.noted";
+}
+
+/// Its state: the messages in the order of their effects.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Book {
+    /// Numbers of the notes.
+    pub lines: Vec<u8>,
+}
+
+impl Saga for Book {
+    const NAME: &'static str = "book";
+}
+
+impl Handle<Note> for Book {
+    fn correlate(note: &Note) -> Correlation<'_> {
+        Correlation::of("book", &note.book)
+    }
+
+    async fn handle(&mut self, note: Note, cx: &mut Context) -> Result<(), HandlerError> {
+        for index in 0..note.outputs {
+            cx.send("lower", Noted { number: note.number, place: self.lines.len(), index })?;
+        }
+        self.lines.push(note.number);
+        if note.last {
+            cx.complete();
+        }
+        Ok(())
+    }
+}
+
+/// Makes the shipped manager over [`Book`].
+///
+/// # Panics
+/// Never: its names are well formed.
+#[must_use]
+pub fn manager() -> MakeManager {
+    Arc::new(|ports, limits| {
+        let registry = Registry::<Book>::new().starts::<Note>();
+        let endpoint = "upper".parse().expect("a name");
+        let manager = SagaManager::new(&endpoint, registry, ports, limits, Codec::Json).expect("a registry");
+        Arc::new(manager) as Arc<dyn Passes>
+    })
+}
+
+/// The lines of a book; `None` for a tombstone.
+#[must_use]
+pub fn lines(entity: &Entity) -> Option<Vec<u8>> {
+    let json = entity.state.get(FRAME_BYTES..)?;
+    serde_json::from_slice::<Book>(json).ok().map(|book| book.lines)
+}
+
+/// `note` as it travels.
+///
+/// # Panics
+/// Never: a note has a JSON form.
+#[must_use]
+pub fn envelope(note: &Note) -> Arc<Envelope> {
+    let body = serde_json::to_vec(note).expect("a note is JSON");
+    let id = MessageId::parse(&format!("m{}", note.number)).expect("an id");
+    Arc::new(Envelope::new(id, Note::TYPE.parse().expect("a type"), body))
+}
+
+/// A note for `book` that sends `outputs` messages.
+#[must_use]
+pub fn note(book: &str, number: u8, outputs: u8) -> Arc<Envelope> {
+    envelope(&Note { book: book.into(), number, outputs, last: false })
+}
+
+/// A note that completes `book`.
+#[must_use]
+pub fn last(book: &str, number: u8, outputs: u8) -> Arc<Envelope> {
+    envelope(&Note { book: book.into(), number, outputs, last: true })
+}
+
+/// `messages` for [`Book`], with `tasks` workers at most.
+#[must_use]
+pub fn scenario(messages: Vec<Arc<Envelope>>, tasks: usize) -> Scenario {
+    Scenario { tasks, lines: Some(lines), ..Scenario::new(manager(), messages) }
+}
