@@ -1,6 +1,11 @@
 mod checks;
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use checks::{check_promise, check_scopes, check_timers};
 
@@ -283,6 +288,7 @@ impl EndpointBuilder {
             stores,
             lease: transport.capabilities().lease,
             settings: self.settings,
+            handled: AtomicU64::new(0),
             #[cfg(feature = "testing")]
             drops: self.drops,
         })

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -124,7 +124,9 @@ impl<'e> Lanes<'e> {
             return;
         };
         let Entry::Occupied(mut lane) = self.lanes.entry(key) else { return };
-        self.in_flight -= lane.get().running.len();
+        let ended = lane.get().running.len();
+        self.in_flight -= ended;
+        self.endpoint.handled.fetch_add(ended as u64, Ordering::Relaxed);
         lane.get_mut().running.clear();
         if lane.get().waiting.is_empty() {
             lane.remove();

@@ -1,6 +1,6 @@
 //! What runs beside the messages: the sweeper, eviction and purge.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::atomic::Ordering, time::Duration};
 
 use futures_util::future::join;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -16,8 +16,15 @@ use crate::{
 const SWEEP_PAGE: usize = 100;
 /// Tombstones that are purged at a time: what waits behind them waits about a millisecond.
 const PURGE_PAGE: usize = 250;
+/// So many for each message that was handled since: more go than come, however busy the endpoint is.
+const PURGE_PER_MESSAGE: usize = 2;
+/// And never more at a time: some ten milliseconds.
+const PURGE_PAGE_MAX: usize = 10_000;
 /// Evicting and purging take a store for one part of this many of its time, so that handling goes on as before.
 const UPKEEP_SHARE: u32 = 10;
+/// The longest rest between two steps. In a busy store most of a step is waiting for its turn, which is no work, and steps
+/// that rested in proportion to it would fall behind what comes.
+const UPKEEP_REST_MAX: Duration = Duration::from_millis(100);
 
 impl Endpoint {
     /// Never ends. What has to go may take long, and the sweeper does not wait for it.
@@ -84,7 +91,9 @@ impl Endpoint {
         for manager in &self.managers {
             loop {
                 let begun = Instant::now();
-                if self.stores.entities().purge(manager.scope(), keep, PURGE_PAGE).await? < PURGE_PAGE {
+                let handled = usize::try_from(self.handled.swap(0, Ordering::Relaxed)).unwrap_or(usize::MAX);
+                let page = handled.saturating_mul(PURGE_PER_MESSAGE).clamp(PURGE_PAGE, PURGE_PAGE_MAX);
+                if self.stores.entities().purge(manager.scope(), keep, page).await? < page {
                     break;
                 }
                 give_way(begun).await;
@@ -96,5 +105,5 @@ impl Endpoint {
 
 /// Others first: evicting late is always safe.
 async fn give_way(begun: Instant) {
-    sleep(begun.elapsed() * (UPKEEP_SHARE - 1)).await;
+    sleep((begun.elapsed() * (UPKEEP_SHARE - 1)).min(UPKEEP_REST_MAX)).await;
 }

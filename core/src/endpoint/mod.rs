@@ -12,7 +12,12 @@ mod maintenance;
 mod stopping;
 mod system;
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 pub use builder::{EndpointBuilder, Settings};
 pub use error::{Error, ErrorKind};
@@ -41,6 +46,8 @@ pub struct Endpoint {
     stores: Stores,
     lease: Option<Duration>,
     settings: Settings,
+    /// Messages whose handling has ended since upkeep looked last.
+    handled: AtomicU64,
     #[cfg(feature = "testing")]
     drops: Option<crate::testing::Drops>,
 }

@@ -84,6 +84,8 @@ pub(super) struct Generations {
     view: RwLock<Arc<View>>,
     /// Entries that this process has inserted since the task looked last.
     inserted: AtomicU64,
+    /// And since entries were evicted last.
+    not_evicted: AtomicU64,
     entries_max: u64,
     wake: mpsc::Sender<()>,
 }
@@ -95,10 +97,16 @@ impl Generations {
 
     /// Says that dedup entries were inserted.
     pub(super) fn inserted(&self, entries: usize) {
+        self.not_evicted.fetch_add(entries as u64, Ordering::Relaxed);
         let before = self.inserted.fetch_add(entries as u64, Ordering::Relaxed);
         if before + entries as u64 >= self.entries_max / LOOKS {
             self.look();
         }
+    }
+
+    /// How many entries this process has inserted since this was asked last.
+    pub(super) fn since_evicted(&self) -> u64 {
+        self.not_evicted.swap(0, Ordering::Relaxed)
     }
 
     /// Lets the task look at the file, soon.
@@ -136,7 +144,8 @@ impl Keeper {
     ) -> (Self, Arc<Generations>) {
         let (wake, woken) = mpsc::channel(1);
         let entries_max = entries_max.max(1);
-        let generations = Generations { view: RwLock::default(), inserted: AtomicU64::new(0), entries_max, wake };
+        let (inserted, not_evicted) = (AtomicU64::new(0), AtomicU64::new(0));
+        let generations = Generations { view: RwLock::default(), inserted, not_evicted, entries_max, wake };
         let generations = Arc::new(generations);
         generations.look();
         let weak = Arc::downgrade(&generations);

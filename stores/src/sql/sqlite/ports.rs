@@ -36,8 +36,13 @@ use super::{
 
 /// Largest entity, in bytes: SQLite takes more, but each save writes the whole of it, so a runaway one must be noticed.
 const ENTITY_BYTES_MAX: usize = 16 << 20;
-/// Most dedup entries that one `evict` removes: less than a millisecond of writing, which is what others wait behind it.
-const EVICT_MAX: usize = 500;
+/// Dedup entries that one `evict` may always remove: less than a millisecond of writing, which is what others wait behind
+/// it.
+const EVICT_MIN: u64 = 500;
+/// So many for each entry that was inserted since the last: more go than come, however busy the store is.
+const EVICTED_PER_ENTRY: u64 = 2;
+/// And never more at a time: some ten milliseconds.
+const EVICT_MAX: u64 = 10_000;
 
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";
@@ -189,13 +194,14 @@ impl DedupStore for Sqlite {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         let mut arguments = SqliteArguments::default();
-        arguments.bind(now()).bind(rows::millis_of(retention)).bind(as_i64(EVICT_MAX));
+        let quota = (self.0.generations.since_evicted() * EVICTED_PER_ENTRY).clamp(EVICT_MIN, EVICT_MAX);
+        arguments.bind(now()).bind(rows::millis_of(retention)).bind(i64::try_from(quota).unwrap_or(i64::MAX));
         let ran = self
             .write_alone("evicting dedup entries", statements::EVICT, statements::EVICT_STATEMENTS, arguments)
             .await?;
         self.0.generations.look();
         let entries = ran.changed.get(5).copied().unwrap_or_default();
-        Ok(Evicted { entries, more: entries >= EVICT_MAX as u64 })
+        Ok(Evicted { entries, more: entries >= quota })
     }
 }
 

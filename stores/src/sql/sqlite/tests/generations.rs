@@ -251,3 +251,26 @@ async fn a_dropped_generation_takes_its_filter_with_it() {
     store.insert(&[entry(0)]).await.unwrap();
     assert!(knows(&store, 0).await && next > 0);
 }
+
+/// A step of a fixed size would fall behind a busy store, and its file would grow for as long as it is busy.
+#[tokio::test]
+async fn more_entries_are_evicted_than_are_inserted_meanwhile() {
+    const OLD: u64 = 8000;
+    const SINCE: u64 = 1000;
+    let folder = Folder::new();
+    let store = Sqlite::options(folder.file()).create_if_missing(true).migrate(true).open().await.unwrap();
+    let entries: Vec<_> = (0..OLD).map(entry).collect();
+    store.insert(&entries).await.unwrap();
+    // Opened and closed long ago: generation 1 is dropped at the next step.
+    folder.run("UPDATE hapax_generation SET opened_at = 0").await;
+    store.evict(Duration::ZERO).await.unwrap();
+    folder.run("UPDATE hapax_generation SET closed_at = 1 WHERE closed_at IS NOT NULL").await;
+    let idle = store.evict(Duration::ZERO).await.unwrap().entries;
+    let entries: Vec<_> = (OLD..OLD + SINCE).map(entry).collect();
+    store.insert(&entries).await.unwrap();
+    let busy = store.evict(Duration::ZERO).await.unwrap();
+    assert!(busy.entries >= 2 * SINCE && busy.more, "{busy:?} after {SINCE} were inserted");
+    let after = store.evict(Duration::ZERO).await.unwrap().entries;
+    assert!(idle < SINCE && after == idle, "{idle} and {after} when nothing was inserted");
+    store.close().await;
+}
