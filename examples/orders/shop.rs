@@ -13,7 +13,7 @@ use hapax::{
     endpoint::{EndpointBuilder, Jittered, Settings, Tries},
     ids::Scope,
     manager::Limits,
-    ports::{DeadLetters, DedupStore, EntityStore, Transport},
+    ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
     testing::Drops,
     transports::in_process::Faults,
 };
@@ -47,7 +47,7 @@ const DELAY_MAX: Duration = Duration::from_millis(100);
 /// Orders in the shop at a time: enough to keep the disk busy, few enough that none waits until it is overdue.
 const ORDERS_AT_A_TIME: usize = 100;
 /// When nothing has come to an end for so long, something is broken, and the books will say what.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const STUCK: Duration = Duration::from_secs(30);
 
 /// What the run counted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,7 +75,7 @@ pub(crate) async fn run(
 ) -> Result<Run, Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
     let store = Sqlite::open(database).await.map_err(|e| cannot(&e))?;
-    let (cards, clerk) = CardService::open(database).await.map_err(|e| cannot(&e))?;
+    let (cards, mut clerk) = CardService::open(database).await.map_err(|e| cannot(&e))?;
     let pace = Pace::of(sabotage, input);
     let queue = InProcess::with_faults(ENDPOINT, LEASE, faults(options, seed, pace.delay_max));
     let drops = Drops::new(seed, options.crashes());
@@ -105,6 +105,9 @@ pub(crate) async fn run(
         };
         let ended = tokio::select! {
             done = day => done,
+            // A clerk ends before his clients only if he cannot write.
+            gone = &mut clerk => Err(cannot(&gone.map_or_else(|e| e.to_string(), |gone| told(gone.err())))),
+            () = watch.stuck(pace.stuck) => why_stuck(&store, pace.stuck).await.map_err(|e| cannot(&e)),
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
             }
@@ -119,8 +122,9 @@ pub(crate) async fn run(
 
     let card_calls = cards.calls();
     drop(cards); // The last client: the clerk goes home.
-    let clerk = clerk.await.map_err(|e| cannot(&e))?;
-    clerk.map_err(|e| cannot(&e))?;
+    if ended.is_ok() {
+        clerk.await.map_err(|e| cannot(&e))?.map_err(|e| cannot(&e))?;
+    }
     store.close().await;
     ended.map(|()| Run {
         workers: 0,
@@ -209,23 +213,25 @@ async fn feed(sender: &Sender, door: &Door, input: &Input) -> Result<(), Refusal
 /// Waits until no message is under way and no outbox entry is left to the sweeper.
 async fn all_done(queue: &InProcess, store: &Sqlite, watch: &Watch, pace: &Pace) -> Result<(), Refusal> {
     const LOOK_AGAIN: Duration = Duration::from_millis(50);
-    let done = async {
-        loop {
-            queue.idle().await;
-            watch.stuck(pace.quiet).await;
-            if !work_is_left(store).await? {
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+    loop {
+        queue.idle().await;
+        watch.stuck(pace.quiet).await;
+        if !work_is_left(store).await? {
+            return Ok(());
         }
-    };
-    tokio::select! {
-        done = done => done,
-        () = watch.stuck(pace.stuck) => {
-            say(format_args!("nothing has moved for {:?}; the books are checked as they are", pace.stuck));
-            Ok(())
-        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+fn told(error: Option<sqlx::Error>) -> String {
+    error.map_or_else(|| "the card company has closed".into(), |e| e.to_string())
+}
+
+/// A store that takes no more, on a full disk say, is told; else it is for the books to say what has gone wrong.
+async fn why_stuck(store: &Sqlite, quiet: Duration) -> Result<(), StoreError> {
+    store.evict(settings().retention).await?; // A write, of which nothing depends.
+    say(format_args!("nothing has moved for {quiet:?}; the books are checked as they are"));
+    Ok(())
 }
 
 pub(crate) async fn work_is_left(store: &Sqlite) -> Result<bool, Refusal> {
