@@ -121,5 +121,11 @@ pub fn last(book: &str, number: u8, outputs: u8) -> Arc<Envelope> {
 /// `messages` for [`Book`], with `tasks` workers at most.
 #[must_use]
 pub fn scenario(messages: Vec<Arc<Envelope>>, tasks: usize) -> Scenario {
-    Scenario { tasks, lines: Some(lines), ..Scenario::new(manager(), messages) }
+    Scenario {
+        tasks,
+        lines: Some(lines),
+        deliveries_max: 1,
+        may_set_aside: Some(Vec::new()),
+        ..Scenario::new(manager(), messages)
+    }
 }

@@ -72,6 +72,26 @@ pub const ALL: &[Named] = &[
         },
     },
     Named {
+        name: "mixed",
+        about: "two messages of one entity, two workers, a crash, an unknown outcome, a copy",
+        expects: Expects::Holds,
+        size: Size::Quick,
+        make: || Scenario {
+            budgets: Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE },
+            ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
+        },
+    },
+    Named {
+        name: "all-of-it",
+        about: "two messages of one entity, two workers, two crashes, two unknown outcomes, a refusal, two copies",
+        expects: Expects::Holds,
+        size: Size::Thorough,
+        make: || Scenario {
+            budgets: Budgets { crashes: 2, unknown: 2, refused: 1, duplicates: 2, ..NONE },
+            ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
+        },
+    },
+    Named {
         name: "crash",
         about: "two messages of one entity, two workers, a crash",
         expects: Expects::Holds,
