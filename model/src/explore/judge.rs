@@ -91,7 +91,8 @@ impl Space {
     fn judge_effect(&self, state: &State, message: u8, timeouts: Option<&[MessageId]>) -> Judged {
         let identity = &self.tables.identities[usize::from(message)];
         if state.has_effect(message) {
-            self.broken("effect_at_most_once", || format!("{} has taken effect twice", identity.name))?;
+            let claim = if self.is_downstream(message) { "downstream_once" } else { "effect_at_most_once" };
+            self.broken(claim, || format!("{} has taken effect twice", identity.name))?;
         }
         if let Some(id) = &identity.timeout
             && !timeouts.is_some_and(|live| live.contains(id))
@@ -105,6 +106,14 @@ impl Space {
             }
         }
         Ok(())
+    }
+
+    /// The message comes from another endpoint of the scenario.
+    fn is_downstream(&self, message: u8) -> bool {
+        let row = |message: u8| self.tables.identities[usize::from(message)].row;
+        let manager = |row: Option<u8>| row.map(|row| self.tables.rows[usize::from(row)].1);
+        let cause = self.tables.identities[usize::from(message)].cause;
+        cause.is_some_and(|(cause, _)| manager(row(cause)) != manager(row(message)))
     }
 
     /// What the user says of every world.

@@ -27,6 +27,9 @@ pub struct CrossCheck {
 /// Steps of one run at most; all end long before.
 const STEPS_MAX: usize = 10_000;
 
+/// A task that is not where any task of the world was.
+const MOVED: Task = Task { node: u32::MAX, holds: 0, seen: 0 };
+
 struct Live {
     task: Task,
     running: Running,
@@ -68,6 +71,7 @@ fn walk(space: &mut Space, scenario: &Scenario, random: &mut fastrand::Rng) -> R
                 let mut replies = Told::from_slice(&[*reply]);
                 replies.extend_from_slice(told);
                 go(space, &wire, &mut lives[at], *op, &replies)?;
+                lives[at].task = MOVED;
             }
             Step::Begin { work, told, .. } => {
                 let mut live = start(space, scenario, &managers, &wire, work)?;
@@ -97,7 +101,7 @@ fn start(
     wire.switch(&line);
     let mut running = begin(scenario, managers, &space.tables, work, wire.clone());
     poll(&mut running, wire)?;
-    Ok(Live { task: Task::default(), running, line })
+    Ok(Live { task: MOVED, running, line })
 }
 
 /// Answers the call `op` and those that are answered at once after it.

@@ -81,11 +81,9 @@ pub(super) const ALL: &[Named] = &[
     }),
     Named::holds("sweeper-two-stores", "two messages, two stores, a sweeper beside the workers, a crash", || {
         apart(Budgets { sweeps: 1, crashes: 1, ..NONE })
-    })
-    .thorough(),
+    }),
     Named::holds("mixed", "two messages, two workers, a crash, an unknown outcome, a copy", || two(USUAL)),
-    Named::holds("mixed-two-stores", "as mixed, with the dedup entries in a store of their own", || apart(USUAL))
-        .thorough(),
+    Named::holds("mixed-two-stores", "as mixed, with the dedup entries in a store of their own", || apart(USUAL)),
     Named::holds("mixed-three-workers", "as mixed, with three workers", || Scenario { tasks: 3, ..two(USUAL) })
         .thorough(),
     Named::holds(

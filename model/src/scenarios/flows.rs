@@ -43,8 +43,7 @@ pub(super) const ALL: &[Named] = &[
         "timeout-cancelled-copy",
         "a timeout that is cancelled, perhaps too late; a copy, an unknown outcome",
         || alarms(true, Budgets { duplicates: 1, unknown: 1, ..NONE }),
-    )
-    .thorough(),
+    ),
     Named::holds("two-in-a-row", "a message to a second saga; a crash, a copy, an unknown outcome", || {
         in_a_row(1, 1, Budgets { crashes: 1, duplicates: 1, unknown: 1, ..NONE })
     }),
@@ -54,7 +53,12 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("answers", "two copies that want an answer each; a crash, an unknown outcome", || {
         asked(Budgets { crashes: 1, unknown: 1, ..NONE })
     }),
-    Named::holds("answers-refused", "two copies that want an answer each; two refused calls", || {
-        asked(Budgets { refused: 2, ..NONE })
-    }),
+    // A finding that is open: once a copy's answer could not be sent within the back-off, the copy is acknowledged as if
+    // its entry were left to the sweeper, but its message is over and there is no entry.
+    Named::breaks(
+        "answers-refused",
+        "answer_repeated",
+        "two copies that want an answer each; two refused calls",
+        || asked(Budgets { refused: 2, ..NONE }),
+    ),
 ];

@@ -46,8 +46,7 @@ pub(super) const ALL: &[Named] = &[
     }),
     Named::holds("pass-unknown", "two messages handled together; an unknown outcome, a refused call", || {
         pass(Budgets { unknown: 1, refused: 1, ..NONE })
-    })
-    .thorough(),
+    }),
     Named::holds("fails-always", "a handler that always fails, beside one that does not; a crash", || Scenario {
         deliveries_max: 2,
         may_set_aside: Some(vec![0]),
