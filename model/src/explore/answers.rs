@@ -1,112 +1,138 @@
 //! All ways in which one port call may go: each an answer and the world after it.
 
-use hapax_core::{
-    entity::{DedupEntry, Entity, Expected, Version},
-    envelope::Outgoing,
-    ids::{DedupKey, EntityKey},
-    ports::{Finished, Known, Saved, Settled, Settlement, Stored},
-};
+use smallvec::SmallVec;
 
 use super::{
-    calls::{Failure, Op, Reply, Save},
+    calls::{Failure, Op},
     claims::Broken,
-    space::{Reads, Space},
-    state::{State, insert_sorted, push_sorted},
+    scenario::Reads,
+    short::{Ask, Marks, SaveAsk, Settling, Short, version_bit},
+    space::Space,
+    state::{Row, State, insert_sorted, push_sorted},
 };
 
 /// An answer, what has gone wrong for it, and the world after it.
 pub(super) struct Answer {
-    pub(super) reply: Reply,
-    pub(super) fault: &'static str,
+    pub(super) reply: Short,
+    pub(super) how: How,
     pub(super) state: State,
 }
 
-/// Beyond it, how often a message was given changes nothing that a scenario looks at.
-const ATTEMPTS_MAX: u8 = 2;
+/// What has gone wrong, and for which of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct How {
+    pub(super) fault: &'static str,
+    pub(super) at: u8,
+}
 
-type Answers = Result<Vec<Answer>, Broken>;
+pub(super) const WELL: How = fault("");
 
-fn well(reply: Reply, state: State) -> Answer {
-    Answer { reply, fault: "", state }
+const fn fault(fault: &'static str) -> How {
+    How { fault, at: 0 }
+}
+
+const UNKNOWN: How = fault("done, but not confirmed");
+const UNDER_WAY: How = fault("not confirmed, under way");
+const REFUSED: How = fault("refused");
+
+/// Copies of one message that wait in a queue at most: what is sent more often is not there more often.
+const COPIES_MAX: usize = 2;
+
+type Answers = SmallVec<[Answer; 4]>;
+
+fn well(reply: Short, state: State) -> Answer {
+    Answer { reply, how: WELL, state }
 }
 
 impl Space {
     /// How the call `op` of a task at `state` may go; `task` is its place in the list.
-    pub(super) fn answers(&mut self, state: &State, task: usize, op: &Op) -> Answers {
-        let write = |apply: &dyn Fn(&mut Self, &mut State) -> Result<Reply, Broken>, space: &mut Self| {
-            space.write(state, op, apply)
-        };
-        match op {
-            Op::Monotonic => Ok(self.deadline(state)),
-            Op::Now | Op::Attempt | Op::Pause { .. } => unreachable!("{op:?} is answered at once"),
-            Op::Load { key, ids } => Ok(self.loads(state, key, ids)),
-            Op::Contains(keys) => {
-                let mut answers: Vec<Answer> =
-                    self.looks(state, keys).into_iter().map(|known| well(Reply::Known(known), state.clone())).collect();
+    pub(super) fn answers(&mut self, state: &State, task: usize, op: u32) -> Result<Answers, Broken> {
+        let ask = self.trie.ask(op);
+        match &*ask {
+            Ask::Monotonic => Ok(deadline(state)),
+            Ask::Now | Ask::Attempt | Ask::Pause(..) => unreachable!("{ask:?} is answered at once"),
+            Ask::Load { row, messages } => Ok(self.loads(state, task, *row, *messages)),
+            Ask::Contains(messages) => {
+                let looks = self.looks(state, task, *messages).into_iter();
+                let mut answers: Answers = looks
+                    .map(|look| Answer {
+                        reply: Short::Known(look.known),
+                        how: look.how,
+                        state: saw(state, task, look.seen),
+                    })
+                    .collect();
                 answers.extend(refused(state));
                 Ok(answers)
             }
-            Op::Version(key) => {
-                let version = self.version(state, key);
-                let mut answers = vec![well(Reply::Version(version), state.clone())];
+            Ask::Version(row) => {
+                let mut answers: Answers = SmallVec::new();
+                answers.push(well(Short::Version(state.row(*row).version), state.clone()));
                 answers.extend(refused(state));
                 Ok(answers)
             }
-            Op::Save(save) => {
-                let mut answers = write(&|space, state| space.save(state, save).map(Reply::Saved), self)?;
-                self.own_conflict(&mut answers);
+            Ask::Save(save) => {
+                let mut answers = self.write(state, op, &|space, state| {
+                    let version = space.save(state, save)?;
+                    if version > 0 && !save.processed.is_empty() {
+                        space.own_writes(state, task);
+                    }
+                    Ok(Short::Saved(version))
+                })?;
+                own_conflict(&mut answers);
                 Ok(answers)
             }
-            Op::Finish { key, done, clean_up } => write(
-                &|space, state| {
-                    let finished = space.finish(state, key, done, clean_up.as_ref())?;
-                    Ok(Reply::Finished(Some(finished)))
-                },
-                self,
-            ),
-            Op::Insert(entries) => write(
-                &|space, state| {
-                    space.mark(state, entries)?;
-                    Ok(Reply::Done)
-                },
-                self,
-            ),
-            Op::Dispatch(outgoing) => self.dispatches(state, outgoing),
-            Op::SetAside(letter) => {
-                let message = self.message_of(&letter.envelope.message_id);
-                write(
-                    &|space, state| {
-                        space.claim_letter(state, message)?;
-                        insert_sorted(&mut state.letters, message);
-                        Ok(Reply::Done)
-                    },
-                    self,
-                )
+            Ask::Finish { row, done, clean_up } => {
+                let mut answers = self.write(state, op, &|space, state| {
+                    let finished = space.finish(state, *row, done, *clean_up)?;
+                    space.own_writes(state, task);
+                    Ok(Short::Finished(finished))
+                })?;
+                if self.scenario.rides && state.tasks.len() > 1 && clean_up.is_some() {
+                    let mut after = state.clone();
+                    self.mark(&mut after, done)?;
+                    self.own_writes(&mut after, task);
+                    answers.push(Answer {
+                        reply: Short::Finished(None),
+                        how: fault("left to the next save"),
+                        state: after,
+                    });
+                }
+                Ok(answers)
             }
-            Op::Settle(message, settlement) => self.settles(state, task, *message, settlement),
+            Ask::Insert(done) => self.write(state, op, &|space, state| {
+                space.mark(state, done)?;
+                space.own_writes(state, task);
+                Ok(Short::Done)
+            }),
+            Ask::Dispatch(outgoing) => self.dispatches(state, op, outgoing),
+            Ask::SetAside(message) => self.write(state, op, &|space, state| {
+                space.set_aside(state, *message)?;
+                Ok(Short::Done)
+            }),
+            Ask::Settle(place, how) => self.settles(state, task, *place, *how),
         }
     }
 
     /// A write goes well, is refused, is done and not confirmed, or is still under way when it fails.
     fn write(
-        &mut self,
+        &self,
         state: &State,
-        op: &Op,
-        apply: &dyn Fn(&mut Self, &mut State) -> Result<Reply, Broken>,
-    ) -> Answers {
+        op: u32,
+        apply: &dyn Fn(&Self, &mut State) -> Result<Short, Broken>,
+    ) -> Result<Answers, Broken> {
         let mut done = state.clone();
         let reply = apply(self, &mut done)?;
-        let mut answers = Vec::with_capacity(4);
+        let mut answers: Answers = SmallVec::new();
         if state.left.unknown > 0 {
             let mut state = done.clone();
             state.left.unknown -= 1;
-            answers.push(Answer { reply: Reply::Failed(Failure::Unknown), fault: "done, but not confirmed", state });
+            answers.push(Answer { reply: Short::Failed(Failure::Unknown), how: UNKNOWN, state });
         }
         if state.left.delayed > 0 {
             let mut state = state.clone();
             state.left.delayed -= 1;
-            push_sorted(&mut state.limbo, self.trie.ops.of(op.clone()));
-            answers.push(Answer { reply: Reply::Failed(Failure::Unknown), fault: "not confirmed, under way", state });
+            push_sorted(&mut state.limbo, op);
+            answers.push(Answer { reply: Short::Failed(Failure::Unknown), how: UNDER_WAY, state });
         }
         answers.extend(refused(state));
         answers.push(well(reply, done));
@@ -114,246 +140,284 @@ impl Space {
     }
 
     /// Does a write that was under way.
-    pub(super) fn land(&mut self, state: &mut State, op: &Op) -> Result<(), Broken> {
-        match op {
-            Op::Save(save) => self.save(state, save).map(drop),
-            Op::Finish { key, done, clean_up } => self.finish(state, key, done, clean_up.as_ref()).map(drop),
-            Op::Insert(entries) => self.mark(state, entries),
-            Op::Dispatch(outgoing) => outgoing.iter().try_for_each(|one| self.send(state, one)),
-            Op::SetAside(letter) => {
-                let message = self.message_of(&letter.envelope.message_id);
-                insert_sorted(&mut state.letters, message);
-                Ok(())
-            }
+    pub(super) fn land(&self, state: &mut State, ask: &Ask) -> Result<(), Broken> {
+        match ask {
+            Ask::Save(save) => self.save(state, save).map(drop),
+            Ask::Finish { row, done, clean_up } => self.finish(state, *row, done, *clean_up).map(drop),
+            Ask::Insert(done) => self.mark(state, done),
+            Ask::Dispatch(outgoing) => outgoing.iter().try_for_each(|one| self.send(state, *one)),
+            Ask::SetAside(message) => self.set_aside(state, *message),
             _ => Ok(()),
         }
     }
 
-    fn deadline(&self, state: &State) -> Vec<Answer> {
-        let mut answers = vec![well(Reply::InTime(true), state.clone())];
-        if state.left.late > 0 {
-            let mut state = state.clone();
-            state.left.late -= 1;
-            answers.push(Answer { reply: Reply::InTime(false), fault: "the deadline has passed", state });
-        }
-        answers
-    }
-
-    fn loads(&self, state: &State, key: &EntityKey, ids: &[DedupKey]) -> Vec<Answer> {
-        let row = state.rows[self.row_of(key)];
-        let mut answers = Vec::new();
-        let mut read = |version: u8, entity: u32, fault, state: State| {
-            let stored = (version > 0).then(|| self.stored(version, entity));
+    fn loads(&self, state: &State, task: usize, row: u8, messages: u64) -> Answers {
+        let stored = state.row(row);
+        let mut answers: Answers = SmallVec::new();
+        let mut read = |version: u8, entity: u32, how: How, state: State| {
+            let entity = if version > 0 { entity } else { 0 };
             if !self.scenario.together {
-                answers.push(Answer { reply: Reply::Loaded(stored, None), fault, state });
+                answers.push(Answer { reply: Short::Loaded(version, entity, None), how, state });
                 return;
             }
-            let entries = stored.iter().flat_map(|stored| &stored.entity.outbox).map(|entry| entry.key);
-            let keys: Vec<DedupKey> = ids.iter().copied().chain(entries).collect();
-            for known in self.looks(&state, &keys) {
-                answers.push(Answer { reply: Reply::Loaded(stored.clone(), Some(known)), fault, state: state.clone() });
+            let entries = if version > 0 { self.tables.facts(entity).messages } else { 0 };
+            for look in self.looks(&state, task, messages | entries) {
+                let how = if how == WELL { look.how } else { how };
+                let reply = Short::Loaded(version, entity, Some(look.known));
+                answers.push(Answer { reply, how, state: saw(&state, task, look.seen) });
             }
         };
-        read(row.version, row.entity, "", state.clone());
-        if state.left.stale_loads > 0 && row.version > 0 {
+        read(stored.version, stored.entity, WELL, state.clone());
+        if state.left.stale_loads > 0 && stored.version > 0 {
             let mut state = state.clone();
             state.left.stale_loads -= 1;
-            read(row.before.0, row.before.1, "as it was before the last save", state);
+            read(stored.before.0, stored.before.1, fault("as it was before the last save"), state);
         }
         answers.extend(refused(state));
         answers
     }
 
-    fn stored(&self, version: u8, entity: u32) -> Stored {
-        Stored { version: Version::number(version.into()), entity: self.entities.get(entity).clone() }
-    }
-
-    /// What a reader may be told of `keys`.
-    fn looks(&self, state: &State, keys: &[DedupKey]) -> Vec<Known> {
-        let of_keys = |marks: &[u32]| -> Known {
-            let entries = marks.iter().map(|mark| self.marks.get(*mark));
-            Known::new(entries.filter(|entry| keys.contains(&entry.key)).cloned().collect())
+    /// What a reader may be told of `messages`, and how many entries it has seen then.
+    fn looks(&self, state: &State, task: usize, messages: u64) -> SmallVec<[Look; 2]> {
+        let of_first = |seen: usize| -> Marks {
+            let known = |mark: &&u32| messages >> self.tables.mark_facts(**mark).message & 1 == 1;
+            let mut known: Marks = state.marks[..seen].iter().filter(known).copied().collect();
+            known.sort_unstable();
+            known
         };
-        let now = of_keys(&state.marks);
-        let lag = match self.scenario.reads {
-            Reads::Linearizable => 0,
-            Reads::Lagging(marks) => usize::from(marks).min(state.marks.len()),
-            Reads::Eventual => state.marks.len(),
+        let all = state.marks.len();
+        let session = self.scenario.reads == Reads::Session;
+        let oldest = match self.scenario.reads {
+            Reads::Linearizable => all,
+            Reads::Lagging(marks) => all.saturating_sub(marks.into()),
+            Reads::Session => usize::from(state.tasks[task].seen).min(all),
+            Reads::Eventual => 0,
         };
-        let mut looks = vec![now];
-        for missing in 1..=lag {
-            let older = of_keys(&state.marks[..state.marks.len() - missing]);
-            if !looks.contains(&older) {
-                looks.push(older);
+        let mut looks: SmallVec<[Look; 2]> = SmallVec::new();
+        for seen in (oldest..=all).rev() {
+            let (known, missing) = (of_first(seen), u8::try_from(all - seen).unwrap_or(u8::MAX));
+            let how =
+                if missing == 0 { WELL } else { How { fault: "not seen yet, of the newest entries:", at: missing } };
+            let number = if session { u8::try_from(seen).unwrap_or(u8::MAX) } else { 0 };
+            match looks.iter_mut().find(|look| look.known == known) {
+                Some(look) => look.seen = number, // Who has seen less may see anything that one who has seen more may.
+                None => looks.push(Look { known, seen: number, how }),
             }
         }
         looks
     }
 
-    fn version(&self, state: &State, key: &EntityKey) -> Option<Version> {
-        let version = state.rows[self.row_of(key)].version;
-        (version > 0).then(|| Version::number(version.into()))
+    /// In its session a task sees what it has written.
+    fn own_writes(&self, state: &mut State, task: usize) {
+        if self.scenario.reads == Reads::Session {
+            state.tasks[task].seen = u8::try_from(state.marks.len()).unwrap_or(u8::MAX);
+        }
     }
 
-    fn save(&mut self, state: &mut State, save: &Save) -> Result<Saved, Broken> {
-        let current = self.version(state, &save.key).map_or(Expected::Absent, Expected::Version);
-        if current != save.expected {
-            return Ok(Saved::Conflict);
+    /// The version after the save; 0 if it has lost.
+    fn save(&self, state: &mut State, save: &SaveAsk) -> Result<u8, Broken> {
+        if state.row(save.row).version != save.expected {
+            return Ok(0);
         }
-        let version = self.commit(state, &save.key, &save.entity, &save.processed)?;
+        let version = self.commit(state, save.row, save.entity, &save.processed)?;
         self.mark(state, &save.processed)?;
-        Ok(Saved::At(Version::number(version.into())))
-    }
-
-    /// Stores `entity` under the next version.
-    fn commit(
-        &mut self,
-        state: &mut State,
-        key: &EntityKey,
-        entity: &Entity,
-        processed: &[DedupEntry],
-    ) -> Result<u8, Broken> {
-        let row = self.row_of(key);
-        let before = state.rows[row];
-        let name = self.entity_name(entity);
-        self.claim_commit(state, row, name, processed)?;
-        for outgoing in self.outgoing_of(name) {
-            insert_sorted(&mut state.stored, outgoing);
-        }
-        let version = before.version + 1;
-        let before = if self.scenario.budgets.stale_loads > 0 { (before.version, before.entity) } else { (0, 0) };
-        state.rows[row] = super::state::Row { version, entity: name, before };
         Ok(version)
     }
 
-    fn finish(
-        &mut self,
-        state: &mut State,
-        key: &EntityKey,
-        done: &[DedupEntry],
-        clean_up: Option<&(Version, Entity)>,
-    ) -> Result<Finished, Broken> {
-        self.mark(state, done)?;
-        let Some((version, entity)) = clean_up else { return Ok(Finished::Cleaned(None)) };
-        if self.version(state, key).as_ref() != Some(version) {
-            return Ok(Finished::Left);
+    /// Stores `entity` under another version: one that nobody remembers, and of those one is as good as another.
+    fn commit(&self, state: &mut State, row: u8, entity: u32, processed: &Marks) -> Result<u8, Broken> {
+        self.judge_commit(state, row, entity, processed)?;
+        for entry in &self.tables.facts(entity).outbox {
+            entry.outgoing.iter().for_each(|one| insert_sorted(&mut state.stored, *one));
         }
-        let version = self.commit(state, key, entity, &[])?;
-        Ok(Finished::Cleaned(Some(Version::number(version.into()))))
+        let mut used = 1;
+        for row in &state.rows {
+            used |= version_bit(row.version) | version_bit(row.before.0);
+        }
+        for task in &state.tasks {
+            used |= self.trie.nodes[task.node as usize].versions;
+        }
+        for op in &state.limbo {
+            used |= self.trie.made_of(*op).0;
+        }
+        let version = u8::try_from(used.trailing_ones()).unwrap_or(u8::MAX);
+        let before = state.row(row);
+        let before = if self.scenario.budgets.stale_loads > 0 { (before.version, before.entity) } else { (0, 0) };
+        state.set_row(row, Row { version, entity, before });
+        Ok(version)
+    }
+
+    /// The version after the clean-up, 0 if there was none, `None` if it has lost.
+    fn finish(
+        &self,
+        state: &mut State,
+        row: u8,
+        done: &Marks,
+        clean_up: Option<(u8, u32)>,
+    ) -> Result<Option<u8>, Broken> {
+        self.mark(state, done)?;
+        let Some((version, entity)) = clean_up else { return Ok(Some(0)) };
+        if state.row(row).version != version {
+            return Ok(None);
+        }
+        self.commit(state, row, entity, &Marks::new()).map(Some)
     }
 
     /// The first mark of a message stays.
-    fn mark(&mut self, state: &mut State, entries: &[DedupEntry]) -> Result<(), Broken> {
-        for entry in entries {
-            let marked = state.marks.iter().any(|mark| self.marks.get(*mark).key == entry.key);
-            if marked {
+    fn mark(&self, state: &mut State, done: &Marks) -> Result<(), Broken> {
+        for mark in done {
+            let message = self.tables.mark_facts(*mark).message;
+            if state.marks.iter().any(|other| self.tables.mark_facts(*other).message == message) {
                 continue;
             }
-            self.claim_marked(state, self.message_of_key(&entry.key))?;
-            let name = self.marks.of(entry.clone());
+            self.judge_marked(state, message)?;
             match self.scenario.reads {
-                Reads::Linearizable => insert_sorted(&mut state.marks, name),
-                _ => state.marks.push(name),
+                Reads::Linearizable => insert_sorted(&mut state.marks, *mark),
+                _ => state.marks.push(*mark),
             }
         }
         Ok(())
     }
 
-    fn send(&mut self, state: &mut State, outgoing: &Outgoing) -> Result<(), Broken> {
-        let name = self.outgoing.of(outgoing.clone());
+    fn set_aside(&self, state: &mut State, message: Option<u8>) -> Result<(), Broken> {
+        if let Some(message) = message {
+            self.judge_letter(state, message)?;
+            insert_sorted(&mut state.letters, message);
+        }
+        Ok(())
+    }
+
+    fn send(&self, state: &mut State, name: u32) -> Result<(), Broken> {
+        self.judge_sent(state, name)?;
         insert_sorted(&mut state.sent, name);
-        self.claim_sent(state, name)
+        if let Some(copy) = self.tables.outgoing_facts(name).copy {
+            let waiting = state.ready.iter().filter(|(other, _)| *other == copy).count();
+            if waiting < COPIES_MAX {
+                push_sorted(&mut state.ready, (copy, 1));
+            }
+        }
+        Ok(())
     }
 
     /// All go well, or one of them fails in some way.
-    fn dispatches(&mut self, state: &State, outgoing: &[Outgoing]) -> Answers {
+    fn dispatches(&mut self, state: &State, op: u32, outgoing: &[u32]) -> Result<Answers, Broken> {
         let mut all = state.clone();
-        outgoing.iter().try_for_each(|one| self.send(&mut all, one))?;
-        let mut answers = Vec::new();
+        outgoing.iter().try_for_each(|one| self.send(&mut all, *one))?;
+        let mut answers: Answers = SmallVec::new();
         for at in 0..outgoing.len() {
-            let results = |failure| -> Vec<Result<(), Failure>> {
-                (0..outgoing.len()).map(|other| if other == at { Err(failure) } else { Ok(()) }).collect()
+            let reply = |failure| {
+                Short::Dispatched((0..outgoing.len()).map(|other| (other == at).then_some(failure)).collect())
             };
+            let how = |how: How| How { at: u8::try_from(at).unwrap_or(u8::MAX), ..how };
             if state.left.unknown > 0 {
                 let mut state = all.clone();
                 state.left.unknown -= 1;
-                let reply = Reply::Dispatched(results(Failure::Unknown));
-                answers.push(Answer { reply, fault: "done, but not confirmed", state });
+                answers.push(Answer { reply: reply(Failure::Unknown), how: how(UNKNOWN), state });
+            }
+            if state.left.delayed == 0 && state.left.refused == 0 {
+                continue;
             }
             let mut others = state.clone();
             for (other, one) in outgoing.iter().enumerate() {
                 if other != at {
-                    self.send(&mut others, one)?;
+                    self.send(&mut others, *one)?;
                 }
             }
             if state.left.delayed > 0 {
                 let mut state = others.clone();
                 state.left.delayed -= 1;
-                push_sorted(&mut state.limbo, self.trie.ops.of(Op::Dispatch(vec![outgoing[at].clone()])));
-                let reply = Reply::Dispatched(results(Failure::Unknown));
-                answers.push(Answer { reply, fault: "not confirmed, under way", state });
+                let one = self.dispatch_of(op, at);
+                push_sorted(&mut state.limbo, one);
+                answers.push(Answer { reply: reply(Failure::Unknown), how: how(UNDER_WAY), state });
             }
             if state.left.refused > 0 {
                 others.left.refused -= 1;
-                let reply = Reply::Dispatched(results(Failure::Refused));
-                answers.push(Answer { reply, fault: "refused", state: others });
+                answers.push(Answer { reply: reply(Failure::Refused), how: how(REFUSED), state: others });
             }
         }
-        answers.push(well(Reply::Dispatched(vec![Ok(()); outgoing.len()]), all));
+        let results = outgoing.iter().map(|_| None).collect();
+        answers.push(well(Short::Dispatched(results), all));
         Ok(answers)
     }
 
-    fn settles(&mut self, state: &State, task: usize, message: u8, settlement: &Settlement) -> Answers {
-        let node = state.tasks[task].node;
-        let messages = self.messages_of(node);
-        let Some(at) = messages.iter().position(|(of, _)| *of == message) else { return Ok(Vec::new()) };
-        let given = messages[at].1;
-        let bit = 1 << at;
+    /// The call that dispatches only one of those of `op`.
+    fn dispatch_of(&mut self, op: u32, at: usize) -> u32 {
+        let Op::Dispatch(outgoing) = self.trie.ops.get(op) else { return op };
+        let one = Op::Dispatch(vec![outgoing[at].clone()]);
+        self.trie.op(&mut self.tables, 0, one)
+    }
+
+    fn settles(&self, state: &State, task: usize, place: u8, how: Settling) -> Result<Answers, Broken> {
+        let super::trie::Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else {
+            return Ok(SmallVec::new());
+        };
+        let Some((copy, given)) = messages.get(usize::from(place)).copied() else { return Ok(SmallVec::new()) };
+        let mut answers: Answers = SmallVec::new();
+        let bit = 1 << place;
         if state.tasks[task].holds & bit == 0 {
-            return Ok(vec![well(Reply::Settled(Settled::LeaseLost), state.clone())]);
+            answers.push(well(Short::Settled(false), state.clone()));
+            return Ok(answers);
         }
         let mut done = state.clone();
         done.tasks[task].holds &= !bit;
-        match settlement {
-            Settlement::Ack => self.claim_acked(&done, message)?,
-            Settlement::Retry { counts, .. } => {
-                let given = if *counts { again(given) } else { given };
-                push_sorted(&mut done.ready, (message, given));
+        match how {
+            Settling::Ack => self.judge_acked(&done, copy)?,
+            Settling::Retry { counts } => {
+                let given = if counts { self.again(given) } else { given };
+                push_sorted(&mut done.ready, (copy, given));
             }
-            Settlement::DeadLetter { .. } => {
-                self.claim_letter(&done, message)?;
-                insert_sorted(&mut done.letters, message);
+            Settling::DeadLetter => {
+                let message = self.tables.copies[usize::from(copy)].identity;
+                self.set_aside(&mut done, Some(message))?;
             }
         }
-        let mut answers = Vec::new();
         if state.left.unknown > 0 {
             let mut state = done.clone();
             state.left.unknown -= 1;
-            answers.push(Answer { reply: Reply::Failed(Failure::Unknown), fault: "done, but not confirmed", state });
+            answers.push(Answer { reply: Short::Failed(Failure::Unknown), how: UNKNOWN, state });
         }
         answers.extend(refused(state));
-        answers.push(well(Reply::Settled(Settled::Done), done));
+        answers.push(well(Short::Settled(true), done));
         Ok(answers)
     }
+}
 
-    fn own_conflict(&self, answers: &mut Vec<Answer>) {
-        let Some(won) = answers.last() else { return };
-        if won.state.left.own_conflicts > 0 && matches!(won.reply, Reply::Saved(Saved::At(_))) {
-            let mut state = won.state.clone();
-            state.left.own_conflicts -= 1;
-            let fault = "it won, and was told that it lost";
-            answers.push(Answer { reply: Reply::Saved(Saved::Conflict), fault, state });
-        }
+/// What a reader may be told.
+struct Look {
+    known: Marks,
+    /// How many entries it has seen then, where that matters.
+    seen: u8,
+    how: How,
+}
+
+fn saw(state: &State, task: usize, seen: u8) -> State {
+    let mut state = state.clone();
+    state.tasks[task].seen = state.tasks[task].seen.max(seen);
+    state
+}
+
+fn deadline(state: &State) -> Answers {
+    let mut answers: Answers = SmallVec::new();
+    answers.push(well(Short::InTime(true), state.clone()));
+    if state.left.late > 0 {
+        let mut state = state.clone();
+        state.left.late -= 1;
+        answers.push(Answer { reply: Short::InTime(false), how: fault("the deadline has passed"), state });
     }
+    answers
 }
 
 fn refused(state: &State) -> Option<Answer> {
-    let mut state = state.clone();
-    state.left.refused = state.left.refused.checked_sub(1)?;
-    Some(Answer { reply: Reply::Failed(Failure::Refused), fault: "refused", state })
+    let mut after = state.clone();
+    after.left.refused = state.left.refused.checked_sub(1)?;
+    Some(Answer { reply: Short::Failed(Failure::Refused), how: REFUSED, state: after })
 }
 
-/// How often a message has been given, once more.
-pub(super) const fn again(given: u8) -> u8 {
-    if given < ATTEMPTS_MAX { given + 1 } else { given }
+fn own_conflict(answers: &mut Answers) {
+    let Some(won) = answers.last() else { return };
+    if won.state.left.own_conflicts > 0 && matches!(won.reply, Short::Saved(1..)) {
+        let mut state = won.state.clone();
+        state.left.own_conflicts -= 1;
+        answers.push(Answer { reply: Short::Saved(0), how: fault("it won, and was told that it lost"), state });
+    }
 }

@@ -53,7 +53,7 @@ pub(super) enum Op {
     Dispatch(Vec<Outgoing>),
     /// Sets a message aside.
     SetAside(Box<DeadLetter>),
-    /// Ends the delivery of a message.
+    /// Ends the delivery of the message at this place of the pass.
     Settle(u8, Settlement),
 }
 
@@ -79,7 +79,7 @@ pub(super) enum Failure {
     Unknown,
 }
 
-/// What the world answers.
+/// What the world answers, as the ports give it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
     /// The time is always the same; what matters is what is late.

@@ -1,17 +1,25 @@
 //! Breadth first through all worlds, so that the first break that is found has a shortest story.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    hash::{BuildHasherDefault, Hasher},
+    collections::HashMap,
     time::{Duration, Instant},
 };
 
-use super::{claims::Broken, space::Space, state::State, steps::Step, story::Story};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{
+    claims::Broken,
+    short::QuickMap,
+    space::Space,
+    state::{State, at_least},
+    steps::{Step, Steps},
+    story::{Story, Teller},
+};
 
 /// What an exploration has found.
 #[derive(Debug)]
 pub struct Report {
-    /// Different worlds.
+    /// Different worlds. One that differs from another only in that less may still go wrong is not gone through.
     pub states: usize,
     /// Steps between them.
     pub transitions: u64,
@@ -27,25 +35,8 @@ pub struct Report {
     pub cut_short: bool,
 }
 
-/// Takes a fingerprint for its hash, which it is.
-#[derive(Default)]
-struct Taken(u64);
-
-impl Hasher for Taken {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("fingerprints are numbers");
-    }
-
-    fn write_u128(&mut self, fingerprint: u128) {
-        #[allow(clippy::cast_possible_truncation)] // Half of it is enough.
-        let half = fingerprint as u64;
-        self.0 = half;
-    }
-}
+/// No world: the end of a list.
+const NONE: u32 = u32::MAX;
 
 /// How a world was first come to: from which one, by which of its steps.
 #[derive(Debug, Clone, Copy)]
@@ -54,14 +45,53 @@ struct Way {
     step: u32,
 }
 
+/// A world that is known.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    way: Way,
+    /// The next one that differs in budgets alone.
+    next: u32,
+    budgets: u64,
+}
+
+/// Worlds that have not been left yet, in the order of their numbers, packed.
+#[derive(Debug, Default)]
+struct Frontier {
+    bytes: Vec<u8>,
+    at: usize,
+    coming: Vec<u8>,
+}
+
+impl Frontier {
+    fn push(&mut self, world: &[u8]) {
+        let length = u16::try_from(world.len()).expect("a world of a few messages is small");
+        self.coming.extend(length.to_le_bytes());
+        self.coming.extend_from_slice(world);
+    }
+
+    fn pop(&mut self) -> Option<&[u8]> {
+        if self.at == self.bytes.len() {
+            std::mem::swap(&mut self.bytes, &mut self.coming);
+            self.coming.clear();
+            self.at = 0;
+        }
+        let length: [u8; 2] = self.bytes.get(self.at..self.at + 2)?.try_into().ok()?;
+        let begin = self.at + 2;
+        self.at = begin + usize::from(u16::from_le_bytes(length));
+        Some(&self.bytes[begin..self.at])
+    }
+}
+
 /// All that is found of the graph.
 pub(super) struct Search {
     space: Space,
-    seen: HashMap<u128, u32, BuildHasherDefault<Taken>>,
-    ways: Vec<Way>,
-    frontier: VecDeque<(u32, State)>,
-    /// Steps out of each world, for the proof that every run ends.
-    edges: Vec<(u32, u32)>,
+    /// The newest world of each that differ in budgets alone.
+    seen: QuickMap<u128, u32>,
+    known: Vec<Known>,
+    frontier: Frontier,
+    /// Steps out of each world, for the proof that every run ends; and where those of each begin.
+    edges: Vec<u32>,
+    first_edge: Vec<u32>,
     buffer: Vec<u8>,
     transitions: u64,
 }
@@ -75,8 +105,16 @@ enum Stop {
 
 impl Search {
     pub(super) fn new(space: Space) -> Self {
-        let (seen, ways, frontier) = (HashMap::default(), Vec::new(), VecDeque::new());
-        Self { space, seen, ways, frontier, edges: Vec::new(), buffer: Vec::new(), transitions: 0 }
+        Self {
+            space,
+            seen: QuickMap::default(),
+            known: Vec::new(),
+            frontier: Frontier::default(),
+            edges: Vec::new(),
+            first_edge: Vec::new(),
+            buffer: Vec::new(),
+            transitions: 0,
+        }
     }
 
     /// Goes through everything, or until something is broken or there are more than `states_max` worlds.
@@ -86,11 +124,12 @@ impl Search {
     pub(super) fn run(mut self, states_max: usize) -> Result<Report, String> {
         let begun = Instant::now();
         let initial = self.space.initial();
-        let root = Way { from: 0, step: 0 };
-        self.reach(initial, root);
-        let mut story = None;
-        while let Some((number, state)) = self.frontier.pop_front() {
-            match self.leave(number, &state) {
+        self.reach(&initial, Way { from: NONE, step: 0 });
+        let (mut story, mut steps, mut cut_short) = (None, Steps::new(), false);
+        for number in 0.. {
+            let Some(world) = self.frontier.pop() else { break };
+            let state = State::unpack(world, self.known[number as usize].budgets);
+            match self.leave(number, &state, &mut steps) {
                 Ok(()) => {}
                 Err(Stop::Failed(why)) => return Err(why),
                 Err(Stop::Broken(broken, number, step)) => {
@@ -98,17 +137,13 @@ impl Search {
                     break;
                 }
             }
-            if self.ways.len() > states_max {
+            cut_short = self.known.len() > states_max;
+            if cut_short {
                 break;
             }
         }
-        let cut_short = story.is_none() && !self.frontier.is_empty();
-        if story.is_none()
-            && !cut_short
-            && let Some(number) = self.on_a_cycle()
-        {
-            let seen = "the worlds go round in a circle: a run may never end".into();
-            story = Some(self.tell(Broken { claim: "every_run_ends", seen }, number, None)?);
+        if story.is_none() && !cut_short {
+            story = self.circle()?;
         }
         let mut events: HashMap<&'static str, usize> = HashMap::new();
         for event in self.space.trie.nodes.iter().flat_map(|node| &node.events) {
@@ -117,7 +152,7 @@ impl Search {
         let mut events: Vec<_> = events.into_iter().collect();
         events.sort_unstable();
         Ok(Report {
-            states: self.ways.len(),
+            states: self.known.len(),
             transitions: self.transitions,
             histories: self.space.trie.nodes.len(),
             time: begun.elapsed(),
@@ -127,87 +162,159 @@ impl Search {
         })
     }
 
-    /// Notes a world; answers its number.
-    fn reach(&mut self, state: State, way: Way) -> u32 {
-        let fingerprint = state.fingerprint(&mut self.buffer);
-        let next = u32::try_from(self.ways.len()).expect("fewer than four billion worlds");
-        match self.seen.entry(fingerprint) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(place) => {
-                place.insert(next);
-                self.ways.push(way);
-                self.frontier.push_back((next, state));
-                next
+    /// Notes a world; answers its number, if it is this very world that is known now and not one in which more may still
+    /// go wrong: whatever can happen here can happen there.
+    fn reach(&mut self, state: &State, way: Way) -> Option<u32> {
+        self.buffer.clear();
+        state.pack(&mut self.buffer);
+        let fingerprint = xxh3_128(&self.buffer);
+        let budgets = state.left.packed();
+        let next = u32::try_from(self.known.len()).expect("fewer than four billion worlds");
+        let newest = self.seen.entry(fingerprint).or_insert(NONE);
+        let mut at = *newest;
+        while at != NONE {
+            let known = self.known[at as usize];
+            if at_least(known.budgets, budgets) {
+                return (known.budgets == budgets).then_some(at);
             }
+            at = known.next;
         }
+        self.known.push(Known { way, next: *newest, budgets });
+        *newest = next;
+        self.frontier.push(&self.buffer);
+        Some(next)
     }
 
     /// Takes every step out of a world.
-    fn leave(&mut self, number: u32, state: &State) -> Result<(), Stop> {
-        let steps = self.space.steps(state).map_err(Stop::Failed)?;
-        if state.is_quiet() && !steps.iter().any(|(step, _)| matches!(step, Step::Begin(_))) {
-            self.space.claim_rest(state).map_err(|broken| Stop::Broken(broken, number, None))?;
-        } else if steps.is_empty() {
-            let seen = "nothing can be done any more, and not all is done".into();
-            return Err(Stop::Broken(Broken { claim: "no_deadlock", seen }, number, None));
-        }
-        for (at, (_, after)) in steps.into_iter().enumerate() {
+    fn leave(&mut self, number: u32, state: &State, steps: &mut Steps) -> Result<(), Stop> {
+        self.first_edge.push(u32::try_from(self.edges.len()).expect("fewer than four billion steps"));
+        self.space.steps(state, steps).map_err(Stop::Failed)?;
+        self.space.judge_end(state, steps).map_err(|broken| Stop::Broken(broken, number, None))?;
+        for (at, (_, after)) in steps.drain(..).enumerate() {
             let step = u32::try_from(at).expect("few steps");
             self.transitions += 1;
-            let after = after.and_then(|after| self.space.claim_always(&after).map(|()| after));
+            let after = after.and_then(|after| self.space.judge_always(&after).map(|()| after));
             let after = after.map_err(|broken| Stop::Broken(broken, number, Some(step)))?;
-            let to = self.reach(after, Way { from: number, step });
-            self.edges.push((number, to));
+            if let Some(to) = self.reach(&after, Way { from: number, step }) {
+                self.edges.push(to);
+            }
         }
         Ok(())
     }
 
-    /// A world on a circle, if there is one: takes away again and again what no step leads to.
-    fn on_a_cycle(&self) -> Option<u32> {
-        let count = self.ways.len();
-        let (mut into, mut first) = (vec![0_u32; count], vec![0_u32; count + 1]);
-        for (from, to) in &self.edges {
-            into[*to as usize] += 1;
-            first[*from as usize + 1] += 1;
-        }
-        for at in 0..count {
-            first[at + 1] += first[at];
-        }
-        // Edges were found in the order of the worlds that they leave.
-        let mut free: Vec<u32> = (0..u32::try_from(count).ok()?).filter(|at| into[*at as usize] == 0).collect();
-        let mut taken = 0;
+    fn edges_of(&self, world: u32) -> &[u32] {
+        let end = self.first_edge.get(world as usize + 1).map_or(self.edges.len(), |end| *end as usize);
+        &self.edges[self.first_edge[world as usize] as usize..end]
+    }
+
+    /// A way round in a circle, if there is one: takes away again and again what no step leads to, then follows what is
+    /// left. A circle never spends a budget, so steps to worlds in which less may go wrong need not be looked at.
+    fn circle(&mut self) -> Result<Option<Story>, String> {
+        let count = self.known.len();
+        let mut into = vec![0_u32; count];
+        self.edges.iter().for_each(|to| into[*to as usize] += 1);
+        let all = u32::try_from(count).expect("fewer than four billion worlds");
+        let mut free: Vec<u32> = (0..all).filter(|at| into[*at as usize] == 0).collect();
         while let Some(at) = free.pop() {
-            taken += 1;
-            for (_, to) in &self.edges[first[at as usize] as usize..first[at as usize + 1] as usize] {
+            for to in self.edges_of(at) {
                 into[*to as usize] -= 1;
                 if into[*to as usize] == 0 {
                     free.push(*to);
                 }
             }
         }
-        if taken == count { None } else { into.iter().position(|into| *into > 0).and_then(|at| u32::try_from(at).ok()) }
+        // What is left is on a circle or comes after one. Depth first: a step back to the path closes a circle.
+        let (mut done, mut path) = (vec![false; count], Vec::<(u32, usize)>::new());
+        for begin in (0..all).filter(|at| into[*at as usize] > 0) {
+            path.push((begin, 0));
+            while let Some((at, edge)) = path.last_mut() {
+                let Some(to) = self.edges_of(*at).get(*edge).copied() else {
+                    done[*at as usize] = true;
+                    path.pop();
+                    continue;
+                };
+                *edge += 1;
+                if let Some(first) = path.iter().position(|(on, _)| *on == to) {
+                    let circle: Vec<u32> = path[first..].iter().map(|(on, _)| *on).chain([to]).collect();
+                    return self.tell_circle(&circle).map(Some);
+                }
+                if !done[to as usize] {
+                    path.push((to, 0));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The steps of the shortest way to a world.
+    fn way_to(&self, mut world: u32) -> Vec<u32> {
+        let mut steps = Vec::new();
+        while self.known[world as usize].way.from != NONE {
+            let way = self.known[world as usize].way;
+            steps.push(way.step);
+            world = way.from;
+        }
+        steps.reverse();
+        steps
     }
 
     /// Goes the shortest way to a world once more, and tells it.
     fn tell(&mut self, broken: Broken, number: u32, last: Option<u32>) -> Result<Story, String> {
-        let mut steps: Vec<u32> = last.into_iter().collect();
-        let mut at = number;
-        while at != 0 {
-            let way = self.ways[at as usize];
-            steps.push(way.step);
-            at = way.from;
-        }
-        steps.reverse();
-        let mut story = Story::new(broken);
+        let mut teller = Teller::default();
         let mut state = self.space.initial();
-        for number in steps {
-            let (step, after) = self.space.steps(&state)?.swap_remove(number as usize);
-            story.add(&self.space, &state, &step);
-            match after {
-                Ok(after) => state = after,
-                Err(_) => break,
-            }
+        for number in self.way_to(number).into_iter().chain(last) {
+            let mut steps = Steps::new();
+            self.space.steps(&state, &mut steps)?;
+            let (step, after) = steps.swap_remove(number as usize);
+            let after = after.ok();
+            teller.add(&self.space, &state, &step, after.as_ref());
+            let Some(after) = after else { break };
+            state = after;
         }
-        Ok(story)
+        Ok(teller.story(broken))
+    }
+
+    fn tell_circle(&mut self, circle: &[u32]) -> Result<Story, String> {
+        let mut teller = Teller::default();
+        let mut state = self.space.initial();
+        for number in self.way_to(circle[0]) {
+            let mut steps = Steps::new();
+            self.space.steps(&state, &mut steps)?;
+            let (step, after) = steps.swap_remove(number as usize);
+            let after = after.map_err(|broken| broken.to_string())?;
+            teller.add(&self.space, &state, &step, Some(&after));
+            state = after;
+        }
+        let broken = self.space.judge_circle(&state).err();
+        for to in &circle[1..] {
+            let mut steps = Steps::new();
+            self.space.steps(&state, &mut steps)?;
+            let from = Way { from: NONE, step: 0 };
+            let leads = |search: &mut Self, after: &Result<State, Broken>| {
+                after.as_ref().is_ok_and(|after| search.reach(after, from) == Some(*to))
+            };
+            let Some((step, Ok(after))) = steps.into_iter().find(|(_, after)| leads(self, after)) else { break };
+            teller.add(&self.space, &state, &step, Some(&after));
+            state = after;
+        }
+        let broken = broken.unwrap_or_else(|| Broken { claim: "every_run_ends", seen: "not judged".into() });
+        Ok(teller.story(broken))
+    }
+}
+
+impl Space {
+    /// When nothing is to be done any more, all must be done.
+    pub(super) fn judge_end(&self, state: &State, steps: &Steps) -> Result<(), Broken> {
+        if !state.is_quiet() {
+            if steps.is_empty() {
+                self.broken("no_deadlock", || "nothing can be done any more, and not all is done".into())?;
+            }
+            return Ok(());
+        }
+        let sweeps = |step: &Step| matches!(step, Step::Begin { work: super::trie::Work::Sweep(..), .. });
+        if steps.iter().any(|(step, _)| sweeps(step)) {
+            return Ok(());
+        }
+        self.judge_rest(state)
     }
 }

@@ -1,6 +1,6 @@
 //! The world between two steps, as plain data.
 
-use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 
 /// What may go wrong, and how often in one run. What is not counted here may happen any number of times: conflicts,
 /// refused settlements' redeliveries, the sweeper at rest.
@@ -14,7 +14,7 @@ pub struct Budgets {
     pub unknown: u8,
     /// A call is not done and fails.
     pub refused: u8,
-    /// A producer sends a message again.
+    /// A message is given once more, though nobody has lost it: its producer has sent it again, or the broker has.
     pub duplicates: u8,
     /// A write fails with an unknown outcome, and is done at any later moment or never.
     pub delayed: u8,
@@ -32,6 +32,11 @@ pub struct Budgets {
     pub stale_loads: u8,
 }
 
+/// Highest budget: three bits, so that two sets of budgets can be compared at once.
+const BUDGET_MAX: u8 = 7;
+/// The bit above each budget.
+const ABOVE: u64 = 0x8888_8888_8888;
+
 impl Budgets {
     /// Nothing goes wrong.
     pub const NONE: Self = Self {
@@ -48,6 +53,71 @@ impl Budgets {
         late: 0,
         stale_loads: 0,
     };
+
+    const fn all(self) -> [u8; 12] {
+        let Self { crashes, process_crashes, unknown, refused, duplicates, delayed, .. } = self;
+        let Self { expiries, evictions, own_conflicts, sweeps, late, stale_loads, .. } = self;
+        [
+            crashes,
+            process_crashes,
+            unknown,
+            refused,
+            duplicates,
+            delayed,
+            expiries,
+            evictions,
+            own_conflicts,
+            sweeps,
+            late,
+            stale_loads,
+        ]
+    }
+
+    /// All of them in one number.
+    pub(super) fn packed(self) -> u64 {
+        self.all().iter().rev().fold(0, |packed, budget| packed << 4 | u64::from(*budget))
+    }
+
+    pub(super) fn unpacked(packed: u64) -> Self {
+        let [
+            crashes,
+            process_crashes,
+            unknown,
+            refused,
+            duplicates,
+            delayed,
+            expiries,
+            evictions,
+            own_conflicts,
+            sweeps,
+            late,
+            stale_loads,
+        ] = std::array::from_fn(|at| (packed >> (4 * at)) as u8 & BUDGET_MAX);
+        Self {
+            crashes,
+            process_crashes,
+            unknown,
+            refused,
+            duplicates,
+            delayed,
+            expiries,
+            evictions,
+            own_conflicts,
+            sweeps,
+            late,
+            stale_loads,
+        }
+    }
+
+    /// Whether each is low enough to be explored.
+    pub(super) fn fit(self) -> bool {
+        self.all().iter().all(|budget| *budget <= BUDGET_MAX)
+    }
+}
+
+/// Whether no budget of `one` is below that of `other`; both packed.
+pub(super) const fn at_least(one: u64, other: u64) -> bool {
+    ((one | ABOVE) - other) & ABOVE == ABOVE
 }
 
 /// An entity's row.
@@ -61,101 +131,157 @@ pub(super) struct Row {
 }
 
 /// A running task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Task {
     pub(super) node: u32,
     /// Which of its messages are still under its lease, as bits.
     pub(super) holds: u8,
+    /// How many dedup entries it must see, where that is a matter of its session.
+    pub(super) seen: u8,
 }
+
+/// A copy in a queue: which message, and how often it has been given once it is given.
+pub(super) type Ready = (u8, u8);
+/// Names in a list that is short.
+pub(super) type Few = SmallVec<[u32; 6]>;
 
 /// Everything there is between two steps. Lists that have no order are sorted, and tasks have no identity, so that worlds
 /// that differ in names alone are one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: SmallVec<[Row; 2]>,
     /// Dedup entries, by name; in the order of their insertion if reads may lag, else sorted.
-    pub(super) marks: Vec<u32>,
+    pub(super) marks: Few,
     /// Outgoing messages that have left, by name.
-    pub(super) sent: Vec<u32>,
+    pub(super) sent: Few,
     /// Outgoing messages that ever stood in a committed outbox, by name.
-    pub(super) stored: Vec<u32>,
-    /// Copies in the queue: which message, and how often it has been given once it is given.
-    pub(super) ready: Vec<(u8, u8)>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) stored: Few,
+    pub(super) ready: SmallVec<[Ready; 6]>,
+    pub(super) tasks: SmallVec<[Task; 3]>,
     /// Writes under way, by name.
-    pub(super) limbo: Vec<u32>,
+    pub(super) limbo: SmallVec<[u32; 4]>,
     /// Messages that were set aside.
-    pub(super) letters: Vec<u8>,
-    /// Effects of each message that were ever committed.
-    pub(super) effects: Vec<u8>,
-    /// Attempt ids that were given for each message.
-    pub(super) attempts: Vec<u8>,
+    pub(super) letters: SmallVec<[u8; 8]>,
+    /// Messages whose effects were ever committed, as bits.
+    pub(super) effects: u64,
     pub(super) left: Budgets,
 }
 
+fn number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn read(bytes: &mut &[u8]) -> u64 {
+    let (mut number, mut shift) = (0, 0);
+    while let [first, rest @ ..] = bytes {
+        *bytes = rest;
+        number |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            break;
+        }
+        shift += 7;
+    }
+    number
+}
+
+#[allow(clippy::cast_possible_truncation)] // What is read was written from the same types.
 impl State {
-    /// A fingerprint: two worlds with the same one are taken for the same.
-    pub(super) fn fingerprint(&self, buffer: &mut Vec<u8>) -> u128 {
-        buffer.clear();
-        let mut long = |list: &[u32]| {
-            buffer.push(u8::try_from(list.len()).expect("short lists"));
-            list.iter().for_each(|name| buffer.extend_from_slice(&name.to_le_bytes()));
-        };
-        long(&self.marks);
-        long(&self.sent);
-        long(&self.stored);
-        long(&self.limbo);
+    /// All but the budgets, appended to `out`.
+    pub(super) fn pack(&self, out: &mut Vec<u8>) {
+        for list in [&self.marks, &self.sent, &self.stored] {
+            number(out, list.len() as u64);
+            list.iter().for_each(|name| number(out, u64::from(*name)));
+        }
+        number(out, self.rows.len() as u64);
         for row in &self.rows {
-            buffer.extend([row.version, row.before.0]);
-            buffer.extend_from_slice(&row.entity.to_le_bytes());
-            buffer.extend_from_slice(&row.before.1.to_le_bytes());
+            out.extend([row.version, row.before.0]);
+            number(out, u64::from(row.entity));
+            number(out, u64::from(row.before.1));
         }
-        buffer.push(u8::try_from(self.ready.len()).expect("short lists"));
-        self.ready.iter().for_each(|(message, attempts)| buffer.extend([message, attempts]));
-        buffer.push(u8::try_from(self.tasks.len()).expect("short lists"));
+        number(out, self.ready.len() as u64);
+        self.ready.iter().for_each(|(copy, given)| out.extend([copy, given]));
+        number(out, self.tasks.len() as u64);
         for task in &self.tasks {
-            buffer.extend_from_slice(&task.node.to_le_bytes());
-            buffer.push(task.holds);
+            number(out, u64::from(task.node));
+            out.extend([task.holds, task.seen]);
         }
-        buffer.push(u8::try_from(self.letters.len()).expect("short lists"));
-        buffer.extend_from_slice(&self.letters);
-        buffer.extend_from_slice(&self.effects);
-        buffer.extend_from_slice(&self.attempts);
-        let Budgets {
-            crashes,
-            process_crashes,
-            unknown,
-            refused,
-            duplicates,
-            delayed,
-            expiries,
-            evictions,
-            own_conflicts,
-            sweeps,
-            late,
-            stale_loads,
-        } = self.left;
-        buffer.extend([crashes, process_crashes, unknown, refused, duplicates, delayed, expiries, evictions]);
-        buffer.extend([own_conflicts, sweeps, late, stale_loads]);
-        let hash: [u8; 32] = Sha256::digest(&buffer[..]).into();
-        u128::from_le_bytes(hash[..16].try_into().expect("16 of 32 bytes"))
+        number(out, self.limbo.len() as u64);
+        self.limbo.iter().for_each(|op| number(out, u64::from(*op)));
+        number(out, self.letters.len() as u64);
+        out.extend_from_slice(&self.letters);
+        number(out, self.effects);
+    }
+
+    pub(super) fn unpack(mut bytes: &[u8], left: u64) -> Self {
+        fn list(bytes: &mut &[u8]) -> Few {
+            (0..read(bytes)).map(|_| read(bytes) as u32).collect()
+        }
+        fn byte(bytes: &mut &[u8]) -> u8 {
+            let first = bytes[0];
+            *bytes = &bytes[1..];
+            first
+        }
+        let b = &mut bytes;
+        let (marks, sent, stored) = (list(b), list(b), list(b));
+        let row = |b: &mut &[u8]| {
+            let (version, before) = (byte(b), byte(b));
+            Row { version, entity: read(b) as u32, before: (before, read(b) as u32) }
+        };
+        Self {
+            marks,
+            sent,
+            stored,
+            rows: (0..read(b)).map(|_| row(b)).collect(),
+            ready: (0..read(b)).map(|_| (byte(b), byte(b))).collect(),
+            tasks: (0..read(b)).map(|_| Task { node: read(b) as u32, holds: byte(b), seen: byte(b) }).collect(),
+            limbo: (0..read(b)).map(|_| read(b) as u32).collect(),
+            letters: (0..read(b)).map(|_| byte(b)).collect(),
+            effects: read(b),
+            left: Budgets::unpacked(left),
+        }
     }
 
     /// Nobody works, nothing waits, nothing is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.tasks.is_empty() && self.ready.is_empty() && self.limbo.is_empty()
     }
+
+    pub(super) fn row(&self, row: u8) -> Row {
+        self.rows.get(usize::from(row)).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set_row(&mut self, row: u8, to: Row) {
+        if self.rows.len() <= usize::from(row) {
+            self.rows.resize(usize::from(row) + 1, Row::default());
+        }
+        self.rows[usize::from(row)] = to;
+    }
+
+    /// Whether the message has ever taken effect.
+    pub(super) const fn has_effect(&self, message: u8) -> bool {
+        self.effects >> message & 1 == 1
+    }
 }
 
 /// Adds `name` where it belongs, if it is not there.
-pub(super) fn insert_sorted<T: Ord + Copy>(list: &mut Vec<T>, name: T) {
+pub(super) fn insert_sorted<T: Ord + Copy, const N: usize>(list: &mut SmallVec<[T; N]>, name: T)
+where
+    [T; N]: smallvec::Array<Item = T>,
+{
     if let Err(at) = list.binary_search(&name) {
         list.insert(at, name);
     }
 }
 
 /// Adds `name` where it belongs, once more if it is there.
-pub(super) fn push_sorted<T: Ord + Copy>(list: &mut Vec<T>, name: T) {
+pub(super) fn push_sorted<T: Ord + Copy, const N: usize>(list: &mut SmallVec<[T; N]>, name: T)
+where
+    [T; N]: smallvec::Array<Item = T>,
+{
     let at = list.partition_point(|other| *other <= name);
     list.insert(at, name);
 }

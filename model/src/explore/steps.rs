@@ -1,80 +1,102 @@
 //! The steps out of a world: a call is answered, a worker begins or stops, something happens by itself.
 
-use hapax_core::{ids::AttemptId, ports::Granted};
+use hapax_core::ids::AttemptId;
+use smallvec::SmallVec;
 
 use super::{
-    answers::{Answer, again},
-    calls::{Op, Reply},
+    answers::{Answer, How, WELL},
     claims::Broken,
+    short::{Ask, Short},
     space::Space,
-    state::{State, Task, push_sorted},
+    state::{Ready, State, Task, push_sorted},
+    tables::fresh_attempt,
     trie::Work,
 };
 
 /// Steps out of a world, and where each leads: to another world, or to something that must not be.
 pub(super) type Steps = Vec<(Step, Result<State, Broken>)>;
+/// Answers that are given at once, after another.
+pub(super) type Told = SmallVec<[u32; 4]>;
 
 /// What leads from one world to the next.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     /// A call is answered: task, call, name of the answer, what has gone wrong.
-    Call { task: usize, op: u32, reply: u32, fault: &'static str },
-    /// A worker begins.
-    Begin(Work),
+    Call { task: usize, op: u32, reply: u32, how: How, told: Told },
+    /// A worker begins; which of its messages are given once more, as bits.
+    Begin { work: Work, once_more: u8, told: Told },
     /// A worker stops for good; so many messages of its dispatch have left.
     Crash { task: usize, sent: usize },
     /// All workers stop.
     ProcessCrash,
-    /// A lease runs out: task, message.
-    Expire { task: usize, message: u8 },
-    /// A producer sends a message again.
-    Duplicate(u8),
+    /// A lease runs out: task, place in its pass.
+    Expire { task: usize, place: usize },
     /// A write that was under way is done, or never will be.
     Land { op: u32, done: bool },
     /// A mark is forgotten.
     Evict(u32),
 }
 
+/// What a worker may take, and which of it is given once more.
+type Pass = (SmallVec<[Ready; 2]>, u8);
+
 impl Space {
-    /// Every step from `state`, and where it leads.
-    pub(super) fn steps(&mut self, state: &State) -> Result<Steps, String> {
-        let mut steps = Vec::new();
+    /// Every step from `state`, and where it leads; `steps` is cleared first.
+    pub(super) fn steps(&mut self, state: &State, steps: &mut Steps) -> Result<(), String> {
+        steps.clear();
+        // The end of a delivery concerns its own message alone, which nobody else has: whatever others do first, they may
+        // do after it as well. Unless a lease may run out before it, or a process may stop.
+        if state.left.expiries == 0
+            && state.left.process_crashes == 0
+            && let Some(task) = (0..state.tasks.len()).find(|task| self.is_settling(state, *task))
+        {
+            self.calls(state, task, steps)?;
+            self.crashes(state, task, steps);
+            return Ok(());
+        }
         for task in 0..state.tasks.len() {
             if task > 0 && state.tasks[task] == state.tasks[task - 1] {
                 continue; // Two of a kind: what one may do, the other may.
             }
-            self.calls(state, task, &mut steps)?;
-            self.crashes(state, task, &mut steps);
+            self.calls(state, task, steps)?;
+            self.crashes(state, task, steps);
         }
-        self.begins(state, &mut steps)?;
-        self.troubles(state, &mut steps);
-        Ok(steps)
+        self.begins(state, steps)?;
+        self.sweeps(state, steps)?;
+        self.troubles(state, steps);
+        Ok(())
+    }
+
+    fn is_settling(&self, state: &State, task: usize) -> bool {
+        match self.trie.nodes[state.tasks[task].node as usize].open[..] {
+            [(_, op)] => matches!(*self.trie.ask(op), Ask::Settle(..)),
+            _ => false,
+        }
     }
 
     fn calls(&mut self, state: &State, task: usize, steps: &mut Steps) -> Result<(), String> {
         let node = state.tasks[task].node;
         for (call, op) in self.trie.nodes[node as usize].open.clone() {
-            let asked = self.trie.ops.get(op).clone();
-            let answers = match self.answers(state, task, &asked) {
+            let answers = match self.answers(state, task, op) {
                 Ok(answers) => answers,
                 Err(broken) => {
-                    let reply = self.trie.replies.of(Reply::Done);
-                    steps.push((Step::Call { task, op, reply, fault: "" }, Err(broken)));
+                    let reply = self.trie.replies.of(Short::Done);
+                    steps.push((Step::Call { task, op, reply, how: WELL, told: Told::new() }, Err(broken)));
                     continue;
                 }
             };
-            for Answer { reply, fault, mut state } in answers {
-                let name = self.trie.replies.of(reply.clone());
-                let child = self.trie.child(node, call, reply)?;
+            for Answer { reply, how, mut state } in answers {
+                let reply = self.trie.replies.of(reply);
+                let child = self.trie.child(&mut self.tables, node, call, reply)?;
                 let mut running = state.tasks.remove(task);
-                running.node = self.go_on(&mut state, child)?;
-                let child = running.node;
-                if self.trie.nodes[child as usize].open.is_empty() {
+                let mut told = Told::new();
+                running.node = self.go_on(&mut state, child, &mut told)?;
+                if self.trie.nodes[running.node as usize].open.is_empty() {
                     self.let_go(&mut state, running);
                 } else {
                     push_sorted(&mut state.tasks, running);
                 }
-                steps.push((Step::Call { task, op, reply: name, fault }, Ok(state)));
+                steps.push((Step::Call { task, op, reply, how, told }, Ok(state)));
             }
         }
         Ok(())
@@ -82,122 +104,173 @@ impl Space {
 
     /// Answers what depends on nobody else and concerns nobody else, at once: in which order such calls of several tasks
     /// come makes no difference to anything that is claimed. A crash between them is one before the first.
-    fn go_on(&mut self, state: &mut State, mut node: u32) -> Result<u32, String> {
+    fn go_on(&mut self, state: &mut State, mut node: u32, told: &mut Told) -> Result<u32, String> {
         loop {
             let [(call, op)] = self.trie.nodes[node as usize].open[..] else { return Ok(node) };
-            let reply = match self.trie.ops.get(op) {
-                Op::Now => Reply::Now,
-                Op::Monotonic if state.left.late == 0 => Reply::InTime(true),
-                Op::Pause { tries, .. } if *tries > self.scenario.tries => Reply::Granted(Granted::Stop),
-                Op::Pause { .. } => Reply::Granted(Granted::Try),
-                Op::Attempt => self.attempt(state, node),
+            let reply = match *self.trie.ask(op) {
+                Ask::Now => Short::Now,
+                Ask::Monotonic if state.left.late == 0 => Short::InTime(true),
+                Ask::Pause(_, tries) => Short::Granted(tries <= self.scenario.tries),
+                Ask::Attempt => self.attempt(state, node)?,
                 _ => return Ok(node),
             };
-            node = self.trie.child(node, call, reply)?;
+            let reply = self.trie.replies.of(reply);
+            told.push(reply);
+            node = self.trie.child(&mut self.tables, node, call, reply)?;
         }
     }
 
-    /// Counted for each message, so that tasks for different messages do not depend on each other's order.
-    fn attempt(&self, state: &mut State, node: u32) -> Reply {
-        let message = self.messages_of(node).first().map_or(0, |(message, _)| *message);
-        let count = &mut state.attempts[usize::from(message)];
-        *count += 1;
-        Reply::Attempt(AttemptId::from_bytes((u128::from(message) << 64 | u128::from(*count)).to_be_bytes()))
+    /// An attempt that nobody remembers.
+    fn attempt(&self, state: &State, node: u32) -> Result<Short, String> {
+        let message = match self.trie.work(node) {
+            Work::Deliver(messages) => {
+                messages.first().map_or(0, |(copy, _)| self.tables.copies[usize::from(*copy)].identity)
+            }
+            Work::Sweep(..) => 0,
+        };
+        let mut used = self.trie.nodes[node as usize].attempts;
+        for row in &state.rows {
+            for (version, entity) in [(row.version, row.entity), row.before] {
+                used |= if version > 0 { self.tables.facts(entity).attempts } else { 0 };
+            }
+        }
+        used |= state.tasks.iter().fold(0, |used, task| used | self.trie.nodes[task.node as usize].attempts);
+        used |= state.marks.iter().fold(0, |used, mark| used | self.tables.mark_facts(*mark).attempts);
+        used |= state.limbo.iter().fold(0, |used, op| used | self.trie.made_of(*op).1);
+        let number = fresh_attempt(message, used).ok_or("more attempts at one message at a time than fit a mask")?;
+        Ok(Short::Attempt(message, number))
     }
 
     /// What a task that is gone has held comes again.
     fn let_go(&self, state: &mut State, task: Task) {
-        for (at, (message, given)) in self.messages_of(task.node).into_iter().enumerate() {
-            if task.holds & (1 << at) != 0 {
-                push_sorted(&mut state.ready, (message, again(given)));
+        if let Work::Deliver(messages) = self.trie.work(task.node) {
+            for (place, (copy, given)) in messages.iter().enumerate() {
+                if task.holds & (1 << place) != 0 {
+                    push_sorted(&mut state.ready, (*copy, self.again(*given)));
+                }
             }
         }
     }
 
-    fn crashes(&mut self, state: &State, task: usize, steps: &mut Steps) {
+    fn crashes(&self, state: &State, task: usize, steps: &mut Steps) {
         if state.left.crashes == 0 {
             return;
         }
-        let open = self.trie.nodes[state.tasks[task].node as usize].open.clone();
-        let dispatched = open.iter().find_map(|(_, op)| match self.trie.ops.get(*op) {
-            Op::Dispatch(outgoing) => Some(outgoing.clone()),
+        let open = &self.trie.nodes[state.tasks[task].node as usize].open;
+        let outgoing = open.iter().find_map(|(_, op)| match &*self.trie.ask(*op) {
+            Ask::Dispatch(outgoing) => Some(outgoing.clone()),
             _ => None,
         });
-        let outgoing = dispatched.unwrap_or_default();
+        let outgoing = outgoing.unwrap_or_default();
         for sent in 0..outgoing.len().max(1) {
             let mut after = state.clone();
             after.left.crashes -= 1;
             let gone = after.tasks.remove(task);
             self.let_go(&mut after, gone);
-            let landed = self.land(&mut after, &Op::Dispatch(outgoing[..sent].to_vec()));
+            let landed = self.land(&mut after, &Ask::Dispatch(outgoing[..sent].into()));
             steps.push((Step::Crash { task, sent }, landed.map(|()| after)));
         }
     }
 
     fn begins(&mut self, state: &State, steps: &mut Steps) -> Result<(), String> {
-        if state.tasks.len() < self.scenario.tasks {
-            for messages in self.passes(state) {
-                let mut after = state.clone();
-                for message in &messages {
+        if state.tasks.len() >= self.scenario.tasks {
+            return Ok(());
+        }
+        for (messages, once_more) in self.passes(state) {
+            let mut after = state.clone();
+            for (place, message) in messages.iter().enumerate() {
+                if once_more & (1 << place) == 0 {
                     let at = after.ready.iter().position(|copy| copy == message).expect("it is ready");
                     after.ready.remove(at);
+                } else {
+                    after.left.duplicates -= 1;
                 }
-                let work = Work::Deliver(messages.clone());
-                let node = self.trie.root(work.clone())?;
-                let node = self.go_on(&mut after, node)?;
-                let holds = u8::try_from((1_u32 << messages.len()) - 1).expect("few messages in a pass");
-                push_sorted(&mut after.tasks, Task { node, holds });
-                steps.push((Step::Begin(work), Ok(after)));
             }
+            let holds = u8::try_from((1_u32 << messages.len()) - 1).expect("few messages in a pass");
+            self.begin(after, Work::Deliver(messages), once_more, holds, steps)?;
         }
-        // At rest the sweeper passes as often as it is needed.
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        mut after: State,
+        work: Work,
+        once_more: u8,
+        holds: u8,
+        steps: &mut Steps,
+    ) -> Result<(), String> {
+        let mut told = Told::new();
+        let node = self.trie.root(&mut self.tables, &work)?;
+        let node = self.go_on(&mut after, node, &mut told)?;
+        let task = Task { node, holds, seen: 0 };
+        if self.trie.nodes[node as usize].open.is_empty() {
+            self.let_go(&mut after, task);
+        } else {
+            push_sorted(&mut after.tasks, task);
+        }
+        steps.push((Step::Begin { work, once_more, told }, Ok(after)));
+        Ok(())
+    }
+
+    /// The sweeper passes at rest as often as it is needed, and now and then while others work.
+    fn sweeps(&mut self, state: &State, steps: &mut Steps) -> Result<(), String> {
         let quiet = state.is_quiet();
+        if !quiet && (state.left.sweeps == 0 || state.tasks.len() >= self.scenario.tasks) {
+            return Ok(());
+        }
         for row in 0..state.rows.len() {
-            let entries: Vec<AttemptId> = match state.rows[row].version {
-                0 => Vec::new(),
-                _ => self.facts(state.rows[row].entity).outbox.iter().map(|entry| entry.attempt).collect(),
-            };
-            if entries.is_empty() || !(quiet || state.left.sweeps > 0 && state.tasks.len() < self.scenario.tasks) {
+            if state.rows[row].version == 0 {
+                continue;
+            }
+            let outbox = &self.tables.facts(state.rows[row].entity).outbox;
+            let entries: SmallVec<[AttemptId; 2]> = outbox.iter().map(|entry| entry.attempt).collect();
+            if entries.is_empty() {
                 continue;
             }
             let mut after = state.clone();
             if !quiet {
                 after.left.sweeps -= 1;
             }
-            let work = Work::Sweep(u8::try_from(row).expect("few entities"), entries);
-            let node = self.trie.root(work.clone())?;
-            let node = self.go_on(&mut after, node)?;
-            push_sorted(&mut after.tasks, Task { node, holds: 0 });
-            steps.push((Step::Begin(work), Ok(after)));
+            self.begin(after, Work::Sweep(u8::try_from(row).expect("few entities"), entries), 0, 0, steps)?;
         }
         Ok(())
     }
 
-    /// What one worker may take: any copy, or several of one entity in any order.
-    fn passes(&self, state: &State) -> Vec<Vec<(u8, u8)>> {
+    /// What one worker may take: any copy, or several of one entity in any order. A message that is given once more
+    /// could as well have waited in its queue since it was there for the first time.
+    fn passes(&self, state: &State) -> Vec<Pass> {
         let mut distinct = state.ready.clone();
         distinct.dedup();
-        let mut passes: Vec<Vec<(u8, u8)>> = distinct.into_iter().map(|copy| vec![copy]).collect();
+        let mut more: SmallVec<[Ready; 4]> = SmallVec::new();
+        if state.left.duplicates > 0 {
+            let first = u8::try_from(self.tables.first_copies).expect("few messages");
+            more.extend((0..first).map(|copy| (copy, 1)));
+            more.extend(state.sent.iter().filter_map(|name| Some((self.tables.outgoing_facts(*name).copy?, 1))));
+        }
+        let one = |copy: Ready, once_more: u8| (SmallVec::from_slice(&[copy]), once_more);
+        let mut passes: Vec<Pass> = distinct.iter().map(|copy| one(*copy, 0)).collect();
+        passes.extend(more.iter().map(|copy| one(*copy, 1)));
         if self.scenario.pass_max > 1 {
-            let row = |copy: (u8, u8)| self.keys[usize::from(copy.0)].1;
-            let mut pairs = Vec::new();
-            for (at, first) in state.ready.iter().enumerate() {
-                for (other, second) in state.ready.iter().enumerate() {
-                    // A copy is told by its receipt, which here is its message.
-                    if at != other && first.0 != second.0 && row(*first) == row(*second) {
-                        pairs.push(vec![*first, *second]);
+            let row = |copy: Ready| self.tables.copies[usize::from(copy.0)].row;
+            let there = |copy: Ready| state.ready.iter().filter(|other| **other == copy).count();
+            let all: Vec<(Ready, u8)> =
+                distinct.iter().map(|copy| (*copy, 0)).chain(more.iter().map(|copy| (*copy, 1))).collect();
+            for (first, first_more) in &all {
+                for (second, second_more) in &all {
+                    let twice = first == second && first_more + second_more == 0 && there(*first) < 2;
+                    let dear = first_more + second_more > state.left.duplicates;
+                    if row(*first) == row(*second) && !twice && !dear {
+                        passes.push((SmallVec::from_slice(&[*first, *second]), first_more | second_more << 1));
                     }
                 }
             }
-            pairs.sort();
-            pairs.dedup();
-            passes.extend(pairs);
         }
         passes
     }
 
     /// What happens by itself.
-    fn troubles(&mut self, state: &State, steps: &mut Steps) {
+    fn troubles(&self, state: &State, steps: &mut Steps) {
         if state.left.process_crashes > 0 && state.tasks.len() > 1 {
             let mut after = state.clone();
             after.left.process_crashes -= 1;
@@ -208,33 +281,25 @@ impl Space {
         }
         if state.left.expiries > 0 {
             for task in 0..state.tasks.len() {
-                for (at, (message, given)) in self.messages_of(state.tasks[task].node).into_iter().enumerate() {
-                    if state.tasks[task].holds & (1 << at) != 0 {
+                let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { continue };
+                for (place, (copy, given)) in messages.iter().enumerate() {
+                    if state.tasks[task].holds & (1 << place) != 0 {
                         let mut after = state.clone();
                         after.left.expiries -= 1;
-                        after.tasks[task].holds &= !(1 << at);
+                        after.tasks[task].holds &= !(1 << place);
                         after.tasks.sort_unstable();
-                        push_sorted(&mut after.ready, (message, again(given)));
-                        steps.push((Step::Expire { task, message }, Ok(after)));
+                        push_sorted(&mut after.ready, (*copy, self.again(*given)));
+                        steps.push((Step::Expire { task, place }, Ok(after)));
                     }
                 }
             }
         }
-        if state.left.duplicates > 0 {
-            for message in 0..u8::try_from(self.scenario.messages.len()).expect("few messages") {
-                let mut after = state.clone();
-                after.left.duplicates -= 1;
-                push_sorted(&mut after.ready, (message, 1));
-                steps.push((Step::Duplicate(message), Ok(after)));
-            }
-        }
         for at in 0..state.limbo.len() {
             let op = state.limbo[at];
-            let asked = self.trie.ops.get(op).clone();
             for done in [true, false] {
                 let mut after = state.clone();
                 after.limbo.remove(at);
-                let landed = if done { self.land(&mut after, &asked) } else { Ok(()) };
+                let landed = if done { self.land(&mut after, &self.trie.ask(op)) } else { Ok(()) };
                 steps.push((Step::Land { op, done }, landed.map(|()| after)));
             }
         }
@@ -243,6 +308,10 @@ impl Space {
                 let mut after = state.clone();
                 after.left.evictions -= 1;
                 let mark = after.marks.remove(at);
+                for task in after.tasks.iter_mut().filter(|task| usize::from(task.seen) > at) {
+                    task.seen -= 1;
+                }
+                after.tasks.sort_unstable();
                 steps.push((Step::Evict(mark), Ok(after)));
             }
         }

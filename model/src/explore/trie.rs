@@ -4,9 +4,12 @@
 //! This is sound if a task's code has no input but its messages and the ports' answers. Two guards look after that: a task
 //! that waits for something that is not a port is an error, and so is one that asks something else when it is run again
 //! with the same answers.
+//!
+//! One thing is forgotten: a delivery of one message that starts over, because the back-off has granted another try, is as
+//! far as one that was granted the same tries and has seen other answers before. `deliver` keeps nothing else of a pass;
+//! [`cross_check`](super::cross_check), whose tasks do remember, looks after that.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::Future,
     pin::Pin,
@@ -18,25 +21,29 @@ use std::{
 };
 
 use hapax_core::ids::AttemptId;
+use smallvec::SmallVec;
 
 use super::{
-    calls::{Names, Op, Reply},
-    wire::Wire,
+    calls::{Names, Op},
+    short::{Ask, QuickMap, Replies, Short, ask, attempts_of, versions_of},
+    state::Ready,
+    tables::Tables,
+    wire::{Wire, lock},
 };
 
 /// What a task is for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Work {
     /// Handles messages of one entity together, each with the number of times it has been given, to their settlement.
-    Deliver(Vec<(u8, u8)>),
+    Deliver(SmallVec<[Ready; 2]>),
     /// Finishes entries of one entity.
-    Sweep(u8, Vec<AttemptId>),
+    Sweep(u8, SmallVec<[AttemptId; 2]>),
 }
 
 /// A running task. `()` is its end; what it did is in its calls.
 pub(super) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Starts a task on a wire.
-pub(super) type Start = Arc<dyn Fn(&Work, Wire) -> Running + Send + Sync>;
+pub(super) type Start = Arc<dyn Fn(&Tables, &Work, Wire) -> Running + Send + Sync>;
 
 /// A task that yields more often than this without asking anything never ends.
 const POLLS_MAX: u32 = 10_000;
@@ -47,9 +54,23 @@ pub(super) struct Node {
     parent: Option<(u32, u32, u32)>,
     pub(super) work: u32,
     /// Calls that wait for an answer: number and name. Empty: the task has ended.
-    pub(super) open: Vec<(u32, u32)>,
+    pub(super) open: SmallVec<[(u32, u32); 1]>,
     /// What was observed since the last answer.
     pub(super) events: Vec<&'static str>,
+    /// The versions that the task may remember, as bits.
+    pub(super) versions: u64,
+    /// The attempts that the task may remember, as bits.
+    pub(super) attempts: u128,
+    /// Tries that were granted, by cause.
+    tries: [u8; 4],
+}
+
+/// A call that was asked, in short, and what it is made of.
+#[derive(Debug)]
+struct Asked {
+    ask: Arc<Ask>,
+    versions: u64,
+    attempts: u128,
 }
 
 /// All histories that have occurred.
@@ -57,11 +78,14 @@ pub(super) struct Trie {
     start: Start,
     together: bool,
     pub(super) nodes: Vec<Node>,
-    children: HashMap<(u32, u32, u32), u32>,
-    roots: HashMap<u32, u32>,
-    pub(super) works: Names<Work>,
+    children: QuickMap<(u32, u32, u32), u32>,
+    roots: QuickMap<Work, u32>,
+    /// Deliveries that start over, by their work and the tries they were granted.
+    again: QuickMap<(u32, [u8; 4]), u32>,
+    pub(super) works: Vec<Work>,
     pub(super) ops: Names<Op>,
-    pub(super) replies: Names<Reply>,
+    asked: Vec<Asked>,
+    pub(super) replies: Replies,
 }
 
 impl fmt::Debug for Trie {
@@ -82,34 +106,106 @@ impl Wake for Woken {
 
 impl Trie {
     pub(super) fn new(start: Start, together: bool) -> Self {
-        let (nodes, works, ops, replies) = (Vec::new(), Names::default(), Names::default(), Names::default());
-        Self { start, together, nodes, children: HashMap::new(), roots: HashMap::new(), works, ops, replies }
+        Self {
+            start,
+            together,
+            nodes: Vec::new(),
+            children: QuickMap::default(),
+            roots: QuickMap::default(),
+            again: QuickMap::default(),
+            works: Vec::new(),
+            ops: Names::default(),
+            asked: Vec::new(),
+            replies: Replies::default(),
+        }
+    }
+
+    /// The call with this name.
+    pub(super) fn ask(&self, op: u32) -> Arc<Ask> {
+        self.asked[op as usize].ask.clone()
+    }
+
+    /// The versions and the attempts in the call with this name, as bits.
+    pub(super) fn made_of(&self, op: u32) -> (u64, u128) {
+        let asked = &self.asked[op as usize];
+        (asked.versions, asked.attempts)
+    }
+
+    /// What the task at `node` is for.
+    pub(super) fn work(&self, node: u32) -> &Work {
+        &self.works[self.nodes[node as usize].work as usize]
+    }
+
+    /// The name of a call.
+    pub(super) fn op(&mut self, tables: &mut Tables, work: u32, op: Op) -> u32 {
+        let manager = match &self.works[work as usize] {
+            Work::Deliver(messages) => messages.first().map_or(0, |one| tables.copies[usize::from(one.0)].manager),
+            Work::Sweep(row, _) => tables.rows[usize::from(*row)].1,
+        };
+        let name = self.ops.of(op);
+        if self.asked.len() < self.ops.len() {
+            let ask = ask(tables, manager, self.ops.get(name));
+            let (versions, attempts) = (versions_of(&ask), attempts_of(&ask, tables));
+            self.asked.push(Asked { ask: Arc::new(ask), versions, attempts });
+        }
+        name
     }
 
     /// A task that has begun and was answered nothing yet.
-    pub(super) fn root(&mut self, work: Work) -> Result<u32, String> {
-        let work = self.works.of(work);
-        if let Some(root) = self.roots.get(&work) {
+    pub(super) fn root(&mut self, tables: &mut Tables, work: &Work) -> Result<u32, String> {
+        if let Some(root) = self.roots.get(work) {
             return Ok(*root);
         }
-        let root = self.add(None, work)?;
-        self.roots.insert(work, root);
+        self.works.push(work.clone());
+        let number = u32::try_from(self.works.len() - 1).expect("few works");
+        let root = self.add(tables, None, number)?;
+        self.roots.insert(work.clone(), root);
         Ok(root)
     }
 
     /// The task at `node` after its call with number `call` was answered.
-    pub(super) fn child(&mut self, node: u32, call: u32, reply: Reply) -> Result<u32, String> {
-        let reply = self.replies.of(reply);
+    pub(super) fn child(&mut self, tables: &mut Tables, node: u32, call: u32, reply: u32) -> Result<u32, String> {
         if let Some(child) = self.children.get(&(node, call, reply)) {
             return Ok(*child);
         }
         let work = self.nodes[node as usize].work;
-        let child = self.add(Some((node, call, reply)), work)?;
+        let again = self.starts_over(node, call, reply);
+        if let Some(known) = again.and_then(|tries| self.again.get(&(work, tries))) {
+            self.children.insert((node, call, reply), *known);
+            return Ok(*known);
+        }
+        let child = self.add(tables, Some((node, call, reply)), work)?;
+        let (mut versions, mut attempts) = self.replies.get(reply).remembered(tables);
+        let before = &self.nodes[node as usize];
+        let mut tries = before.tries;
+        if let Some(granted) = again {
+            (versions, attempts, tries) = (0, 0, granted);
+            self.again.insert((work, granted), child);
+        } else {
+            versions |= before.versions;
+            attempts |= before.attempts;
+        }
+        let after = &mut self.nodes[child as usize];
+        (after.versions, after.attempts, after.tries) = (versions, attempts, tries);
         self.children.insert((node, call, reply), child);
         Ok(child)
     }
 
-    fn add(&mut self, parent: Option<(u32, u32, u32)>, work: u32) -> Result<u32, String> {
+    /// The tries granted so far, if this answer lets a delivery of one message start over.
+    fn starts_over(&self, node: u32, call: u32, reply: u32) -> Option<[u8; 4]> {
+        let before = &self.nodes[node as usize];
+        let (_, op) = before.open.iter().find(|(number, _)| *number == call)?;
+        match (self.work(node), &*self.asked[*op as usize].ask, self.replies.get(reply)) {
+            (Work::Deliver(messages), Ask::Pause(cause, _), Short::Granted(true)) if messages.len() == 1 => {
+                let mut tries = before.tries;
+                tries[*cause] += 1;
+                Some(tries)
+            }
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, tables: &mut Tables, parent: Option<(u32, u32, u32)>, work: u32) -> Result<u32, String> {
         let mut history = Vec::new();
         let mut at = parent;
         while let Some((node, call, reply)) = at {
@@ -117,31 +213,28 @@ impl Trie {
             at = self.nodes[node as usize].parent;
         }
         let wire = Wire::new(self.together);
-        let mut task = (self.start)(self.works.get(work), wire.clone());
+        let mut task = (self.start)(tables, &self.works[work as usize], wire.clone());
+        let line = wire.line();
         poll(&mut task, &wire)?;
         for &(node, call, reply) in history.iter().rev() {
-            self.compare(node, &wire)?;
-            wire.line().events.clear();
-            wire.line().answer(call as usize, self.replies.get(reply).clone());
+            let asked: Vec<_> = lock(&line).open().map(|(at, op)| (at, op.clone())).collect();
+            self.compare(node, &asked)?;
+            lock(&line).events.clear();
+            lock(&line).answer(call as usize, self.replies.get(reply).expand(tables));
             poll(&mut task, &wire)?;
         }
-        let (open, events) = {
-            let mut line = wire.line();
-            let events = std::mem::take(&mut line.events);
-            let number = |number: usize| u32::try_from(number).expect("few calls");
-            let open = line.open().map(|(at, op)| (number(at), self.ops.of(op.clone()))).collect();
-            (open, events)
-        };
-        self.nodes.push(Node { parent, work, open, events });
+        let number = |number: usize| u32::try_from(number).expect("few calls");
+        let asked: Vec<_> = lock(&line).open().map(|(at, op)| (number(at), op.clone())).collect();
+        let open = asked.into_iter().map(|(at, op)| (at, self.op(tables, work, op))).collect();
+        let events = std::mem::take(&mut lock(&line).events);
+        self.nodes.push(Node { parent, work, open, events, versions: 0, attempts: 0, tries: [0; 4] });
         Ok(u32::try_from(self.nodes.len() - 1).expect("fewer than four billion nodes"))
     }
 
     /// The same answers must lead to the same questions.
-    fn compare(&self, node: u32, wire: &Wire) -> Result<(), String> {
-        let line = wire.line();
-        let asked: Vec<(usize, &Op)> = line.open().collect();
+    fn compare(&self, node: u32, asked: &[(usize, Op)]) -> Result<(), String> {
         let before = self.nodes[node as usize].open.iter().map(|(at, op)| (*at as usize, self.ops.get(*op)));
-        if before.clone().eq(asked.iter().copied()) {
+        if before.clone().eq(asked.iter().map(|(at, op)| (*at, op))) {
             return Ok(());
         }
         let before: Vec<_> = before.collect();
@@ -153,7 +246,7 @@ impl Trie {
 }
 
 /// Runs a task until it waits for an answer, or to its end.
-fn poll(task: &mut Running, wire: &Wire) -> Result<(), String> {
+pub(super) fn poll(task: &mut Running, wire: &Wire) -> Result<(), String> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     for _ in 0..POLLS_MAX {
@@ -161,7 +254,7 @@ fn poll(task: &mut Running, wire: &Wire) -> Result<(), String> {
         match task.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => return Ok(()),
             Poll::Pending if woken.0.load(Ordering::Relaxed) => {}
-            Poll::Pending if wire.line().open().next().is_some() => return Ok(()),
+            Poll::Pending if lock(&wire.line()).open().next().is_some() => return Ok(()),
             Poll::Pending => return Err("a task waits for something that is no port".into()),
         }
     }

@@ -37,10 +37,11 @@ pub(super) struct Line {
     pub(super) events: Vec<&'static str>,
 }
 
-/// A task's end of its line to the explorer. Cloning gives another handle.
+/// A task's end of its line to the explorer. Cloning gives another handle. Where tasks share a manager they share its
+/// wire, and a call goes to the line of the task that is running.
 #[derive(Clone, Default)]
 pub(super) struct Wire {
-    line: Arc<Mutex<Line>>,
+    current: Arc<Mutex<Arc<Mutex<Line>>>>,
     /// One store keeps entities and marks.
     pub(super) together: bool,
 }
@@ -53,25 +54,30 @@ impl fmt::Debug for Wire {
 
 impl Wire {
     pub(super) fn new(together: bool) -> Self {
-        Self { line: Arc::default(), together }
+        Self { current: Arc::default(), together }
     }
 
-    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The line of the task that is running.
+    pub(super) fn line(&self) -> Arc<Mutex<Line>> {
+        lock(&self.current).clone()
+    }
+
+    /// From here on the task with this line is running.
+    pub(super) fn switch(&self, line: &Arc<Mutex<Line>>) {
+        *lock(&self.current) = line.clone();
     }
 
     fn ask(&self, op: Op) -> impl Future<Output = Reply> + Send + use<> {
-        let (wire, mut number, mut op) = (self.clone(), None, Some(op));
+        let (wire, mut asked, mut op) = (self.clone(), None, Some(op));
         poll_fn(move |_| {
-            let mut line = wire.line();
             if let Some(op) = op.take() {
-                number = Some(line.calls.len());
-                line.calls.push((op, None));
+                let line = wire.line();
+                let number = lock(&line).calls.len();
+                lock(&line).calls.push((op, None));
+                asked = Some((line, number));
             }
-            match number.and_then(|number| line.calls.get(number)).and_then(|(_, reply)| reply.clone()) {
-                Some(reply) => Poll::Ready(reply),
-                None => Poll::Pending,
-            }
+            let reply = asked.as_ref().and_then(|(line, number)| lock(line).calls.get(*number)?.1.clone());
+            reply.map_or(Poll::Pending, Poll::Ready)
         })
     }
 
@@ -81,6 +87,10 @@ impl Wire {
             reply => Ok(reply),
         }
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Line {
@@ -231,8 +241,8 @@ impl Receiver for Wire {
     }
 
     async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
-        let message = receipt.as_text().and_then(|text| text.parse().ok()).unwrap_or(u8::MAX);
-        match self.ask(Op::Settle(message, settlement)).await {
+        let place = receipt.as_number().and_then(|place| place.try_into().ok()).unwrap_or(u8::MAX);
+        match self.ask(Op::Settle(place, settlement)).await {
             Reply::Settled(settled) => Ok(settled),
             Reply::Failed(failure) => Err(TransportError::new(kind_of(failure), "settling", "as the explorer said")),
             reply => not(&reply),
@@ -280,7 +290,7 @@ impl Backoff for Wire {
 
 impl Metrics for Wire {
     fn observe(&self, event: Event<'_>) {
-        self.line().events.push(match event {
+        lock(&self.line()).events.push(match event {
             Event::Handled(_) => "handled",
             Event::Duplicate(_) => "dedup hit",
             Event::Dropped(..) => "dropped by a rule",

@@ -6,7 +6,7 @@ use hapax_core::{
     Context, Correlation, Handle, HandlerError, Message, Registry, Saga, SagaManager,
     codec::{Codec, FRAME_BYTES},
     entity::Entity,
-    envelope::Envelope,
+    envelope::{Destination, Envelope},
     ids::MessageId,
     manager::Passes,
 };
@@ -25,6 +25,25 @@ pub struct Note {
     pub outputs: u8,
     /// It completes the saga.
     pub last: bool,
+    /// What else is special about it.
+    #[serde(default)]
+    pub does: Does,
+}
+
+/// What is special about a note.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Does {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// Its handler changes nothing.
+    Nothing,
+    /// Its handler always fails.
+    Fails,
+    /// Its handler fails until the note with this number is written.
+    After(u8),
+    /// It sends another note to its own book, with a number of 100 more.
+    SendsItself,
 }
 
 impl Message for Note {
@@ -57,14 +76,32 @@ impl Saga for Book {
     const NAME: &'static str = "book";
 }
 
+/// What a note that a note sends adds to its number.
+const OWN: u8 = 100;
+
 impl Handle<Note> for Book {
     fn correlate(note: &Note) -> Correlation<'_> {
         Correlation::of("book", &note.book)
     }
 
     async fn handle(&mut self, note: Note, cx: &mut Context) -> Result<(), HandlerError> {
+        let noted = |index, place| Noted { number: note.number, place, index };
         for index in 0..note.outputs {
-            cx.send("lower", Noted { number: note.number, place: self.lines.len(), index })?;
+            cx.send("lower", noted(index, self.lines.len()))?;
+        }
+        if cx.incoming().reply_to.is_some() {
+            cx.reply(noted(note.outputs, self.lines.len()))?;
+        }
+        match note.does {
+            Does::Plain => {}
+            Does::Nothing => return Ok(()),
+            Does::Fails => return Err(HandlerError::transient("it always fails")),
+            Does::After(number) if self.lines.contains(&number) => {}
+            Does::After(_) => return Err(HandlerError::transient("it is too early")),
+            Does::SendsItself => {
+                let (book, number) = (note.book.clone(), note.number + OWN);
+                cx.send_local(Note { book, number, outputs: 0, last: false, does: Does::Plain })?;
+            }
         }
         self.lines.push(note.number);
         if note.last {
@@ -80,8 +117,18 @@ impl Handle<Note> for Book {
 /// Never: its names are well formed.
 #[must_use]
 pub fn manager() -> MakeManager {
-    Arc::new(|ports, limits| {
-        let registry = Registry::<Book>::new().starts::<Note>();
+    over(|| Registry::<Book>::new().starts::<Note>())
+}
+
+/// As [`manager`], of a saga that promises ordered outputs.
+#[must_use]
+pub fn ordered() -> MakeManager {
+    over(|| Registry::<Book>::new().starts::<Note>().ordered_outputs())
+}
+
+fn over(registry: fn() -> Registry<Book>) -> MakeManager {
+    Arc::new(move |ports, limits| {
+        let registry = registry();
         let endpoint = "upper".parse().expect("a name");
         let manager = SagaManager::new(&endpoint, registry, ports, limits, Codec::Json).expect("a registry");
         Arc::new(manager) as Arc<dyn Passes>
@@ -109,17 +156,39 @@ pub fn envelope(note: &Note) -> Arc<Envelope> {
 /// A note for `book` that sends `outputs` messages.
 #[must_use]
 pub fn note(book: &str, number: u8, outputs: u8) -> Arc<Envelope> {
-    envelope(&Note { book: book.into(), number, outputs, last: false })
+    envelope(&Note { book: book.into(), number, outputs, last: false, does: Does::Plain })
+}
+
+/// A note for the book `b` that sends a message and is special.
+#[must_use]
+pub fn special(number: u8, outputs: u8, does: Does) -> Arc<Envelope> {
+    envelope(&Note { book: "b".into(), number, outputs, last: false, does })
+}
+
+/// A copy of `message` that wants an answer at the endpoint `to`.
+///
+/// # Panics
+/// When `to` is no endpoint's name.
+#[must_use]
+pub fn asking(message: &Arc<Envelope>, to: &str) -> Arc<Envelope> {
+    let to = Destination::Endpoint(to.parse().expect("a name"));
+    Arc::new(Envelope { reply_to: Some(to), ..Envelope::clone(message) })
 }
 
 /// A note that completes `book`.
 #[must_use]
 pub fn last(book: &str, number: u8, outputs: u8) -> Arc<Envelope> {
-    envelope(&Note { book: book.into(), number, outputs, last: true })
+    envelope(&Note { book: book.into(), number, outputs, last: true, does: Does::Plain })
 }
 
 /// `messages` for [`Book`], with `tasks` workers at most.
 #[must_use]
 pub fn scenario(messages: Vec<Arc<Envelope>>, tasks: usize) -> Scenario {
-    Scenario { tasks, lines: Some(lines), ..Scenario::new(manager(), messages) }
+    Scenario {
+        tasks,
+        lines: Some(lines),
+        deliveries_max: 1,
+        may_set_aside: Some(Vec::new()),
+        ..Scenario::new(manager(), messages)
+    }
 }

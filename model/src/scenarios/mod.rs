@@ -1,10 +1,14 @@
 //! The configurations that the shipped manager is explored in, each under a name.
 
+pub mod alarm;
 pub mod book;
+mod faults;
+mod flows;
+mod reads;
+mod shapes;
+pub mod shelf;
 
-use book::{note, scenario};
-
-use crate::explore::{Budgets, Reads, Scenario};
+use crate::explore::Scenario;
 
 /// What an exploration must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,90 +43,37 @@ pub struct Named {
     pub make: fn() -> Scenario,
 }
 
-const NONE: Budgets = Budgets::NONE;
+impl Named {
+    const fn holds(name: &'static str, about: &'static str, make: fn() -> Scenario) -> Self {
+        Self { name, about, expects: Expects::Holds, size: Size::Quick, make }
+    }
+
+    const fn breaks(name: &'static str, claim: &'static str, about: &'static str, make: fn() -> Scenario) -> Self {
+        Self { name, about, expects: Expects::Breaks(claim), size: Size::Quick, make }
+    }
+
+    const fn thorough(self) -> Self {
+        Self { size: Size::Thorough, ..self }
+    }
+}
+
+const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL];
 
 /// All configurations.
-pub const ALL: &[Named] = &[
-    Named {
-        name: "quiet",
-        about: "two messages of one entity, two workers, no faults",
-        expects: Expects::Holds,
-        size: Size::Quick,
-        make: || scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2),
-    },
-    Named {
-        name: "one-message",
-        about: "one message, two workers, a crash, an unknown outcome, a copy",
-        expects: Expects::Holds,
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE },
-            ..scenario(vec![note("b", 0, 1)], 2)
-        },
-    },
-    Named {
-        name: "one-message-two-stores",
-        about: "as one-message, with the dedup entries in a store of their own",
-        expects: Expects::Holds,
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE },
-            together: false,
-            ..scenario(vec![note("b", 0, 1)], 2)
-        },
-    },
-    Named {
-        name: "crash",
-        about: "two messages of one entity, two workers, a crash",
-        expects: Expects::Holds,
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { crashes: 1, ..NONE },
-            ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
-        },
-    },
-    Named {
-        name: "unknown",
-        about: "two messages of one entity, two workers, an unknown outcome",
-        expects: Expects::Holds,
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { unknown: 1, ..NONE },
-            ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
-        },
-    },
-    Named {
-        name: "copy",
-        about: "two messages of one entity, two workers, a copy",
-        expects: Expects::Holds,
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { duplicates: 1, ..NONE },
-            ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
-        },
-    },
-    Named {
-        name: "lagging-reads",
-        about: "a dedup store whose newest entry may not be seen yet",
-        expects: Expects::Breaks("effect_at_most_once"),
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { duplicates: 1, ..NONE },
-            reads: Reads::Lagging(1),
-            ..scenario(vec![note("b", 0, 1)], 1)
-        },
-    },
-    Named {
-        name: "evicted-too-early",
-        about: "a dedup entry that is forgotten while a copy may still come",
-        expects: Expects::Breaks("effect_at_most_once"),
-        size: Size::Quick,
-        make: || Scenario {
-            budgets: Budgets { duplicates: 1, evictions: 1, ..NONE },
-            ..scenario(vec![note("b", 0, 1)], 1)
-        },
-    },
-];
+pub const ALL: &[Named] = &{
+    let mut all = [faults::ALL[0]; faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len()];
+    let (mut list, mut next) = (0, 0);
+    while list < LISTS.len() {
+        let mut at = 0;
+        while at < LISTS[list].len() {
+            all[next] = LISTS[list][at];
+            at += 1;
+            next += 1;
+        }
+        list += 1;
+    }
+    all
+};
 
 /// The configuration with this name.
 #[must_use]

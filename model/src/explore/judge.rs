@@ -1,0 +1,306 @@
+//! Judges worlds by the claims. The same sentences as [`crate::invariants`] says about a single run.
+
+use hapax_core::{envelope::Outgoing, ids::MessageId};
+
+use super::{
+    claims::{Broken, claim},
+    scenario::Sentence,
+    short::Marks,
+    space::Space,
+    state::State,
+};
+
+type Judged = Result<(), Broken>;
+
+/// The messages whose bits are set.
+fn messages(mut bits: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let message = u8::try_from(bits.trailing_zeros()).ok().filter(|message| *message < 64)?;
+        bits &= bits - 1;
+        Some(message)
+    })
+}
+
+impl Space {
+    /// Says that the claim is broken, unless it is not judged.
+    pub(super) fn broken(&self, name: &'static str, seen: impl FnOnce() -> String) -> Judged {
+        debug_assert!(claim(name).is_some(), "{name} is not in the table");
+        if self.scenario.without.contains(&name) { Ok(()) } else { Err(Broken { claim: name, seen: seen() }) }
+    }
+
+    fn name(&self, message: u8) -> &str {
+        self.tables.name_of(message)
+    }
+
+    /// A commit adds effects, each for the first time, takes nothing back, and leaves no message without entry and mark.
+    pub(super) fn judge_commit(&self, state: &mut State, row: u8, entity: u32, processed: &Marks) -> Judged {
+        let before = state.row(row);
+        let old = (before.version > 0).then(|| self.tables.facts(before.entity));
+        let new = self.tables.facts(entity);
+        let knew = |attempt| old.is_some_and(|old| old.outbox.iter().any(|entry| entry.attempt == attempt));
+        let entries = new.outbox.iter().filter(|entry| !knew(entry.attempt)).map(|entry| entry.message);
+        let marked = processed.iter().map(|mark| self.tables.mark_facts(*mark).message);
+        let handled: smallvec::SmallVec<[u8; 4]> = entries.chain(marked).collect();
+
+        let commits = old.map_or(0, |old| old.commits);
+        if new.commits != commits + handled.len() as u64 {
+            self.broken("no_lost_update", || {
+                format!(
+                    "{} handled messages were saved over {commits}, and {} of them are new",
+                    new.commits,
+                    handled.len()
+                )
+            })?;
+        }
+        let mut effects: smallvec::SmallVec<[u8; 4]> = handled.clone();
+        let old_lines = old.map(|old| old.lines.as_deref());
+        if let (Some(lines), None | Some(Some(_))) = (&new.lines, old_lines) {
+            let old_lines = old_lines.flatten().unwrap_or_default();
+            if !lines.starts_with(old_lines) {
+                self.broken("no_lost_update", || format!("{lines:?} was saved over {old_lines:?}"))?;
+            }
+            for (at, line) in lines.iter().enumerate().skip(old_lines.len()) {
+                if lines[..at].contains(line) {
+                    self.broken("effect_at_most_once", || format!("the effect {line} is twice in {lines:?}"))?;
+                }
+                let message = self.tables.copies.get(usize::from(*line)).map(|copy| copy.identity);
+                let message = message.filter(|_| usize::from(*line) < self.tables.first_copies);
+                effects.extend(message.filter(|message| !handled.contains(message)));
+            }
+        }
+        for message in effects {
+            self.judge_effect(state, message, old.map(|old| old.timeouts.as_slice()))?;
+            state.effects |= 1 << message;
+        }
+        if self.scenario.budgets.evictions == 0 {
+            let stays = |message: u8| new.messages >> message & 1 == 1;
+            let marked = |message: u8| {
+                let of = |mark: &u32| self.tables.mark_facts(*mark).message == message;
+                state.marks.iter().any(of) || processed.iter().any(of)
+            };
+            let here = |message: &u8| self.tables.identities[usize::from(*message)].row == Some(row);
+            for message in messages(state.effects).filter(here) {
+                if !stays(message) && !marked(message) {
+                    self.broken("no_gap", || format!("{} has no entry any more and no mark", self.name(message)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_effect(&self, state: &State, message: u8, timeouts: Option<&[MessageId]>) -> Judged {
+        let identity = &self.tables.identities[usize::from(message)];
+        if state.has_effect(message) {
+            let claim = if self.is_downstream(message) { "downstream_once" } else { "effect_at_most_once" };
+            self.broken(claim, || format!("{} has taken effect twice", identity.name))?;
+        }
+        if let Some(id) = &identity.timeout
+            && !timeouts.is_some_and(|live| live.contains(id))
+        {
+            self.broken("timeout_only_while_live", || format!("{} was handled", identity.name))?;
+        }
+        if let Some(cause) = identity.cause {
+            let same = |other: &u8| self.tables.identities[usize::from(*other)].cause == Some(cause);
+            if messages(state.effects).any(|other| other != message && same(&other)) {
+                self.broken("downstream_once", || format!("{} has taken effect under two ids", identity.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The message comes from another endpoint of the scenario.
+    fn is_downstream(&self, message: u8) -> bool {
+        let row = |message: u8| self.tables.identities[usize::from(message)].row;
+        let manager = |row: Option<u8>| row.map(|row| self.tables.rows[usize::from(row)].1);
+        let cause = self.tables.identities[usize::from(message)].cause;
+        cause.is_some_and(|(cause, _)| manager(row(cause)) != manager(row(message)))
+    }
+
+    /// What the user says of every world.
+    pub(super) fn judge_always(&self, state: &State) -> Judged {
+        self.judge_all(&self.scenario.always, state)
+    }
+
+    fn judge_all(&self, sentences: &[(&'static str, Sentence)], state: &State) -> Judged {
+        if sentences.is_empty() {
+            return Ok(());
+        }
+        let view = self.view(state);
+        for (claim, sentence) in sentences {
+            if let Err(seen) = sentence(&view) {
+                return Err(Broken { claim, seen });
+            }
+        }
+        Ok(())
+    }
+
+    /// What leaves is what stood in a committed outbox, byte for byte.
+    pub(super) fn judge_sent(&self, state: &State, name: u32) -> Judged {
+        if state.stored.binary_search(&name).is_err() {
+            self.judge_unknown(state, self.tables.outgoing.get(name))?;
+        }
+        if self.scenario.ordered && state.sent.binary_search(&name).is_err() {
+            self.judge_order(state, name)?;
+        }
+        Ok(())
+    }
+
+    fn judge_unknown(&self, state: &State, sent: &Outgoing) -> Judged {
+        let stored = || state.stored.iter().map(|other| self.tables.outgoing.get(*other));
+        let mut asked = self.tables.copies.iter().map(|copy| copy.envelope.reply_to.as_ref());
+        if asked.any(|to| to == Some(&sent.destination)) && stored().any(|other| other.envelope == sent.envelope) {
+            return Ok(()); // An answer, to another copy's address.
+        }
+        match stored().find(|other| other.envelope.message_id == sent.envelope.message_id) {
+            Some(other) => self.broken("output_stable", || {
+                format!("{} left with two bodies: {other:?} and {sent:?}", sent.envelope.message_id)
+            }),
+            None => self.broken("no_ghost_output", || format!("{sent:?} left, and never stood in a committed outbox")),
+        }
+    }
+
+    /// Entries before the one of `name` have left.
+    fn judge_order(&self, state: &State, name: u32) -> Judged {
+        for row in state.rows.iter().filter(|row| row.version > 0) {
+            let outbox = &self.tables.facts(row.entity).outbox;
+            let Some(at) = outbox.iter().position(|entry| entry.outgoing.contains(&name)) else { continue };
+            let left = |name: &u32| state.sent.binary_search(name).is_ok();
+            if let Some(first) = outbox[..at].iter().find(|entry| !entry.outgoing.iter().all(left)) {
+                return self.broken("outputs_in_order", || {
+                    format!("{} was handled first and has not sent all", self.name(first.message))
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A mark says that the message has taken effect and everything it has caused has left.
+    pub(super) fn judge_marked(&self, state: &State, message: u8) -> Judged {
+        if !state.has_effect(message) {
+            self.broken("marked_only_when_sent", || format!("{} is marked without an effect", self.name(message)))?;
+        }
+        match self.unsent(state, message) {
+            Some(name) => self.broken("marked_only_when_sent", || {
+                let id = &self.tables.outgoing.get(name).envelope.message_id;
+                format!("{} is marked, and {id:?} has not left", self.name(message))
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What is acknowledged has taken effect, and has left or waits in the outbox; or it was set aside.
+    pub(super) fn judge_acked(&self, state: &State, copy: u8) -> Judged {
+        let copy = &self.tables.copies[usize::from(copy)];
+        let (message, row) = (copy.identity, state.row(copy.row));
+        let entity = (row.version > 0).then(|| self.tables.facts(row.entity));
+        if state.letters.contains(&message) {
+            return Ok(());
+        }
+        let identity = &self.tables.identities[usize::from(message)];
+        if !state.has_effect(message) {
+            let live = |id: &MessageId| entity.is_some_and(|entity| entity.timeouts.contains(id));
+            let over = identity.timeout.as_ref().is_some_and(|id| !live(id));
+            if over || self.may_drop(message) {
+                return Ok(());
+            }
+            return self
+                .broken("ack_implies_done", || format!("{} was acknowledged without an effect", self.name(message)));
+        }
+        let waits = entity.is_some_and(|entity| entity.messages >> message & 1 == 1);
+        if self.unsent(state, message).is_some() && !waits {
+            self.broken("ack_implies_done", || {
+                format!("{} was acknowledged, and what it sends is lost", self.name(message))
+            })?;
+        }
+        let Some(to) = &copy.envelope.reply_to else { return Ok(()) };
+        let marks = state.marks.iter().map(|mark| self.tables.marks.get(*mark));
+        let Some(reply) = marks.filter(|mark| mark.key == identity.key).find_map(|mark| mark.reply.as_ref()) else {
+            return Ok(());
+        };
+        let mut sent = state.sent.iter().map(|name| self.tables.outgoing.get(*name));
+        if sent.any(|sent| sent.destination == *to && sent.envelope == reply.envelope) {
+            return Ok(());
+        }
+        self.broken("answer_repeated", || {
+            format!("a copy of {} was acknowledged, and {to:?} has no answer", self.name(message))
+        })
+    }
+
+    /// What has taken effect is not set aside.
+    pub(super) fn judge_letter(&self, state: &State, message: u8) -> Judged {
+        if state.has_effect(message) {
+            return self.broken("no_letter_after_effect", || {
+                format!("{} was set aside, and has taken effect", self.name(message))
+            });
+        }
+        Ok(())
+    }
+
+    /// When all is over: every message has its effect, has sent everything and is marked, and nothing is left behind.
+    pub(super) fn judge_rest(&self, state: &State) -> Judged {
+        for message in 0..u8::try_from(self.tables.identities.len()).unwrap_or(u8::MAX) {
+            let identity = &self.tables.identities[usize::from(message)];
+            if !self.was_queued(state, message) || state.letters.contains(&message) {
+                let allowed = |may: &Vec<u8>| may.iter().any(|copy| self.identity_of(*copy) == Some(message));
+                if state.letters.contains(&message)
+                    && self.scenario.may_set_aside.as_ref().is_some_and(|may| !allowed(may))
+                {
+                    self.broken("complete_at_rest", || format!("{} was set aside", identity.name))?;
+                }
+                continue;
+            }
+            if !state.has_effect(message) {
+                let row = state.row(identity.row.unwrap_or(u8::MAX));
+                let live = |id| row.version > 0 && self.tables.facts(row.entity).timeouts.contains(id);
+                let over = identity.timeout.as_ref().is_some_and(|id| !live(id));
+                if !over && !self.may_drop(message) {
+                    self.broken("complete_at_rest", || format!("{} has no effect", identity.name))?;
+                }
+                continue;
+            }
+            if self.unsent(state, message).is_some() {
+                self.broken("complete_at_rest", || format!("not all that {} sends has left", identity.name))?;
+            }
+            let marked = state.marks.iter().any(|mark| self.tables.mark_facts(*mark).message == message);
+            if !marked && self.scenario.budgets.evictions == 0 {
+                self.broken("complete_at_rest", || format!("{} is not remembered", identity.name))?;
+            }
+        }
+        self.judge_all(&self.scenario.at_rest, state)
+    }
+
+    /// The world comes round to itself.
+    pub(super) fn judge_circle(&self, state: &State) -> Judged {
+        for row in state.rows.iter().filter(|row| row.version > 0) {
+            if let (true, Some(entry)) = (state.ready.is_empty(), self.tables.facts(row.entity).outbox.first()) {
+                self.broken("no_garbage_at_rest", || {
+                    format!("the entry of {} is left, whatever the sweeper does", self.name(entry.message))
+                })?;
+            }
+        }
+        self.broken("every_run_ends", || "the worlds go round in a circle: a run may never end".into())
+    }
+
+    fn identity_of(&self, copy: u8) -> Option<u8> {
+        self.tables.copies.get(usize::from(copy)).map(|copy| copy.identity)
+    }
+
+    fn may_drop(&self, message: u8) -> bool {
+        self.scenario.may_drop.iter().any(|copy| self.identity_of(*copy) == Some(message))
+    }
+
+    /// It was there from the beginning, or has been sent.
+    fn was_queued(&self, state: &State, message: u8) -> bool {
+        self.tables.copies[..self.tables.first_copies].iter().any(|copy| copy.identity == message)
+            || state.sent.iter().any(|name| {
+                let copy = self.tables.outgoing_facts(*name).copy;
+                copy.and_then(|copy| self.identity_of(copy)) == Some(message)
+            })
+    }
+
+    /// Something that `message` has caused and that has not left.
+    fn unsent(&self, state: &State, message: u8) -> Option<u32> {
+        let caused = |name: &&u32| self.tables.outgoing_facts(**name).cause == Some(message);
+        state.stored.iter().filter(caused).find(|name| state.sent.binary_search(name).is_err()).copied()
+    }
+}

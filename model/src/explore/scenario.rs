@@ -1,0 +1,124 @@
+//! What is explored, as the user says it.
+
+use std::{fmt, sync::Arc};
+
+use hapax_core::{
+    entity::Entity,
+    envelope::{Envelope, Outgoing},
+    ids::EntityKey,
+    manager::{Limits, Passes, Ports},
+};
+
+use super::state::Budgets;
+
+/// How fresh the dedup store's answers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// What was inserted is seen by everybody: what hapax needs.
+    Linearizable,
+    /// The newest entries, at most so many, may not be seen yet.
+    Lagging(u8),
+    /// A worker sees what it has inserted and what it has seen before; anything newer may not be seen yet.
+    Session,
+    /// Any number of the newest entries may not be seen yet.
+    Eventual,
+}
+
+/// Makes the manager under test for the ports it is given.
+pub type MakeManager = Arc<dyn Fn(Ports, Limits) -> Arc<dyn Passes> + Send + Sync>;
+/// The messages whose effects a state holds, in their order, by their places in [`Scenario::messages`] (a higher number
+/// for others, each its own); `None`: it cannot be told.
+pub type ReadLines = fn(&Entity) -> Option<Vec<u8>>;
+/// A sentence of the user's about a world; `Err` says what is wrong.
+pub type Sentence = Arc<dyn Fn(&View<'_>) -> Result<(), String> + Send + Sync>;
+
+/// What can be seen of a world: what the store holds and what has left.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// Entities that were ever saved, by the order of their first message.
+    pub entities: Vec<(&'a EntityKey, &'a Entity)>,
+    /// Outgoing messages that have left, each once.
+    pub sent: Vec<&'a Outgoing>,
+    /// Messages that were set aside, by their place in [`Scenario::messages`]; what copies of one message are there has
+    /// one place.
+    pub letters: &'a [u8],
+}
+
+/// What is explored.
+#[derive(Clone)]
+pub struct Scenario {
+    /// The shipped manager over a saga.
+    pub manager: MakeManager,
+    /// The manager of another endpoint, to which messages of the first may be addressed.
+    pub downstream: Option<MakeManager>,
+    /// The messages, each queued once at the beginning. What they cause and is addressed to an endpoint of the scenario
+    /// comes as a message too, once it has been sent.
+    pub messages: Vec<Arc<Envelope>>,
+    /// Reads the effects in a state. `None`: effects are told by outbox entries and marks alone.
+    pub lines: Option<ReadLines>,
+    /// Holds in every world.
+    pub always: Vec<(&'static str, Sentence)>,
+    /// Holds when all is over.
+    pub at_rest: Vec<(&'static str, Sentence)>,
+    /// Messages that a rule may drop.
+    pub may_drop: Vec<u8>,
+    /// Messages that may be set aside. `None`: any.
+    pub may_set_aside: Option<Vec<u8>>,
+    /// Workers at most.
+    pub tasks: usize,
+    /// Messages of one pass at most: 1 or 2.
+    pub pass_max: usize,
+    /// Tries that the back-off grants.
+    pub tries: u32,
+    /// Deliveries after which a message that fails is set aside. Deliveries are counted up to it, so a low one means
+    /// fewer worlds: 1 where no handler fails.
+    pub deliveries_max: u8,
+    /// Entities and dedup entries are in one store.
+    pub together: bool,
+    /// The store may leave a clean-up to the next save of an entity that somebody else works on.
+    pub rides: bool,
+    /// The saga promises ordered outputs.
+    pub ordered: bool,
+    /// How fresh the dedup store's answers are.
+    pub reads: Reads,
+    /// What may go wrong.
+    pub budgets: Budgets,
+    /// Names of [claims](super::CLAIMS) that are not judged.
+    pub without: Vec<&'static str>,
+}
+
+impl Scenario {
+    /// `messages` for one worker, with all in one store and no faults.
+    #[must_use]
+    pub fn new(manager: MakeManager, messages: Vec<Arc<Envelope>>) -> Self {
+        Self {
+            manager,
+            downstream: None,
+            messages,
+            lines: None,
+            always: Vec::new(),
+            at_rest: Vec::new(),
+            may_drop: Vec::new(),
+            may_set_aside: None,
+            tasks: 1,
+            pass_max: 1,
+            tries: 1,
+            deliveries_max: 2,
+            together: true,
+            rides: false,
+            ordered: false,
+            reads: Reads::Linearizable,
+            budgets: Budgets::NONE,
+            without: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scenario")
+            .field("messages", &self.messages.len())
+            .field("tasks", &self.tasks)
+            .finish_non_exhaustive()
+    }
+}

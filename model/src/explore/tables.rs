@@ -1,0 +1,286 @@
+//! Everything that has been named in an exploration: a world holds names alone, and what the claims need to know of a
+//! thing is worked out once, when it gets its name.
+
+use std::{collections::HashMap, sync::Arc};
+
+use hapax_core::{
+    entity::{DedupEntry, Entity},
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{AttemptId, DedupKey, EntityKey, MessageId},
+    manager::Passes,
+    ports::Receipt,
+};
+
+use super::{calls::Names, scenario::ReadLines};
+
+/// Messages of an exploration at most, those that come by themselves included: as many as fit into a mask of attempts.
+const MESSAGES_MAX: usize = 16;
+/// Attempts at one message at most that are remembered at the same time.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// A message, whatever copies of it there are.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) key: DedupKey,
+    /// The entity that it is for.
+    pub(super) row: Option<u8>,
+    /// For people: `m0`, and `m0.1` for the second message that `m0` sends.
+    pub(super) name: String,
+    /// A timeout is over when its saga does not wait for it any more.
+    pub(super) timeout: Option<MessageId>,
+    /// What sends it: the message, and which of those that it sends.
+    pub(super) cause: Option<(u8, u8)>,
+}
+
+/// A message as it is queued.
+#[derive(Debug)]
+pub(super) struct Copy {
+    pub(super) envelope: Arc<Envelope>,
+    pub(super) identity: u8,
+    /// Whose it is: the manager's number.
+    pub(super) manager: u8,
+    pub(super) row: u8,
+}
+
+/// An outbox entry, in short.
+#[derive(Debug)]
+pub(super) struct EntryFacts {
+    pub(super) attempt: AttemptId,
+    pub(super) message: u8,
+    pub(super) outgoing: Vec<u32>,
+}
+
+/// What the claims need to know of an entity.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) lines: Option<Vec<u8>>,
+    pub(super) outbox: Vec<EntryFacts>,
+    /// The messages of its entries, as bits.
+    pub(super) messages: u64,
+    pub(super) commits: u64,
+    pub(super) timeouts: Vec<MessageId>,
+    /// The attempts of its entries, as bits.
+    pub(super) attempts: u128,
+}
+
+/// What is to be known of a dedup entry.
+#[derive(Debug)]
+pub(super) struct MarkFacts {
+    pub(super) message: u8,
+    pub(super) attempts: u128,
+}
+
+/// What is to be known of an outgoing message.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct OutgoingFacts {
+    /// The message that causes it.
+    pub(super) cause: Option<u8>,
+    /// The copy that it becomes, if it is for an endpoint of the scenario.
+    pub(super) copy: Option<u8>,
+}
+
+/// All names of one exploration.
+pub(super) struct Tables {
+    managers: Vec<Arc<dyn Passes>>,
+    lines: Option<ReadLines>,
+    pub(super) rows: Vec<(EntityKey, u8)>,
+    pub(super) identities: Vec<Identity>,
+    keys: HashMap<DedupKey, u8>,
+    pub(super) copies: Vec<Copy>,
+    /// How many of the copies are there from the beginning.
+    pub(super) first_copies: usize,
+    pub(super) entities: Names<Entity>,
+    facts: Vec<Facts>,
+    pub(super) marks: Names<DedupEntry>,
+    mark_facts: Vec<MarkFacts>,
+    pub(super) outgoing: Names<Outgoing>,
+    outgoing_facts: Vec<OutgoingFacts>,
+}
+
+fn small(number: usize) -> u8 {
+    u8::try_from(number).expect("an exploration has few messages and entities")
+}
+
+impl Tables {
+    /// Tables that know the messages of the beginning.
+    ///
+    /// # Errors
+    /// When a message has no handler, or there are too many.
+    pub(super) fn new(
+        managers: Vec<Arc<dyn Passes>>,
+        lines: Option<ReadLines>,
+        messages: &[Arc<Envelope>],
+    ) -> Result<Self, String> {
+        let mut tables = Self {
+            managers,
+            lines,
+            rows: Vec::new(),
+            identities: Vec::new(),
+            keys: HashMap::new(),
+            copies: Vec::new(),
+            first_copies: messages.len(),
+            entities: Names::default(),
+            facts: Vec::new(),
+            marks: Names::default(),
+            mark_facts: Vec::new(),
+            outgoing: Names::default(),
+            outgoing_facts: Vec::new(),
+        };
+        if messages.len() > MESSAGES_MAX {
+            return Err(format!("an exploration takes {MESSAGES_MAX} messages at most"));
+        }
+        for message in messages {
+            tables.copy(0, message.clone(), None)?;
+        }
+        Ok(tables)
+    }
+
+    /// Notes a message that can be queued.
+    fn copy(&mut self, manager: u8, envelope: Arc<Envelope>, cause: Option<(u8, u8)>) -> Result<u8, String> {
+        let routed = self.managers[usize::from(manager)].route(&envelope, Receipt::number(0), 1);
+        let (key, incoming) = routed.map_err(|e| e.to_string())?;
+        let row = self.row(&key, manager);
+        let identity = self.identity(&incoming.key);
+        let known = &mut self.identities[usize::from(identity)];
+        if known.row.is_none() {
+            known.row = Some(row);
+            known.timeout = envelope.timeout.then(|| envelope.message_id.clone());
+            known.cause = cause;
+            if let Some((cause, index)) = cause {
+                let name = format!("{}.{index}", self.identities[usize::from(cause)].name);
+                self.identities[usize::from(identity)].name = name;
+            }
+        }
+        self.copies.push(Copy { envelope, identity, manager, row });
+        Ok(small(self.copies.len() - 1))
+    }
+
+    /// The number of an entity.
+    pub(super) fn row(&mut self, key: &EntityKey, manager: u8) -> u8 {
+        if let Some(at) = self.rows.iter().position(|(row, _)| row == key) {
+            return small(at);
+        }
+        self.rows.push((key.clone(), manager));
+        small(self.rows.len() - 1)
+    }
+
+    /// The message with this key.
+    pub(super) fn identity(&mut self, key: &DedupKey) -> u8 {
+        if let Some(known) = self.keys.get(key) {
+            return *known;
+        }
+        let number = small(self.identities.len());
+        assert!(usize::from(number) < MESSAGES_MAX, "an exploration takes {MESSAGES_MAX} messages at most");
+        let name = format!("m{number}");
+        self.identities.push(Identity { key: *key, row: None, name, timeout: None, cause: None });
+        self.keys.insert(*key, number);
+        number
+    }
+
+    /// The message with this id, as it is set aside.
+    pub(super) fn message_of(&self, id: &MessageId) -> Option<u8> {
+        let copy = self.copies.iter().find(|copy| copy.envelope.message_id == *id);
+        copy.map(|copy| copy.identity)
+    }
+
+    pub(super) fn name_of(&self, message: u8) -> &str {
+        self.identities.get(usize::from(message)).map_or("?", |identity| &identity.name)
+    }
+
+    pub(super) fn facts(&self, entity: u32) -> &Facts {
+        &self.facts[entity as usize]
+    }
+
+    pub(super) fn mark_facts(&self, mark: u32) -> &MarkFacts {
+        &self.mark_facts[mark as usize]
+    }
+
+    pub(super) fn outgoing_facts(&self, outgoing: u32) -> OutgoingFacts {
+        self.outgoing_facts[outgoing as usize]
+    }
+
+    /// The name of an entity.
+    pub(super) fn entity(&mut self, entity: &Entity) -> u32 {
+        let name = self.entities.of(entity.clone());
+        if self.facts.len() == self.entities.len() {
+            return name;
+        }
+        let (mut outbox, mut messages, mut attempts) = (Vec::new(), 0, 0);
+        for entry in &entity.outbox {
+            let message = self.identity(&entry.key);
+            messages |= 1 << message;
+            attempts |= attempt_bit(entry.attempt);
+            let outgoing = entry.outgoing.iter().zip(0..).map(|(one, at)| self.caused(one, message, at)).collect();
+            outbox.push(EntryFacts { attempt: entry.attempt, message, outgoing });
+        }
+        self.facts.push(Facts {
+            lines: self.lines.and_then(|lines| lines(entity)),
+            outbox,
+            messages,
+            commits: entity.commits,
+            timeouts: entity.timeouts.iter().map(|timeout| timeout.message_id.clone()).collect(),
+            attempts,
+        });
+        name
+    }
+
+    /// The name of an outgoing message that stands in the entry of `cause`.
+    fn caused(&mut self, outgoing: &Outgoing, cause: u8, index: u8) -> u32 {
+        let name = self.outgoing(outgoing);
+        if self.outgoing_facts[name as usize].cause.is_some() {
+            return name;
+        }
+        let envelope = &outgoing.envelope;
+        let takes = |manager: &&Arc<dyn Passes>| {
+            let here = match &outgoing.destination {
+                Destination::Endpoint(endpoint) => manager.scope().endpoint == *endpoint,
+                _ => true,
+            };
+            here && manager.types().contains(&envelope.message_type)
+        };
+        let manager = self.managers.iter().position(|manager| takes(&manager));
+        // One that has no entity there would be set aside there, and is nobody's message here.
+        let copy = manager.and_then(|at| self.copy(small(at), envelope.clone(), Some((cause, index))).ok());
+        self.outgoing_facts[name as usize] = OutgoingFacts { cause: Some(cause), copy };
+        name
+    }
+
+    /// The name of an outgoing message.
+    pub(super) fn outgoing(&mut self, outgoing: &Outgoing) -> u32 {
+        let name = self.outgoing.of(outgoing.clone());
+        if self.outgoing_facts.len() < self.outgoing.len() {
+            self.outgoing_facts.push(OutgoingFacts::default());
+        }
+        name
+    }
+
+    /// The name of a dedup entry.
+    pub(super) fn mark(&mut self, mark: &DedupEntry) -> u32 {
+        let name = self.marks.of(mark.clone());
+        if self.mark_facts.len() < self.marks.len() {
+            let message = self.identity(&mark.key);
+            self.mark_facts.push(MarkFacts { message, attempts: attempt_bit(mark.attempt) });
+        }
+        name
+    }
+}
+
+/// An attempt at `message` that nobody remembers: of those, one is as good as another.
+pub(super) fn fresh_attempt(message: u8, used: u128) -> Option<u8> {
+    let used = (used >> (u32::from(message) * ATTEMPTS_MAX)) as u8;
+    u8::try_from(used.trailing_ones()).ok().filter(|number| u32::from(*number) < ATTEMPTS_MAX)
+}
+
+pub(super) fn attempt(message: u8, number: u8) -> AttemptId {
+    AttemptId::from_bytes((u128::from(message) << 64 | u128::from(number) | 1 << 32).to_be_bytes())
+}
+
+/// The place of an attempt in a mask; nowhere if it is none of ours.
+pub(super) fn attempt_bit(id: AttemptId) -> u128 {
+    let number = u128::from_be_bytes(*id.as_bytes());
+    let (message, number) = ((number >> 64) as u32, number as u32);
+    if message as usize >= MESSAGES_MAX || number >= ATTEMPTS_MAX || id != attempt(message as u8, number as u8) {
+        return 0;
+    }
+    1 << (message * ATTEMPTS_MAX + number)
+}

@@ -1,0 +1,107 @@
+//! Each thing that may go wrong, alone and with others.
+
+use super::{
+    Named,
+    book::{note, scenario},
+};
+use crate::explore::{Budgets, Scenario};
+
+const NONE: Budgets = Budgets::NONE;
+
+/// Two messages of one entity and two workers.
+fn two(budgets: Budgets) -> Scenario {
+    Scenario { budgets, ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2) }
+}
+
+/// The same with dedup entries in a store of their own.
+fn apart(budgets: Budgets) -> Scenario {
+    Scenario { together: false, ..two(budgets) }
+}
+
+/// One message and two workers.
+fn single(budgets: Budgets) -> Scenario {
+    Scenario { budgets, ..scenario(vec![note("b", 0, 1)], 2) }
+}
+
+const USUAL: Budgets = Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE };
+const ALL_OF_IT: Budgets = Budgets { crashes: 2, unknown: 2, refused: 1, duplicates: 2, ..NONE };
+
+pub(super) const ALL: &[Named] = &[
+    Named::holds("quiet", "two messages of one entity, two workers, no faults", || two(NONE)),
+    Named::holds("one-message", "one message, two workers, a crash, an unknown outcome, a copy", || single(USUAL)),
+    Named::holds("one-message-two-stores", "as one-message, with the dedup entries in a store of their own", || {
+        Scenario { together: false, ..single(USUAL) }
+    }),
+    Named::holds(
+        "one-message-all-of-it",
+        "one message, two workers, two crashes, two unknown outcomes, a refusal, two copies",
+        || single(ALL_OF_IT),
+    ),
+    Named::holds("crash", "two messages, two workers, a crash", || two(Budgets { crashes: 1, ..NONE })),
+    Named::holds("two-crashes", "two messages, two workers, two crashes", || two(Budgets { crashes: 2, ..NONE })),
+    Named::holds("unknown", "two messages, two workers, an unknown outcome", || two(Budgets { unknown: 1, ..NONE })),
+    Named::holds("copy", "two messages, two workers, a copy", || two(Budgets { duplicates: 1, ..NONE })),
+    Named::holds("refused", "two messages, two workers, two refused calls", || two(Budgets { refused: 2, ..NONE })),
+    Named::holds(
+        "delayed",
+        "two messages, two workers, a copy, a write that is done at any later moment or never",
+        || two(Budgets { delayed: 1, duplicates: 1, ..NONE }),
+    ),
+    Named::holds("lease", "two messages, two workers, a lease that runs out under its holder", || {
+        two(Budgets { expiries: 1, ..NONE })
+    }),
+    Named::holds(
+        "own-conflict",
+        "two messages, two workers, a copy, a save that wins and is told that it lost",
+        || two(Budgets { own_conflicts: 1, duplicates: 1, ..NONE }),
+    ),
+    Named::holds("sweeper", "two messages, two workers, a sweeper beside them, a crash", || {
+        two(Budgets { sweeps: 1, crashes: 1, ..NONE })
+    }),
+    Named::holds("late", "two messages, two workers, two passes that take longer than their deadline", || Scenario {
+        deliveries_max: 3,
+        ..two(Budgets { late: 2, ..NONE })
+    }),
+    Named::holds("stale-load", "two messages, two workers, a copy, an entity that is read as it was before", || {
+        two(Budgets { stale_loads: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("process", "two messages, two workers, a process that stops with both, a copy", || {
+        two(Budgets { process_crashes: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("crash-two-stores", "two messages, two stores, a crash", || apart(Budgets { crashes: 1, ..NONE })),
+    Named::holds("unknown-two-stores", "two messages, two stores, an unknown outcome", || {
+        apart(Budgets { unknown: 1, ..NONE })
+    }),
+    Named::holds("copy-two-stores", "two messages, two stores, a copy", || apart(Budgets { duplicates: 1, ..NONE })),
+    Named::holds("refused-two-stores", "two messages, two stores, a refused call", || {
+        apart(Budgets { refused: 1, ..NONE })
+    }),
+    Named::holds("delayed-two-stores", "two messages, two stores, a write that is done later or never", || {
+        apart(Budgets { delayed: 1, ..NONE })
+    }),
+    Named::holds("sweeper-two-stores", "two messages, two stores, a sweeper beside the workers, a crash", || {
+        apart(Budgets { sweeps: 1, crashes: 1, ..NONE })
+    }),
+    Named::holds("mixed", "two messages, two workers, a crash, an unknown outcome, a copy", || two(USUAL)),
+    Named::holds("mixed-two-stores", "as mixed, with the dedup entries in a store of their own", || apart(USUAL)),
+    Named::holds("mixed-three-workers", "as mixed, with three workers", || Scenario { tasks: 3, ..two(USUAL) })
+        .thorough(),
+    Named::holds(
+        "zombies",
+        "two messages, two workers, two writes that are done later or never, a crash, a copy",
+        || two(Budgets { delayed: 2, crashes: 1, duplicates: 1, ..NONE }),
+    )
+    .thorough(),
+    Named::holds(
+        "all-of-it",
+        "two messages, two workers, two crashes, two unknown outcomes, a refusal, two copies",
+        || two(ALL_OF_IT),
+    )
+    .thorough(),
+    Named::breaks(
+        "evicted-too-early",
+        "effect_at_most_once",
+        "a dedup entry that is forgotten while a copy may still come",
+        || Scenario { tasks: 1, ..single(Budgets { duplicates: 1, evictions: 1, ..NONE }) },
+    ),
+];

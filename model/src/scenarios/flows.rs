@@ -1,0 +1,64 @@
+//! Messages that cause messages of the explored world: to the saga itself, as timeouts, to a second saga, as answers.
+
+use super::{
+    Named, alarm,
+    book::{Does, asking, note, scenario, special},
+    shelf,
+};
+use crate::explore::{Budgets, Scenario};
+
+const NONE: Budgets = Budgets::NONE;
+
+fn itself(budgets: Budgets) -> Scenario {
+    Scenario { budgets, ..scenario(vec![special(0, 0, Does::SendsItself)], 2) }
+}
+
+fn alarms(stopped: bool, budgets: Budgets) -> Scenario {
+    Scenario { budgets, ..alarm::scenario(stopped, 2) }
+}
+
+fn in_a_row(notes: u8, outputs: u8, budgets: Budgets) -> Scenario {
+    let messages = (0..notes).map(|number| note("b", number, outputs)).collect();
+    // Lines are those of the first saga; of the second one entries and marks tell.
+    Scenario { downstream: Some(shelf::manager()), budgets, ..scenario(messages, 2) }
+}
+
+/// A message and a copy of it, with an address for the answer each.
+fn asked(budgets: Budgets) -> Scenario {
+    let message = note("b", 0, 0);
+    Scenario { budgets, ..scenario(vec![asking(&message, "here"), asking(&message, "there")], 2) }
+}
+
+pub(super) const ALL: &[Named] = &[
+    Named::holds("to-itself", "a message to the saga that sends it; a crash, a copy, an unknown outcome", || {
+        itself(Budgets { crashes: 1, duplicates: 1, unknown: 1, ..NONE })
+    }),
+    Named::holds("timeout", "a timeout that rings; a crash, a copy", || {
+        alarms(false, Budgets { crashes: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("timeout-cancelled", "a timeout that is cancelled, perhaps too late; a crash", || {
+        alarms(true, Budgets { crashes: 1, ..NONE })
+    }),
+    Named::holds(
+        "timeout-cancelled-copy",
+        "a timeout that is cancelled, perhaps too late; a copy, an unknown outcome",
+        || alarms(true, Budgets { duplicates: 1, unknown: 1, ..NONE }),
+    ),
+    Named::holds("two-in-a-row", "a message to a second saga; a crash, a copy, an unknown outcome", || {
+        in_a_row(1, 1, Budgets { crashes: 1, duplicates: 1, unknown: 1, ..NONE })
+    }),
+    Named::holds("two-in-a-row-two-messages", "two messages that each send one to a second saga; a crash", || {
+        in_a_row(2, 1, Budgets { crashes: 1, ..NONE })
+    }),
+    Named::holds("answers", "two copies that want an answer each; a crash, an unknown outcome", || {
+        asked(Budgets { crashes: 1, unknown: 1, ..NONE })
+    }),
+    // A finding that is open: once a copy's answer could not be sent within the back-off, the copy is acknowledged as if
+    // its entry were left to the sweeper, but its message is over and there is no entry.
+    Named::breaks(
+        "answers-refused",
+        "answer_repeated",
+        "two copies that want an answer each; two refused calls",
+        || asked(Budgets { refused: 2, ..NONE }),
+    ),
+];
