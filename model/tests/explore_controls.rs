@@ -4,11 +4,17 @@
 
 mod explore_liars;
 
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, atomic::AtomicUsize},
+};
 
 use explore_liars::{Lie, Wrong, lying, wrong};
+use hapax_core::{entity::Entity, ids::EntityKey};
 use hapax_model::{
-    explore::{Broken, Budgets, CLAIMS, Replay, Scenario, Story, claim, cross_check, explore, labels, replay},
+    explore::{
+        Broken, Budgets, CLAIMS, Replay, Scenario, Sentence, Story, View, claim, cross_check, explore, labels, replay,
+    },
     scenarios::{ALL, Expects, alarm, book, named, shelf},
 };
 
@@ -172,6 +178,57 @@ fn a_kept_story_says_where_it_is_lost() {
     match replay(with(one(), COPY), &kept[..7]).unwrap() {
         Replay::Holds(steps) => assert_eq!(steps.len(), 7),
         other => panic!("{other:?}"),
+    }
+}
+
+/// What one can see of every world: entities without the names of attempts, what has left, what was set aside.
+fn seen_in(scenario: Scenario) -> (usize, BTreeSet<String>) {
+    let all = Arc::new(Mutex::new(BTreeSet::new()));
+    let note = all.clone();
+    let always: Sentence = Arc::new(move |view: &View<'_>| {
+        let entity = |(key, entity): &(&EntityKey, &Entity)| {
+            let outbox: Vec<_> = entity.outbox.iter().map(|entry| (entry.key, &entry.outgoing)).collect();
+            format!("{key}: {:?} {} {} {outbox:?}", entity.state, entity.commits, entity.completed)
+        };
+        let entities: Vec<String> = view.entities.iter().map(entity).collect();
+        let mut left: Vec<String> = view.sent.iter().chain(&view.parked).map(|sent| format!("{sent:?}")).collect();
+        left.sort();
+        note.lock().unwrap().insert(format!("{entities:?} {left:?} {:?}", view.letters));
+        Ok(())
+    });
+    let report = explore(Scenario { always: vec![("looked_at", always)], ..scenario }).unwrap();
+    assert!(report.story.is_none() && !report.cut_short, "{:?}", report.story);
+    let all = std::mem::take(&mut *all.lock().unwrap());
+    (report.states, all)
+}
+
+/// One world stands for many: whatever can be seen when each is gone through by itself is seen then, too.
+#[test]
+fn nothing_is_overlooked_where_one_world_stands_for_many() {
+    for name in [
+        "quiet",
+        "one-message",
+        "one-message-two-stores",
+        "crash",
+        "unknown",
+        "copy",
+        "refused",
+        "late",
+        "own-conflict",
+        "stale-load",
+        "never-sent",
+        "completion",
+        "fails-early",
+        "no-effect",
+        "timeout-cancelled",
+        "two-in-a-row",
+    ] {
+        let scenario = (named(name).unwrap().make)();
+        let (reduced, seen) = seen_in(scenario.clone());
+        let (all, seen_in_all) = seen_in(Scenario { reduced: false, ..scenario });
+        println!("{name}: {reduced} worlds for {all}, {} that look different", seen.len());
+        assert_eq!(seen, seen_in_all, "{name}");
+        assert!(reduced < all, "{name}");
     }
 }
 

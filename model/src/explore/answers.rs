@@ -6,9 +6,9 @@ use super::{
     calls::{Failure, Op},
     claims::Broken,
     scenario::Reads,
-    short::{Ask, Marks, SaveAsk, Settling, Short, version_bit},
+    short::{Ask, Marks, Settling, Short},
     space::Space,
-    state::{Row, State, insert_sorted, push_sorted},
+    state::{State, push_sorted},
 };
 
 /// An answer, what has gone wrong for it, and the world after it.
@@ -34,9 +34,7 @@ const fn fault(fault: &'static str) -> How {
 const UNKNOWN: How = fault("done, but not confirmed");
 const UNDER_WAY: How = fault("not confirmed, under way");
 const REFUSED: How = fault("refused");
-
-/// Copies of one message that wait in a queue at most: what is sent more often is not there more often.
-const COPIES_MAX: usize = 2;
+const NEVER: How = fault("can never be sent");
 
 type Answers = SmallVec<[Answer; 4]>;
 
@@ -109,6 +107,10 @@ impl Space {
                 space.set_aside(state, *message)?;
                 Ok(Short::Done)
             }),
+            Ask::Park(outgoing) => self.write(state, op, &|space, state| {
+                space.park(state, *outgoing)?;
+                Ok(Short::Done)
+            }),
             Ask::Settle(place, how) => self.settles(state, task, *place, *how),
         }
     }
@@ -137,18 +139,6 @@ impl Space {
         answers.extend(refused(state));
         answers.push(well(reply, done));
         Ok(answers)
-    }
-
-    /// Does a write that was under way.
-    pub(super) fn land(&self, state: &mut State, ask: &Ask) -> Result<(), Broken> {
-        match ask {
-            Ask::Save(save) => self.save(state, save).map(drop),
-            Ask::Finish { row, done, clean_up } => self.finish(state, *row, done, *clean_up).map(drop),
-            Ask::Insert(done) => self.mark(state, done),
-            Ask::Dispatch(outgoing) => outgoing.iter().try_for_each(|one| self.send(state, *one)),
-            Ask::SetAside(message) => self.set_aside(state, *message),
-            _ => Ok(()),
-        }
     }
 
     fn loads(&self, state: &State, task: usize, row: u8, messages: u64) -> Answers {
@@ -207,98 +197,6 @@ impl Space {
         looks
     }
 
-    /// In its session a task sees what it has written.
-    fn own_writes(&self, state: &mut State, task: usize) {
-        if self.scenario.reads == Reads::Session {
-            state.tasks[task].seen = u8::try_from(state.marks.len()).unwrap_or(u8::MAX);
-        }
-    }
-
-    /// The version after the save; 0 if it has lost.
-    fn save(&self, state: &mut State, save: &SaveAsk) -> Result<u8, Broken> {
-        if state.row(save.row).version != save.expected {
-            return Ok(0);
-        }
-        let version = self.commit(state, save.row, save.entity, &save.processed)?;
-        self.mark(state, &save.processed)?;
-        Ok(version)
-    }
-
-    /// Stores `entity` under another version: one that nobody remembers, and of those one is as good as another.
-    fn commit(&self, state: &mut State, row: u8, entity: u32, processed: &Marks) -> Result<u8, Broken> {
-        self.judge_commit(state, row, entity, processed)?;
-        for entry in &self.tables.facts(entity).outbox {
-            entry.outgoing.iter().for_each(|one| insert_sorted(&mut state.stored, *one));
-        }
-        let mut used = 1;
-        for row in &state.rows {
-            used |= version_bit(row.version) | version_bit(row.before.0);
-        }
-        for task in &state.tasks {
-            used |= self.trie.nodes[task.node as usize].versions;
-        }
-        for op in &state.limbo {
-            used |= self.trie.made_of(*op).0;
-        }
-        let version = u8::try_from(used.trailing_ones()).unwrap_or(u8::MAX);
-        let before = state.row(row);
-        let before = if self.scenario.budgets.stale_loads > 0 { (before.version, before.entity) } else { (0, 0) };
-        state.set_row(row, Row { version, entity, before });
-        Ok(version)
-    }
-
-    /// The version after the clean-up, 0 if there was none, `None` if it has lost.
-    fn finish(
-        &self,
-        state: &mut State,
-        row: u8,
-        done: &Marks,
-        clean_up: Option<(u8, u32)>,
-    ) -> Result<Option<u8>, Broken> {
-        self.mark(state, done)?;
-        let Some((version, entity)) = clean_up else { return Ok(Some(0)) };
-        if state.row(row).version != version {
-            return Ok(None);
-        }
-        self.commit(state, row, entity, &Marks::new()).map(Some)
-    }
-
-    /// The first mark of a message stays.
-    fn mark(&self, state: &mut State, done: &Marks) -> Result<(), Broken> {
-        for mark in done {
-            let message = self.tables.mark_facts(*mark).message;
-            if state.marks.iter().any(|other| self.tables.mark_facts(*other).message == message) {
-                continue;
-            }
-            self.judge_marked(state, message)?;
-            match self.scenario.reads {
-                Reads::Linearizable => insert_sorted(&mut state.marks, *mark),
-                _ => state.marks.push(*mark),
-            }
-        }
-        Ok(())
-    }
-
-    fn set_aside(&self, state: &mut State, message: Option<u8>) -> Result<(), Broken> {
-        if let Some(message) = message {
-            self.judge_letter(state, message)?;
-            insert_sorted(&mut state.letters, message);
-        }
-        Ok(())
-    }
-
-    fn send(&self, state: &mut State, name: u32) -> Result<(), Broken> {
-        self.judge_sent(state, name)?;
-        insert_sorted(&mut state.sent, name);
-        if let Some(copy) = self.tables.outgoing_facts(name).copy {
-            let waiting = state.ready.iter().filter(|(other, _)| *other == copy).count();
-            if waiting < COPIES_MAX {
-                push_sorted(&mut state.ready, (copy, 1));
-            }
-        }
-        Ok(())
-    }
-
     /// All go well, or one of them fails in some way.
     fn dispatches(&mut self, state: &State, op: u32, outgoing: &[u32]) -> Result<Answers, Broken> {
         let mut all = state.clone();
@@ -314,7 +212,7 @@ impl Space {
                 state.left.unknown -= 1;
                 answers.push(Answer { reply: reply(Failure::Unknown), how: how(UNKNOWN), state });
             }
-            if state.left.delayed == 0 && state.left.refused == 0 {
+            if state.left.delayed == 0 && state.left.refused == 0 && state.left.unroutable == 0 {
                 continue;
             }
             let mut others = state.clone();
@@ -329,6 +227,11 @@ impl Space {
                 let one = self.dispatch_of(op, at);
                 push_sorted(&mut state.limbo, one);
                 answers.push(Answer { reply: reply(Failure::Unknown), how: how(UNDER_WAY), state });
+            }
+            if state.left.unroutable > 0 {
+                let mut state = others.clone();
+                state.left.unroutable -= 1;
+                answers.push(Answer { reply: reply(Failure::Never), how: how(NEVER), state });
             }
             if state.left.refused > 0 {
                 others.left.refused -= 1;

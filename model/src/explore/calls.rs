@@ -77,6 +77,8 @@ pub(super) enum Failure {
     Refused,
     /// It was done, will be done, or never: the caller cannot tell.
     Unknown,
+    /// Nothing was done, and nothing ever can be.
+    Never,
 }
 
 /// What the world answers, as the ports give it.

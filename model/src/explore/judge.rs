@@ -21,6 +21,11 @@ fn messages(mut bits: u64) -> impl Iterator<Item = u8> {
     })
 }
 
+/// It was sent, or was set aside because it never can be.
+fn has_left(state: &State, name: u32) -> bool {
+    state.sent.binary_search(&name).is_ok() || state.parked.binary_search(&name).is_ok()
+}
+
 impl Space {
     /// Says that the claim is broken, unless it is not judged.
     pub(super) fn broken(&self, name: &'static str, seen: impl FnOnce() -> String) -> Judged {
@@ -164,8 +169,8 @@ impl Space {
         for row in state.rows.iter().filter(|row| row.version > 0) {
             let outbox = &self.tables.facts(row.entity).outbox;
             let Some(at) = outbox.iter().position(|entry| entry.outgoing.contains(&name)) else { continue };
-            let left = |name: &u32| state.sent.binary_search(name).is_ok();
-            if let Some(first) = outbox[..at].iter().find(|entry| !entry.outgoing.iter().all(left)) {
+            let all_left = |outgoing: &[u32]| outgoing.iter().all(|name| has_left(state, *name));
+            if let Some(first) = outbox[..at].iter().find(|entry| !all_left(&entry.outgoing)) {
                 return self.broken("outputs_in_order", || {
                     format!("{} was handled first and has not sent all", self.name(first.message))
                 });
@@ -301,6 +306,6 @@ impl Space {
     /// Something that `message` has caused and that has not left.
     fn unsent(&self, state: &State, message: u8) -> Option<u32> {
         let caused = |name: &&u32| self.tables.outgoing_facts(**name).cause == Some(message);
-        state.stored.iter().filter(caused).find(|name| state.sent.binary_search(name).is_err()).copied()
+        state.stored.iter().filter(caused).find(|name| !has_left(state, **name)).copied()
     }
 }

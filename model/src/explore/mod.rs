@@ -21,6 +21,7 @@ mod story;
 mod tables;
 mod trie;
 mod wire;
+mod writes;
 
 pub use claims::{Broken, CLAIMS, Claim, claim};
 pub use live::{CrossCheck, cross_check};

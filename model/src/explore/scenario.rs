@@ -39,6 +39,8 @@ pub struct View<'a> {
     pub entities: Vec<(&'a EntityKey, &'a Entity)>,
     /// Outgoing messages that have left, each once.
     pub sent: Vec<&'a Outgoing>,
+    /// Outgoing messages that can never be sent and were set aside.
+    pub parked: Vec<&'a Outgoing>,
     /// Messages that were set aside, by their place in [`Scenario::messages`]; what copies of one message are there has
     /// one place.
     pub letters: &'a [u8],
@@ -85,6 +87,9 @@ pub struct Scenario {
     pub budgets: Budgets,
     /// Names of [claims](super::CLAIMS) that are not judged.
     pub without: Vec<&'static str>,
+    /// One world stands for others that differ from it in nothing that matters. Off: each is gone through by itself, to
+    /// check the explorer.
+    pub reduced: bool,
 }
 
 impl Scenario {
@@ -110,6 +115,7 @@ impl Scenario {
             reads: Reads::Linearizable,
             budgets: Budgets::NONE,
             without: Vec::new(),
+            reduced: true,
         }
     }
 }

@@ -174,7 +174,7 @@ impl Search {
         let mut at = *newest;
         while at != NONE {
             let known = self.known[at as usize];
-            if at_least(known.budgets, budgets) {
+            if known.budgets == budgets || self.space.scenario.reduced && at_least(known.budgets, budgets) {
                 return (known.budgets == budgets).then_some(at);
             }
             at = known.next;

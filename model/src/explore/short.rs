@@ -8,6 +8,7 @@ use std::{
 
 use hapax_core::{
     entity::{Expected, Version},
+    envelope::Outgoing,
     ports::{Cause, Finished, Granted, Known, Saved, Settled, Settlement, Stored},
 };
 use smallvec::SmallVec;
@@ -44,7 +45,10 @@ pub(super) enum Ask {
     },
     Insert(Marks),
     Dispatch(SmallVec<[u32; 4]>),
+    /// A message is set aside.
     SetAside(Option<u8>),
+    /// An outgoing message is set aside.
+    Park(u32),
     /// Which message of the pass, and how.
     Settle(u8, Settling),
 }
@@ -201,7 +205,13 @@ pub(super) fn ask(tables: &mut Tables, manager: u8, op: &Op) -> Ask {
         },
         Op::Insert(done) => Ask::Insert(done.iter().map(|mark| tables.mark(mark)).collect()),
         Op::Dispatch(outgoing) => Ask::Dispatch(outgoing.iter().map(|one| tables.outgoing(one)).collect()),
-        Op::SetAside(letter) => Ask::SetAside(tables.message_of(&letter.envelope.message_id)),
+        Op::SetAside(letter) => match &letter.destination {
+            Some(destination) => {
+                let (destination, envelope) = (destination.clone(), letter.envelope.clone());
+                Ask::Park(tables.outgoing(&Outgoing { destination, envelope }))
+            }
+            None => Ask::SetAside(tables.message_of(&letter.envelope.message_id)),
+        },
         Op::Settle(place, settlement) => Ask::Settle(
             *place,
             match settlement {

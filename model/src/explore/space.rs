@@ -43,13 +43,19 @@ impl Space {
             let managers = managers(&of, &wire);
             begin(&of, &managers, tables, work, wire)
         });
-        Ok(Self { trie: Trie::new(start, together), scenario, tables })
+        Ok(Self { trie: Trie::new(start, together, scenario.reduced), scenario, tables })
     }
 
     /// The world before anything has happened.
     pub(super) fn initial(&self) -> State {
         let copies = u8::try_from(self.tables.first_copies).expect("few messages");
-        State { ready: (0..copies).map(|copy| (copy, 1)).collect(), left: self.scenario.budgets, ..State::default() }
+        let drawn = if self.scenario.reduced { 0 } else { super::tables::MESSAGES_MAX };
+        State {
+            ready: (0..copies).map(|copy| (copy, 1)).collect(),
+            drawn: std::iter::repeat_n(0, drawn).collect(),
+            left: self.scenario.budgets,
+            ..State::default()
+        }
     }
 
     /// What can be seen of `state`.
@@ -58,6 +64,7 @@ impl Space {
         View {
             entities: rows.map(|((key, _), row)| (key, self.tables.entities.get(row.entity))).collect(),
             sent: state.sent.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
+            parked: state.parked.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
             letters: &state.letters,
         }
     }

@@ -30,12 +30,14 @@ pub struct Budgets {
     pub late: u8,
     /// An entity is read as it was before its last save.
     pub stale_loads: u8,
+    /// An outgoing message can never be sent, and is set aside instead.
+    pub unroutable: u8,
 }
 
 /// Highest budget: three bits, so that two sets of budgets can be compared at once.
 const BUDGET_MAX: u8 = 7;
 /// The bit above each budget.
-const ABOVE: u64 = 0x8888_8888_8888;
+const ABOVE: u64 = 0x8_8888_8888_8888;
 
 impl Budgets {
     /// Nothing goes wrong.
@@ -52,11 +54,12 @@ impl Budgets {
         sweeps: 0,
         late: 0,
         stale_loads: 0,
+        unroutable: 0,
     };
 
-    const fn all(self) -> [u8; 12] {
+    const fn all(self) -> [u8; 13] {
         let Self { crashes, process_crashes, unknown, refused, duplicates, delayed, .. } = self;
-        let Self { expiries, evictions, own_conflicts, sweeps, late, stale_loads, .. } = self;
+        let Self { expiries, evictions, own_conflicts, sweeps, late, stale_loads, unroutable, .. } = self;
         [
             crashes,
             process_crashes,
@@ -70,6 +73,7 @@ impl Budgets {
             sweeps,
             late,
             stale_loads,
+            unroutable,
         ]
     }
 
@@ -92,6 +96,7 @@ impl Budgets {
             sweeps,
             late,
             stale_loads,
+            unroutable,
         ] = std::array::from_fn(|at| (packed >> (4 * at)) as u8 & BUDGET_MAX);
         Self {
             crashes,
@@ -106,6 +111,7 @@ impl Budgets {
             sweeps,
             late,
             stale_loads,
+            unroutable,
         }
     }
 
@@ -156,6 +162,8 @@ pub(super) struct State {
     pub(super) sent: Few,
     /// Outgoing messages that ever stood in a committed outbox, by name.
     pub(super) stored: Few,
+    /// Outgoing messages that can never be sent and were set aside, by name.
+    pub(super) parked: SmallVec<[u32; 4]>,
     pub(super) ready: SmallVec<[Ready; 6]>,
     pub(super) tasks: SmallVec<[Task; 3]>,
     /// Writes under way, by name.
@@ -164,6 +172,8 @@ pub(super) struct State {
     pub(super) letters: SmallVec<[u8; 8]>,
     /// Messages whose effects were ever committed, as bits.
     pub(super) effects: u64,
+    /// Attempts drawn for each message; kept only where nothing is reduced.
+    pub(super) drawn: SmallVec<[u8; 16]>,
     pub(super) left: Budgets,
 }
 
@@ -214,6 +224,10 @@ impl State {
         number(out, self.letters.len() as u64);
         out.extend_from_slice(&self.letters);
         number(out, self.effects);
+        number(out, self.parked.len() as u64);
+        self.parked.iter().for_each(|name| number(out, u64::from(*name)));
+        number(out, self.drawn.len() as u64);
+        out.extend_from_slice(&self.drawn);
     }
 
     pub(super) fn unpack(mut bytes: &[u8], left: u64) -> Self {
@@ -241,6 +255,8 @@ impl State {
             limbo: (0..read(b)).map(|_| read(b) as u32).collect(),
             letters: (0..read(b)).map(|_| byte(b)).collect(),
             effects: read(b),
+            parked: (0..read(b)).map(|_| read(b) as u32).collect(),
+            drawn: (0..read(b)).map(|_| byte(b)).collect(),
             left: Budgets::unpacked(left),
         }
     }

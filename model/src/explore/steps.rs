@@ -35,6 +35,8 @@ pub(super) enum Step {
     Land { op: u32, done: bool },
     /// A mark is forgotten.
     Evict(u32),
+    /// A message comes once more, and waits in its queue: where nothing is reduced.
+    Come(Ready),
 }
 
 /// What a worker may take, and which of it is given once more.
@@ -46,7 +48,8 @@ impl Space {
         steps.clear();
         // The end of a delivery concerns its own message alone, which nobody else has: whatever others do first, they may
         // do after it as well. Unless a lease may run out before it, or a process may stop.
-        if state.left.expiries == 0
+        if self.scenario.reduced
+            && state.left.expiries == 0
             && state.left.process_crashes == 0
             && let Some(task) = (0..state.tasks.len()).find(|task| self.is_settling(state, *task))
         {
@@ -121,13 +124,17 @@ impl Space {
     }
 
     /// An attempt that nobody remembers.
-    fn attempt(&self, state: &State, node: u32) -> Result<Short, String> {
+    fn attempt(&self, state: &mut State, node: u32) -> Result<Short, String> {
         let message = match self.trie.work(node) {
             Work::Deliver(messages) => {
                 messages.first().map_or(0, |(copy, _)| self.tables.copies[usize::from(*copy)].identity)
             }
             Work::Sweep(..) => 0,
         };
+        if let Some(drawn) = state.drawn.get_mut(usize::from(message)) {
+            *drawn += 1;
+            return Ok(Short::Attempt(message, *drawn - 1));
+        }
         let mut used = self.trie.nodes[node as usize].attempts;
         for row in &state.rows {
             for (version, entity) in [(row.version, row.entity), row.before] {
@@ -243,10 +250,8 @@ impl Space {
         let mut distinct = state.ready.clone();
         distinct.dedup();
         let mut more: SmallVec<[Ready; 4]> = SmallVec::new();
-        if state.left.duplicates > 0 {
-            let first = u8::try_from(self.tables.first_copies).expect("few messages");
-            more.extend((0..first).map(|copy| (copy, 1)));
-            more.extend(state.sent.iter().filter_map(|name| Some((self.tables.outgoing_facts(*name).copy?, 1))));
+        if state.left.duplicates > 0 && self.scenario.reduced {
+            more = self.once_more(state);
         }
         let one = |copy: Ready, once_more: u8| (SmallVec::from_slice(&[copy]), once_more);
         let mut passes: Vec<Pass> = distinct.iter().map(|copy| one(*copy, 0)).collect();
@@ -267,6 +272,13 @@ impl Space {
             }
         }
         passes
+    }
+
+    /// What may be given once more: what was there, or has been sent.
+    fn once_more(&self, state: &State) -> SmallVec<[Ready; 4]> {
+        let first = u8::try_from(self.tables.first_copies).expect("few messages");
+        let sent = state.sent.iter().filter_map(|name| self.tables.outgoing_facts(*name).copy);
+        (0..first).chain(sent).map(|copy| (copy, 1)).collect()
     }
 
     /// What happens by itself.
@@ -301,6 +313,14 @@ impl Space {
                 after.limbo.remove(at);
                 let landed = if done { self.land(&mut after, &self.trie.ask(op)) } else { Ok(()) };
                 steps.push((Step::Land { op, done }, landed.map(|()| after)));
+            }
+        }
+        if state.left.duplicates > 0 && !self.scenario.reduced {
+            for copy in self.once_more(state) {
+                let mut after = state.clone();
+                after.left.duplicates -= 1;
+                push_sorted(&mut after.ready, copy);
+                steps.push((Step::Come(copy), Ok(after)));
             }
         }
         if state.left.evictions > 0 {

@@ -137,6 +137,7 @@ impl Teller {
                 format!("late {} -> {done}", verb(space, u32::MAX, &space.trie.ask(*op)))
             }
             Step::Evict(mark) => format!("forget {}", marked(space, &[*mark])),
+            Step::Come(ready) => format!("{} comes once more", message(space, *ready)),
         }
     }
 
@@ -218,6 +219,7 @@ fn verb(space: &Space, node: u32, ask: &Ask) -> String {
         Ask::Insert(done) => format!("mark {}", marked(space, done)),
         Ask::Dispatch(_) => "dispatch".to_owned(),
         Ask::SetAside(_) => "set aside".to_owned(),
+        Ask::Park(_) => "set aside what can never be sent".to_owned(),
         Ask::Settle(place, how) => {
             let messages = (node != u32::MAX).then(|| space.trie.work(node));
             let of = match messages {

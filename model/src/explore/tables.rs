@@ -14,7 +14,7 @@ use hapax_core::{
 use super::{calls::Names, scenario::ReadLines};
 
 /// Messages of an exploration at most, those that come by themselves included: as many as fit into a mask of attempts.
-const MESSAGES_MAX: usize = 16;
+pub(super) const MESSAGES_MAX: usize = 16;
 /// Attempts at one message at most that are remembered at the same time.
 const ATTEMPTS_MAX: u32 = 8;
 

@@ -77,6 +77,8 @@ struct Asked {
 pub(super) struct Trie {
     start: Start,
     together: bool,
+    /// Deliveries that start over forget what was before.
+    forgets: bool,
     pub(super) nodes: Vec<Node>,
     children: QuickMap<(u32, u32, u32), u32>,
     roots: QuickMap<Work, u32>,
@@ -105,10 +107,11 @@ impl Wake for Woken {
 }
 
 impl Trie {
-    pub(super) fn new(start: Start, together: bool) -> Self {
+    pub(super) fn new(start: Start, together: bool, forgets: bool) -> Self {
         Self {
             start,
             together,
+            forgets,
             nodes: Vec::new(),
             children: QuickMap::default(),
             roots: QuickMap::default(),
@@ -193,6 +196,9 @@ impl Trie {
 
     /// The tries granted so far, if this answer lets a delivery of one message start over.
     fn starts_over(&self, node: u32, call: u32, reply: u32) -> Option<[u8; 4]> {
+        if !self.forgets {
+            return None;
+        }
         let before = &self.nodes[node as usize];
         let (_, op) = before.open.iter().find(|(number, _)| *number == call)?;
         match (self.work(node), &*self.asked[*op as usize].ask, self.replies.get(reply)) {

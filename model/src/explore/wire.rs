@@ -109,6 +109,7 @@ const fn kind_of(failure: Failure) -> ErrorKind {
     match failure {
         Failure::Refused => ErrorKind::Unavailable,
         Failure::Unknown => ErrorKind::UnknownOutcome,
+        Failure::Never => ErrorKind::Denied,
     }
 }
 
@@ -210,7 +211,11 @@ impl Dispatcher for Wire {
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         let failed = |failure| {
-            DispatchError::Transient(TransportError::new(kind_of(failure), "dispatching", "as the explorer said"))
+            let error = TransportError::new(kind_of(failure), "dispatching", "as the explorer said");
+            match failure {
+                Failure::Never => DispatchError::Permanent(error),
+                _ => DispatchError::Transient(error),
+            }
         };
         match self.ask(Op::Dispatch(outgoing.to_vec())).await {
             Reply::Dispatched(results) => results.into_iter().map(|result| result.map_err(failed)).collect(),

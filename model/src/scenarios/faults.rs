@@ -65,6 +65,19 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("stale-load", "two messages, two workers, a copy, an entity that is read as it was before", || {
         two(Budgets { stale_loads: 1, duplicates: 1, ..NONE })
     }),
+    Named::holds(
+        "never-sent",
+        "a message that sends two, of which one can never be sent; an unknown outcome, a copy",
+        || Scenario {
+            budgets: Budgets { unroutable: 1, unknown: 1, refused: 1, duplicates: 1, ..NONE },
+            ..scenario(vec![note("b", 0, 2)], 2)
+        },
+    ),
+    Named::holds(
+        "evicted-without-copies",
+        "two messages without any copy, and a dedup entry that is forgotten",
+        || two(Budgets { evictions: 1, ..NONE }),
+    ),
     Named::holds("process", "two messages, two workers, a process that stops with both, a copy", || {
         two(Budgets { process_crashes: 1, duplicates: 1, ..NONE })
     }),
