@@ -8,6 +8,7 @@ use hapax_core::entity::DedupEntry;
 use super::{
     space::{Sentence, Space},
     state::State,
+    steps::Step,
 };
 
 /// A sentence that an explored world has broken.
@@ -157,8 +158,19 @@ impl Space {
         broken("no_letter_after_effect", format!("message {message} was set aside, and has taken effect"))
     }
 
+    /// What must hold where all is over; and that it is over where no step leads on.
+    pub(super) fn claim_end(&self, state: &State, steps: &[(Step, Result<State, Broken>)]) -> Result<(), Broken> {
+        if state.is_quiet() && !steps.iter().any(|(step, _)| matches!(step, Step::Begin(_))) {
+            self.claim_rest(state)
+        } else if steps.is_empty() {
+            broken("no_deadlock", "nothing can be done any more, and not all is done".into())
+        } else {
+            Ok(())
+        }
+    }
+
     /// When all is over: every message has its effect, has sent everything and is marked, and nothing is left behind.
-    pub(super) fn claim_rest(&self, state: &State) -> Result<(), Broken> {
+    fn claim_rest(&self, state: &State) -> Result<(), Broken> {
         for row in state.rows.iter().filter(|row| row.version > 0) {
             if let Some(entry) = self.facts(row.entity).outbox.first() {
                 return broken("no_garbage_at_rest", format!("the entry of message {} is left", entry.message));

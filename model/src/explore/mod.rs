@@ -7,6 +7,7 @@
 mod answers;
 mod calls;
 mod claims;
+mod graph;
 mod search;
 mod space;
 mod state;
@@ -16,6 +17,7 @@ mod trie;
 mod wire;
 
 pub use claims::Broken;
+pub use graph::{Graph, Move, Snapshot, SnapshotRow, Vertex};
 pub use search::Report;
 use search::Search;
 use space::Space;

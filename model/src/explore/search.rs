@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{claims::Broken, space::Space, state::State, steps::Step, story::Story};
+use super::{claims::Broken, space::Space, state::State, story::Story};
 
 /// What an exploration has found.
 #[derive(Debug)]
@@ -145,12 +145,7 @@ impl Search {
     /// Takes every step out of a world.
     fn leave(&mut self, number: u32, state: &State) -> Result<(), Stop> {
         let steps = self.space.steps(state).map_err(Stop::Failed)?;
-        if state.is_quiet() && !steps.iter().any(|(step, _)| matches!(step, Step::Begin(_))) {
-            self.space.claim_rest(state).map_err(|broken| Stop::Broken(broken, number, None))?;
-        } else if steps.is_empty() {
-            let seen = "nothing can be done any more, and not all is done".into();
-            return Err(Stop::Broken(Broken { claim: "no_deadlock", seen }, number, None));
-        }
+        self.space.claim_end(state, &steps).map_err(|broken| Stop::Broken(broken, number, None))?;
         for (at, (_, after)) in steps.into_iter().enumerate() {
             let step = u32::try_from(at).expect("few steps");
             self.transitions += 1;

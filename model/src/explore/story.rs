@@ -28,6 +28,11 @@ impl Story {
     }
 
     pub(super) fn add(&mut self, space: &Space, state: &State, step: &Step) {
+        self.steps.push(Self::text(space, state, step));
+    }
+
+    /// One step out of `state`, for people.
+    pub(super) fn text(space: &Space, state: &State, step: &Step) -> String {
         let worker = |task: usize| {
             let node = state.tasks[task].node;
             match space.trie.works.get(space.trie.nodes[node as usize].work) {
@@ -35,7 +40,7 @@ impl Story {
                 Work::Sweep(..) => "sweeper".to_owned(),
             }
         };
-        let text = match step {
+        match step {
             Step::Call { task, op, reply, fault } => {
                 let (op, reply) = (space.trie.ops.get(*op), space.trie.replies.get(*reply));
                 let fault = if fault.is_empty() { String::new() } else { format!(" ({fault})") };
@@ -58,8 +63,7 @@ impl Story {
                 let mark = space.marks.get(*mark);
                 format!("the dedup store forgets m{}", space.message_of_key(&mark.key))
             }
-        };
-        self.steps.push(text);
+        }
     }
 }
 
