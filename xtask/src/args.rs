@@ -5,6 +5,7 @@ pub(crate) const HELP: &str = "\
 cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; --all adds what is too slow for each push
 cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE)
+cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 ";
 
 /// One parsed command line.
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
+    /// The specification.
+    Tla,
 }
 
 /// Which tests are wanted.
@@ -48,6 +51,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
+        "tla" => match rest {
+            [] => Ok(Command::Tla),
+            [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
+        },
         other => Err(format!("`{other}` is not a command: run `cargo xtask` for the list")),
     }
 }
@@ -78,7 +85,7 @@ mod tests {
     #[test]
     fn nothing_asked_is_answered_with_one_line_for_each_command() {
         assert_eq!(parsed(""), Ok(Command::Help));
-        for command in ["test", "ci", "bench"] {
+        for command in ["test", "ci", "bench", "tla"] {
             let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
             assert_eq!(lines.count(), 1, "{command}");
         }
@@ -111,6 +118,7 @@ mod tests {
             ("ci --fast", "`--fast`", "--no-test"),
             ("ci --no-test twin", "`--no-test`", "alone"),
             ("bench", "bench", "cargo xtask bench sqlite"),
+            ("tla fast", "`fast`", "nothing"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(named) && error.contains(remedy), "{line}: {error}");

@@ -17,6 +17,7 @@ mod report;
 mod spdx;
 mod test;
 mod texts;
+mod tla;
 mod workspace;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Ok(Command::Test(wanted)) => test::run(&wanted),
         Ok(Command::Ci { tests }) => ci::run(tests),
         Ok(Command::Bench(args)) => bench::run(&args),
+        Ok(Command::Tla) => tla::run(),
         Err(remedy) => {
             eprintln!("{remedy}");
             ExitCode::from(EXIT_USAGE)

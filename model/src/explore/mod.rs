@@ -8,6 +8,7 @@
 mod answers;
 mod calls;
 mod claims;
+mod graph;
 mod judge;
 mod live;
 mod replay;
@@ -24,6 +25,7 @@ mod wire;
 mod writes;
 
 pub use claims::{Broken, CLAIMS, Claim, claim};
+pub use graph::{Graph, Move, Snapshot, SnapshotRow, Vertex};
 pub use live::{CrossCheck, cross_check};
 pub use replay::{Replay, labels, replay};
 pub use scenario::{MakeManager, ReadLines, Reads, Scenario, Sentence, View};
