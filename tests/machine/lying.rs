@@ -11,8 +11,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page, Pending, Saved,
-        StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
+        Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_tests::Backend;
@@ -42,6 +42,10 @@ pub(crate) enum Lie {
     RemembersVersions,
     /// A completed entity with something to send is purged.
     PurgesUnsent,
+    /// A load looks for marks first and for the entity then.
+    LooksForMarksFirst,
+    /// Some saves are said to have been refused, and are made.
+    RefusesAndSaves,
 }
 
 /// A store that lies.
@@ -101,8 +105,12 @@ impl<B: Backend> EntityStore for Lying<B> {
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
-        let Loaded { stored, known } = self.inner.load(key, ids).await?;
+        let Loaded { mut stored, known } = self.inner.load(key, ids).await?;
         self.make_good().await?;
+        if self.lie == Lie::LooksForMarksFirst {
+            tokio::task::yield_now().await;
+            stored = self.inner.load(key, ids).await?.stored;
+        }
         let entries = stored.iter().flat_map(|stored| &stored.entity.outbox).map(|entry| entry.key);
         let keys: Vec<DedupKey> = ids.iter().copied().chain(entries).collect();
         Ok(Loaded { known: known.map(|known| self.known(known, &keys)), stored })
@@ -128,6 +136,9 @@ impl<B: Backend> EntityStore for Lying<B> {
         }
         let saved = self.inner.save(key, &expected, entity, processed).await?;
         self.make_good().await?;
+        if self.lie == Lie::RefusesAndSaves && entity.size().is_multiple_of(3) {
+            return Err(StoreError::new(ErrorKind::Unavailable, "saving", "refused, as it says"));
+        }
         if saved == Saved::Conflict && self.lie == Lie::MarksLosers {
             self.inner.insert(processed).await?;
         }

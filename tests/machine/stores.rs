@@ -1,6 +1,11 @@
 //! Every store that is compiled in.
 
-use hapax::{Memory, Sqlite, stores::sqlite::Synchronous};
+use std::time::Duration;
+
+use hapax::{
+    Memory, Sqlite,
+    stores::sqlite::{SqliteOptions, Synchronous},
+};
 use hapax_tests::{Backend, Scratch};
 
 /// Where data is, and how one gets at it.
@@ -12,6 +17,12 @@ pub(crate) trait Place: Sized + 'static {
 
     /// One more handle, as another process would open it.
     async fn open(&self) -> Self::Store;
+
+    /// One that does not wait for the answers to its writes, if there is such a thing.
+    #[allow(dead_code, reason = "of the two programs with this file, one asks for it")]
+    async fn open_hasty(&self) -> Option<Self::Store> {
+        None
+    }
 }
 
 #[derive(Debug)]
@@ -41,7 +52,11 @@ impl Place for InSqlite {
     }
 
     async fn open(&self) -> Sqlite {
-        open(&self.0, None).await
+        options(&self.0).open().await.unwrap()
+    }
+
+    async fn open_hasty(&self) -> Option<Sqlite> {
+        Some(options(&self.0).write_limit(Duration::ZERO).open().await.unwrap())
     }
 }
 
@@ -57,19 +72,14 @@ impl Place for InSmallGenerations {
     }
 
     async fn open(&self) -> Sqlite {
-        open(&self.0, Some(2)).await
+        options(&self.0).generation_entries(2).open().await.unwrap()
     }
 }
 
 /// Without waiting for the disk: nobody cuts the power here.
-async fn open(scratch: &Scratch, generation_entries: Option<u64>) -> Sqlite {
+fn options(scratch: &Scratch) -> SqliteOptions {
     let options = Sqlite::options(scratch.file("machine.db")).create_if_missing(true).migrate(true);
-    let options = options.synchronous(Synchronous::Normal);
-    let options = match generation_entries {
-        Some(entries) => options.generation_entries(entries),
-        None => options,
-    };
-    options.open().await.unwrap()
+    options.synchronous(Synchronous::Normal)
 }
 
 /// One test for each store: a further store is one more line in here, and its [`Place`].
