@@ -1,0 +1,102 @@
+//! Every store that is compiled in.
+
+use std::time::Duration;
+
+use hapax::{
+    Memory, Sqlite,
+    stores::sqlite::{SqliteOptions, Synchronous},
+};
+use hapax_tests::{Backend, Scratch};
+
+/// Where data is, and how one gets at it.
+pub(crate) trait Place: Sized + 'static {
+    type Store: Backend;
+
+    /// With nothing in it.
+    fn new() -> Self;
+
+    /// One more handle, as another process would open it.
+    async fn open(&self) -> Self::Store;
+
+    /// One that does not wait for the answers to its writes, if there is such a thing.
+    #[allow(dead_code, reason = "of the two programs with this file, one asks for it")]
+    async fn open_hasty(&self) -> Option<Self::Store> {
+        None
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct InMemory(Memory);
+
+impl Place for InMemory {
+    type Store = Memory;
+
+    fn new() -> Self {
+        Self(Memory::new())
+    }
+
+    async fn open(&self) -> Memory {
+        self.0.clone()
+    }
+}
+
+/// One file, and every handle with connections of its own.
+#[derive(Debug)]
+pub(crate) struct InSqlite(Scratch);
+
+impl Place for InSqlite {
+    type Store = Sqlite;
+
+    fn new() -> Self {
+        Self(Scratch::new("machine"))
+    }
+
+    async fn open(&self) -> Sqlite {
+        options(&self.0).open().await.unwrap()
+    }
+
+    async fn open_hasty(&self) -> Option<Sqlite> {
+        Some(options(&self.0).write_limit(Duration::ZERO).open().await.unwrap())
+    }
+}
+
+/// Dedup entries in generations of a few, so that closed ones, their filters and their eviction take part.
+#[derive(Debug)]
+pub(crate) struct InSmallGenerations(Scratch);
+
+impl Place for InSmallGenerations {
+    type Store = Sqlite;
+
+    fn new() -> Self {
+        Self(Scratch::new("machine"))
+    }
+
+    async fn open(&self) -> Sqlite {
+        options(&self.0).generation_entries(2).open().await.unwrap()
+    }
+}
+
+/// Without waiting for the disk: nobody cuts the power here.
+fn options(scratch: &Scratch) -> SqliteOptions {
+    let options = Sqlite::options(scratch.file("machine.db")).create_if_missing(true).migrate(true);
+    options.synchronous(Synchronous::Normal)
+}
+
+/// One test for each store: a further store is one more line in here, and its [`Place`].
+macro_rules! on_every_store {
+    ($($check:ident)::+) => {
+        #[test]
+        fn on_memory() {
+            $($check)::+::<$crate::stores::InMemory>("memory");
+        }
+        #[test]
+        fn on_sqlite() {
+            $($check)::+::<$crate::stores::InSqlite>("sqlite");
+        }
+        #[test]
+        fn on_sqlite_in_small_generations() {
+            $($check)::+::<$crate::stores::InSmallGenerations>("sqlite-small");
+        }
+    };
+}
+pub(crate) use on_every_store;
