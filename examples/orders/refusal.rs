@@ -19,6 +19,20 @@ impl Refusal {
         Self { why, exit_code: EXIT_REFUSED }
     }
 
+    /// With what is behind `cause`, as far as its own words do not say it already.
+    pub(crate) fn caused(what: &str, cause: &(dyn std::error::Error + 'static)) -> Self {
+        let mut text = format!("{what}: {cause}");
+        let mut behind = cause.source();
+        while let Some(cause) = behind {
+            let words = cause.to_string();
+            if !text.ends_with(&words) {
+                text = format!("{text}: {words}");
+            }
+            behind = cause.source();
+        }
+        Self::new(text)
+    }
+
     pub(crate) fn interrupted() -> Self {
         Self { why: "interrupted; the database is not checked".into(), exit_code: EXIT_INTERRUPTED }
     }

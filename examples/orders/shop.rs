@@ -199,7 +199,7 @@ pub(crate) fn endpoint<S: EntityStore + DedupStore + DeadLetters + 'static>(
 
 /// Sends what comes in, each message once; the faults make copies.
 async fn feed(sender: &Sender, door: &Door, input: &Input) -> Result<(), Refusal> {
-    let refused = |e| Refusal::new(format!("sending failed: {e}"));
+    let refused = |e| Refusal::caused("sending failed", &e);
     for arrived in &input.stock {
         sender.send(ENDPOINT, arrived).await.map_err(refused)?;
     }

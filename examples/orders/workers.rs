@@ -81,7 +81,7 @@ impl<'i> Day<'i> {
 
     /// Sends what comes in, each message once, and waits until nothing is left anywhere.
     async fn go_on(&mut self, queue: &SqliteQueue, store: &Sqlite) -> Result<(), Refusal> {
-        let refused = |e| Refusal::new(format!("sending failed: {e}"));
+        let refused = |e| Refusal::caused("sending failed", &e);
         let failed = |e: sqlx::Error| Refusal::new(format!("the orders cannot be looked at: {e}"));
         let sender = queue.sender();
         for arrived in &self.input.stock {

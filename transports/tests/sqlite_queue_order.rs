@@ -100,6 +100,24 @@ async fn a_message_that_is_not_due_holds_up_nobody_of_its_key() {
     assert_eq!(body(&next(&ends).await), "timeout");
 }
 
+/// One process at a time has a key, whichever of its messages was sent first.
+#[tokio::test]
+async fn a_message_that_becomes_due_waits_for_a_later_one_of_its_key_that_is_given() {
+    let place = Place::new();
+    let (here, there) = (place.open_ordered().await, place.open_ordered().await);
+    let (ends, others) = (shop(&here).await, shop(&there).await);
+    let due = Timestamp::now().after(Duration::from_secs(1800));
+    let mut timeout = keyed("k", "timeout");
+    timeout.envelope = Envelope { due: Some(due), ..(*timeout.envelope).clone() }.into();
+    send(&here, &[timeout, keyed("k", "k1"), keyed("k", "k2")]).await;
+    let k1 = next(&ends).await;
+    assert_eq!(body(&k1), "k1");
+    place.run("UPDATE hapax_queue_message SET available_at = sent_at WHERE place = 0").await;
+    expect_nothing(&there, &others).await;
+    ack(&ends, &k1).await;
+    assert_eq!(bodies(&receive(&others, 2).await), ["timeout", "k2"]);
+}
+
 #[tokio::test]
 async fn order_holds_for_rival_receivers_that_stumble() {
     const MESSAGES: usize = 300;

@@ -12,10 +12,6 @@ use hapax_stores::{
 };
 use hapax_transports::{SqliteQueue, sql::sqlite::SqliteQueueOptions};
 
-/// What a program must know at least to go on with a file of the version after this program's.
-const NUMBERS: &str =
-    "CREATE TABLE hapax_queue_meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID";
-
 /// In which one that opens a file looks at it and begins to wait for the lock. Were it slower it would be refused as well, at
 /// its first look.
 const HEAD_START_MS: i64 = 50;
@@ -24,8 +20,8 @@ fn to_come() -> &'static Schema {
     let known = SqliteQueueOptions::known_schema();
     let version = known.latest() + 1;
     let sql = format!(
-        "ALTER TABLE hapax_queue_message ADD COLUMN priority INTEGER NOT NULL DEFAULT 0; {NUMBERS}; \
-         INSERT INTO hapax_queue_meta (name, value) VALUES ('usable_from', {}); \
+        "ALTER TABLE hapax_queue_message ADD COLUMN priority INTEGER NOT NULL DEFAULT 0; \
+         UPDATE hapax_queue_meta SET value = {} WHERE name = 'usable_from'; \
          INSERT INTO hapax_queue_migration (version, name, applied_at) VALUES ({version}, 'to come', 0)",
         known.latest()
     );
@@ -67,10 +63,9 @@ async fn a_queue_of_a_version_to_come_is_refused_if_it_does_not_say_that_it_may_
         assert_eq!(text.lines().count(), 1, "{text}");
     };
     place.run("INSERT INTO hapax_queue_migration VALUES (99, 'to come', 0)").await;
+    place.run("DELETE FROM hapax_queue_meta").await;
     refused().await;
-    place.run(NUMBERS).await;
-    refused().await;
-    place.run("INSERT INTO hapax_queue_meta VALUES ('usable_from', 2)").await;
+    place.run("INSERT INTO hapax_queue_meta VALUES ('usable_from', 99)").await;
     refused().await;
     place.run("UPDATE hapax_queue_meta SET value = 1").await;
     place.open().await;

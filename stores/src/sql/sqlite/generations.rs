@@ -180,8 +180,15 @@ impl Keeper {
                 return Ok(());
             }
             let mut arguments = SqliteArguments::default();
-            arguments.bind(now()).bind(newest);
-            self.write(statements::CLOSE_GENERATION, statements::CLOSE_GENERATION_STATEMENTS, arguments).await?;
+            arguments.bind(newest);
+            let rows = self.read(statements::LATEST, arguments).await?;
+            let latest: Option<i64> = match rows.first().map(|row| row.try_get(0)) {
+                Some(Ok(latest)) => latest,
+                _ => return Err(self.damaged("the time of an entry")),
+            };
+            let mut arguments = SqliteArguments::default();
+            arguments.bind(now()).bind(newest).bind(latest);
+            self.write(&statements::CLOSE_GENERATION, statements::CLOSE_GENERATION_STATEMENTS, arguments).await?;
         }
     }
 

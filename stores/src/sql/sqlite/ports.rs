@@ -193,12 +193,18 @@ impl DedupStore for Sqlite {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        const OPERATION: &str = "evicting dedup entries";
+        let retention = rows::millis_of(retention);
         let mut arguments = SqliteArguments::default();
+        arguments.bind(now()).bind(retention);
+        let old = self.read_alone(OPERATION, statements::LATEST_IF_OLD, arguments).await?;
+        let latest = old.first().map(|row| row.try_get::<Option<i64>, _>(0)).transpose();
+        let latest = latest.map_err(|_| malformed(OPERATION, self.file(), "the time of a dedup entry"))?.flatten();
+
         let quota = (self.0.generations.since_evicted() * EVICTED_PER_ENTRY).clamp(EVICT_MIN, EVICT_MAX);
-        arguments.bind(now()).bind(rows::millis_of(retention)).bind(i64::try_from(quota).unwrap_or(i64::MAX));
-        let ran = self
-            .write_alone("evicting dedup entries", statements::EVICT, statements::EVICT_STATEMENTS, arguments)
-            .await?;
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(now()).bind(retention).bind(i64::try_from(quota).unwrap_or(i64::MAX)).bind(latest);
+        let ran = self.write_alone(OPERATION, &statements::EVICT, statements::EVICT_STATEMENTS, arguments).await?;
         self.0.generations.look();
         let entries = ran.changed.get(5).copied().unwrap_or_default();
         Ok(Evicted { entries, more: entries >= quota })

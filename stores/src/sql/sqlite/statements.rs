@@ -226,31 +226,62 @@ pub(super) const SCOPE: &str = "\
 /// $1 endpoint, $2 saga.
 pub(super) const SCOPE_ID: &str = "SELECT id FROM hapax_scope WHERE endpoint = $1 AND saga = $2";
 
-/// $1 now, $2 retention in milliseconds, $3 how many entries may be removed. The last but one statement tells how many.
+/// What the clock says under the lock. Who waited for it has an older time, by which entries of others would be forgotten
+/// too early.
+const LOCKED_NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+/// When a generation is closed: a millisecond after this one, so that rounding shortens nothing, and after its latest entry,
+/// whose clock may have been set back since (S44); `latest` is that, or null. A clock that was ahead and is right now
+/// looks the same, so one retention ahead is believed and no more (a week before any was asked for): nothing stays for
+/// ever.
+fn closed_at(latest: &str) -> String {
+    format!(
+        "max({LOCKED_NOW}, $1, min(coalesce({latest}, 0), {LOCKED_NOW} + min(31536000000000, \
+           coalesce((SELECT value FROM hapax_meta WHERE name = 'retention_ms'), 604800000)))) + 1"
+    )
+}
+
+/// $1 now, $2 retention in milliseconds: the time of the latest entry in the newest generation, if that is old enough to be
+/// closed by [`EVICT`].
+pub(super) const LATEST_IF_OLD: &str = "\
+    SELECT (SELECT max(d.time) FROM hapax_dedup AS d WHERE d.generation = g.id) FROM hapax_generation AS g \
+    WHERE g.id = (SELECT max(id) FROM hapax_generation) AND g.opened_at <= $1 - \
+      max($2, coalesce((SELECT value FROM hapax_meta WHERE name = 'retention_ms'), 0)) / 3";
+
+/// $1 generation: the time of its latest entry.
+pub(super) const LATEST: &str = "SELECT max(time) FROM hapax_dedup WHERE generation = $1";
+
+/// $1 now, $2 retention in milliseconds, $3 how many entries may be removed, $4 what [`LATEST_IF_OLD`] says, or null. The
+/// last but one statement tells how many.
 ///
 /// 1. The longest retention that anybody asked for is kept, and goes for all: entries do not say whose they are.
 /// 2. The newest generation is closed and another opened, if it is old and holds anything: a third of the retention,
-///    so that entries live up to a third longer than asked for, and a check looks into four or five generations. Closed
-///    is the millisecond after this one, so that rounding shortens nothing.
+///    so that entries live up to a third longer than asked for, and a check looks into four or five generations. See
+///    [`closed_at`].
 /// 3. One that was closed long enough ago ceases to exist: from here on no check finds its entries. The newest never
 ///    does, so nothing is inserted into one that is about to go.
 /// 4. Entries of generations that do not exist are removed, a bounded number, and all their filters.
-pub(super) const EVICT: &str = "\
+pub(super) static EVICT: LazyLock<String> = LazyLock::new(|| {
+    let closed = closed_at("$4");
+    format!(
+        "\
     BEGIN IMMEDIATE; \
     INSERT INTO hapax_meta (name, value) VALUES ('retention_ms', $2) \
       ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > value; \
     INSERT INTO hapax_generation (id, opened_at) \
       SELECT g.id + 1, $1 FROM hapax_generation AS g WHERE g.id = (SELECT max(id) FROM hapax_generation) \
       AND g.opened_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms') / 3 \
-      AND EXISTS (SELECT 1 FROM hapax_dedup AS d WHERE d.generation = g.id); \
-    UPDATE hapax_generation SET closed_at = $1 + 1 \
+      AND $4 IS NOT NULL; \
+    UPDATE hapax_generation SET closed_at = {closed} \
       WHERE closed_at IS NULL AND id < (SELECT max(id) FROM hapax_generation); \
     DELETE FROM hapax_generation \
       WHERE closed_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms'); \
     DELETE FROM hapax_dedup WHERE (generation, key) IN (SELECT generation, key FROM hapax_dedup \
       WHERE generation < (SELECT min(id) FROM hapax_generation) ORDER BY generation, key LIMIT $3); \
     DELETE FROM hapax_generation_filter WHERE generation < (SELECT min(id) FROM hapax_generation); \
-    COMMIT";
+    COMMIT"
+    )
+});
 pub(super) const EVICT_STATEMENTS: usize = 8;
 
 /// Those that exist, the oldest first. All but the last are closed.
@@ -260,14 +291,19 @@ pub(super) const GENERATIONS: &str = "SELECT id FROM hapax_generation ORDER BY i
 pub(super) const COUNT_GENERATION: &str =
     "SELECT count(*) FROM (SELECT 1 FROM hapax_dedup WHERE generation = $1 LIMIT $2)";
 
-/// $1 now, $2 the generation that is full; another process may have closed it already. Closed is the millisecond after
-/// this one, as in [`EVICT`].
-pub(super) const CLOSE_GENERATION: &str = "\
+/// $1 now, $2 the generation that is full; another process may have closed it already; $3 the time of its latest entry, or
+/// null. See [`closed_at`].
+pub(super) static CLOSE_GENERATION: LazyLock<String> = LazyLock::new(|| {
+    let closed = closed_at("$3");
+    format!(
+        "\
     BEGIN IMMEDIATE; \
     INSERT INTO hapax_generation (id, opened_at) SELECT max(id) + 1, $1 FROM hapax_generation HAVING max(id) = $2; \
-    UPDATE hapax_generation SET closed_at = $1 + 1 \
+    UPDATE hapax_generation SET closed_at = {closed} \
       WHERE closed_at IS NULL AND id < (SELECT max(id) FROM hapax_generation); \
-    COMMIT";
+    COMMIT"
+    )
+});
 pub(super) const CLOSE_GENERATION_STATEMENTS: usize = 4;
 
 /// $1 generation, $2 key to begin after, $3 limit: how many, the last eight bytes of each key in hex, the last key.
@@ -318,8 +354,20 @@ pub(super) fn all() -> Vec<&'static str> {
         let (updates, creates, dedup) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
         all.push(group(Kinds { updates, creates, dedup, rows: 2 }).leak());
     }
-    all.extend([LOAD_ONE, LOAD_MANY, VERSION, PENDING, PURGE, SCOPE, SCOPE_ID, EVICT, LETTER_ADD, LETTER_LIST, TABLES]);
-    all.extend([FOREIGN, SCHEMA_VERSION, LOAD_MARKS, GENERATIONS, COUNT_GENERATION, CLOSE_GENERATION]);
-    all.extend([SCAN_GENERATION, FILTER, FILTER_ADD]);
+    all.extend([
+        LOAD_ONE,
+        LOAD_MANY,
+        VERSION,
+        PENDING,
+        PURGE,
+        SCOPE,
+        SCOPE_ID,
+        &EVICT,
+        LETTER_ADD,
+        LETTER_LIST,
+        TABLES,
+    ]);
+    all.extend([FOREIGN, SCHEMA_VERSION, LOAD_MARKS, GENERATIONS, COUNT_GENERATION, &CLOSE_GENERATION]);
+    all.extend([SCAN_GENERATION, FILTER, FILTER_ADD, LATEST, LATEST_IF_OLD]);
     all
 }

@@ -178,7 +178,10 @@ impl Writer {
                 for change in group {
                     let alone = [change];
                     match self.write(&alone).await {
-                        Ok(changed) => answer_all(alone, changed),
+                        Ok(changed) => {
+                            self.generations.inserted(alone[0].done.len());
+                            answer_all(alone, changed);
+                        }
                         Err(failure) => self.fail_all(alone, [], &failure),
                     }
                 }

@@ -274,3 +274,44 @@ async fn more_entries_are_evicted_than_are_inserted_meanwhile() {
     assert!(idle < SINCE && after == idle, "{idle} and {after} when nothing was inserted");
     store.close().await;
 }
+
+/// By its clock at the step a generation may seem older than what is in it, and would be dropped with it (S44).
+#[tokio::test]
+async fn a_generation_that_is_closed_while_the_clock_is_behind_lives_as_long_as_its_entries() {
+    const HOUR_MS: i64 = 3_600_000;
+    let retention = Duration::from_millis(4 * HOUR_MS as u64);
+    for by_count in [false, true] {
+        let folder = Folder::new();
+        let options = Sqlite::options(folder.file()).create_if_missing(true).migrate(true);
+        let store = if by_count { options.generation_entries(2) } else { options }.open().await.unwrap();
+        store.evict(retention).await.unwrap();
+        // Inserted before the clock was set back by two hours.
+        let before = DedupEntry { time: Timestamp::now().after(Duration::from_millis(2 * HOUR_MS as u64)), ..entry(1) };
+        store.insert(&[before.clone(), entry(2)]).await.unwrap();
+        if !by_count {
+            folder.run("UPDATE hapax_generation SET opened_at = 0").await;
+        }
+        for _ in 0..LOOKS {
+            if folder.number("SELECT count(*) FROM hapax_generation").await > 1 {
+                break;
+            }
+            store.evict(retention).await.unwrap();
+        }
+        let closed = folder.number("SELECT closed_at FROM hapax_generation WHERE id = 1").await;
+        let time = i64::try_from(before.time.as_millis()).unwrap();
+        assert!(closed > time, "by count: {by_count}: closed at {closed}, its latest entry is of {time}");
+        // A clock that was a year ahead keeps nothing for a year.
+        let far = DedupEntry { time: Timestamp::MAX, ..entry(3) };
+        store.insert(&[far, entry(4)]).await.unwrap();
+        folder.run("UPDATE hapax_generation SET opened_at = 0 WHERE closed_at IS NULL").await;
+        for _ in 0..LOOKS {
+            if folder.number("SELECT count(*) FROM hapax_generation").await > 2 {
+                break;
+            }
+            store.evict(retention).await.unwrap();
+        }
+        let closed = folder.number("SELECT closed_at FROM hapax_generation WHERE id = 2").await;
+        assert!(closed <= crate::sql::sqlite::ride::now() + 4 * HOUR_MS + 1, "by count: {by_count}: closed at {closed}");
+        store.close().await;
+    }
+}
