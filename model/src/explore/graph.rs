@@ -30,22 +30,22 @@ pub struct Vertex(State);
 /// A step out of a world.
 #[derive(Clone, PartialEq)]
 pub struct Move {
-    /// What happens, for people. Workers have no names here.
+    /// What happens, for people.
     pub label: String,
     /// The world after it, or the claim that it breaks.
     pub to: Result<Vertex, Broken>,
 }
 
-/// What a world holds, in words that depend on no engine. Messages count from zero.
+/// What a world holds, in words that depend on no engine. Messages are told by their numbers, from zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     /// The entities, in the order of their first messages.
     pub rows: Vec<SnapshotRow>,
     /// Messages with a dedup entry.
     pub marks: Vec<u8>,
-    /// The cause of each outgoing message that has left.
+    /// The causes of the outgoing messages that have left.
     pub sent: Vec<u8>,
-    /// Copies of each message that wait.
+    /// Messages that wait, each as often as there are copies.
     pub queue: Vec<u8>,
     /// What each worker waits for, and its first message; the sweeper has none.
     pub tasks: Vec<(String, Option<u8>)>,
@@ -74,7 +74,7 @@ impl Graph {
     /// The graph of `scenario`.
     ///
     /// # Errors
-    /// When a message has no handler.
+    /// When a message has no handler, or there are more messages or faults than can be explored.
     pub fn new(scenario: Scenario) -> Result<Self, String> {
         Space::new(Scenario { reduced: false, ..scenario }).map(|space| Self(Mutex::new(space)))
     }
@@ -85,7 +85,7 @@ impl Graph {
         Vertex(self.space().initial())
     }
 
-    /// Every step out of `vertex`, and where all is over, one more if what must hold then does not.
+    /// Every step out of `vertex`, judged; and, where all is over, one more if what must hold then does not.
     ///
     /// # Errors
     /// When the code under test cannot be explored: it waits for something that is no port, or does not do the same twice.
@@ -94,12 +94,12 @@ impl Graph {
         let mut steps = Steps::new();
         space.steps(&vertex.0, &mut steps)?;
         let end = space.judge_end(&vertex.0, &steps);
-        let mut moves = Vec::with_capacity(steps.len());
-        for (step, after) in steps {
-            let after = after.and_then(|after| space.judge_always(&after).map(|()| after));
-            let label = Teller::default().label(&space, &vertex.0, &step);
-            moves.push(Move { label, to: after.map(Vertex) });
-        }
+        let teller = Teller::default();
+        let judged = steps.into_iter().map(|(step, after)| Move {
+            label: anonymous(&teller.label(&space, &vertex.0, &step)),
+            to: after.and_then(|after| space.judge_always(&after).map(|()| Vertex(after))),
+        });
+        let mut moves: Vec<Move> = judged.collect();
         if let Err(broken) = end {
             moves.push(Move { label: "all is over".into(), to: Err(broken) });
         }
@@ -118,33 +118,33 @@ impl Graph {
     #[must_use]
     pub fn snapshot(&self, vertex: &Vertex) -> Snapshot {
         let (space, state) = (self.space(), &vertex.0);
-        let row = |row: &Row| {
-            let facts = (row.version > 0).then(|| space.tables.facts(row.entity));
-            let effects = facts.and_then(|facts| facts.lines.clone()).unwrap_or_default();
-            let outbox = facts.map(|facts| facts.outbox.iter().map(|entry| entry.message).collect());
-            let outbox: Vec<u8> = outbox.unwrap_or_default();
-            SnapshotRow { version: row.version, effects, outbox }
+        let tables = &space.tables;
+        let message_of = |copy: u8| tables.copies[usize::from(copy)].identity;
+        let row = |row: u8| {
+            let Row { version, entity, .. } = state.row(row);
+            let facts = (version > 0).then(|| tables.facts(entity));
+            SnapshotRow {
+                version,
+                effects: facts.and_then(|facts| facts.lines.clone()).unwrap_or_default(),
+                outbox: facts.into_iter().flat_map(|facts| &facts.outbox).map(|entry| entry.message).collect(),
+            }
         };
         let task = |task: &Task| {
-            let calls = space.trie.nodes[task.node as usize].open.iter();
-            let calls: Vec<&str> = calls.map(|(_, op)| name(&space.trie.ask(*op))).collect();
+            let open = space.trie.nodes[task.node as usize].open.iter();
+            let calls: Vec<&str> = open.map(|(_, op)| name(&space.trie.ask(*op))).collect();
             let message = match space.trie.work(task.node) {
-                Work::Deliver(messages) => messages.first().map(|(message, _)| *message),
+                Work::Deliver(messages) => messages.first().map(|(copy, _)| message_of(*copy)),
                 Work::Sweep(..) => None,
             };
             (calls.join("+"), message)
         };
-        let marks = state.marks.iter().map(|mark| space.tables.mark_facts(*mark).message).collect();
-        let sent = state.sent.iter().filter_map(|name| space.tables.outgoing_facts(*name).cause).collect();
-        let copies = |message| state.ready.iter().filter(|(of, _)| usize::from(*of) == message).count();
-        let copies = |message| u8::try_from(copies(message)).unwrap_or(u8::MAX);
         let Budgets { crashes, unknown, refused, duplicates, .. } = state.left;
         Snapshot {
-            rows: state.rows.iter().map(row).collect(),
-            marks: sorted(marks),
-            sent: sorted(sent),
-            queue: (0..space.scenario.messages.len()).map(copies).collect(),
-            tasks: sorted(state.tasks.iter().map(task).collect()),
+            rows: (0..).take(tables.rows.len()).map(row).collect(),
+            marks: sorted(state.marks.iter().map(|mark| tables.mark_facts(*mark).message)),
+            sent: sorted(state.sent.iter().filter_map(|sent| tables.outgoing_facts(*sent).cause)),
+            queue: sorted(state.ready.iter().map(|(copy, _)| message_of(*copy))),
+            tasks: sorted(state.tasks.iter().map(task)),
             crashes,
             unknown,
             refused,
@@ -157,18 +157,15 @@ impl Graph {
     }
 }
 
-impl Hash for Vertex {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let mut packed = Vec::new();
-        self.0.pack(&mut packed);
-        hasher.write(&packed);
-        hasher.write_u64(self.0.left.packed());
-    }
-}
-
-fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+fn sorted<T: Ord>(things: impl Iterator<Item = T>) -> Vec<T> {
+    let mut list: Vec<T> = things.collect();
     list.sort_unstable();
     list
+}
+
+/// A teller who has not seen how workers began does not know their names.
+fn anonymous(label: &str) -> String {
+    label.strip_prefix("w? ").unwrap_or(label).to_owned()
 }
 
 /// The names that the specification has for calls.
@@ -179,13 +176,22 @@ const fn name(ask: &Ask) -> &'static str {
         Ask::Pause(..) => "pause",
         Ask::Load { .. } => "load",
         Ask::Contains(_) => "contains",
+        Ask::Version(_) => "version",
         Ask::Save(_) => "save",
         Ask::Finish { .. } => "finish",
-        Ask::Version(_) => "version",
         Ask::Insert(_) => "insert",
         Ask::Dispatch(_) => "dispatch",
-        Ask::SetAside(_) | Ask::Park(_) => "set aside",
+        Ask::SetAside(_) => "set aside",
+        Ask::Park(_) => "park",
         Ask::Settle(..) => "settle",
+    }
+}
+
+impl Hash for Vertex {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let mut packed = Vec::new();
+        self.0.pack(&mut packed);
+        (packed, self.0.left).hash(hasher);
     }
 }
 

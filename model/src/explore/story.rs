@@ -20,7 +20,7 @@ pub struct Story {
     pub broken: Broken,
     /// What happened, in order.
     pub steps: Vec<String>,
-    /// The same as labels, which [`replay`](super::replay) understands: they name workers, messages and outcomes, and
+    /// The same as labels, which [`replay`](super::replay()) understands: they name workers, messages and outcomes, and
     /// nothing that changes with the explorer.
     pub labels: Vec<String>,
 }
@@ -29,7 +29,7 @@ pub struct Story {
 pub(super) const BETWEEN: &str = " | ";
 
 impl Story {
-    /// All labels in one line, for [`replay`](super::replay).
+    /// All labels in one line, for [`replay`](super::replay()).
     #[must_use]
     pub fn line(&self) -> String {
         self.labels.join(BETWEEN)

@@ -42,6 +42,9 @@ fn projected(state: &BTreeMap<String, Value>) -> Value {
     let message = |value: &Value| value.as_u64().and_then(|number| number.checked_sub(1));
     let messages = |list: &Value| list.as_array().map(|list| list.iter().map(message).collect::<Vec<_>>());
     let (row, left) = (of("row"), of("left"));
+    let copies = of("queue");
+    let copies = copies.as_array().into_iter().flatten().map(|count| count.as_u64().unwrap_or_default());
+    let waiting: Vec<u64> = (0..).zip(copies).flat_map(|(message, count)| (0..count).map(move |_| message)).collect();
     let workers = of("tasks").as_array().cloned().unwrap_or_default();
     let working = workers.iter().filter(|task| task["pc"] != "idle");
     let tasks: Vec<Value> = working.map(|task| json!([task["pc"], message(&task["m"])])).collect();
@@ -51,7 +54,7 @@ fn projected(state: &BTreeMap<String, Value>) -> Value {
         }],
         "marks": messages(&of("marks")),
         "sent": messages(&of("sent")),
-        "queue": of("queue"),
+        "queue": waiting,
         "tasks": tasks,
         "crashes": left["crashes"],
         "unknown": left["unknown"],
@@ -73,9 +76,9 @@ fn text(world: &Value) -> String {
         things.sort_unstable();
         format!("{name} [{}]", things.join(","))
     };
-    let (marks, sent, tasks) = (unordered("marks"), unordered("sent"), unordered("tasks"));
-    let rest = fields(&["queue", "crashes", "unknown", "refused", "duplicates"], world);
-    format!("{}; {marks}, {sent}, {tasks}, {rest}", rows.join("; "))
+    let lists = ["marks", "sent", "queue", "tasks"].map(unordered).join(", ");
+    let faults = fields(&["crashes", "unknown", "refused", "duplicates"], world);
+    format!("{}; {lists}, {faults}", rows.join("; "))
 }
 
 /// That both have been to the same worlds; says to how many.
@@ -207,13 +210,13 @@ mod tests {
 /\ row = [version |-> 1, effects |-> <<2>>, outbox |-> <<2>>]
 /\ marks = {}
 /\ sent = {2, 1}
-/\ queue = <<1, 0>>
+/\ queue = <<1, 2>>
 /\ tasks = << [pc |-> "idle"],
    [pc |-> "dispatch", m |-> 2, helped |-> FALSE], [pc |-> "dispatch", m |-> 0] >>
 /\ left = [crashes |-> 1, unknown |-> 0, refused |-> 0, duplicates |-> 1]
 /\ acked = {}
 "#;
-    const PRINTED: &str = r#"{"rows":[{"version":1,"effects":[1],"outbox":[1]}],"marks":[],"sent":[0,1],"queue":[1,0],"tasks":[["dispatch",null],["dispatch",1]],"crashes":1,"unknown":0,"refused":0,"duplicates":1}"#;
+    const PRINTED: &str = r#"{"rows":[{"version":1,"effects":[1],"outbox":[1]}],"marks":[],"sent":[0,1],"queue":[0,1,1],"tasks":[["dispatch",null],["dispatch",1]],"crashes":1,"unknown":0,"refused":0,"duplicates":1}"#;
 
     #[test]
     fn a_world_is_the_same_text_from_either_side() {
@@ -230,9 +233,9 @@ mod tests {
             ("\"outbox\":[1]", "\"outbox\":[]"),
             ("\"marks\":[]", "\"marks\":[1]"),
             ("\"sent\":[0,1]", "\"sent\":[0]"),
-            ("\"queue\":[1,0]", "\"queue\":[0,0]"),
             ("[\"dispatch\",1]", "[\"finish\",1]"),
             ("[\"dispatch\",1]", "[\"dispatch\",null]"),
+            ("\"queue\":[0,1,1]", "\"queue\":[0,1]"),
             ("\"crashes\":1", "\"crashes\":0"),
             ("\"duplicates\":1", "\"duplicates\":0"),
         ] {
