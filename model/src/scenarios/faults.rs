@@ -24,6 +24,18 @@ fn single(budgets: Budgets) -> Scenario {
 }
 
 const USUAL: Budgets = Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE };
+const WRITES: Budgets =
+    Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 1, delayed: 1, own_conflicts: 1, ..NONE };
+const OTHERS: Budgets = Budgets {
+    process_crashes: 1,
+    duplicates: 1,
+    expiries: 1,
+    sweeps: 1,
+    late: 1,
+    stale_loads: 1,
+    unroutable: 1,
+    ..NONE
+};
 const ALL_OF_IT: Budgets = Budgets { crashes: 2, unknown: 2, refused: 1, duplicates: 2, ..NONE };
 
 pub(super) const ALL: &[Named] = &[
@@ -117,4 +129,28 @@ pub(super) const ALL: &[Named] = &[
         "a dedup entry that is forgotten while a copy may still come",
         || Scenario { tasks: 1, ..single(Budgets { duplicates: 1, evictions: 1, ..NONE }) },
     ),
+    Named::holds("writes", "one message, two workers, all that may go wrong with a write", || single(WRITES))
+        .thorough(),
+    Named::holds("writes-two-stores", "as writes, with the dedup entries in a store of their own", || Scenario {
+        together: false,
+        ..single(WRITES)
+    })
+    .thorough(),
+    Named::holds("others", "one message, two workers, a copy, all that may go wrong with anything else", || Scenario {
+        deliveries_max: 3,
+        ..single(OTHERS)
+    })
+    .thorough(),
+    Named::holds(
+        "all-of-it-two-stores",
+        "as all-of-it with one copy, and the dedup entries in a store of their own",
+        || apart(Budgets { duplicates: 1, unknown: 1, ..ALL_OF_IT }),
+    )
+    .thorough(),
+    Named::holds(
+        "stale-and-late",
+        "two messages, two workers, stale loads, a lease, a sweeper, a crash, a write under way",
+        || two(Budgets { stale_loads: 1, expiries: 1, sweeps: 1, crashes: 1, delayed: 1, ..NONE }),
+    )
+    .thorough(),
 ];

@@ -61,4 +61,20 @@ pub(super) const ALL: &[Named] = &[
         "two copies that want an answer each; two refused calls",
         || asked(Budgets { refused: 2, ..NONE }),
     ),
+    Named::holds("to-itself-all-of-it", "a message to the saga that sends it; all that may go wrong", || {
+        itself(Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 2, delayed: 1, sweeps: 1, ..NONE })
+    })
+    .thorough(),
+    Named::holds("timeout-all-of-it", "a timeout that is cancelled, perhaps too late; all that may go wrong", || {
+        alarms(true, Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 1, stale_loads: 1, ..NONE })
+    })
+    .thorough(),
+    Named::holds("two-in-a-row-all-of-it", "a message to a second saga; all that may go wrong", || {
+        in_a_row(1, 1, Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 2, delayed: 1, sweeps: 1, ..NONE })
+    })
+    .thorough(),
+    Named::holds("two-in-a-row-mixed", "two messages that each send one to a second saga; a crash, a copy", || {
+        in_a_row(2, 1, Budgets { crashes: 1, duplicates: 1, ..NONE })
+    })
+    .thorough(),
 ];

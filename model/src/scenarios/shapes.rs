@@ -130,4 +130,39 @@ pub(super) const ALL: &[Named] = &[
         budgets: Budgets { crashes: 1, duplicates: 1, ..NONE },
         ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
     }),
+    Named::holds(
+        "completion-all-of-it",
+        "the second of two messages completes the saga; all that may go wrong",
+        || completion(Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 1, delayed: 1, ..NONE }),
+    )
+    .thorough(),
+    Named::holds("pass-all-of-it", "two messages handled together; a crash, an unknown outcome, a copy", || {
+        pass(Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE })
+    })
+    .thorough(),
+    Named::holds(
+        "ordered-all-of-it",
+        "ordered outputs; a crash, an unknown outcome, two refusals, a copy, a sweeper",
+        || in_order(true, Budgets { crashes: 1, unknown: 1, refused: 2, duplicates: 1, sweeps: 1, ..NONE }),
+    )
+    .thorough(),
+    Named::holds("rides-all-of-it", "clean-ups are left to the next save; a crash, an unknown outcome, a copy", || {
+        Scenario {
+            rides: true,
+            budgets: Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE },
+            ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2)
+        }
+    })
+    .thorough(),
+    Named::holds(
+        "fails-all-of-it",
+        "a handler that always fails, beside one that does not; all that may go wrong",
+        || Scenario {
+            deliveries_max: 2,
+            may_set_aside: Some(vec![0]),
+            budgets: Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 1, delayed: 1, ..NONE },
+            ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 2)
+        },
+    )
+    .thorough(),
 ];
