@@ -229,7 +229,7 @@ fn too_slow(outcome: Outcome) -> Outcome {
 const fn cause_of(outcome: &Outcome) -> Option<Cause> {
     match outcome {
         Outcome::Failed(_) => Some(Cause::Failure),
-        Outcome::Unsent(_) => Some(Cause::Unsent),
+        Outcome::Unsent(_) | Outcome::Unanswered(_) => Some(Cause::Unsent),
         Outcome::Again(again) => Some(again.cause()),
         _ => None,
     }

@@ -38,15 +38,12 @@ pub(crate) fn breaks() -> &'static Schema {
     with(known, version, sql)
 }
 
-/// The same of the queue, whose first number this is.
+/// The same of the queue.
 pub(crate) fn queue_adds() -> &'static Schema {
     let known = SqliteQueueOptions::known_schema();
     let version = known.latest() + 1;
     let sql = format!(
         "ALTER TABLE hapax_queue_message ADD COLUMN priority INTEGER NOT NULL DEFAULT 0; \
-         CREATE TABLE IF NOT EXISTS hapax_queue_meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, \
-         WITHOUT ROWID; \
-         INSERT INTO hapax_queue_meta (name, value) VALUES ('usable_from', 1) ON CONFLICT DO NOTHING; \
          INSERT INTO hapax_queue_migration (version, name, applied_at) VALUES ({version}, 'adds', 0)"
     );
     with(known, version, sql)

@@ -197,7 +197,7 @@ async fn many_may_open_a_new_file_at_once() {
     for queue in opened {
         send_bodies(&queue.unwrap().unwrap(), &["a"]).await;
     }
-    assert_eq!(place.number("SELECT count(*) FROM hapax_queue_migration").await, 1);
+    assert_eq!(place.number("SELECT count(*) FROM hapax_queue_migration").await, 2);
     assert_eq!(place.number("SELECT count(*) FROM hapax_queue").await, 1);
     assert_eq!(place.open().await.backlog(&endpoint("shop")).await.unwrap(), 8);
 }

@@ -399,7 +399,7 @@ impl Verdicts {
     }
 
     pub(super) fn reply_unsent(&mut self, index: usize, why: Unsent) {
-        self.0[index] = Verdict::Decided(Outcome::Unsent(why.0));
+        self.0[index] = Verdict::Decided(Outcome::Unanswered(why.0));
     }
 
     /// The outcomes.
@@ -430,6 +430,7 @@ fn like(first: &Outcome) -> Outcome {
         Outcome::DeadLetter(reason) => Outcome::DeadLetter(reason.clone()),
         Outcome::Unsent(why) => Outcome::Unsent(why.clone()),
         Outcome::Again(again) => Outcome::Again(again.clone()),
-        Outcome::Failed(_) | Outcome::Rest => Outcome::Rest,
+        // Its own answer may go to another address.
+        Outcome::Unanswered(_) | Outcome::Failed(_) | Outcome::Rest => Outcome::Rest,
     }
 }

@@ -50,6 +50,8 @@ pub enum Outcome {
     Failed(HandlerError),
     /// Handled and saved, but not everything is sent and marked: another pass finishes it, or the sweeper does.
     Unsent(String),
+    /// Over, but the answer that this copy asks for could not be sent to its address: it comes again, and is answered then.
+    Unanswered(String),
     /// Nothing is decided: start over from the load.
     Again(Again),
     /// The pass ended before this message, or with the copy of it that it waits for: it is judged in the next pass.

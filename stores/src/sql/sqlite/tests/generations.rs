@@ -311,7 +311,10 @@ async fn a_generation_that_is_closed_while_the_clock_is_behind_lives_as_long_as_
             store.evict(retention).await.unwrap();
         }
         let closed = folder.number("SELECT closed_at FROM hapax_generation WHERE id = 2").await;
-        assert!(closed <= crate::sql::sqlite::ride::now() + 4 * HOUR_MS + 1, "by count: {by_count}: closed at {closed}");
+        assert!(
+            closed <= crate::sql::sqlite::ride::now() + 4 * HOUR_MS + 1,
+            "by count: {by_count}: closed at {closed}"
+        );
         store.close().await;
     }
 }
