@@ -212,7 +212,7 @@ fn check<P: Place>(name: &str) {
     let count = match (name, many) {
         ("memory", false) => 1000,
         (_, false) => 200,
-        (_, true) => 10_000,
+        (_, true) => 4_000,
     };
     let (seed, begun) = (fastrand::u64(..), Instant::now());
     let (met, has_hasty) = runtime().block_on(async {
