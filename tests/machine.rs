@@ -7,6 +7,12 @@
 
 #[path = "machine/calls.rs"]
 mod calls;
+#[path = "machine/deliveries.rs"]
+mod deliveries;
+#[path = "machine/events.rs"]
+mod events;
+#[path = "machine/lossy.rs"]
+mod lossy;
 #[path = "machine/lying.rs"]
 mod lying;
 #[path = "machine/names.rs"]

@@ -35,17 +35,21 @@ impl<M: ReferenceStateMachine> fmt::Display for Failure<M> {
 }
 
 impl<M: ReferenceStateMachine> Failure<M> {
-    /// Without the steps that it does not need: proptest tries to leave out each of them once, and simplifies them later.
+    /// Without the steps that it does not need, alone or with the next one: proptest tries to leave out each of them once,
+    /// and simplifies them later.
     fn shortened(mut self, run: &impl Fn(M::State, &[M::Transition], &dyn Fn()) -> Result<(), String>) -> Self {
         let mut index = 0;
         while index < self.steps.len() {
-            let mut steps = self.steps.clone();
-            steps.remove(index);
-            let is_possible = Self::is_possible(self.begin.clone(), &steps);
-            let result = if is_possible { run(self.begin.clone(), &steps, &|| {}) } else { Ok(()) };
-            match result {
-                Err(why) => (self.why, self.steps, index) = (why, steps, 0),
-                Ok(()) => index += 1,
+            let without = |count: usize| {
+                let mut steps = self.steps.clone();
+                steps.drain(index..steps.len().min(index + count));
+                let is_possible = Self::is_possible(self.begin.clone(), &steps);
+                let result = if is_possible { run(self.begin.clone(), &steps, &|| {}) } else { Ok(()) };
+                result.err().map(|why| (why, steps))
+            };
+            match without(1).or_else(|| without(2)) {
+                Some((why, steps)) => (self.why, self.steps, index) = (why, steps, 0),
+                None => index += 1,
             }
         }
         self
@@ -63,9 +67,10 @@ impl<M: ReferenceStateMachine> Failure<M> {
 }
 
 impl Search {
-    /// `many` with `HAPAX_THOROUGH`.
-    pub(crate) fn fresh(name: String, few: u32, many: u32, steps: Range<usize>) -> Self {
-        let cases = if std::env::var_os("HAPAX_THOROUGH").is_some() { many } else { few };
+    /// So many, and many more with `HAPAX_THOROUGH`: some minutes of them.
+    pub(crate) fn fresh(name: String, few: u32, steps: Range<usize>) -> Self {
+        const MANY: u32 = 25;
+        let cases = if std::env::var_os("HAPAX_THOROUGH").is_some() { few * MANY } else { few };
         Self { cases, steps, kept_as: Some(name) }
     }
 
