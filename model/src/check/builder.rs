@@ -26,7 +26,7 @@ pub(super) const MESSAGES_MAX: usize = 8;
 
 type Give<T> = Arc<dyn Fn(SagaManager<T>) -> SagaManager<T> + Send + Sync>;
 
-/// A handler, its messages, what may go wrong, and what must hold all the same. See the [module](self).
+/// A handler, its messages, what may go wrong, and what must hold all the same. See the [module](crate::check).
 #[must_use = "a check does nothing before it is run"]
 pub struct Check<T> {
     registry: Registry<T>,
