@@ -19,6 +19,7 @@
 //! | understand why it is right | [`manager`], [`deliver`] |
 //! | write a store or a transport | [`ports`], the conformance suites in `testing` (feature `testing`) |
 //! | test a handler | [`Context::for_test`] |
+//! | check a handler in everything that can happen to it | `check` (feature `check`) |
 //!
 //! # Features
 //! A feature compiles a backend in; it never selects one. Each compiles alone.
@@ -31,6 +32,7 @@
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
 //! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
+//! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
 //! | `testing` | conformance suites for adapters, fault hooks | no |
 //!
 //! # README
@@ -43,6 +45,8 @@ pub use hapax_core::{
     Registry, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity, envelope, ids,
     ids::MessageId, manager, metrics, ports, time,
 };
+#[cfg(feature = "check")]
+pub use hapax_model::check;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
 #[cfg(feature = "sqlite")]

@@ -347,7 +347,11 @@ pub(crate) struct Services(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl Services {
     pub(crate) fn insert<C: Send + Sync + 'static>(&mut self, service: C) {
-        self.0.insert(TypeId::of::<C>(), Arc::new(service));
+        self.share(Arc::new(service));
+    }
+
+    pub(crate) fn share<C: Send + Sync + 'static>(&mut self, service: Arc<C>) {
+        self.0.insert(TypeId::of::<C>(), service);
     }
 
     fn get<C: Send + Sync + 'static>(&self) -> Option<&C> {

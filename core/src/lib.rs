@@ -25,6 +25,9 @@ pub use context::{Context, OUTGOING_MAX};
 pub use endpoint::Endpoint;
 pub use handler_error::HandlerError;
 pub use manager::SagaManager;
+// For checks, which run a stateless handler without an endpoint; of no use to anybody else.
 pub use registry::{Completed, Missing, Registry, ReusedId};
+#[doc(hidden)]
+pub use registry::{Stateless, stateless};
 pub use saga::{Correlation, Handle, Handler, Message, Needs, Saga};
 pub use sender::{SendError, Sender};

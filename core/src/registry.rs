@@ -35,8 +35,9 @@ pub(crate) struct Route<T> {
 
 type RouteFn = fn(&Arc<Scope>, &Envelope) -> Result<(SagaKey, Decoded), HandlerError>;
 
+/// Shared, so that a registry can be cloned.
 type HandleFn<T> =
-    Box<dyn for<'a> Fn(&'a mut T, Decoded, &'a mut Context) -> BoxFuture<'a, Result<(), HandlerError>> + Send + Sync>;
+    Arc<dyn for<'a> Fn(&'a mut T, Decoded, &'a mut Context) -> BoxFuture<'a, Result<(), HandlerError>> + Send + Sync>;
 
 /// What happens to a message for a saga instance that does not exist, if the message may not start one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,7 +120,7 @@ impl<T: Saga> Registry<T> {
                     .map_err(|e| HandlerError::permanent(format!("{} does not name its {}: {e}", M::TYPE, T::NAME)))?;
                 Ok((key, Box::new(message)))
             },
-            handle: Box::new(|saga: &mut T, message, cx| match message.downcast::<M>() {
+            handle: Arc::new(|saga: &mut T, message, cx| match message.downcast::<M>() {
                 Ok(message) => Box::pin(saga.handle(*message, cx)),
                 Err(_) => Box::pin(std::future::ready(Err(HandlerError::permanent("routed to the wrong handler")))),
             }),
@@ -163,6 +164,25 @@ impl<T: Saga> Registry<T> {
 impl<T: Saga> Default for Registry<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// By hand: a derive would ask that the saga can be cloned.
+impl<T> Clone for Registry<T> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            routes: self.routes.iter().map(|(message_type, route)| (*message_type, route.clone())).collect(),
+            missing: self.missing,
+            completed: self.completed,
+            ordered_outputs: self.ordered_outputs,
+        }
+    }
+}
+
+impl<T> Clone for Route<T> {
+    fn clone(&self) -> Self {
+        Self { starts: self.starts, reused_id: self.reused_id, route: self.route, handle: self.handle.clone() }
     }
 }
 
@@ -250,14 +270,15 @@ impl<T> Route<T> {
 
 /// The state of a handler that has none: an entity for each message, complete once it is handled.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Stateless;
+pub struct Stateless;
 
 impl Saga for Stateless {
     const NAME: &'static str = "stateless";
 }
 
 /// A registry for one stateless handler.
-pub(crate) fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
+#[must_use]
+pub fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
     let mut registry = Registry::named(H::NAME);
     let handler = Arc::new(handler);
     registry.completed = Completed::Drop;
@@ -273,7 +294,7 @@ pub(crate) fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<State
                 let key = SagaKey::parse(identity.to_string()).map_err(HandlerError::permanent)?;
                 Ok((key, Box::new(decode::<M>(envelope)?)))
             },
-            handle: Box::new(move |_, message, cx| {
+            handle: Arc::new(move |_, message, cx| {
                 let handler = handler.clone();
                 match message.downcast::<M>() {
                     Ok(message) => Box::pin(async move {

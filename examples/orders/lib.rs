@@ -8,6 +8,8 @@
 pub mod books;
 mod breaks;
 mod card_service;
+#[cfg(test)]
+mod checked;
 mod crew;
 mod door;
 mod doubled;

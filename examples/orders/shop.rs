@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::future::{join, try_join_all};
 use hapax::{
-    Endpoint, InProcess, Saga, Sender, Sqlite,
+    Endpoint, InProcess, Registry, Saga, Sender, Sqlite,
     deliver::Recoverability,
     endpoint::{EndpointBuilder, Jittered, Settings, Tries},
     ids::Scope,
@@ -178,23 +178,32 @@ pub(crate) fn endpoint<S: EntityStore + DedupStore + DeadLetters + 'static>(
     Endpoint::builder(ENDPOINT)
         .store(store)
         .transport(transport)
-        .saga::<Order>(|order| {
-            order
-                .starts::<PlaceOrder>()
-                .handles::<StockReserved>()
-                .handles::<OutOfStock>()
-                .handles::<PaymentTaken>()
-                .handles::<PaymentRefused>()
-                .handles::<PaymentOverdue>()
-        })
-        .saga::<Payment>(|payment| payment.starts::<TakePayment>().starts::<CancelPayment>())
-        .saga::<Stock>(|stock| {
-            stock.starts::<StockArrived>().starts::<ReserveStock>().handles::<ReturnStock>().handles::<ShipStock>()
-        })
+        .saga(order_messages)
+        .saga(payment_messages)
+        .saga(stock_messages)
         .with(cards.clone())
         .with(door.clone())
         .settings(settings())
         .metrics(watch.clone())
+}
+
+/// The messages that each saga knows.
+pub(crate) fn order_messages(order: Registry<Order>) -> Registry<Order> {
+    order
+        .starts::<PlaceOrder>()
+        .handles::<StockReserved>()
+        .handles::<OutOfStock>()
+        .handles::<PaymentTaken>()
+        .handles::<PaymentRefused>()
+        .handles::<PaymentOverdue>()
+}
+
+pub(crate) fn payment_messages(payment: Registry<Payment>) -> Registry<Payment> {
+    payment.starts::<TakePayment>().starts::<CancelPayment>()
+}
+
+pub(crate) fn stock_messages(stock: Registry<Stock>) -> Registry<Stock> {
+    stock.starts::<StockArrived>().starts::<ReserveStock>().handles::<ReturnStock>().handles::<ShipStock>()
 }
 
 /// Sends what comes in, each message once; the faults make copies.

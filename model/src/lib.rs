@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | make a port fail | [`faults::Faulty`], [`Plan`] |
 //! | stop a task at a chosen point of a port call, or at every one in turn | [`World::crash_at`] |
+//! | check your own handlers | [`check`] |
 //! | go through everything that can happen | [`explore`] |
 //! | see in which configurations that is done | [`scenarios`] |
 //! | interleave tasks, reproducibly | [`Scheduler`] |
@@ -17,6 +18,7 @@
 //! One thread only: a world, its tasks and its ghost belong to one run.
 
 mod broker;
+pub mod check;
 mod coverage;
 pub mod explore;
 pub mod faults;

@@ -62,7 +62,7 @@ use crate::{
     metrics::Event,
     ports::{ErrorKind, Saved},
     registry::{Registry, Routes},
-    saga::Saga,
+    saga::{Needs, Saga},
     time::Monotonic,
 };
 
@@ -100,6 +100,19 @@ impl<T: Saga> SagaManager<T> {
         let (saga, routes) = registry.close()?;
         let scope = Arc::new(Scope { endpoint: endpoint.clone(), saga });
         Ok(Self { scope, routes, ports, limits, codec, services: Arc::default() })
+    }
+
+    /// The same with a service that handlers may [`get`](crate::Context::get), shared with other managers.
+    #[must_use]
+    pub fn with_service<C: Send + Sync + 'static>(mut self, service: Arc<C>) -> Self {
+        Arc::make_mut(&mut self.services).share(service);
+        self
+    }
+
+    /// The first of `needs` that this manager was not given.
+    #[must_use]
+    pub fn missing(&self, needs: &Needs) -> Option<&'static str> {
+        self.services.missing(needs)
     }
 
     pub(crate) fn with_services(mut self, services: Arc<Services>) -> Self {

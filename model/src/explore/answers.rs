@@ -36,6 +36,9 @@ const UNDER_WAY: How = fault("not confirmed, under way");
 const REFUSED: How = fault("refused");
 const NEVER: How = fault("can never be sent");
 
+/// Beside the number of times that a message was given: it has failed, and rests.
+pub(super) const RESTS: u8 = 1 << 7;
+
 type Answers = SmallVec<[Answer; 4]>;
 
 fn well(reply: Short, state: State) -> Answer {
@@ -266,7 +269,8 @@ impl Space {
         match how {
             Settling::Ack => self.judge_acked(&done, copy)?,
             Settling::Retry { counts } => {
-                let given = if counts { self.again(given) } else { given };
+                let rests = if counts && self.scenario.rests { RESTS } else { 0 };
+                let given = if counts { self.again(given) | rests } else { given };
                 push_sorted(&mut done.ready, (copy, given));
             }
             Settling::DeadLetter => {

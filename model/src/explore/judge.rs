@@ -8,6 +8,7 @@ use super::{
     short::Marks,
     space::Space,
     state::State,
+    wire::lock,
 };
 
 type Judged = Result<(), Broken>;
@@ -123,7 +124,21 @@ impl Space {
 
     /// What the user says of every world.
     pub(super) fn judge_always(&self, state: &State) -> Judged {
-        self.judge_all(&self.scenario.always, state)
+        self.judge_outside(state)?;
+        if self.scenario.always.is_empty() {
+            return Ok(());
+        }
+        let entities = state.rows.iter().map(|row| if row.version > 0 { row.entity } else { u32::MAX });
+        let letters = state.letters.iter().map(|message| u32::from(*message));
+        let (sent, parked) = (state.sent.iter().copied(), state.parked.iter().copied());
+        let lists = entities.chain([u32::MAX]).chain(letters).chain([u32::MAX]).chain(sent);
+        let seen: Vec<u32> = lists.chain([u32::MAX]).chain(parked).collect();
+        let mut right = lock(&self.right);
+        if !right.contains(&seen) {
+            self.judge_all(&self.scenario.always, state)?;
+            right.insert(seen);
+        }
+        Ok(())
     }
 
     fn judge_all(&self, sentences: &[(&'static str, Sentence)], state: &State) -> Judged {
@@ -296,7 +311,8 @@ impl Space {
 
     /// It was there from the beginning, or has been sent.
     fn was_queued(&self, state: &State, message: u8) -> bool {
-        self.tables.copies[..self.tables.first_copies].iter().any(|copy| copy.identity == message)
+        let mut first = (0..).zip(&self.tables.copies[..self.tables.first_copies]);
+        first.any(|(at, copy)| copy.identity == message && self.is_queued(state, at))
             || state.sent.iter().any(|name| {
                 let copy = self.tables.outgoing_facts(*name).copy;
                 copy.and_then(|copy| self.identity_of(copy)) == Some(message)

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use hapax_core::{
     entity::Entity,
     envelope::{Envelope, Outgoing},
-    ids::EntityKey,
+    ids::{EntityKey, TypeName},
     manager::{Limits, Passes, Ports},
 };
 
@@ -56,6 +56,8 @@ pub struct Scenario {
     /// The messages, each queued once at the beginning. What they cause and is addressed to an endpoint of the scenario
     /// comes as a message too, once it has been sent.
     pub messages: Vec<Arc<Envelope>>,
+    /// Messages, by their places, that are queued only once the first message of a type has left: what causes them.
+    pub after: Vec<(u8, TypeName)>,
     /// Reads the effects in a state. `None`: effects are told by outbox entries and marks alone.
     pub lines: Option<ReadLines>,
     /// Holds in every world.
@@ -75,6 +77,9 @@ pub struct Scenario {
     /// Deliveries after which a message that fails is set aside. Deliveries are counted up to it, so a low one means
     /// fewer worlds: 1 where no handler fails.
     pub deliveries_max: u8,
+    /// A message whose handler has failed is given again only when nothing else is to be done for its entity: its rest is
+    /// long beside a pass.
+    pub rests: bool,
     /// Entities and dedup entries are in one store.
     pub together: bool,
     /// The store may leave a clean-up to the next save of an entity that somebody else works on.
@@ -100,6 +105,7 @@ impl Scenario {
             manager,
             downstream: None,
             messages,
+            after: Vec::new(),
             lines: None,
             always: Vec::new(),
             at_rest: Vec::new(),
@@ -109,6 +115,7 @@ impl Scenario {
             pass_max: 1,
             tries: 1,
             deliveries_max: 2,
+            rests: false,
             together: true,
             rides: false,
             ordered: false,

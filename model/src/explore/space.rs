@@ -1,16 +1,20 @@
 //! A scenario and everything that has been named in it.
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
 
 use hapax_core::{
     deliver::{Deliver, Recoverability},
+    ids::TypeName,
     manager::{Limits, Passes, Ports, Stores},
     ports::Receipt,
 };
 
 use super::{
     scenario::{Scenario, View},
-    state::State,
+    state::{State, push_sorted},
     tables::Tables,
     trie::{Running, Start, Trie, Work},
     wire::Wire,
@@ -20,6 +24,8 @@ pub(super) struct Space {
     pub(super) scenario: Scenario,
     pub(super) trie: Trie,
     pub(super) tables: Tables,
+    /// Worlds that the user's sentences hold in, as far as these can see them.
+    pub(super) right: Mutex<HashSet<Vec<u32>>>,
 }
 
 /// Messages of one pass at most.
@@ -43,7 +49,7 @@ impl Space {
             let managers = managers(&of, &wire);
             begin(&of, &managers, tables, work, wire)
         });
-        Ok(Self { trie: Trie::new(start, together, scenario.reduced), scenario, tables })
+        Ok(Self { trie: Trie::new(start, together, scenario.reduced), scenario, tables, right: Mutex::default() })
     }
 
     /// The world before anything has happened.
@@ -51,10 +57,37 @@ impl Space {
         let copies = u8::try_from(self.tables.first_copies).expect("few messages");
         let drawn = if self.scenario.reduced { 0 } else { super::tables::MESSAGES_MAX };
         State {
-            ready: (0..copies).map(|copy| (copy, 1)).collect(),
+            ready: (0..copies).filter(|copy| self.cause(*copy).is_none()).map(|copy| (copy, 1)).collect(),
             drawn: std::iter::repeat_n(0, drawn).collect(),
             left: self.scenario.budgets,
             ..State::default()
+        }
+    }
+
+    /// The type of message that must have left before this one is queued.
+    fn cause(&self, copy: u8) -> Option<&TypeName> {
+        self.scenario.after.iter().find(|(caused, _)| *caused == copy).map(|(_, cause)| cause)
+    }
+
+    fn has_left(&self, state: &State, message_type: &TypeName) -> bool {
+        state.sent.iter().any(|name| self.tables.outgoing.get(*name).envelope.message_type == *message_type)
+    }
+
+    /// Whether a message of the beginning has been queued.
+    pub(super) fn is_queued(&self, state: &State, copy: u8) -> bool {
+        self.cause(copy).is_none_or(|cause| self.has_left(state, cause))
+    }
+
+    /// Queues what a message of this name causes, if it is the first of its type that leaves.
+    pub(super) fn queue_caused(&self, state: &mut State, name: u32) {
+        if self.scenario.after.is_empty() {
+            return;
+        }
+        let message_type = &self.tables.outgoing.get(name).envelope.message_type;
+        if !self.has_left(state, message_type) {
+            for (copy, _) in self.scenario.after.iter().filter(|(_, cause)| cause == message_type) {
+                push_sorted(&mut state.ready, (*copy, 1));
+            }
         }
     }
 
@@ -75,7 +108,12 @@ impl Space {
     }
 }
 
-fn ports(wire: &Wire) -> Ports {
+/// Ports that nobody answers.
+pub(crate) fn ports_of_nothing() -> Ports {
+    ports(&Wire::new(true))
+}
+
+pub(super) fn ports(wire: &Wire) -> Ports {
     let wire = Arc::new(wire.clone());
     let stores = if wire.together { Stores::one(wire.clone()) } else { Stores::two(wire.clone(), wire.clone()) };
     Ports {

@@ -174,6 +174,8 @@ pub(super) struct State {
     pub(super) effects: u64,
     /// Attempts drawn for each message; kept only where nothing is reduced.
     pub(super) drawn: SmallVec<[u8; 16]>,
+    /// Calls of services outside, by name; those without a key as often as they were made.
+    pub(super) outside: SmallVec<[u32; 2]>,
     pub(super) left: Budgets,
 }
 
@@ -228,6 +230,8 @@ impl State {
         self.parked.iter().for_each(|name| number(out, u64::from(*name)));
         number(out, self.drawn.len() as u64);
         out.extend_from_slice(&self.drawn);
+        number(out, self.outside.len() as u64);
+        self.outside.iter().for_each(|name| number(out, u64::from(*name)));
     }
 
     pub(super) fn unpack(mut bytes: &[u8], left: u64) -> Self {
@@ -257,6 +261,7 @@ impl State {
             effects: read(b),
             parked: (0..read(b)).map(|_| read(b) as u32).collect(),
             drawn: (0..read(b)).map(|_| byte(b)).collect(),
+            outside: (0..read(b)).map(|_| read(b) as u32).collect(),
             left: Budgets::unpacked(left),
         }
     }

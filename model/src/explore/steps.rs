@@ -4,7 +4,7 @@ use hapax_core::ids::AttemptId;
 use smallvec::SmallVec;
 
 use super::{
-    answers::{Answer, How, WELL},
+    answers::{Answer, How, RESTS, WELL},
     claims::Broken,
     short::{Ask, Short},
     space::Space,
@@ -92,6 +92,7 @@ impl Space {
                 let reply = self.trie.replies.of(reply);
                 let child = self.trie.child(&mut self.tables, node, call, reply)?;
                 let mut running = state.tasks.remove(task);
+                self.go_outside(&mut state, child);
                 let mut told = Told::new();
                 running.node = self.go_on(&mut state, child, &mut told)?;
                 if self.trie.nodes[running.node as usize].open.is_empty() {
@@ -120,6 +121,7 @@ impl Space {
             let reply = self.trie.replies.of(reply);
             told.push(reply);
             node = self.trie.child(&mut self.tables, node, call, reply)?;
+            self.go_outside(state, node);
         }
     }
 
@@ -194,6 +196,7 @@ impl Space {
                 }
             }
             let holds = u8::try_from((1_u32 << messages.len()) - 1).expect("few messages in a pass");
+            let messages = messages.into_iter().map(|(copy, given)| (copy, given & !RESTS)).collect();
             self.begin(after, Work::Deliver(messages), once_more, holds, steps)?;
         }
         Ok(())
@@ -249,6 +252,7 @@ impl Space {
     fn passes(&self, state: &State) -> Vec<Pass> {
         let mut distinct = state.ready.clone();
         distinct.dedup();
+        distinct.retain(|(copy, given)| *given & RESTS == 0 || self.is_rested(state, *copy));
         let mut more: SmallVec<[Ready; 4]> = SmallVec::new();
         if state.left.duplicates > 0 && self.scenario.reduced {
             more = self.once_more(state);
@@ -278,7 +282,18 @@ impl Space {
     fn once_more(&self, state: &State) -> SmallVec<[Ready; 4]> {
         let first = u8::try_from(self.tables.first_copies).expect("few messages");
         let sent = state.sent.iter().filter_map(|name| self.tables.outgoing_facts(*name).copy);
-        (0..first).chain(sent).map(|copy| (copy, 1)).collect()
+        (0..first).filter(|copy| self.is_queued(state, *copy)).chain(sent).map(|copy| (copy, 1)).collect()
+    }
+
+    /// Nothing else is left to do for the entity of a message that has failed.
+    fn is_rested(&self, state: &State, copy: u8) -> bool {
+        let row = |copy: u8| self.tables.copies[usize::from(copy)].row;
+        let works = |task: &Task| match self.trie.work(task.node) {
+            Work::Deliver(messages) => messages.iter().any(|(other, _)| row(*other) == row(copy)),
+            Work::Sweep(of, _) => *of == row(copy),
+        };
+        let waits = |(other, given): &Ready| given & RESTS == 0 && row(*other) == row(copy);
+        !state.tasks.iter().any(works) && !state.ready.iter().any(waits)
     }
 
     /// What happens by itself.

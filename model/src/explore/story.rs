@@ -5,6 +5,7 @@ use std::fmt;
 use hapax_core::{codec::FRAME_BYTES, entity::Entity};
 
 use super::{
+    calls::Op,
     claims::Broken,
     short::{Ask, Marks, Settling, Short},
     space::Space,
@@ -69,6 +70,9 @@ impl Teller {
         self.labels.push(self.label(space, state, step));
         self.steps.push(self.text(space, state, step));
         if let Some(after) = after {
+            if let Some(text) = self.steps.last_mut() {
+                text.extend(space.called_outside(state, after));
+            }
             self.follow(step, after);
         }
     }
@@ -151,11 +155,15 @@ impl Teller {
     fn text(&self, space: &Space, state: &State, step: &Step) -> String {
         match step {
             Step::Call { task, op, reply, how, .. } => {
-                let (op, reply) = (space.trie.ask(*op), space.trie.replies.get(*reply));
+                let (ask, reply) = (space.trie.ask(*op), space.trie.replies.get(*reply));
                 let at = if how.at > 0 { format!(" {}", how.at) } else { String::new() };
                 let fault = if how.fault.is_empty() { String::new() } else { format!(" ({}{at})", how.fault) };
                 let (worker, node) = (self.worker(space, state.tasks[*task]), state.tasks[*task].node);
-                format!("{worker}: {} -> {}{fault}", asked(space, node, &op), answered(space, reply))
+                let mut asked = asked(space, node, &ask);
+                if let Op::SetAside(letter) = space.trie.ops.get(*op) {
+                    asked = format!("{asked}, since {}", letter.reason);
+                }
+                format!("{worker}: {asked} -> {}{fault}", answered(space, reply))
             }
             Step::Begin { work: Work::Deliver(messages), once_more, .. } => {
                 let more = if *once_more > 0 { ", given once more" } else { "" };

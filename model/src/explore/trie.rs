@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 
 use super::{
     calls::{Names, Op},
+    outside::{Called, Outside, listen, placed},
     short::{Ask, QuickMap, Replies, Short, ask, attempts_of, versions_of},
     state::Ready,
     tables::Tables,
@@ -57,6 +58,8 @@ pub(super) struct Node {
     pub(super) open: SmallVec<[(u32, u32); 1]>,
     /// What was observed since the last answer.
     pub(super) events: Vec<&'static str>,
+    /// What was called outside since the last answer.
+    pub(super) outside: Vec<u32>,
     /// The versions that the task may remember, as bits.
     pub(super) versions: u64,
     /// The attempts that the task may remember, as bits.
@@ -88,6 +91,7 @@ pub(super) struct Trie {
     pub(super) ops: Names<Op>,
     asked: Vec<Asked>,
     pub(super) replies: Replies,
+    pub(super) outside: Names<Outside>,
 }
 
 impl fmt::Debug for Trie {
@@ -120,6 +124,7 @@ impl Trie {
             ops: Names::default(),
             asked: Vec::new(),
             replies: Replies::default(),
+            outside: Names::default(),
         }
     }
 
@@ -225,6 +230,8 @@ impl Trie {
         for &(node, call, reply) in history.iter().rev() {
             let asked: Vec<_> = lock(&line).open().map(|(at, op)| (at, op.clone())).collect();
             self.compare(node, &asked)?;
+            let called = std::mem::take(&mut lock(&line).outside);
+            self.compare_outside(tables, node, &called)?;
             lock(&line).events.clear();
             lock(&line).answer(call as usize, self.replies.get(reply).expand(tables));
             poll(&mut task, &wire)?;
@@ -233,8 +240,35 @@ impl Trie {
         let asked: Vec<_> = lock(&line).open().map(|(at, op)| (number(at), op.clone())).collect();
         let open = asked.into_iter().map(|(at, op)| (at, self.op(tables, work, op))).collect();
         let events = std::mem::take(&mut lock(&line).events);
-        self.nodes.push(Node { parent, work, open, events, versions: 0, attempts: 0, tries: [0; 4] });
+        let called = std::mem::take(&mut lock(&line).outside);
+        let calls = placed(self.message_of(tables, work), &called);
+        let outside = calls.into_iter().map(|call| self.outside.of(call)).collect();
+        self.nodes.push(Node { parent, work, open, events, outside, versions: 0, attempts: 0, tries: [0; 4] });
         Ok(u32::try_from(self.nodes.len() - 1).expect("fewer than four billion nodes"))
+    }
+
+    /// Calls outside are counted for the first message of a task.
+    fn message_of(&self, tables: &Tables, work: u32) -> u8 {
+        match &self.works[work as usize] {
+            Work::Deliver(messages) => {
+                messages.first().map_or(u8::MAX, |(copy, _)| tables.copies[usize::from(*copy)].identity)
+            }
+            Work::Sweep(..) => u8::MAX,
+        }
+    }
+
+    /// The same answers must lead to the same calls outside.
+    fn compare_outside(&self, tables: &Tables, node: u32, called: &[Called]) -> Result<(), String> {
+        let node = &self.nodes[node as usize];
+        if node.outside.is_empty() && called.is_empty() {
+            return Ok(());
+        }
+        let now = placed(self.message_of(tables, node.work), called);
+        let before: Vec<&Outside> = node.outside.iter().map(|name| self.outside.get(*name)).collect();
+        if before.iter().copied().eq(&now) {
+            return Ok(());
+        }
+        Err(format!("the same messages led to other calls outside: {before:?} the first time, {now:?} now"))
     }
 
     /// The same answers must lead to the same questions.
@@ -255,6 +289,7 @@ impl Trie {
 pub(super) fn poll(task: &mut Running, wire: &Wire) -> Result<(), String> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
+    let _listening = listen(wire);
     for _ in 0..POLLS_MAX {
         woken.0.store(false, Ordering::Relaxed);
         match task.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -22,7 +22,10 @@ use hapax_core::{
     time::{Monotonic, Timestamp},
 };
 
-use super::calls::{Failure, Op, Reply, Save};
+use super::{
+    calls::{Failure, Op, Reply, Save},
+    outside::Called,
+};
 
 /// 2026-01-01: the time of every explored world.
 const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -35,6 +38,8 @@ pub(super) struct Line {
     calls: Vec<(Op, Option<Reply>)>,
     /// What was observed.
     pub(super) events: Vec<&'static str>,
+    /// Which services outside were called, and under which keys.
+    pub(super) outside: Vec<Called>,
 }
 
 /// A task's end of its line to the explorer. Cloning gives another handle. Where tasks share a manager they share its

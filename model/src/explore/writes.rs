@@ -119,6 +119,7 @@ impl Space {
 
     pub(super) fn send(&self, state: &mut State, name: u32) -> Result<(), Broken> {
         self.judge_sent(state, name)?;
+        self.queue_caused(state, name);
         insert_sorted(&mut state.sent, name);
         if let Some(copy) = self.tables.outgoing_facts(name).copy {
             let waiting = state.ready.iter().filter(|(other, _)| *other == copy).count();

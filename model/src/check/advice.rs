@@ -1,0 +1,55 @@
+//! What to do about what is broken.
+
+pub(super) const SET_ASIDE: &str = "nothing_is_set_aside";
+pub(super) const STATE_BYTES: &str = "state_at_most";
+pub(super) const RUNS_DIFFER: &str = "runs_do_not_differ";
+pub(super) const REPLAYABLE: &str = "it_can_be_replayed";
+pub(super) const CHECKABLE: &str = "it_can_be_checked";
+
+/// Advice for a broken sentence; `own`: one of the user's.
+pub(super) fn on(claim: &str, seen: &str, own: bool) -> &'static str {
+    match claim {
+        _ if own => {
+            "messages may come in any order, more than once, and to several workers: find the step after which the \
+             sentence no longer holds, and let the handler decide by its state what the message means there (or keep what \
+             came too early in the state). If the order is not the handler's business, weaken the sentence."
+        }
+        "called_outside_once" => {
+            "a handler may run more than once for one message, of which one run is saved. Put the call behind an outgoing \
+             message (cx.send) to a handler of its own, and hand the service cx.idempotency_key(\"..\"), which is the same \
+             at each run."
+        }
+        SET_ASIDE => {
+            "a message became a dead letter; the step says why. If it came before one that it needs, let it start the saga \
+             too (.starts::<M>()), or keep what came early in the state; if only time can mend it, return a transient \
+             error. If it is meant to be set aside, say .may_set_aside()."
+        }
+        STATE_BYTES => {
+            "state is loaded and saved with each message. Keep sums instead of lists, drop what is over, or complete the \
+             saga (cx.complete())."
+        }
+        RUNS_DIFFER => {
+            "a handler must make the same of the same message and state. Take the time from cx.now(), ids from \
+             cx.idempotency_key(\"..\") or the message; use BTreeMap and BTreeSet, not HashMap and HashSet, in state and \
+             messages; keep nothing in memory between runs."
+        }
+        CHECKABLE if seen.contains("no port") => {
+            "the handler awaits something that the check cannot answer: a timer, a socket, a channel, a lock. Hide it \
+             behind a service (Saga::needs, cx.get) and give the check a fake of it that is ready at once (.with(..))."
+        }
+        REPLAYABLE => {
+            "the handlers do something else now, or the check has other messages or faults: run it without .replay(..)."
+        }
+        CHECKABLE => "mend what is said above; the check has not begun.",
+        "every_run_ends" => {
+            "workers can go on for ever without coming any further. Does a handler fail each time, whatever it is given?"
+        }
+        "ack_implies_done" | "complete_at_rest" => {
+            "a message was acknowledged without an effect. If a rule of the saga drops it (Missing::Drop, \
+             Completed::Drop), say .may_drop()."
+        }
+        _ => {
+            "this is a promise of hapax's own, which no handler should be able to break: please report it with the story."
+        }
+    }
+}

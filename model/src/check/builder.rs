@@ -1,0 +1,291 @@
+use std::{fmt, sync::Arc};
+
+use hapax_core::{
+    Handler, Message, Needs, Registry, Saga, SagaManager, Stateless,
+    codec::Codec,
+    envelope::{Destination, Envelope},
+    ids::{MessageId, TypeName},
+    manager::{Limits, Passes, Ports},
+    stateless,
+};
+
+use super::{
+    outcome::Checked,
+    plan::Plan,
+    run,
+    world::{Holds, World, sentence},
+};
+use crate::explore::{Budgets, MakeManager, Sentence};
+
+/// The endpoint that the handlers under check are at.
+const ENDPOINT: &str = "check";
+/// Where replies go.
+const REPLIES: &str = "replies";
+/// More of them make more worlds than anybody waits for.
+pub(super) const MESSAGES_MAX: usize = 8;
+
+type Give<T> = Arc<dyn Fn(SagaManager<T>) -> SagaManager<T> + Send + Sync>;
+
+/// A handler, its messages, what may go wrong, and what must hold all the same. See the [module](crate::check).
+#[must_use = "a check does nothing before it is run"]
+pub struct Check<T> {
+    registry: Registry<T>,
+    needs: Needs,
+    services: Vec<Give<T>>,
+    pub(super) messages: Vec<Result<Arc<Envelope>, String>>,
+    pub(super) after: Vec<(u8, TypeName)>,
+    pub(super) workers: usize,
+    pub(super) plan: Plan,
+    pub(super) always: Vec<(&'static str, Sentence)>,
+    pub(super) at_rest: Vec<(&'static str, Sentence)>,
+    pub(super) may_drop: bool,
+    pub(super) may_set_aside: bool,
+    pub(super) state_bytes_max: Option<usize>,
+    pub(super) together: bool,
+}
+
+impl Check<Stateless> {
+    /// A check of a handler without state.
+    pub fn handler<M: Message, H: Handler<M>>(handler: H) -> Self {
+        Self::new(stateless(handler), <H as Handler<M>>::needs())
+    }
+}
+
+impl<T: Saga> Check<T> {
+    /// A check of the saga of `registry`: the very registry that an endpoint is given.
+    pub fn saga(registry: Registry<T>) -> Self {
+        Self::new(registry, T::needs())
+    }
+
+    fn new(registry: Registry<T>, needs: Needs) -> Self {
+        Self {
+            registry,
+            needs,
+            services: Vec::new(),
+            messages: Vec::new(),
+            after: Vec::new(),
+            workers: 2,
+            plan: Plan::Quick,
+            always: Vec::new(),
+            at_rest: Vec::new(),
+            may_drop: false,
+            may_set_aside: false,
+            state_bytes_max: None,
+            together: true,
+        }
+    }
+
+    /// One more message. Each is queued once at the beginning, and may be taken at any moment after that, so in any
+    /// order. Eight at most; two or three show most mistakes.
+    pub fn message<M: Message>(mut self, message: M) -> Self {
+        let number = self.messages.len();
+        self.messages.push(envelope(number, &message));
+        self
+    }
+
+    /// More messages of one type.
+    pub fn messages<M: Message>(self, messages: impl IntoIterator<Item = M>) -> Self {
+        messages.into_iter().fold(self, Self::message)
+    }
+
+    /// One more message, which the first message of type `Cause` causes: it is queued when that one has left. An answer of
+    /// another saga, say.
+    pub fn after<Cause: Message, M: Message>(mut self, message: M) -> Self {
+        let number = self.messages.len();
+        let cause = TypeName::parse(Cause::TYPE).map_err(|e| e.to_string());
+        self.after.extend(u8::try_from(number).ok().zip(cause.clone().ok()));
+        self.messages.push(cause.and_then(|_| envelope(number, &message)));
+        self
+    }
+
+    /// A service that handlers [`get`](hapax_core::Context::get). All runs of all workers share it, and it must answer
+    /// the same to the same: a fake without a memory, with an [`External`](super::External) for what it would do.
+    pub fn with<C: Send + Sync + 'static>(mut self, service: C) -> Self {
+        let service = Arc::new(service);
+        self.services.push(Arc::new(move |manager| manager.with_service(service.clone())));
+        self
+    }
+
+    /// So many workers at most at one time. Default 2, which is what a lost race takes.
+    pub const fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// One thing may go wrong in each run: a crash, an unknown outcome or a copy. The default; below a second for two
+    /// messages.
+    pub const fn quick(mut self) -> Self {
+        self.plan = Plan::Quick;
+        self
+    }
+
+    /// Several kinds of faults in one run, among them slow writes and lost leases. Seconds to minutes: for a build with
+    /// optimisation.
+    pub const fn thorough(mut self) -> Self {
+        self.plan = Plan::Thorough;
+        self
+    }
+
+    /// So many workers may stop for good, between any two calls of a port or within one. This and the following replace
+    /// the presets: all that is asked for may go wrong in one run.
+    pub fn crashes(mut self, crashes: u8) -> Self {
+        self.plan.own().crashes = crashes;
+        self
+    }
+
+    /// So many calls may be carried out and fail all the same, so that the caller cannot tell.
+    pub fn unknown(mut self, unknown: u8) -> Self {
+        self.plan.own().unknown = unknown;
+        self
+    }
+
+    /// So many calls may fail without being carried out.
+    pub fn refused(mut self, refused: u8) -> Self {
+        self.plan.own().refused = refused;
+        self
+    }
+
+    /// So many messages may be sent again by their producer.
+    pub fn duplicates(mut self, duplicates: u8) -> Self {
+        self.plan.own().duplicates = duplicates;
+        self
+    }
+
+    /// So often the sweeper may pass while workers work. At rest it passes in any case.
+    pub fn sweeps(mut self, sweeps: u8) -> Self {
+        self.plan.own().sweeps = sweeps;
+        self
+    }
+
+    /// What may go wrong, with the rarer kinds.
+    pub const fn faults(mut self, faults: Budgets) -> Self {
+        self.plan = Plan::Own(faults);
+        self
+    }
+
+    /// The dedup entries are in a store of their own, so that nothing is saved together with them.
+    pub const fn two_stores(mut self) -> Self {
+        self.together = false;
+        self
+    }
+
+    /// `says` holds in every world. It may answer a `bool` or a `Result<(), String>`, or assert.
+    pub fn always<R: Holds>(
+        mut self,
+        name: &'static str,
+        says: impl Fn(&World<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.always.push((name, sentence(says)));
+        self
+    }
+
+    /// `says` holds when everything is over: no message waits, no worker works, the outbox is empty.
+    pub fn at_rest<R: Holds>(
+        mut self,
+        name: &'static str,
+        says: impl Fn(&World<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.at_rest.push((name, sentence(says)));
+        self
+    }
+
+    /// A rule of the saga may drop messages. Without this, one that is acknowledged without an effect is a failure.
+    pub const fn may_drop(mut self) -> Self {
+        self.may_drop = true;
+        self
+    }
+
+    /// Messages may end as dead letters. Without this, one that does is a failure.
+    pub const fn may_set_aside(mut self) -> Self {
+        self.may_set_aside = true;
+        self
+    }
+
+    /// No state becomes larger than `bytes`, in any world nor when the messages come again and again under new ids.
+    pub const fn state_at_most(mut self, bytes: usize) -> Self {
+        self.state_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Goes through everything that can happen and prints what was seen.
+    ///
+    /// # Panics
+    /// With the story, when something is broken; and when there is nothing to check.
+    #[track_caller]
+    pub fn run(self) {
+        let checked = self.report();
+        match &checked.failure {
+            None => println!("{checked}"),
+            Some(_) => panic!("{checked}"),
+        }
+    }
+
+    /// As [`run`](Self::run), and gives what was seen.
+    pub fn report(self) -> Checked {
+        run::run(self)
+    }
+
+    /// Goes the way of a replay line once more, without looking anywhere else: a story that is kept as a test. The check
+    /// must have the faults that stand before the line.
+    pub fn replay(self, line: &str) -> Checked {
+        run::replay(self, line)
+    }
+
+    /// Why it cannot be run.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let service = match self.manager(crate::explore::ports_of_nothing(), Limits::default()) {
+            Ok(manager) => {
+                manager.missing(&self.needs).map(|name| format!("the handler needs a {name}: add .with(..)"))
+            }
+            Err(why) => Some(why),
+        };
+        let message = self.messages.iter().find_map(|message| message.as_ref().err().cloned());
+        let count = match self.messages.len() {
+            0 => Some("there is no message: add .message(..)".to_owned()),
+            1..=MESSAGES_MAX => None,
+            more => Some(format!("{more} messages are too many: {MESSAGES_MAX} at most")),
+        };
+        let workers = (self.workers == 0).then(|| "there is no worker: .workers(2)".to_owned());
+        service.or(message).or(count).or(workers)
+    }
+
+    fn manager(&self, ports: Ports, limits: Limits) -> Result<SagaManager<T>, String> {
+        let endpoint = ENDPOINT.parse().expect("the name of the endpoint is one");
+        let manager = SagaManager::new(&endpoint, self.registry.clone(), ports, limits, Codec::Json);
+        let manager = manager.map_err(|e| e.to_string())?;
+        Ok(self.services.iter().fold(manager, |manager, give| give(manager)))
+    }
+
+    /// Makes managers, again and again; `look` may change the ports that each is given.
+    pub(super) fn make(self, look: impl Fn(Ports) -> Ports + Send + Sync + 'static) -> MakeManager {
+        Arc::new(move |ports, limits| {
+            let manager = self.manager(look(ports), limits).expect("it could be made before");
+            Arc::new(manager) as Arc<dyn Passes>
+        })
+    }
+}
+
+impl<T> fmt::Debug for Check<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check")
+            .field("registry", &self.registry)
+            .field("messages", &self.messages.len())
+            .field("workers", &self.workers)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `message` as it travels, under an id that tells its number.
+fn envelope<M: Message>(number: usize, message: &M) -> Result<Arc<Envelope>, String> {
+    let body = serde_json::to_vec(message).map_err(|e| format!("{} cannot be written as JSON: {e}", M::TYPE))?;
+    let message_type = M::TYPE.parse().map_err(|e| format!("{}: {e}", M::TYPE))?;
+    let mut envelope = Envelope::new(id(&format!("m{number}")), message_type, body);
+    envelope.schema = M::SCHEMA;
+    envelope.reply_to = Some(Destination::Endpoint(REPLIES.parse().expect("a well-formed name")));
+    Ok(Arc::new(envelope))
+}
+
+pub(super) fn id(text: &str) -> MessageId {
+    MessageId::parse(text).expect("a well-formed id")
+}

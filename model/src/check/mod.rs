@@ -1,0 +1,18 @@
+#![doc = include_str!("../../CHECK.md")]
+
+mod advice;
+mod builder;
+mod external;
+mod outcome;
+mod paths;
+mod plan;
+mod run;
+mod watch;
+mod world;
+
+pub use builder::Check;
+pub use external::External;
+pub use outcome::{Checked, Explored, Failure};
+pub use world::{Holds, World};
+
+pub use crate::explore::Budgets;
