@@ -1,11 +1,15 @@
 //! The command line: which command, with what.
 
+use crate::mutants;
+
 /// What `cargo xtask` prints when it is asked nothing.
 pub(crate) const HELP: &str = "\
 cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; --all adds what is too slow for each push
 cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE)
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
+cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
+cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
 
 /// One parsed command line.
@@ -21,6 +25,19 @@ pub(crate) enum Command {
     Bench(Vec<String>),
     /// The specification.
     Tla,
+    Mutants(mutants::Wanted),
+    Verify(Extent),
+}
+
+/// How much is gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The configurations that take seconds, and no mutants: for each push.
+    Quick,
+    /// Those, and all mutants.
+    Usual,
+    /// Every configuration, and all mutants.
+    Thorough,
 }
 
 /// Which tests are wanted.
@@ -55,6 +72,15 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
             [] => Ok(Command::Tla),
             [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
         },
+        "mutants" => mutants_wanted(rest).map(Command::Mutants),
+        "verify" => match rest.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => Ok(Command::Verify(Extent::Usual)),
+            ["--quick"] => Ok(Command::Verify(Extent::Quick)),
+            ["--thorough"] => Ok(Command::Verify(Extent::Thorough)),
+            [first, ..] => {
+                Err(format!("`{first}` is not for verify: it takes nothing, or one of --quick and --thorough"))
+            }
+        },
         other => Err(format!("`{other}` is not a command: run `cargo xtask` for the list")),
     }
 }
@@ -73,6 +99,20 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
+fn mutants_wanted(args: &[String]) -> Result<mutants::Wanted, String> {
+    let mut wanted = mutants::Wanted::default();
+    for arg in args {
+        match arg.as_str() {
+            "--keep-stories" => wanted.keep_stories = true,
+            flag if flag.starts_with('-') => {
+                return Err(format!("`{flag}` is not for mutants: it takes --keep-stories and names of mutants"));
+            }
+            name => wanted.names.push(name.to_owned()),
+        }
+    }
+    Ok(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -85,7 +125,7 @@ mod tests {
     #[test]
     fn nothing_asked_is_answered_with_one_line_for_each_command() {
         assert_eq!(parsed(""), Ok(Command::Help));
-        for command in ["test", "ci", "bench", "tla"] {
+        for command in ["test", "ci", "bench", "tla", "mutants", "verify"] {
             let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
             assert_eq!(lines.count(), 1, "{command}");
         }
@@ -111,6 +151,15 @@ mod tests {
     }
 
     #[test]
+    fn mutants_takes_names_and_verify_how_much() {
+        let wanted = mutants::Wanted { names: vec!["dedup-first".into()], keep_stories: true };
+        assert_eq!(parsed("mutants dedup-first --keep-stories"), Ok(Command::Mutants(wanted)));
+        assert_eq!(parsed("verify"), Ok(Command::Verify(Extent::Usual)));
+        assert_eq!(parsed("verify --thorough"), Ok(Command::Verify(Extent::Thorough)));
+        assert_eq!(parsed("verify --quick"), Ok(Command::Verify(Extent::Quick)));
+    }
+
+    #[test]
     fn a_wrong_argument_is_named_in_one_line_with_its_remedy() {
         for (line, named, remedy) in [
             ("tset", "`tset`", "cargo xtask"),
@@ -119,6 +168,8 @@ mod tests {
             ("ci --no-test twin", "`--no-test`", "alone"),
             ("bench", "bench", "cargo xtask bench sqlite"),
             ("tla fast", "`fast`", "nothing"),
+            ("mutants --keep", "`--keep`", "--keep-stories"),
+            ("verify --all", "`--all`", "--thorough"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(named) && error.contains(remedy), "{line}: {error}");

@@ -2,7 +2,7 @@
 //!
 //! One promise: what `cargo xtask ci` accepts, the shared checks accept, on a machine with nothing but cargo, clippy,
 //! rustfmt, git and a C compiler. Whatever is not there is either replaced or skipped aloud, with the command that would
-//! provide it. Nothing here writes outside `target/`.
+//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants` and the page of `verify`.
 
 mod args;
 mod backends;
@@ -11,6 +11,7 @@ mod ci;
 mod dependencies;
 mod features;
 mod lines;
+mod mutants;
 mod policy;
 mod process;
 mod report;
@@ -18,6 +19,7 @@ mod spdx;
 mod test;
 mod texts;
 mod tla;
+mod verify;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         Ok(Command::Ci { tests }) => ci::run(tests),
         Ok(Command::Bench(args)) => bench::run(&args),
         Ok(Command::Tla) => tla::run(),
+        Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
+        Ok(Command::Verify(extent)) => verify::run(extent),
         Err(remedy) => {
             eprintln!("{remedy}");
             ExitCode::from(EXIT_USAGE)

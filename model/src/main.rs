@@ -1,0 +1,350 @@
+//! `hapax-model`: goes through configurations from the command line and says what came out.
+//!
+//! What must hold must hold in every world, and what must break must break, by the claim that is expected and no other.
+//! Anything else ends with exit code 1.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use hapax_model::{
+    explore::{Budgets, CLAIMS, Reads, Report, STATES_MAX, Scenario, Story, explore_at_most},
+    scenarios::{ALL, Expects, Named, Size, named},
+};
+use serde_json::{Value, json};
+
+const HELP: &str = "\
+hapax-model list                                      the configurations, one a line
+hapax-model claims                                    what must hold in every world, one a line
+hapax-model run [NAME...|--quick|--thorough] [--json FILE] [--states-max N]
+                                                      goes through them; --thorough takes all, nothing said the quick ones
+";
+
+/// What a wrong command line exits with; a configuration that does not come out as expected exits with 1.
+const EXIT_USAGE: u8 = 2;
+
+/// What is broken when the code under test cannot be explored at all: it asks something that is no port.
+const EXPLORABLE: &str = "asks_nothing_but_ports";
+
+/// One parsed command line.
+#[derive(Debug)]
+enum Command {
+    Help,
+    List,
+    Claims,
+    Run(Wanted),
+}
+
+/// What is to be gone through.
+#[derive(Debug)]
+struct Wanted {
+    named: Vec<&'static Named>,
+    json: Option<PathBuf>,
+    states_max: usize,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match parse(&args) {
+        Ok(Command::Help) => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Ok(Command::List) => {
+            ALL.iter().for_each(list);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Claims) => {
+            CLAIMS.iter().for_each(|claim| println!("{:24} {} ({})", claim.name, claim.says, claim.source));
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Run(wanted)) => run(&wanted),
+        Err(remedy) => {
+            eprintln!("{remedy}");
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+/// Parses what stands behind the program's name.
+///
+/// # Errors
+/// One line that names the wrong argument and the remedy.
+fn parse(args: &[String]) -> Result<Command, String> {
+    match args.split_first().map(|(command, rest)| (command.as_str(), rest)) {
+        None | Some(("help" | "--help" | "-h", _)) => Ok(Command::Help),
+        Some(("list", [])) => Ok(Command::List),
+        Some(("claims", [])) => Ok(Command::Claims),
+        Some((command @ ("list" | "claims"), [first, ..])) => {
+            Err(format!("`{first}` is not for {command}: it takes nothing"))
+        }
+        Some(("run", rest)) => wanted(rest).map(Command::Run),
+        Some((other, _)) => Err(format!("`{other}` is not a command: run `hapax-model help` for the list")),
+    }
+}
+
+fn wanted(args: &[String]) -> Result<Wanted, String> {
+    let mut wanted = Wanted { named: Vec::new(), json: None, states_max: STATES_MAX };
+    let mut size = None;
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("`{arg}` needs a value behind it"));
+        match arg.as_str() {
+            "--quick" => size = Some(Size::Quick),
+            "--thorough" => size = Some(Size::Thorough),
+            "--json" => wanted.json = Some(value()?.into()),
+            "--states-max" => {
+                let text = value()?;
+                wanted.states_max = text.parse().map_err(|_| format!("`{text}` is no number of worlds"))?;
+            }
+            flag if flag.starts_with('-') => {
+                return Err(format!("`{flag}` is not for run: see `hapax-model help`"));
+            }
+            name => {
+                let found =
+                    named(name).ok_or_else(|| format!("`{name}` is no configuration: see `hapax-model list`"))?;
+                wanted.named.push(found);
+            }
+        }
+    }
+    match (wanted.named.is_empty(), size) {
+        (false, Some(_)) => return Err("names and a size exclude each other: leave one of them out".into()),
+        (false, None) => {}
+        (true, Some(Size::Thorough)) => wanted.named.extend(ALL),
+        (true, _) => wanted.named.extend(ALL.iter().filter(|named| named.size == Size::Quick)),
+    }
+    Ok(wanted)
+}
+
+fn list(named: &Named) {
+    let size = size_of(named);
+    let expects = match named.expects {
+        Expects::Holds => String::new(),
+        Expects::Breaks(claim) => format!(" (control: breaks {claim})"),
+    };
+    println!("{:32} {size:8} {}{expects}", named.name, named.about);
+}
+
+const fn size_of(named: &Named) -> &'static str {
+    match named.size {
+        Size::Quick => "quick",
+        Size::Thorough => "thorough",
+    }
+}
+
+/// Goes through all that is wanted, prints the table and tells what is broken.
+fn run(wanted: &Wanted) -> ExitCode {
+    println!("{}", heading());
+    let claim = |claim: &hapax_model::explore::Claim| json!({ "name": claim.name, "says": claim.says });
+    let claims: Vec<Value> = CLAIMS.iter().map(claim).collect();
+    let mut all = Vec::new();
+    let mut well = true;
+    for named in wanted.named.iter().copied() {
+        let scenario = (named.make)();
+        let bounds = bounds(&scenario);
+        let found = Found { named, bounds, result: explore_at_most(scenario, wanted.states_max) };
+        println!("{}", found.row());
+        if !found.is_as_expected() {
+            well = false;
+            println!("{}", found.told());
+        }
+        all.push(found.json());
+        // After each one, so that what was found is there even if a later one takes all the memory there is.
+        if let Some(file) = &wanted.json
+            && let Err(error) = std::fs::write(file, format!("{:#}\n", json!({ "claims": claims, "results": all })))
+        {
+            eprintln!("{} cannot be written: {error}", file.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What came out of one configuration.
+struct Found {
+    named: &'static Named,
+    bounds: Value,
+    result: Result<Report, String>,
+}
+
+impl Found {
+    /// The claim that is broken, what was seen, and how it came to it.
+    fn broken(&self) -> Option<(&str, &str, &[String])> {
+        match &self.result {
+            Err(why) => Some((EXPLORABLE, why, &[])),
+            Ok(Report { story: Some(Story { broken, steps, .. }), .. }) => Some((broken.claim, &broken.seen, steps)),
+            Ok(_) => None,
+        }
+    }
+
+    fn is_cut_short(&self) -> bool {
+        matches!(self.result, Ok(Report { cut_short: true, .. }))
+    }
+
+    fn is_as_expected(&self) -> bool {
+        let claim = self.broken().map(|(claim, ..)| claim);
+        match self.named.expects {
+            Expects::Holds => claim.is_none() && !self.is_cut_short(),
+            Expects::Breaks(expected) => claim == Some(expected),
+        }
+    }
+
+    fn row(&self) -> String {
+        let Ok(report) = &self.result else {
+            return format!("{:32} {}", self.named.name, self.verdict());
+        };
+        let seconds = report.time.as_secs_f64();
+        // Only shown: a rate needs no more digits than a float has.
+        #[allow(clippy::cast_precision_loss)]
+        let rate = report.states as f64 / seconds.max(f64::EPSILON);
+        let (name, worlds, steps) = (self.named.name, report.states, report.transitions);
+        let histories = report.histories;
+        format!("{name:32} {worlds:>10} {steps:>11} {histories:>9} {seconds:>8.2} {rate:>9.0}  {}", self.verdict())
+    }
+
+    fn verdict(&self) -> String {
+        let came = match self.broken() {
+            Some((claim, _, steps)) => format!("breaks {claim} in {} steps", steps.len()),
+            None if self.is_cut_short() => "holds as far as it was looked at, which is not all".to_owned(),
+            None => "holds".to_owned(),
+        };
+        match (self.is_as_expected(), self.named.expects) {
+            (true, Expects::Holds) => came,
+            (true, Expects::Breaks(_)) => format!("{came}, as it must"),
+            (false, Expects::Holds) => format!("FAILED: {came}"),
+            (false, Expects::Breaks(claim)) => format!("FAILED: {came}, and should break {claim}"),
+        }
+    }
+
+    fn told(&self) -> String {
+        match &self.result {
+            Err(why) => why.clone(),
+            Ok(report) => report.story.as_ref().map_or_else(String::new, Story::to_string),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let (named, report) = (self.named, self.result.as_ref().ok());
+        let broken = self.broken().map(|(claim, seen, story)| json!({ "claim": claim, "seen": seen, "story": story }));
+        let events: BTreeMap<&str, usize> = report.iter().flat_map(|report| report.events.iter().copied()).collect();
+        json!({
+            "name": named.name,
+            "about": named.about,
+            "size": size_of(named),
+            "expects": match named.expects { Expects::Holds => None, Expects::Breaks(claim) => Some(claim) },
+            "as_expected": self.is_as_expected(),
+            "bounds": self.bounds,
+            "worlds": report.map(|report| report.states),
+            "steps": report.map(|report| report.transitions),
+            "histories": report.map(|report| report.histories),
+            "seconds": report.map(|report| report.time.as_secs_f64()),
+            "cut_short": self.is_cut_short(),
+            "events": events,
+            "broken": broken,
+        })
+    }
+}
+
+fn heading() -> String {
+    let (worlds, steps, histories, seconds, rate) = ("worlds", "steps", "histories", "seconds", "worlds/s");
+    format!("{:32} {worlds:>10} {steps:>11} {histories:>9} {seconds:>8} {rate:>9}", "configuration")
+}
+
+/// How much of what there is in `scenario`.
+fn bounds(scenario: &Scenario) -> Value {
+    let Budgets {
+        crashes,
+        process_crashes,
+        unknown,
+        refused,
+        duplicates,
+        delayed,
+        expiries,
+        evictions,
+        own_conflicts,
+        sweeps,
+        late,
+        stale_loads,
+        unroutable,
+    } = scenario.budgets;
+    let faults = [
+        ("crash", crashes),
+        ("process crash", process_crashes),
+        ("unknown", unknown),
+        ("refused", refused),
+        ("copy", duplicates),
+        ("delayed", delayed),
+        ("expiry", expiries),
+        ("eviction", evictions),
+        ("own conflict", own_conflicts),
+        ("sweep", sweeps),
+        ("late", late),
+        ("stale load", stale_loads),
+        ("message that can never be sent", unroutable),
+    ];
+    let faults: Vec<String> =
+        faults.iter().filter(|(_, count)| *count > 0).map(|(fault, count)| format!("{count} {fault}")).collect();
+    json!({
+        "messages": scenario.messages.len(),
+        "workers": scenario.tasks,
+        "pass": scenario.pass_max,
+        "stores": if scenario.together { 1 } else { 2 },
+        "endpoints": if scenario.downstream.is_some() { 2 } else { 1 },
+        "fresh": scenario.reads == Reads::Linearizable,
+        "faults": faults,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn names(line: &str) -> Vec<&'static str> {
+        match parsed(line).unwrap() {
+            Command::Run(wanted) => wanted.named.iter().map(|named| named.name).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_said_means_the_quick_ones_and_thorough_means_all() {
+        assert_eq!(names("run --thorough").len(), ALL.len());
+        assert_eq!(names("run"), names("run --quick"));
+        assert_eq!(names("run quiet copy"), ["quiet", "copy"]);
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named_with_its_remedy() {
+        for (line, named, remedy) in [
+            ("rnu", "`rnu`", "help"),
+            ("list all", "`all`", "nothing"),
+            ("run nowhere", "`nowhere`", "list"),
+            ("run --fast", "`--fast`", "help"),
+            ("run --json", "`--json`", "value"),
+            ("run --states-max many", "`many`", "number"),
+            ("run quiet --quick", "names", "leave one"),
+        ] {
+            let error = parsed(line).unwrap_err();
+            assert!(error.contains(named) && error.contains(remedy), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_come_out_as_expected_is_no_success() {
+        let named = named("quiet").unwrap();
+        let found = |expects, states_max| {
+            let named = Box::leak(Box::new(Named { expects, ..*named }));
+            Found { named, bounds: Value::Null, result: explore_at_most((named.make)(), states_max) }
+        };
+        assert!(found(Expects::Holds, STATES_MAX).is_as_expected());
+        let breaks = found(Expects::Breaks("no_gap"), STATES_MAX);
+        assert!(!breaks.is_as_expected() && breaks.verdict().contains("should break no_gap"), "{}", breaks.verdict());
+        let cut_short = found(Expects::Holds, 10);
+        assert!(!cut_short.is_as_expected() && cut_short.verdict().contains("not all"), "{}", cut_short.verdict());
+        let unexplorable = Found { result: Err("asked a clock".into()), ..breaks };
+        assert_eq!(unexplorable.json()["broken"]["claim"], EXPLORABLE);
+    }
+}
