@@ -167,9 +167,8 @@ impl Deliver {
                     open.push((message, Outcome::Rest));
                     continue;
                 }
-                // The handler's work is saved. The message is over; the sweeper has the rest. But it does not know to which
-                // address this copy wants its answer (S77).
-                Outcome::Unsent(why) if message.envelope.reply_to.is_none() => {
+                // The handler's work is saved. The message is over; the sweeper has the rest.
+                Outcome::Unsent(why) => {
                     tracing::warn!(entity = %key, message_id = %message.envelope.message_id, why, "left to the sweeper");
                     self.metrics.observe(Event::LeftToSweeper(key));
                     self.end(&message, Settlement::Ack).await;

@@ -164,6 +164,7 @@ async fn a_newer_schema_is_refused_alone_and_in_a_stores_file() {
     let store = Sqlite::open(place.file()).await.unwrap();
     SqliteQueue::on(&store).await.unwrap();
     place.run("INSERT INTO hapax_queue_migration VALUES (99, 'to come', 0)").await;
+    place.run("UPDATE hapax_queue_meta SET value = 99").await;
     let words = ["queue.db", "schema 99", "update this program"];
     says(SqliteQueue::on(&store).await, ErrorKind::Malformed, &words);
     says(SqliteQueue::open(place.file()).await, ErrorKind::Malformed, &words);

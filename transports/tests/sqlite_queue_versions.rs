@@ -84,8 +84,10 @@ async fn one_that_waits_to_migrate_while_a_newer_program_does_looks_again() {
     while ride::now() < begun + HEAD_START_MS {
         tokio::task::yield_now().await;
     }
-    let sql =
-        format!("{} INSERT INTO hapax_queue_migration VALUES (99, 'to come', 0); COMMIT", SqliteQueue::schema_sql());
+    let sql = format!(
+        "{} INSERT INTO hapax_queue_migration VALUES (99, 'to come', 0); UPDATE hapax_queue_meta SET value = 99; COMMIT",
+        SqliteQueue::schema_sql()
+    );
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut newer).await.unwrap();
     let error = slow.await.unwrap().expect_err("it was opened");
     assert!(error.to_string().contains("schema 99"), "{error}");

@@ -350,22 +350,41 @@ impl Verdicts {
         }
     }
 
-    pub(super) fn unsent(&mut self, attempt: AttemptId, why: &Unsent) {
-        for verdict in &mut self.0 {
-            if matches!(verdict, Verdict::Entry { attempt: a, .. } if *a == attempt) {
-                *verdict = Verdict::Decided(Outcome::Unsent(why.0.clone()));
+    /// Whoever sends `entry` later sends its answer to the address that is in it. A copy that wants the answer at another
+    /// one has to come again for it (S77).
+    pub(super) fn unsent(&mut self, entry: &OutboxEntry, messages: &[Incoming], why: &Unsent) {
+        let reply = entry.reply.and_then(|index| entry.outgoing.get(index as usize));
+        for (index, message) in messages.iter().enumerate() {
+            let judged = match &self.0[index] {
+                Verdict::CopyOf(first) => &self.0[*first],
+                verdict => verdict,
+            };
+            // Copies come after their first, which is decided by then.
+            let waits = match judged {
+                Verdict::Entry { attempt, .. } => *attempt == entry.attempt,
+                Verdict::Decided(Outcome::Unsent(_) | Outcome::Unanswered(_)) => {
+                    matches!(self.0[index], Verdict::CopyOf(_)) && message.key == entry.key
+                }
+                _ => false,
+            };
+            let to = message.envelope.reply_to.as_ref();
+            if waits && reply.is_some_and(|reply| to.is_some_and(|to| *to != reply.destination)) {
+                self.0[index] = Verdict::Decided(Outcome::Unanswered(why.0.clone()));
+            } else if matches!(self.0[index], Verdict::Entry { attempt, .. } if attempt == entry.attempt) {
+                self.0[index] = Verdict::Decided(Outcome::Unsent(why.0.clone()));
             }
         }
     }
 
     /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved.
     pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], error: &StoreError) {
-        for entry in done {
-            self.unsent(entry.attempt, &Unsent(chain(error)));
-        }
         for verdict in &mut self.0 {
-            if matches!(verdict, Verdict::Marked) {
-                *verdict = Verdict::Decided(Outcome::Handled);
+            match verdict {
+                Verdict::Marked => *verdict = Verdict::Decided(Outcome::Handled),
+                Verdict::Entry { attempt, .. } if done.iter().any(|entry| entry.attempt == *attempt) => {
+                    *verdict = Verdict::Decided(Outcome::Unsent(chain(error)));
+                }
+                _ => {}
             }
         }
     }
@@ -410,7 +429,7 @@ impl Verdicts {
                 Verdict::Over { .. } => Outcome::Duplicate,
                 Verdict::Marked | Verdict::Finished { ours: true } => Outcome::Handled,
                 Verdict::Finished { ours: false } => Outcome::Handled,
-                Verdict::Entry { .. } => Outcome::Unsent("an older entry of the saga has to be sent first".into()),
+                Verdict::Entry { .. } => Outcome::Unsent("its entry was not reached".into()),
                 Verdict::CopyOf(first) => like(&outcomes[first]),
                 Verdict::Open => Outcome::Rest,
                 Verdict::Loaded(_) => Outcome::Again(Again::Conflict),

@@ -52,6 +52,7 @@ pub use outcome::{Again, Incoming, Outcome};
 pub use passes::Passes;
 use smallvec::SmallVec;
 pub use stores::Stores;
+use tail::Unsent;
 
 use crate::{
     codec::Codec,
@@ -165,16 +166,19 @@ impl<T: Saga> SagaManager<T> {
 
         // 5. Dispatch what this pass is to finish, entry by entry, in commit order.
         let mut done: Few<Arc<OutboxEntry>> = Few::new();
+        let mut held_up = false;
         for entry in draft.entries_to_finish(verdicts, sweep, self.routes.ordered_outputs) {
+            if held_up {
+                verdicts.unsent(&entry, messages, &Unsent("an older entry of the saga has to be sent first".into()));
+                continue;
+            }
             match self.dispatch(key, &entry.outgoing, deadline).await {
                 Ok(()) => done.push(entry),
                 Err(unsent) => {
                     let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
                     self.tell_sweep(key, swept.as_slice(), Err(&unsent.0));
-                    verdicts.unsent(entry.attempt, &unsent);
-                    if self.routes.ordered_outputs {
-                        break;
-                    }
+                    verdicts.unsent(&entry, messages, &unsent);
+                    held_up = self.routes.ordered_outputs;
                 }
             }
         }
