@@ -10,11 +10,16 @@ use crate::process;
 use crate::report::Report;
 use crate::test;
 use crate::texts;
+use crate::verify;
 use crate::workspace::Workspace;
 
 /// The examples that are run, with their arguments: hello as it stands in the README; orders, the main job, with the
-/// same few orders each time, so that a failure can be had again.
-const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("orders", &["--orders", "200", "--seed", "1"])];
+/// same few orders each time, so that a failure can be had again; and a check of a user's handler.
+const EXAMPLES: [(&str, &[&str], &[&str]); 3] = [
+    ("hello", &[], &[]),
+    ("orders", &[], &["--orders", "200", "--seed", "1"]),
+    ("check-good", &["--package", "hapax", "--features", "check"], &[]),
+];
 
 /// Runs every step, whatever failed before it, and prints the table. The tests come last, so that their lines close
 /// the output.
@@ -25,9 +30,10 @@ pub(crate) fn run(tests: bool) -> ExitCode {
     report.step("lock and changelog", texts::companions);
     packages(&mut report);
     lints(&mut report);
-    for (name, args) in EXAMPLES {
-        report.step(&format!("example {name}"), || example(name, args));
+    for (name, from, args) in EXAMPLES {
+        report.step(&format!("example {name}"), || example(name, from, args));
     }
+    report.step("explorer, small configurations", verify::quick);
     if !tests {
         return test::conclude(&report, None);
     }
@@ -38,12 +44,12 @@ pub(crate) fn run(tests: bool) -> ExitCode {
 
 /// Runs one example in an empty folder below `target/`: what it leaves there is neither in the tree nor in its own way
 /// the next time.
-fn example(name: &str, args: &[&str]) -> Result<String, String> {
+fn example(name: &str, from: &[&str], args: &[&str]) -> Result<String, String> {
     let (folder, manifest) = (process::root().join("target/xtask").join(name), process::root().join("Cargo.toml"));
     let _ = std::fs::remove_dir_all(&folder); // It may not be there; anything worse shows in the next line.
     std::fs::create_dir_all(&folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-    let run = &mut process::cargo(["run", "--release", "--locked", "--example", name, "--manifest-path"]);
-    ends_well(run.arg(manifest).arg("--").args(args).current_dir(folder))
+    let run = &mut process::cargo(["run", "--release", "--locked", "--example", name]);
+    ends_well(run.args(from).arg("--manifest-path").arg(manifest).arg("--").args(args).current_dir(folder))
 }
 
 /// What can be asked of the graph of packages, and each feature alone.

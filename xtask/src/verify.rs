@@ -29,7 +29,7 @@ const NOT_COVERED: &[&str] = &[
     "*The handler.* It is a small one that does nothing but write down, send, answer, set timeouts, complete and fail. Effects of a handler \
      outside its saga are nobody's promise.",
     "*Memory and CPU.* No weak memory, no compiler, no hardware: the explored tasks take turns at port calls.",
-    "*Equal fingerprints.* Two worlds with the same 128 bits of SHA-256 are taken for one.",
+    "*Equal fingerprints.* Two worlds with the same 128 bits of XXH3 are taken for one.",
 ];
 
 /// What the explorer itself rests on.
@@ -47,8 +47,7 @@ pub(crate) fn run(extent: Extent) -> ExitCode {
     let (mut claims, mut matrix) = (Vec::new(), Vec::new());
     report.step("matrix", || {
         (claims, matrix) = explored(extent)?;
-        let worlds: u64 = matrix.iter().map(|explored| explored.worlds).sum();
-        Ok(format!("{} configurations, {worlds} worlds", matrix.len()))
+        Ok(sums(&matrix))
     });
     if extent != Extent::Quick {
         let killed = mutants::all(&mutants::Wanted::default(), &mut report);
@@ -64,6 +63,19 @@ pub(crate) fn run(extent: Extent) -> ExitCode {
     }
     println!("\n{report}");
     if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The small configurations, as a step of something larger.
+///
+/// # Errors
+/// When one of them does not come out as it must.
+pub(crate) fn quick() -> Result<String, String> {
+    explored(Extent::Quick).map(|(_, matrix)| sums(&matrix))
+}
+
+fn sums(matrix: &[Explored]) -> String {
+    let worlds: u64 = matrix.iter().map(|explored| explored.worlds).sum();
+    format!("{} configurations, {worlds} worlds", matrix.len())
 }
 
 /// Goes through the configurations, optimised.
