@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 const EXAMPLES: [(&str, &[&str], &[&str]); 3] = [
     ("hello", &[], &[]),
     ("orders", &[], &["--orders", "200", "--seed", "1"]),
-    ("check-good", &["--package", "hapax", "--features", "check"], &[]),
+    ("check-good", &["--package", "hapax", "--no-default-features", "--features", "check"], &[]),
 ];
 
 /// Runs every step, whatever failed before it, and prints the table. The tests come last, so that their lines close
