@@ -3,6 +3,8 @@
 //! What must hold must hold in every world, and what must break must break, by the claim that is expected and no other.
 //! Anything else ends with exit code 1.
 
+mod grow;
+
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
 use hapax_model::{
@@ -14,6 +16,7 @@ use serde_json::{Value, json};
 const HELP: &str = "\
 hapax-model list                                      the configurations, one a line
 hapax-model claims                                    what must hold in every world, one a line
+hapax-model grow                                      how their number grows with messages, workers and faults
 hapax-model run [NAME...|--quick|--thorough] [--json FILE] [--states-max N]
                                                       goes through them; --thorough takes all, nothing said the quick ones
 ";
@@ -30,6 +33,7 @@ enum Command {
     Help,
     List,
     Claims,
+    Grow,
     Run(Wanted),
 }
 
@@ -56,6 +60,16 @@ fn main() -> ExitCode {
             CLAIMS.iter().for_each(|claim| println!("{:24} {} ({})", claim.name, claim.says, claim.source));
             ExitCode::SUCCESS
         }
+        Ok(Command::Grow) => match grow::plot() {
+            Ok(plot) => {
+                print!("{plot}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                eprintln!("{why}");
+                ExitCode::FAILURE
+            }
+        },
         Ok(Command::Run(wanted)) => run(&wanted),
         Err(remedy) => {
             eprintln!("{remedy}");
@@ -73,7 +87,8 @@ fn parse(args: &[String]) -> Result<Command, String> {
         None | Some(("help" | "--help" | "-h", _)) => Ok(Command::Help),
         Some(("list", [])) => Ok(Command::List),
         Some(("claims", [])) => Ok(Command::Claims),
-        Some((command @ ("list" | "claims"), [first, ..])) => {
+        Some(("grow", [])) => Ok(Command::Grow),
+        Some((command @ ("list" | "claims" | "grow"), [first, ..])) => {
             Err(format!("`{first}` is not for {command}: it takes nothing"))
         }
         Some(("run", rest)) => wanted(rest).map(Command::Run),

@@ -54,7 +54,7 @@ pub(crate) fn run(extent: Extent) -> ExitCode {
         // A page about a run that failed would say less than its table does.
         if !report.has_failed() {
             report.step("VERIFICATION.md", || {
-                let page = page(&machine()?, &claims, &matrix, &killed, extent);
+                let page = page(&machine()?, &claims, &matrix, &killed, &growth()?, extent);
                 let file = process::root().join("VERIFICATION.md");
                 std::fs::write(&file, page).map_err(|error| format!("{}: {error}", file.display()))?;
                 Ok(String::new())
@@ -92,6 +92,12 @@ fn explored(extent: Extent) -> Result<(Claims, Vec<Explored>), String> {
     Ok((mutants::claims(&file)?, Explored::read(&file)?))
 }
 
+/// How the number of worlds grows, as the model's program plots it.
+fn growth() -> Result<String, String> {
+    let args = ["run", "--quiet", "--release", "--locked", "--package", "hapax-model", "--bin", "hapax-model", "--"];
+    process::output(process::cargo(args).arg("grow"))
+}
+
 /// What the figures were taken on.
 fn machine() -> Result<String, String> {
     let mut rustc = std::process::Command::new("rustc");
@@ -109,6 +115,7 @@ fn page(
     claims: &[(String, String)],
     matrix: &[Explored],
     killed: &[(Patch, Killed)],
+    growth: &str,
     extent: Extent,
 ) -> String {
     let mut page = String::from(
@@ -127,6 +134,7 @@ fn page(
     if extent != Extent::Thorough {
         page.push_str("The larger configurations were not part of this run: `cargo xtask verify --thorough`.\n\n");
     }
+    let _ = writeln!(page, "## How the number of worlds grows\n\n{growth}");
     controls(&mut page, matrix);
     mutants_of(&mut page, killed);
     page.push_str("## What is not covered\n\n");
@@ -139,7 +147,7 @@ fn page(
 /// What must hold, and by what it is shown that it can break.
 fn claimed(page: &mut String, claims: &[(String, String)], matrix: &[Explored], killed: &[(Patch, Killed)]) {
     page.push_str("## What is claimed of every world\n\n");
-    page.push_str("A claim that nothing breaks would hold of anything. So beside each stands what breaks it.\n\n");
+    page.push_str("A claim that nothing breaks would hold of anything. So beside each stands what breaks it; and each has a control of\nits own in `model/tests/explore_controls.rs`.\n\n");
     page.push_str("| claim | says | broken by |\n| --- | --- | --- |\n");
     let mut known: Vec<(&str, &str)> = claims.iter().map(|(name, says)| (name.as_str(), says.as_str())).collect();
     known.push((EXPLORABLE.0, EXPLORABLE.1));
@@ -147,7 +155,7 @@ fn claimed(page: &mut String, claims: &[(String, String)], matrix: &[Explored], 
         let controls = matrix.iter().filter(|explored| explored.expects.as_deref() == Some(name));
         let (mutants, controls) = (killed.iter().filter(|(patch, _)| patch.claim == name).count(), controls.count());
         let broken_by = match (mutants, controls) {
-            (0, 0) => "**nothing yet**".to_owned(),
+            (0, 0) => "its control in `model/tests` alone".to_owned(),
             (mutants, 0) => format!("{mutants} mutants"),
             (mutants, controls) => format!("{mutants} mutants, {controls} controls"),
         };
@@ -241,11 +249,11 @@ mod tests {
             broken: Some(broken),
             ..Explored::default()
         };
-        let page = page("a machine", &claims, &[quiet, control], &[], Extent::Usual);
+        let page = page("a machine", &claims, &[quiet, control], &[], "More.", Extent::Usual);
         assert!(page.contains("| quiet |  | 1,200 | 0 | 0 | 0.5 |"), "{page}");
         assert!(page.contains("| lagging-reads |  | effect_at_most_once | 9 |"), "{page}");
         assert!(page.contains("| `effect_at_most_once` | It holds. | 0 mutants, 1 controls |"), "{page}");
-        assert!(page.contains("| `no_gap` | It holds. | **nothing yet** |"), "{page}");
+        assert!(page.contains("| `no_gap` | It holds. | its control in `model/tests` alone |"), "{page}");
         assert!(page.contains("not part of this run") && page.contains("*Beyond the bounds.*"), "{page}");
         assert!(!page.contains("| lagging-reads |  | 0"), "a control is no proof: {page}");
     }
