@@ -27,6 +27,7 @@
 //! | feature | what | default |
 //! | --- | --- | --- |
 //! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
+//! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `memory` | `Memory`: the reference store | no |
@@ -49,6 +50,8 @@ pub use hapax_core::{
 pub use hapax_model::check;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
+#[cfg(feature = "postgres")]
+pub use hapax_stores::Postgres;
 #[cfg(feature = "sqlite")]
 pub use hapax_stores::Sqlite;
 #[cfg(feature = "in-process")]
@@ -68,6 +71,8 @@ pub mod transports {
 pub mod stores {
     #[cfg(feature = "memory")]
     pub use hapax_stores::memory;
+    #[cfg(feature = "postgres")]
+    pub use hapax_stores::sql::postgres;
     #[cfg(feature = "sqlite")]
     pub use hapax_stores::sql::sqlite;
 }

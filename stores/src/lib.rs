@@ -2,10 +2,12 @@
 
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod sql;
 
 #[cfg(feature = "memory")]
 pub use memory::Memory;
+#[cfg(feature = "postgres")]
+pub use sql::postgres::Postgres;
 #[cfg(feature = "sqlite")]
 pub use sql::sqlite::Sqlite;

@@ -4,7 +4,7 @@ use std::{
 };
 
 use hapax::{
-    Memory, Sqlite,
+    Memory, Postgres, Sqlite,
     ports::{DeadLetters, DedupStore, EntityStore},
 };
 
@@ -26,6 +26,14 @@ impl Backend for Memory {
 }
 
 impl Backend for Sqlite {
+    const EXACT: bool = false;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Backend for Postgres {
     const EXACT: bool = false;
 
     fn dedup_entries(&self) -> Option<usize> {

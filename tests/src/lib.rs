@@ -2,6 +2,7 @@
 
 mod backend;
 mod driver;
+mod postgres;
 mod rig;
 mod scripted;
 mod watched;
@@ -9,6 +10,7 @@ mod workbench;
 
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
+pub use postgres::PostgresSchema;
 pub use rig::{Rig, Setup, Shape, Stage};
 pub use scripted::{Events, Hands, Out, Save, Scripted};
 pub use watched::Watched;

@@ -1,4 +1,9 @@
 //! Stores on SQL databases: entities, dedup entries and dead letters in one database, so that load and check are one
 //! snapshot and marks ride with saves.
 
+mod group;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod rows;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -24,14 +24,18 @@ use sqlx::{
 use tokio::sync::oneshot;
 
 use super::{
+    super::{
+        group::Changed,
+        rows::{DedupRow, as_i64, millis, millis_of},
+    },
     Sqlite,
     arguments::Bind,
     connection::Ran,
     error::malformed,
     read::{self, Load, Read},
-    rows::{self, DedupRow, EntityRow, before, now},
+    rows::{self, EntityRow, before, now},
     statements,
-    write::{self, Change, Changed, Write},
+    write::{self, Change, Write},
 };
 
 /// Largest entity, in bytes: SQLite takes more, but each save writes the whole of it, so a runaway one must be noticed.
@@ -194,7 +198,7 @@ impl DedupStore for Sqlite {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         const OPERATION: &str = "evicting dedup entries";
-        let retention = rows::millis_of(retention);
+        let retention = millis_of(retention);
         let mut arguments = SqliteArguments::default();
         arguments.bind(now()).bind(retention);
         let old = self.read_alone(OPERATION, statements::LATEST_IF_OLD, arguments).await?;
@@ -223,7 +227,7 @@ impl DeadLetters for Sqlite {
         arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
         arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
         arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
-        arguments.bind(letter.attempts).bind(rows::millis(letter.time)).bind(letter.reason.as_str()).bind(envelope);
+        arguments.bind(letter.attempts).bind(millis(letter.time)).bind(letter.reason.as_str()).bind(envelope);
         self.write_alone(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
         Ok(())
     }
@@ -254,10 +258,6 @@ fn letter(endpoint: &EndpointName, row: &SqliteRow) -> Option<DeadLetter> {
     })
 }
 
-fn as_i64(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 impl Sqlite {
     /// An entity that is left out so that others are listed.
     fn log_damaged(&self, scope: &Scope, key: Option<&SagaKey>) {
@@ -283,7 +283,8 @@ impl Sqlite {
             let why = format!("{key} has {bytes} bytes, more than the {ENTITY_BYTES_MAX} that the store takes");
             return Err(StoreError::new(ErrorKind::TooLarge, operation, why));
         }
-        EntityRow::new(self.scope_to_write(key.scope()).await?, key.key(), expected, entity, now())
+        let pending = rows::pending(entity, now());
+        EntityRow::new(self.scope_to_write(key.scope()).await?, key.key(), expected, entity, pending)
     }
 
     async fn change(

@@ -13,13 +13,14 @@ use sqlx::{
 use tokio::sync::oneshot;
 
 use super::{
+    super::group::Changed,
     arguments::Bind,
     error::{Failure, Place},
     ride::{Kind, Rows, Schema, Ticket},
     rows::now,
     start,
     statements::{self, Kinds},
-    write::{self, Change, Changed, Writer},
+    write::{self, Change, Writer},
 };
 
 /// Statements of one kind that stand in one commit, where each ride has its own: a power of two.

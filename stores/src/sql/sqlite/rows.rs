@@ -9,49 +9,20 @@ use bytes::Bytes;
 use hapax_core::{
     codec::record,
     entity::{DedupEntry, Entity, Version},
-    ids::{AttemptId, DedupKey, Fingerprint, SagaKey},
-    ports::{ErrorKind, Known, PendingEntry, StoreError, Stored},
+    ids::{AttemptId, DedupKey, Fingerprint},
+    ports::{Known, PendingEntry, StoreError, Stored},
     time::Timestamp,
 };
 use serde::Serialize;
 use sqlx::{Row, sqlite::SqliteRow};
 
-use super::error::malformed;
+use super::{super::rows::millis, error::malformed};
 
-/// What one write does to an entity.
-#[derive(Debug, Clone)]
-pub(super) struct EntityRow {
-    pub(super) scope: i64,
-    pub(super) key: SagaKey,
-    /// `None`: it must not be there.
-    pub(super) expected: Option<i64>,
-    pub(super) completed: bool,
-    pub(super) pending: Option<String>,
-    pub(super) outbox: Vec<u8>,
-    pub(super) state: Bytes,
-}
-
-impl EntityRow {
-    pub(super) fn new(
-        scope: i64,
-        key: &SagaKey,
-        expected: Option<i64>,
-        entity: &Entity,
-        now: i64,
-    ) -> Result<Self, StoreError> {
-        let outbox = record::encode_outbox(entity).map_err(unencodable)?;
-        let (pending, state) = (pending(entity, now), entity.state.clone());
-        Ok(Self { scope, key: key.clone(), expected, completed: entity.completed, pending, outbox, state })
-    }
-
-    /// What it adds to a group, in bytes.
-    pub(super) fn size(&self) -> usize {
-        self.outbox.len() + self.state.len() + self.pending.as_ref().map_or(0, String::len)
-    }
-}
+/// What one write does to an entity; what waits is JSON.
+pub(super) type EntityRow = super::super::rows::EntityRow<String>;
 
 /// The outbox's entries for the sweeper and for the check: `{attempt: [dedup key, saved at]}`.
-fn pending(entity: &Entity, now: i64) -> Option<String> {
+pub(super) fn pending(entity: &Entity, now: i64) -> Option<String> {
     use std::fmt::Write;
     const ENTRY_BYTES: usize = 2 * (AttemptId::BYTES + DedupKey::BYTES) + 24;
     if entity.outbox.is_empty() {
@@ -93,37 +64,6 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// A dedup entry and its reply, encoded.
-#[derive(Debug, Clone)]
-pub(super) struct DedupRow {
-    pub(super) key: DedupKey,
-    pub(super) attempt: AttemptId,
-    pub(super) fingerprint: Fingerprint,
-    pub(super) time: i64,
-    pub(super) reply: Option<Vec<u8>>,
-}
-
-impl DedupRow {
-    pub(super) fn of(entry: &DedupEntry) -> Result<Self, StoreError> {
-        let reply = entry.reply.as_ref().map(record::encode_outgoing).transpose().map_err(unencodable)?;
-        let DedupEntry { key, attempt, fingerprint, time, .. } = *entry;
-        Ok(Self { key, attempt, fingerprint, time: millis(time), reply })
-    }
-
-    pub(super) fn all(entries: &[DedupEntry]) -> Result<Vec<Self>, StoreError> {
-        entries.iter().map(Self::of).collect()
-    }
-
-    /// What it adds to a group, in bytes.
-    pub(super) fn size(&self) -> usize {
-        DedupKey::BYTES + AttemptId::BYTES + Fingerprint::BYTES + self.reply.as_ref().map_or(0, Vec::len)
-    }
-}
-
-fn unencodable(error: hapax_core::codec::CodecError) -> StoreError {
-    StoreError::new(ErrorKind::TooLarge, "encoding a record", "it cannot be encoded").caused_by(error)
-}
-
 /// Rows of an array statement: JSON for what `json_each` reads, and beside it what needs no escaping.
 #[derive(Debug)]
 pub(super) struct Array {
@@ -157,19 +97,10 @@ impl Array {
     }
 }
 
-pub(super) fn millis(time: Timestamp) -> i64 {
-    i64::try_from(time.as_millis()).expect("the end of the year 9999 is far below 2^63")
-}
-
 /// SQLite runs on this host, so its clock is this one. Asked for by the writer, since a test clock at a port is not the
 /// store's own.
 pub(super) fn now() -> i64 {
     millis(Timestamp::now())
-}
-
-/// `duration` in whole milliseconds, and one more for what is left.
-pub(super) fn millis_of(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
 /// `age` before `now`; an age longer than all time is before any time.

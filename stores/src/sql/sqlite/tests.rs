@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
-    collections::VecDeque,
     sync::{Arc, Mutex, RwLock, atomic::AtomicBool},
     time::Duration,
 };
@@ -11,14 +10,9 @@ use hapax_core::{
     ports::{EntityStore, ErrorKind},
 };
 use sqlx::{Connection, Executor, Row, SqliteConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::{
-    Shared, Sqlite,
-    generations::Keeper,
-    migrate, statements,
-    write::{Change, take_group},
-};
+use super::{Shared, Sqlite, generations::Keeper, migrate, statements};
 
 mod generations;
 
@@ -60,71 +54,6 @@ async fn no_statement_goes_through_all_entities_or_all_dedup_entries() {
             }
         }
     }
-}
-
-fn change(key: &str, expected: Option<i64>, gives_way: bool) -> (Change, oneshot::Receiver<super::write::Answer>) {
-    let (answer, answered) = oneshot::channel();
-    let entity = super::rows::EntityRow {
-        scope: 1,
-        key: key.parse().unwrap(),
-        expected,
-        completed: false,
-        pending: None,
-        outbox: Vec::new(),
-        state: vec![0; 100].into(),
-    };
-    let change =
-        Change { operation: "test", entity: Some(entity), gives_way, done: Vec::new(), only_if_won: false, answer };
-    (change, answered)
-}
-
-fn names(changes: &[Change]) -> Vec<String> {
-    let name = |change: &Change| match &change.entity {
-        Some(row) => format!("{}@{}", row.key, row.expected.unwrap_or(0)),
-        None => "-".to_owned(),
-    };
-    changes.iter().map(name).collect()
-}
-
-#[test]
-fn a_group_holds_one_write_of_each_entity_and_the_next_ones_wait_in_order() {
-    let (changes, _answers): (VecDeque<_>, Vec<_>) = [("a", 1), ("b", 1), ("a", 2), ("c", 1), ("a", 3)]
-        .map(|(key, at)| change(key, Some(at), false))
-        .into_iter()
-        .unzip();
-    let mut waiting = changes;
-    assert_eq!(names(&take_group(&mut waiting, 10)), ["a@1", "b@1", "c@1"]);
-    assert_eq!(names(&take_group(&mut waiting, 10)), ["a@2"]);
-    assert_eq!(names(&take_group(&mut waiting, 10)), ["a@3"]);
-    assert!(waiting.is_empty());
-}
-
-#[test]
-fn a_clean_up_gives_way_to_a_save_whichever_comes_first_and_to_a_newer_clean_up() {
-    let (changes, _answers): (VecDeque<_>, Vec<_>) = [
-        change("a", Some(1), true),
-        change("a", Some(1), false),
-        change("b", Some(1), false),
-        change("b", Some(1), true),
-        change("c", Some(1), true),
-        change("c", Some(2), true),
-        change("c", Some(1), true),
-    ]
-    .into_iter()
-    .unzip();
-    let mut waiting = changes;
-    assert_eq!(names(&take_group(&mut waiting, 10)), ["-", "a@1", "b@1", "-", "-", "c@2", "-"]);
-    assert!(waiting.is_empty());
-}
-
-#[test]
-fn a_group_has_at_most_the_members_asked_for_and_none_that_nobody_waits_for() {
-    let (changes, mut answers): (VecDeque<_>, Vec<_>) =
-        ["a", "b", "c", "d"].map(|key| change(key, None, false)).into_iter().unzip();
-    let mut waiting = changes;
-    answers.remove(1);
-    assert_eq!(names(&take_group(&mut waiting, 2)), ["a@0", "c@0"]);
-    assert_eq!(names(&take_group(&mut waiting, 2)), ["d@0"]);
 }
 
 #[tokio::test]

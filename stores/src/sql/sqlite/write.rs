@@ -2,7 +2,7 @@
 //! one, in one commit; there is no timer, and a lone write goes at once.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,13 +17,17 @@ use sqlx::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    super::{
+        group::{self, Changed, answer_all},
+        rows::DedupRow,
+    },
     arguments::Bind,
     connection::{Link, Ran},
     error::{Failure, Place},
     generations::Generations,
     read::{self, Load},
     riders::{self, AddSchema, Ride, Seats},
-    rows::{Array, DedupRow, EntityRow, now},
+    rows::{Array, EntityRow, now},
     statements::{self, DedupPart, ENTITY_COLUMNS, EntityPart, Kinds},
 };
 
@@ -50,31 +54,7 @@ pub(super) enum Write {
 }
 
 /// A save, a finish or an insert of dedup entries.
-#[derive(Debug)]
-pub(super) struct Change {
-    pub(super) operation: &'static str,
-    pub(super) entity: Option<EntityRow>,
-    /// The entity part is a clean-up: it gives way to another write of the same entity.
-    pub(super) gives_way: bool,
-    pub(super) done: Vec<DedupRow>,
-    /// The dedup entries are stored only if the entity part wins.
-    pub(super) only_if_won: bool,
-    pub(super) answer: oneshot::Sender<Answer>,
-}
-
-/// What a [`Change`] is told.
-pub(super) type Answer = Result<Changed, StoreError>;
-
-/// What became of the entity part of a [`Change`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Changed {
-    /// It won; the entity has this version now.
-    At(i64),
-    /// The entity is not what was expected; or another write of it was in the group.
-    Lost,
-    /// There was none.
-    NoEntity,
-}
+pub(super) type Change = group::Change<String>;
 
 /// A rare write.
 #[derive(Debug)]
@@ -157,7 +137,7 @@ impl Writer {
     }
 
     async fn write_group(&mut self, waiting: &mut VecDeque<Change>, riders: &mut VecDeque<Ride>) {
-        let group = take_group(waiting, self.group_max);
+        let group = group::take(waiting, self.group_max, GROUP_BYTES_MAX);
         let rides = riders::take(riders, self.group_max, GROUP_BYTES_MAX);
         let members = group.len() + rides.len();
         if members == 0 {
@@ -249,8 +229,7 @@ impl Writer {
         let ran = self.link.write(sql, statements, arguments).await?;
         let won = |changed: &u64| *changed == 1;
         Ok(match &change.entity {
-            None if change.gives_way => Changed::Lost,
-            None => Changed::NoEntity,
+            None => change.unless_won(),
             Some(EntityRow { expected: Some(expected), .. }) => {
                 let changed = ran.changed.get(usize::from(statements > 1));
                 if changed.is_some_and(won) { Changed::At(expected + 1) } else { Changed::Lost }
@@ -355,10 +334,8 @@ pub(super) fn results(
     winners: &[SqliteRow],
 ) -> Result<Vec<Changed>, sqlx::Error> {
     let result = |change: &Change| match &change.entity {
-        None if change.gives_way => Changed::Lost,
-        None => Changed::NoEntity,
         Some(EntityRow { expected: Some(version), .. }) if all_updated => Changed::At(version + 1),
-        Some(_) => Changed::Lost,
+        _ => change.unless_won(),
     };
     let mut results: Vec<Changed> = group.iter().map(result).collect();
     for winner in winners {
@@ -379,68 +356,4 @@ fn push_dedup(array: &mut Array, row: &DedupRow, won: Option<(&EntityRow, i64)>)
     array.blob.extend_from_slice(row.attempt.as_bytes());
     array.blob.extend_from_slice(row.fingerprint.as_bytes());
     array.blob.extend_from_slice(row.reply.as_deref().unwrap_or_default());
-}
-
-fn answer_all(group: impl IntoIterator<Item = Change>, changed: Vec<Changed>) {
-    for (change, changed) in group.into_iter().zip(changed) {
-        let _ = change.answer.send(Ok(changed));
-    }
-}
-
-impl Change {
-    fn size(&self) -> usize {
-        self.entity.as_ref().map_or(0, EntityRow::size) + self.done.iter().map(DedupRow::size).sum::<usize>()
-    }
-}
-
-/// Takes the next group out of `waiting`: in order, at most `max` members, at most one write of each entity. A second
-/// save of an entity waits for the next group, and so does every later one. A clean-up never waits: beside another write
-/// of its entity it is left out, since the save carries the outbox along, and its dedup entries go in all the same.
-pub(super) fn take_group(waiting: &mut VecDeque<Change>, max: usize) -> Vec<Change> {
-    let mut group: Vec<Change> = Vec::with_capacity(waiting.len().min(max));
-    let mut writes: HashMap<(i64, hapax_core::ids::SagaKey), usize> = HashMap::with_capacity(waiting.len().min(max));
-    let mut held = VecDeque::new();
-    let mut bytes = 0;
-    while group.len() < max
-        && let Some(mut change) = waiting.pop_front()
-    {
-        if change.answer.is_closed() {
-            continue; // Nobody waits for it any more, and nothing of it has been written.
-        }
-        if bytes > 0 && bytes + change.size() > GROUP_BYTES_MAX {
-            waiting.push_front(change);
-            break;
-        }
-        if let Some(row) = &change.entity {
-            match writes.entry((row.scope, row.key.clone())) {
-                Entry::Vacant(entry) => {
-                    entry.insert(group.len());
-                }
-                Entry::Occupied(mut entry) => {
-                    let other = &mut group[*entry.get()];
-                    if change.gives_way && !(other.gives_way && is_newer(&change, other)) {
-                        change.entity = None;
-                    } else if other.gives_way {
-                        other.entity = None;
-                        entry.insert(group.len());
-                    } else {
-                        held.push_back(change);
-                        continue;
-                    }
-                }
-            }
-        }
-        bytes += change.size();
-        group.push(change);
-    }
-    while let Some(change) = held.pop_back() {
-        waiting.push_front(change);
-    }
-    group
-}
-
-/// Of two clean-ups the one that has seen more; the other would meet a conflict.
-fn is_newer(change: &Change, other: &Change) -> bool {
-    let expected = |change: &Change| change.entity.as_ref().and_then(|row| row.expected);
-    expected(change) > expected(other)
 }

@@ -1,0 +1,136 @@
+//! One connection, and one statement at a time on it.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection,
+    postgres::{PgArguments, PgConnectOptions, PgRow},
+};
+use tokio::time::timeout;
+
+use super::error::Failure;
+
+/// What takes several statements.
+pub(super) type Work<'c, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'c>>;
+
+/// How a connection is used.
+#[derive(Debug, Clone)]
+pub(super) struct Dial {
+    pub(super) options: PgConnectOptions,
+    /// What is set at the beginning of each transaction where a connection pooler may give each one another session.
+    pub(super) pooled: Option<Arc<str>>,
+    /// A statement without an answer for so long is given up.
+    pub(super) limit: Duration,
+    pub(super) commits: Arc<AtomicU64>,
+}
+
+/// A connection that is opened again after it has failed.
+#[derive(Debug)]
+pub(super) struct Link {
+    dial: Dial,
+    open: Option<PgConnection>,
+}
+
+impl Link {
+    pub(super) const fn new(dial: Dial, open: Option<PgConnection>) -> Self {
+        Self { dial, open }
+    }
+
+    /// Runs a statement that writes, by itself one transaction.
+    pub(super) async fn write(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
+        let rows = self.run(sql, arguments, true).await?;
+        self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(rows)
+    }
+
+    /// Runs a statement that writes nothing.
+    pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
+        self.run(sql, arguments, false).await
+    }
+
+    async fn run(&mut self, sql: &Arc<str>, arguments: PgArguments, writes: bool) -> Result<Vec<PgRow>, Failure> {
+        let (limit, pooled) = (self.dial.limit, self.dial.pooled.clone());
+        let connection = self.connection().await?;
+        let ran = match pooled {
+            None => timeout(limit, alone(connection, sql, arguments, writes)).await,
+            Some(begin) => timeout(limit, within(connection, &begin, sql, arguments, writes)).await,
+        };
+        let ran = ran.unwrap_or_else(|_| Err(Failure::too_late(writes)));
+        if let Err(failure) = &ran
+            && !(failure.is_of_a_statement() && self.dial.pooled.is_none())
+        {
+            self.open = None; // Not closed politely: it may be in the middle of anything.
+        }
+        ran
+    }
+
+    /// Runs what takes several statements. After an error the connection is given up, whatever state it is in.
+    pub(super) async fn with<T>(
+        &mut self,
+        writes: bool,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> Work<'c, T>,
+    ) -> Result<T, Failure> {
+        let limit = self.dial.limit;
+        let connection = self.connection().await?;
+        let done = timeout(limit, work(connection)).await.unwrap_or_else(|_| Err(Failure::too_late(writes)));
+        if done.is_err() {
+            self.open = None;
+        } else if writes {
+            self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
+        if self.open.is_none() {
+            let opening = timeout(self.dial.limit, self.dial.options.connect());
+            let opened = opening.await.unwrap_or_else(|_| Err(timed_out())).map_err(Failure::of_read)?;
+            return Ok(self.open.insert(opened));
+        }
+        self.open.as_mut().ok_or_else(|| Failure::of_read(timed_out()))
+    }
+
+    pub(super) async fn close(&mut self) {
+        if let Some(connection) = self.open.take() {
+            let _ = connection.close().await; // What was confirmed is stored.
+        }
+    }
+}
+
+fn timed_out() -> sqlx::Error {
+    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
+}
+
+async fn alone(
+    connection: &mut PgConnection,
+    sql: &Arc<str>,
+    arguments: PgArguments,
+    writes: bool,
+) -> Result<Vec<PgRow>, Failure> {
+    let failure = if writes { Failure::of_write } else { Failure::of_read };
+    sqlx::query_with(AssertSqlSafe(sql.clone()), arguments).fetch_all(connection).await.map_err(failure)
+}
+
+/// Behind a connection pooler a statement is prepared and run in one transaction: between two, another client may be given
+/// the session in which it was prepared.
+async fn within(
+    connection: &mut PgConnection,
+    begin: &Arc<str>,
+    sql: &Arc<str>,
+    arguments: PgArguments,
+    writes: bool,
+) -> Result<Vec<PgRow>, Failure> {
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.clone()))).await.map_err(Failure::of_read)?;
+    let query = sqlx::query_with(AssertSqlSafe(sql.clone()), arguments).persistent(false);
+    let rows = query.fetch_all(&mut *connection).await.map_err(Failure::of_read)?;
+    let failure = if writes { Failure::of_write } else { Failure::of_read };
+    connection.execute(sqlx::raw_sql("COMMIT")).await.map_err(failure)?;
+    Ok(rows)
+}

@@ -1,0 +1,170 @@
+//! What a driver's error means: whether anything was written, and what a person can do.
+
+use std::sync::Arc;
+
+use hapax_core::ports::{ErrorKind, StoreError};
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+/// A statement that failed. One error may be the answer of all members of a group.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    cause: Arc<Cause>,
+    unknown: bool,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Driver(sqlx::Error),
+    /// No answer in time; the connection was given up.
+    TooLate,
+    /// The generations of dedup entries changed each time it was tried.
+    Rotating,
+}
+
+impl Failure {
+    /// Of something that wrote nothing.
+    pub(super) fn of_read(error: sqlx::Error) -> Self {
+        Self { cause: Arc::new(Cause::Driver(error)), unknown: false }
+    }
+
+    /// Of a statement that commits by itself, or of a `COMMIT`. Where the server has said that the statement failed,
+    /// nothing of it is kept; whatever else happened to the answer, nobody knows.
+    pub(super) fn of_write(error: sqlx::Error) -> Self {
+        let unknown = !refused(&error);
+        Self { cause: Arc::new(Cause::Driver(error)), unknown }
+    }
+
+    pub(super) fn too_late(writes: bool) -> Self {
+        Self { cause: Arc::new(Cause::TooLate), unknown: writes }
+    }
+
+    pub(super) fn rotating() -> Self {
+        Self { cause: Arc::new(Cause::Rotating), unknown: false }
+    }
+
+    /// Whether the write may have taken effect.
+    pub(super) const fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+
+    /// Whether the server has refused the statement itself, so that the connection is as good as before.
+    pub(super) fn is_of_a_statement(&self) -> bool {
+        matches!(&*self.cause, Cause::Driver(error) if refused(error))
+    }
+
+    /// A lost race with another transaction: the server has rolled it back, and it may be tried again at once.
+    pub(super) fn is_of_a_race(&self) -> bool {
+        !self.unknown && matches!(self.code(), Some("40001" | "40P01"))
+    }
+
+    /// The server or the way to it is at fault, not what was asked: trying members of a group one by one would only repeat
+    /// it.
+    pub(super) fn is_of_all(&self) -> bool {
+        match self.code() {
+            Some(code) => ["08", "25", "28", "42", "53", "55", "57", "58", "40", "3D", "3F"].contains(&&code[..2]),
+            None => true,
+        }
+    }
+
+    fn code(&self) -> Option<&str> {
+        match &*self.cause {
+            Cause::Driver(error) => code(error),
+            Cause::TooLate | Cause::Rotating => None,
+        }
+    }
+
+    pub(super) fn store_error(&self, operation: &'static str, place: &str) -> StoreError {
+        let error = |kind, text: &str| StoreError::new(kind, operation, format!("{place}: {text}"));
+        match &*self.cause {
+            _ if self.unknown => {
+                let error = error(ErrorKind::UnknownOutcome, "whether it was stored is not known: load again");
+                error.caused_by(Shown(self.cause.clone()))
+            }
+            Cause::Driver(driver) => {
+                let (kind, text) = meaning(driver);
+                error(kind, &text).caused_by(Shown(self.cause.clone()))
+            }
+            Cause::TooLate => error(
+                ErrorKind::Unavailable,
+                "no answer within the limit, nothing was changed: see what keeps the server busy, or raise the limit",
+            ),
+            Cause::Rotating => {
+                error(ErrorKind::Unavailable, "generations of dedup entries are being rotated: try again")
+            }
+        }
+    }
+}
+
+/// The driver's error as a source.
+#[derive(Debug)]
+struct Shown(Arc<Cause>);
+
+impl std::fmt::Display for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.0 {
+            Cause::Driver(error) => error.fmt(f),
+            Cause::TooLate => f.write_str("no answer within the limit"),
+            Cause::Rotating => f.write_str("the generations changed"),
+        }
+    }
+}
+
+impl std::error::Error for Shown {}
+
+/// The server answered that it did not do it, and goes on serving this connection. A fatal answer says nothing: it may
+/// come while the server waits for a standby with the commit already made.
+fn refused(error: &sqlx::Error) -> bool {
+    let severity = |error: &PgDatabaseError| matches!(error.severity(), PgSeverity::Error);
+    error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>()).is_some_and(severity)
+}
+
+fn code(error: &sqlx::Error) -> Option<&str> {
+    let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+    Some(error.code()).filter(|code| code.len() == 5)
+}
+
+fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
+    use ErrorKind::{Denied, Misconfigured, TooLarge, Unavailable};
+    let (kind, text) = match code(error) {
+        Some("40001" | "40P01") => {
+            (Unavailable, "it met other transactions again and again, and was rolled back each time")
+        }
+        Some("57014") => (Unavailable, "the server has ended it after its time limit; nothing was changed"),
+        Some("55P03") => (Unavailable, "another transaction has kept a lock for too long: end that transaction"),
+        Some("53300") => (
+            Unavailable,
+            "the server has no connection left: raise `max_connections`, or use fewer (`writers`, `readers`)",
+        ),
+        Some("53100") => (Unavailable, "the server's disk is full: make room and it goes on, nothing is lost"),
+        Some("25006") => (
+            Unavailable,
+            "the server takes no writes (a standby, or `default_transaction_read_only`): connect to the primary",
+        ),
+        Some("42501") => (Denied, "this role may not do it: grant what `Postgres::grants_sql` lists"),
+        Some("28000" | "28P01") => (Denied, "the server has refused the role or its password: check the URL"),
+        Some("3D000") => (Misconfigured, "there is no such database: create it, or name another one in the URL"),
+        Some("42P01" | "42703" | "42883" | "3F000" | "42P10" | "42804") => (
+            Misconfigured,
+            "hapax's tables are not as this version needs them: apply `Postgres::migrate`, or undo what changed them",
+        ),
+        Some("23505" | "23514" | "23502" | "23503" | "P0001") => {
+            (Misconfigured, "a trigger or constraint on hapax's tables refuses it: remove it")
+        }
+        Some("54000") => (TooLarge, "it is larger than the server takes"),
+        Some("22021" | "22P05") => {
+            (Misconfigured, "the database cannot hold this text: use a database with the encoding UTF8")
+        }
+        Some("26000" | "42P05" | "08P01") => (
+            Misconfigured,
+            "prepared statements get lost between here and the server: behind a connection pooler set `pooler(true)`",
+        ),
+        Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
+        None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
+    };
+    (kind, text.to_owned())
+}
+
+/// A stored value that this program cannot read.
+pub(super) fn malformed(operation: &'static str, place: &str, what: &str) -> StoreError {
+    StoreError::new(ErrorKind::Malformed, operation, format!("{place}: {what} cannot be read by this version of hapax"))
+}

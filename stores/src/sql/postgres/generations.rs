@@ -1,0 +1,205 @@
+//! Which generations of dedup entries there are, and how they come and go.
+//!
+//! Each generation is a table of its own: inserts go into the newest one's, a check looks into all, and evicting is emptying
+//! the oldest one's. A process remembers which there are, because their tables stand in its statements; but nothing depends on
+//! how old that knowledge is. Each load shows which there are in its own snapshot, and is asked again where that is something
+//! else. Each insert happens only if its generation still is the newest; a rotation waits until all who insert into a table
+//! have finished, and who comes later waits for it and then sees that it has happened.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+
+use super::{connection::Link, error::Failure, names::Names, statements};
+
+/// Tables for dedup entries.
+const SLOTS: i16 = 4;
+/// A generation is closed when it is this part of the retention old. So entries live up to one and a half times as long as
+/// asked for, and a check looks into three tables.
+const PART_OF_RETENTION: i64 = 2;
+/// How long emptying a table waits for those who read it. Others wait behind it meanwhile; it is tried again.
+const LOCK_LIMIT: Duration = Duration::from_secs(1);
+
+/// What is known of the generations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    /// All there are, the oldest first, each with its table.
+    pub(super) live: Vec<(i64, i16)>,
+}
+
+impl View {
+    /// Where inserts go.
+    pub(super) fn newest(&self) -> (i64, i16) {
+        self.live.last().copied().unwrap_or_default()
+    }
+
+    /// Whether the ids, in order, are those that are known.
+    pub(super) fn is(&self, ids: &[i64]) -> bool {
+        self.live.iter().map(|(id, _)| id).eq(ids)
+    }
+}
+
+/// What all parts of a store share about generations.
+#[derive(Debug)]
+pub(super) struct Generations {
+    view: RwLock<Arc<View>>,
+    list: Arc<str>,
+}
+
+impl Generations {
+    pub(super) fn new(names: &Names, view: View) -> Self {
+        Self { view: RwLock::new(Arc::new(view)), list: names.put_into(&statements::generations()).into() }
+    }
+
+    pub(super) fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks which there are now.
+    pub(super) async fn look(&self, link: &mut Link) -> Result<Arc<View>, Failure> {
+        let rows = link.read(&self.list, Default::default()).await?;
+        let mut live = Vec::with_capacity(rows.len());
+        for row in &rows {
+            live.push((row.try_get(0).map_err(Failure::of_read)?, row.try_get(1).map_err(Failure::of_read)?));
+        }
+        let view = Arc::new(View { live });
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view.clone();
+        Ok(view)
+    }
+}
+
+/// One generation, as the upkeep sees it.
+#[derive(Debug)]
+struct Generation {
+    id: i64,
+    slot: i16,
+    opened_at: i64,
+    closed_at: Option<i64>,
+}
+
+/// What an eviction did: how many entries are gone, and whether there is more to do now.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) entries: u64,
+    pub(super) more: bool,
+}
+
+/// One step of eviction: closes the newest generation if it is old, and empties the oldest if its time is over.
+pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retention: i64) -> Result<Done, Failure> {
+    let (list, now, longest) = list(connection, names).await?;
+    let retention = match longest {
+        Some(longest) if longest >= retention => longest,
+        _ => {
+            let keep = AssertSqlSafe(names.put_into(statements::RETENTION));
+            sqlx::query(keep).bind(retention).execute(&mut *connection).await.map_err(Failure::of_write)?;
+            retention
+        }
+    };
+    let due = |list: &[Generation], now: i64| {
+        let over = |at: i64| at.saturating_add(retention) <= now;
+        list.iter().any(|one| one.closed_at.is_some_and(over))
+    };
+    let mut done = Done::default();
+    if due(&list, now) {
+        match empty(connection, names, &list, now, retention).await {
+            Ok(entries) => done.entries = entries,
+            // Somebody reads it. It is as good later.
+            Err(failure) if failure.is_of_a_statement() => done.more = true,
+            Err(failure) => return Err(failure),
+        }
+    }
+    if let Some(newest) = list.last()
+        && newest.closed_at.is_none()
+        && newest.opened_at.saturating_add(retention / PART_OF_RETENTION) <= now
+        && holds_any(connection, names, newest.slot).await?
+    {
+        rotate(connection, names, newest.id).await?;
+    }
+    let (list, now, _) = self::list(connection, names).await?;
+    done.more |= due(&list, now);
+    Ok(done)
+}
+
+async fn list(connection: &mut PgConnection, names: &Names) -> Result<(Vec<Generation>, i64, Option<i64>), Failure> {
+    let text = AssertSqlSafe(names.put_into(&statements::generations()));
+    let rows = sqlx::query(text).fetch_all(connection).await.map_err(Failure::of_read)?;
+    let mut list = Vec::with_capacity(rows.len());
+    let (mut now, mut longest) = (0, None);
+    for row in &rows {
+        let column = Failure::of_read;
+        list.push(Generation {
+            id: row.try_get(0).map_err(column)?,
+            slot: row.try_get(1).map_err(column)?,
+            opened_at: row.try_get(2).map_err(column)?,
+            closed_at: row.try_get(3).map_err(column)?,
+        });
+        (now, longest) = (row.try_get(4).map_err(column)?, row.try_get(5).map_err(column)?);
+    }
+    Ok((list, now, longest))
+}
+
+async fn holds_any(connection: &mut PgConnection, names: &Names, slot: i16) -> Result<bool, Failure> {
+    let text = AssertSqlSafe(names.put_into(&statements::holds_any(slot)));
+    let row = sqlx::query(text).fetch_one(connection).await.map_err(Failure::of_read)?;
+    row.try_get(0).map_err(Failure::of_read)
+}
+
+/// Closes generation `newest` and opens the next one, if there is a table free and nobody else has done it.
+pub(super) async fn rotate(connection: &mut PgConnection, names: &Names, newest: i64) -> Result<(), Failure> {
+    let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
+    connection.execute("BEGIN").await.map_err(Failure::of_read)?;
+    let (before, ..) = list(connection, names).await?;
+    let slot = before.iter().find(|one| one.id == newest && one.closed_at.is_none()).map(|one| one.slot);
+    if let Some(slot) = slot {
+        let lock = text(&statements::rotation_lock(slot));
+        connection.execute(sqlx::raw_sql(lock)).await.map_err(Failure::of_read)?;
+        // What is read from here on is what the lock has let pass.
+        let (list, ..) = list(connection, names).await?;
+        let free = (0..SLOTS).find(|slot| list.iter().all(|one| one.slot != *slot));
+        if let Some(free) = free {
+            let close = sqlx::query(text(&statements::close())).bind(newest);
+            if close.execute(&mut *connection).await.map_err(Failure::of_read)?.rows_affected() == 1 {
+                let begin = sqlx::query(text(&statements::begin())).bind(newest + 1).bind(free);
+                begin.execute(&mut *connection).await.map_err(Failure::of_read)?;
+            }
+        }
+    }
+    connection.execute("COMMIT").await.map_err(Failure::of_write)?;
+    Ok(())
+}
+
+/// The oldest generation whose time is over ceases to exist, and its table is emptied, in one commit.
+async fn empty(
+    connection: &mut PgConnection,
+    names: &Names,
+    list: &[Generation],
+    now: i64,
+    retention: i64,
+) -> Result<u64, Failure> {
+    let over = |one: &&Generation| one.closed_at.is_some_and(|at| at.saturating_add(retention) <= now);
+    let Some(oldest) = list.iter().find(over) else { return Ok(0) };
+    let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
+    let begin = format!("BEGIN; SET LOCAL lock_timeout = {}", LOCK_LIMIT.as_millis());
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await.map_err(Failure::of_read)?;
+    let gone = sqlx::query(text(&statements::drop_generation())).bind(oldest.id).bind(retention);
+    let gone = gone.execute(&mut *connection).await.map_err(Failure::of_read)?.rows_affected() == 1;
+    let mut entries = 0;
+    if gone {
+        let count = sqlx::query(text(&statements::count(oldest.slot))).fetch_one(&mut *connection).await;
+        let count: i64 = count.and_then(|row| row.try_get(0)).map_err(Failure::of_read)?;
+        let truncate = text(&statements::truncate(oldest.slot));
+        if let Err(error) = connection.execute(sqlx::raw_sql(truncate)).await {
+            let failure = Failure::of_read(error);
+            if failure.is_of_a_statement() {
+                connection.execute("ROLLBACK").await.map_err(Failure::of_read)?;
+            }
+            return Err(failure);
+        }
+        entries = u64::try_from(count).unwrap_or_default();
+    }
+    connection.execute("COMMIT").await.map_err(Failure::of_write)?;
+    Ok(entries)
+}

@@ -1,0 +1,82 @@
+use std::fmt;
+
+use hapax_core::ports::{ErrorKind, StoreError};
+
+/// PostgreSQL cuts longer names off; the longest of ours needs the rest.
+const PART_BYTES_MAX: usize = 30;
+
+/// The schema and the prefix of all tables' names, checked: they become part of statements.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Names {
+    schema: String,
+    prefix: String,
+}
+
+impl Names {
+    pub(super) fn new(schema: &str, prefix: &str) -> Result<Self, StoreError> {
+        check("schema", schema, false)?;
+        check("table prefix", prefix, true)?;
+        Ok(Self { schema: schema.to_owned(), prefix: prefix.to_owned() })
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// A table's name as the server lists it.
+    pub(super) fn table(&self, table: &str) -> String {
+        format!("{}{table}", self.prefix)
+    }
+
+    /// `text` with these names in it: `hapax.` becomes the schema and the prefix, `hapax_` in the name of an index the
+    /// prefix.
+    pub(super) fn put_into(&self, text: &str) -> String {
+        let Self { schema, prefix } = self;
+        text.replace("EXISTS hapax_", &format!("EXISTS {prefix}hapax_"))
+            .replace("hapax.", &format!("\"{schema}\".{prefix}"))
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}*", self.schema, self.prefix)
+    }
+}
+
+fn check(what: &str, name: &str, may_be_empty: bool) -> Result<(), StoreError> {
+    let usual = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    let begins_well = name.bytes().next().map_or(may_be_empty, |b| !b.is_ascii_digit());
+    if begins_well && name.len() <= PART_BYTES_MAX && name.bytes().all(usual) && !name.starts_with("pg_") {
+        return Ok(());
+    }
+    let why = format!(
+        "{what} `{name}`: use lower-case ASCII letters, digits and _ only, at most {PART_BYTES_MAX}, no digit first, not \
+         `pg_`"
+    );
+    Err(StoreError::new(ErrorKind::Misconfigured, super::start::OPENING, why))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::Names;
+
+    #[test]
+    fn names_are_put_into_texts() {
+        let names = Names::new("own", "app_").unwrap();
+        let text = names.put_into("CREATE INDEX IF NOT EXISTS hapax_entity_x ON hapax.entity (key)");
+        assert_eq!(text, "CREATE INDEX IF NOT EXISTS app_hapax_entity_x ON \"own\".app_entity (key)");
+    }
+
+    #[test]
+    fn what_could_leave_its_quotes_is_refused() {
+        for (schema, prefix) in
+            [("", ""), ("a\"b", ""), ("a b", ""), ("A", ""), ("1a", ""), ("ü", ""), ("pg_x", ""), ("a", "b;")]
+        {
+            assert!(Names::new(schema, prefix).is_err(), "{schema} {prefix}");
+        }
+        assert!(Names::new(&"a".repeat(31), "").is_err());
+        assert!(Names::new("hapax", "").is_ok());
+    }
+}

@@ -1,0 +1,156 @@
+use std::{str::FromStr, time::Duration};
+
+use hapax_core::ports::{ErrorKind, StoreError};
+use sqlx::{PgPool, postgres::PgConnectOptions};
+
+use super::{Postgres, start};
+
+/// How long a write is waited for, before its outcome counts as unknown; the server gives it up after as long. Default
+/// 30 s: below the default deadline of a pass.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a read is waited for. Default 30 s: as long as a write.
+const READ_LIMIT: Duration = WRITE_LIMIT;
+/// Writes that share a commit, and reads that share a statement, at most. Default 256: beyond it throughput gains little and
+/// the first in the group waits for the last.
+const GROUP_MAX: usize = 256;
+/// Arrays longer than that gain nothing.
+const GROUP_LIMIT: usize = 1024;
+/// Writing connections. Default 2: while one waits for its commit, the other gathers the next group.
+const WRITERS: usize = 2;
+/// Reading connections. Default 1: it answers whole groups.
+const READERS: usize = 1;
+/// More connections than a server is asked for by one store.
+const CONNECTIONS_LIMIT: usize = 64;
+
+/// How a [`Postgres`] store is opened. From [`Postgres::options`] or [`Postgres::with`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct PostgresOptions {
+    pub(super) place: Result<PgConnectOptions, String>,
+    pub(super) schema: String,
+    pub(super) table_prefix: String,
+    pub(super) migrate: bool,
+    pub(super) pooler: bool,
+    pub(super) writers: usize,
+    pub(super) readers: usize,
+    pub(super) group_max: usize,
+    pub(super) write_limit: Duration,
+    pub(super) read_limit: Duration,
+}
+
+impl PostgresOptions {
+    fn at(place: Result<PgConnectOptions, String>) -> Self {
+        Self {
+            place,
+            schema: "hapax".to_owned(),
+            table_prefix: String::new(),
+            migrate: false,
+            pooler: false,
+            writers: WRITERS,
+            readers: READERS,
+            group_max: GROUP_MAX,
+            write_limit: WRITE_LIMIT,
+            read_limit: READ_LIMIT,
+        }
+    }
+
+    pub(super) fn url(url: &str) -> Self {
+        // The driver's error may show the URL, and with it the password.
+        Self::at(PgConnectOptions::from_str(url).map_err(|e| match e {
+            sqlx::Error::Configuration(e) => e.to_string(),
+            _ => "it is not understood".to_owned(),
+        }))
+    }
+
+    pub(super) fn with(options: PgConnectOptions) -> Self {
+        Self::at(Ok(options))
+    }
+
+    /// Whether missing tables are added, in a schema that is created if it is not there. Default: no, and a database whose
+    /// schema is older is an error.
+    pub const fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// The schema that the tables are in. Default `hapax`. Lower-case ASCII letters, digits and `_`, at most 30.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// What the tables' names begin with, to share a schema with others. Default nothing. As [`schema`](Self::schema).
+    pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.table_prefix = prefix.into();
+        self
+    }
+
+    /// Whether a connection pooler (pgbouncer) that gives each transaction another session stands before the server. Nothing
+    /// is kept prepared then, and each statement takes five round trips instead of one: connect to the server itself where
+    /// you can. Default: no, and lost statements are an error that names this setting.
+    pub const fn pooler(mut self, pooler: bool) -> Self {
+        self.pooler = pooler;
+        self
+    }
+
+    /// Writing connections, from 1 to 64. Default 2. Each entity is written by one of them.
+    pub fn writers(mut self, writers: usize) -> Self {
+        self.writers = writers.clamp(1, CONNECTIONS_LIMIT);
+        self
+    }
+
+    /// Reading connections, from 1 to 64. Default 1.
+    pub fn readers(mut self, readers: usize) -> Self {
+        self.readers = readers.clamp(1, CONNECTIONS_LIMIT);
+        self
+    }
+
+    /// How many writes may share a commit, from 1 to 1024. Default 256.
+    pub fn group_max(mut self, max: usize) -> Self {
+        self.group_max = max.clamp(1, GROUP_LIMIT);
+        self
+    }
+
+    /// How long to wait for a write before its outcome counts as unknown. Default 30 s. The server ends a statement that has
+    /// run for as long, in whole milliseconds.
+    pub const fn write_limit(mut self, limit: Duration) -> Self {
+        self.write_limit = limit;
+        self
+    }
+
+    /// How long to wait for a read before it is an error: `Unavailable`, nothing was changed. Default 30 s.
+    pub const fn read_limit(mut self, limit: Duration) -> Self {
+        self.read_limit = limit;
+        self
+    }
+
+    /// Opens the store and checks that server and schema are what the promises need. Must be called within a tokio runtime
+    /// with its timer enabled; the store lives as long as that runtime.
+    ///
+    /// # Errors
+    /// [`StoreError`], one line that names the database, the cause and the remedy: `Misconfigured` for a server that
+    /// confirms what it may lose (`fsync` or `synchronous_commit` off), that is a standby, that keeps text in another
+    /// encoding than UTF8, for a missing or older schema, for names that are none; `Malformed` for the schema of a newer
+    /// hapax; `Denied` for missing rights; `Unavailable` for a server that cannot be reached.
+    pub async fn open(self) -> Result<Postgres, StoreError> {
+        start::open(self).await
+    }
+}
+
+impl From<&PgPool> for PostgresOptions {
+    /// The same server, database, role and TLS as the pool's; connections of the store's own, since it needs settings of its
+    /// own on them. Hooks of the pool do not run on them.
+    fn from(pool: &PgPool) -> Self {
+        Self::with((*pool.connect_options()).clone())
+    }
+}
+
+impl PostgresOptions {
+    pub(super) fn place(&self) -> Result<PgConnectOptions, StoreError> {
+        self.place.clone().map_err(|e| {
+            let why =
+                format!("the URL of the database is wrong ({e}): write `postgres://USER:PASSWORD@HOST:PORT/DATABASE`");
+            StoreError::new(ErrorKind::Misconfigured, start::OPENING, why)
+        })
+    }
+}

@@ -1,0 +1,104 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hapax::{Postgres, stores::postgres::PostgresOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
+
+/// Where the server is: set by `cargo xtask test`, which finds or starts one.
+const SERVER: &str = "HAPAX_TEST_POSTGRES";
+/// Often enough to meet statements that are running, seldom enough for some to end.
+const CUT_EVERY: Duration = Duration::from_millis(3);
+
+/// A schema of one test, which goes with it.
+#[derive(Debug)]
+pub struct PostgresSchema {
+    url: String,
+    name: String,
+}
+
+impl PostgresSchema {
+    /// A name that no other test uses; there is no such schema yet.
+    ///
+    /// # Panics
+    /// When no server is known.
+    #[must_use]
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let url = std::env::var(SERVER).unwrap_or_else(|_| {
+            panic!(
+                "no PostgreSQL to test with: run `cargo xtask test`, or set {SERVER}=postgres://USER@HOST:PORT/DATABASE"
+            )
+        });
+        let name = format!("t_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Self { url, name }
+    }
+
+    /// How a store in it is opened; its tables are made.
+    pub fn options(&self) -> PostgresOptions {
+        Postgres::options(&self.url).schema(&self.name).migrate(true)
+    }
+
+    /// As [`options`](Self::options), for a store whose connections the server is told to end again and again, until nobody
+    /// uses it any more: `alive` tells.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn open_and_cut<T: Send + Sync + 'static>(&self, store: impl FnOnce(Postgres) -> Arc<T>) -> Arc<T> {
+        let name = format!("cut_{}_{}", self.name, fastrand::u32(..));
+        let options: PgConnectOptions = self.url.parse().expect("the server's URL");
+        let options = Postgres::with(options.application_name(&name)).schema(&self.name).writers(1);
+        let cut = store(options.migrate(true).open().await.expect("the store"));
+        let alive = Arc::downgrade(&cut);
+        let mut connection = PgConnection::connect(&self.url).await.expect("a connection");
+        tokio::spawn(async move {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND state = 'active'";
+            while alive.strong_count() > 0 {
+                sqlx::query(sql).bind(&name).fetch_all(&mut connection).await.expect("others' connections are ended");
+                tokio::time::sleep(CUT_EVERY).await;
+            }
+        });
+        cut
+    }
+
+    /// Another handle, with connections of its own, as another process would open it.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn open(&self) -> Postgres {
+        self.options().writers(1).open().await.expect("the store")
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The server's URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for PostgresSchema {
+    fn drop(&mut self) {
+        let (url, drop) = (self.url.clone(), format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name));
+        // In a thread and a runtime of its own: the test's may be ending. What stays is in the test database.
+        let ended = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+            runtime.block_on(async {
+                let mut connection = PgConnection::connect(&url).await.ok()?;
+                connection.execute("SET lock_timeout = '5s'").await.ok()?;
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.ok()
+            })
+        });
+        let _ = ended.join();
+    }
+}
