@@ -149,8 +149,9 @@ impl Backends {
     /// Adds one row for each backend. `complete` is false where only some tests were asked for, so that a backend
     /// without a test is no surprise.
     pub(crate) fn report(self, seen: &Seen, complete: bool, report: &mut Report) {
+        let names: Vec<&str> = self.rows.iter().map(|row| row.name).collect();
         for Row { name, provided, .. } in &self.rows {
-            let tests = seen.passed.iter().filter(|test| bears(test, name)).count();
+            let tests = seen.passed.iter().filter(|test| bears(test, name, &names)).count();
             let verdict = match provided {
                 Ok(how) if tests > 0 || !complete => Verdict::Passed(format!("{how}, {tests} tests passed")),
                 Ok(how) => missing(format!("{how}, but no test that bears its name passed"), name, &self.required),
@@ -170,9 +171,13 @@ fn missing(why: String, name: &str, required: &BTreeSet<String>) -> Verdict {
     }
 }
 
-/// Whether a test, given by program and path, is one of the backend's.
-fn bears(test: &str, name: &str) -> bool {
-    test.contains(name) || test.contains(&name.replace('-', "_"))
+/// Whether a test, given by program and path, is one of the backend's, and not of one whose longer name holds this one.
+fn bears(test: &str, name: &str, names: &[&str]) -> bool {
+    let mut test = test.replace('-', "_");
+    for longer in names.iter().filter(|longer| **longer != name && longer.contains(name)) {
+        test = test.replace(&longer.replace('-', "_"), "");
+    }
+    test.contains(&name.replace('-', "_"))
 }
 
 fn required(list: &str, backends: &[&Backend]) -> Result<BTreeSet<String>, String> {

@@ -125,9 +125,12 @@ pub(super) fn provide(server: &dyn Server, machine: &Machine) -> Result<Provided
         Ok(started) => return Ok(started),
         Err(why) => why,
     };
-    let missing = |why| Lack::Missing(format!("{why}: `apt-get install {}`, or set {variable}", server.package()));
     // What is installed and does not start is not mended by installing it.
-    if server.programs(machine).is_ok() || !machine.is_root() {
+    if server.programs(machine).is_ok() {
+        return Err(Lack::Missing(format!("{why}; mend that, or set {variable} to the URL of another one")));
+    }
+    let missing = |why| Lack::Missing(format!("{why}: `apt-get install {}`, or set {variable}", server.package()));
+    if !machine.is_root() {
         return Err(missing(why));
     }
     install(server, machine).map_err(|also| missing(format!("{why}; {also}")))?;

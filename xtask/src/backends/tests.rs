@@ -135,7 +135,7 @@ fn a_server_that_does_not_start_says_why() {
     let stubs =
         Stubs::new().with_maria().with("mariadbd", "echo run >>\"$stubs/runs\"; echo 'no disk left' >&2; exit 1");
     let why = missing(&MySql, &stubs.machine(&[]));
-    assert_eq!(why, "MariaDB ended: no disk left: `apt-get install mariadb-server`, or set HAPAX_TEST_MYSQL");
+    assert_eq!(why, "MariaDB ended: no disk left; mend that, or set HAPAX_TEST_MYSQL to the URL of another one");
     assert_eq!(stubs.said("runs").lines().count(), 3, "another port may be free");
 }
 
@@ -220,6 +220,15 @@ fn a_backend_was_tested_when_a_test_of_its_name_passed() {
     let report = run(&["in-process"], Ok("embedded".into()), output, true);
     assert!(!report.has_failed());
     assert!(report.to_string().contains("1 tests passed"));
+}
+
+#[test]
+fn a_test_of_a_backend_with_a_longer_name_is_not_one_of_the_shorter() {
+    let names = ["sqlite", "sqlite-queue"];
+    for test in ["sqlite_queue::letters", "hapax-tests::sqlite-queue whole"] {
+        assert!(bears(test, "sqlite-queue", &names) && !bears(test, "sqlite", &names), "{test}");
+    }
+    assert!(bears("hapax-tests::sqlite_queue sqlite::letters", "sqlite", &names));
 }
 
 #[test]
