@@ -11,8 +11,10 @@ use hapax_core::{
 
 use super::{
     outcome::Checked,
-    plan::Plan,
+    plan::{self, Plan},
     run,
+    sagas::Sagas,
+    watch::{Shared, watched},
     world::{Holds, World, sentence},
 };
 use crate::explore::{Budgets, MakeManager, Sentence};
@@ -21,8 +23,8 @@ use crate::explore::{Budgets, MakeManager, Sentence};
 const ENDPOINT: &str = "check";
 /// Where replies go.
 const REPLIES: &str = "replies";
-/// More of them make more worlds than anybody waits for.
-pub(super) const MESSAGES_MAX: usize = 8;
+/// Messages of the beginning at most. More of them make more worlds than anybody waits for.
+const MESSAGES_MAX: usize = 8;
 
 type Give<T> = Arc<dyn Fn(SagaManager<T>) -> SagaManager<T> + Send + Sync>;
 
@@ -76,7 +78,8 @@ impl<T: Saga> Check<T> {
     }
 
     /// One more message. Each is queued once at the beginning, and may be taken at any moment after that, so in any
-    /// order. Eight at most; two or three show most mistakes.
+    /// order. Eight at most; two or three show most mistakes. Two that are equal are two messages; for copies of one there
+    /// is [`duplicates`](Self::duplicates).
     pub fn message<M: Message>(mut self, message: M) -> Self {
         let number = self.messages.len();
         self.messages.push(envelope(number, &message));
@@ -106,7 +109,7 @@ impl<T: Saga> Check<T> {
         self
     }
 
-    /// So many workers at most at one time. Default 2, which is what a lost race takes.
+    /// So many workers at most at one time. Default 2, which is what a lost race takes; four at most.
     pub const fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
@@ -127,7 +130,7 @@ impl<T: Saga> Check<T> {
     }
 
     /// So many workers may stop for good, between any two calls of a port or within one. This and the following replace
-    /// the presets: all that is asked for may go wrong in one run.
+    /// the presets: all that is asked for may go wrong in one run. Seven of a kind at most.
     pub fn crashes(mut self, crashes: u8) -> Self {
         self.plan.own().crashes = crashes;
         self
@@ -243,10 +246,13 @@ impl<T: Saga> Check<T> {
         let count = match self.messages.len() {
             0 => Some("there is no message: add .message(..)".to_owned()),
             1..=MESSAGES_MAX => None,
-            more => Some(format!("{more} messages are too many: {MESSAGES_MAX} at most")),
+            more => Some(format!(
+                "{more} messages are too many: {MESSAGES_MAX} at most; two or three show most mistakes, and what has \
+                 nothing to do with each other belongs into checks of its own"
+            )),
         };
-        let workers = (self.workers == 0).then(|| "there is no worker: .workers(2)".to_owned());
-        service.or(message).or(count).or(workers)
+        let trial = self.plan.trials(self.workers).iter().find_map(plan::refusal);
+        service.or(message).or(count).or(trial)
     }
 
     fn manager(&self, ports: Ports, limits: Limits) -> Result<SagaManager<T>, String> {
@@ -256,11 +262,14 @@ impl<T: Saga> Check<T> {
         Ok(self.services.iter().fold(manager, |manager, give| give(manager)))
     }
 
-    /// Makes managers, again and again; `look` may change the ports that each is given.
-    pub(super) fn make(self, look: impl Fn(Ports) -> Ports + Send + Sync + 'static) -> MakeManager {
+    /// Makes managers, again and again; `messages` are those of the beginning, and `notes` is told what is seen.
+    pub(super) fn make(self, messages: &Arc<Vec<Arc<Envelope>>>, notes: &Shared) -> MakeManager {
+        let (messages, notes, may_set_aside) = (messages.clone(), notes.clone(), self.may_set_aside);
         Arc::new(move |ports, limits| {
-            let manager = self.manager(look(ports), limits).expect("it could be made before");
-            Arc::new(manager) as Arc<dyn Passes>
+            let ports = Ports { stores: watched(&ports.stores, &messages, &notes), ..ports };
+            let manager = self.manager(ports, limits).expect("it could be made before");
+            let (manager, notes) = (Arc::new(manager) as Arc<dyn Passes>, notes.clone());
+            Arc::new(Sagas { manager, notes, may_set_aside }) as Arc<dyn Passes>
         })
     }
 }

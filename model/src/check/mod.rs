@@ -2,11 +2,16 @@
 
 mod advice;
 mod builder;
+mod coming;
 mod external;
+mod growth;
+mod hush;
 mod outcome;
 mod paths;
 mod plan;
 mod run;
+mod sagas;
+mod tell;
 mod watch;
 mod world;
 
