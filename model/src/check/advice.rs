@@ -7,6 +7,7 @@ pub(super) const STATE_BYTES: &str = "state_at_most";
 pub(super) const RUNS_DIFFER: &str = "runs_do_not_differ";
 pub(super) const REPLAYABLE: &str = "it_can_be_replayed";
 pub(super) const CHECKABLE: &str = "it_can_be_checked";
+pub(super) const ALL_SEEN: &str = "everything_is_seen";
 pub(super) const COUNTABLE: &str = "there_are_few_messages";
 
 /// For a handler that sends very many messages at once.
@@ -73,6 +74,11 @@ pub(super) fn on(claim: &str, seen: &str, steps: &[String], own: bool) -> &'stat
         CHECKABLE if seen.contains("fit a mask") => {
             "too many workers hold the same message at the same time to be kept apart: take fewer workers, duplicates or \
              expiries."
+        }
+        ALL_SEEN => {
+            "take fewer messages, workers or faults: two messages and one fault of each kind show most mistakes. With time \
+             and memory (about 200 bytes for a world), allow more by .worlds_at_most(..). If a part is enough, say \
+             .may_end_early()."
         }
         COUNTABLE => {
             "take fewer messages. If a saga sends to itself for ever (a reminder that sets the next one), give it an end in \

@@ -1,6 +1,7 @@
 use crate::explore::Budgets;
 
-/// Worlds of one exploration after which a check ends with a warning: a minute or so in a build without optimisation.
+/// Worlds of one exploration at most, unless the check says otherwise: about 200 MB, and some ten seconds where the explorer
+/// is optimised and two minutes where it is not. Nobody waits longer for a test without having asked for it.
 pub(super) const WORLDS_MAX: usize = 1_000_000;
 
 /// What may go wrong.

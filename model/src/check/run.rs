@@ -11,7 +11,7 @@ use super::{
     hush::{Hush, hush, told},
     outcome::{Checked, Explored, Failure},
     paths,
-    plan::{Trial, WORLDS_MAX, typed},
+    plan::{Trial, typed},
     tell::{differing, differs_again, nothing_set_aside, plain, replay_line, state_at_most, stopped, told_again},
     watch::{Shared, lock},
 };
@@ -31,6 +31,8 @@ pub(super) struct Common {
     own: Vec<&'static str>,
     pub(super) state_bytes_max: Option<usize>,
     is_stateless: bool,
+    worlds_max: usize,
+    may_end_early: bool,
     hush: Hush,
 }
 
@@ -63,6 +65,9 @@ pub(super) fn run<T: Saga>(check: Check<T>) -> Checked {
     }
     common.look_at_paths(&mut checked, &events);
     common.look_at_growth(&mut checked);
+    if checked.failure.is_none() {
+        common.look_at_the_end(&mut checked);
+    }
     checked
 }
 
@@ -103,6 +108,7 @@ impl Common {
             always.push((advice::SET_ASIDE, nothing_set_aside()));
         }
         let state_bytes_max = check.state_bytes_max;
+        let (worlds_max, may_end_early) = (check.worlds_max, check.may_end_early);
         if let Some(bytes_max) = state_bytes_max {
             always.push((advice::STATE_BYTES, state_at_most(bytes_max)));
         }
@@ -120,7 +126,7 @@ impl Common {
             ..Scenario::new(manager, messages.to_vec())
         };
         let is_stateless = TypeId::of::<T>() == TypeId::of::<Stateless>();
-        Self { scenario, notes, messages, own, state_bytes_max, is_stateless, hush: hush() }
+        Self { worlds_max, may_end_early, scenario, notes, messages, own, state_bytes_max, is_stateless, hush: hush() }
     }
 
     /// Explores, and gives why it could not go on, if it could not. Outside of this, as many messages may come as like.
@@ -140,7 +146,7 @@ impl Common {
     }
 
     fn explore(&self, trial: Trial) -> Result<Report, Box<Failure>> {
-        let (report, stop) = self.noting(|| explore_at_most(self.scenario_of(&trial), WORLDS_MAX));
+        let (report, stop) = self.noting(|| explore_at_most(self.scenario_of(&trial), self.worlds_max));
         if let Some(differ) = lock(&self.notes).differ.clone() {
             let replay = differs_again(&trial);
             return Err(Box::new(Failure { replay, ..self.failure(differing(&differ), &trial) }));
@@ -158,20 +164,37 @@ impl Common {
     }
 
     fn scenario_of(&self, (tasks, budgets): &Trial) -> Scenario {
-        let Budgets { crashes, process_crashes, expiries, .. } = *budgets;
-        let deliveries_max = crashes.saturating_add(process_crashes).saturating_add(expiries);
-        let deliveries_max = deliveries_max.saturating_add(DELIVERIES_MIN);
+        // What a fault costs a delivery, the message must not be blamed for: a crash, a lost lease, a settlement that is
+        // refused (the message comes again without a rest), a deadline that has passed.
+        let Budgets { crashes, process_crashes, expiries, refused, late, .. } = *budgets;
+        let faults = [crashes, process_crashes, expiries, refused, late];
+        let deliveries_max = faults.iter().fold(DELIVERIES_MIN, |sum, fault| sum.saturating_add(*fault));
         Scenario { tasks: *tasks, budgets: *budgets, deliveries_max, ..self.scenario.clone() }
     }
 
     fn add(&self, checked: &mut Checked, report: Report, trial: &Trial) {
         let what = typed(trial);
-        if report.cut_short {
-            checked.warnings.push(format!("{what}: cut short after {} worlds; take fewer messages", report.states));
+        let Report { states, histories, time, cut_short, .. } = report;
+        if cut_short && self.may_end_early {
+            checked.warnings.push(format!("not all was seen with {what}: there are more than {states} worlds"));
         }
-        let Report { states, histories, time, .. } = report;
-        checked.explored.push(Explored { what, worlds: states, histories, time });
+        checked.explored.push(Explored { what, worlds: states, histories, time, cut_short });
         checked.failure = report.story.map(|story| self.failure(story, trial));
+    }
+
+    /// What has not been seen has not been checked, and is no pass.
+    fn look_at_the_end(&self, checked: &mut Checked) {
+        let cut: Vec<_> = checked.explored.iter().filter(|explored| explored.cut_short).collect();
+        let Some(first) = cut.first().filter(|_| !self.may_end_early) else { return };
+        let (worlds, all) = (self.worlds_max, checked.explored.len());
+        let seen = format!(
+            "{} of {all} explorations ended at the limit of {worlds} worlds, the first with {}. Nothing was broken in what \
+             was seen, which is not all",
+            cut.len(),
+            first.what
+        );
+        let replay = format!("the same check with {}: it ends at the same world again", first.what);
+        checked.failure = Some(Failure { messages: self.legend(), replay, ..plain(advice::ALL_SEEN, seen) });
     }
 
     fn failure(&self, story: Story, trial: &Trial) -> Failure {
