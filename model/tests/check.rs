@@ -231,9 +231,13 @@ fn a_story_can_be_kept_and_gone_through_again() {
         check.always("not too many", move |w| w.state::<Stock>("mug").is_none_or(|s| s.reserved <= most))
     };
     let told = failure(check(3).report(), "not too many");
-    let line = told.replay.split_once(".replay(\"").and_then(|(_, line)| line.strip_suffix("\")")).unwrap();
+    let line = told.replay.split_once(".replay(\"").and_then(|(_, line)| line.strip_suffix("\").holds()")).unwrap();
     assert_eq!(failure(check(3).replay(line), "not too many").steps, told.steps);
-    assert!(check(5).replay(line).failure.is_none());
+    check(5).replay(line).holds();
+    let kept = std::panic::catch_unwind(|| check(3).replay(line).holds());
+    assert!(
+        kept.is_err_and(|story| story.downcast_ref::<String>().is_some_and(|story| story.contains("not too many")))
+    );
     let lost = failure(check(3).replay("begin m9"), "it_can_be_replayed");
     assert!(lost.seen.contains("begin m0"), "{lost}");
 }

@@ -1,11 +1,10 @@
 use std::{fmt, sync::Arc};
 
 use hapax_core::{
-    Handler, Message, Needs, Registry, Saga, SagaManager, Stateless,
-    codec::Codec,
+    Handler, Message, Needs, Registry, Saga, Stateless,
     envelope::{Destination, Envelope},
     ids::{MessageId, TypeName},
-    manager::{Limits, Passes, Ports},
+    manager::{Passes, Ports},
     stateless,
 };
 
@@ -13,27 +12,30 @@ use super::{
     outcome::Checked,
     plan::{self, Plan},
     run,
-    sagas::Sagas,
+    sagas::{Sagas, Several, Subject, clash},
     watch::{Shared, watched},
     world::{Holds, World, sentence},
 };
 use crate::explore::{Budgets, MakeManager, Sentence};
 
-/// The endpoint that the handlers under check are at.
+/// The endpoint that the handlers under check are at, if nobody says otherwise.
 const ENDPOINT: &str = "check";
 /// Where replies go.
 const REPLIES: &str = "replies";
 /// Messages of the beginning at most. More of them make more worlds than anybody waits for.
 const MESSAGES_MAX: usize = 8;
 
-type Give<T> = Arc<dyn Fn(SagaManager<T>) -> SagaManager<T> + Send + Sync>;
+type Give<T> = Arc<dyn Fn(<T as Subject>::Managers) -> <T as Subject>::Managers + Send + Sync>;
 
 /// A handler, its messages, what may go wrong, and what must hold all the same. See the [module](crate::check).
 #[must_use = "a check does nothing before it is run"]
-pub struct Check<T> {
-    registry: Registry<T>,
-    needs: Needs,
+pub struct Check<T: Subject> {
+    registries: T::Registries,
+    endpoint: String,
+    needs: Vec<Needs>,
     services: Vec<Give<T>>,
+    /// What was said where it cannot be heard.
+    misplaced: Option<&'static str>,
     pub(super) messages: Vec<Result<Arc<Envelope>, String>>,
     pub(super) after: Vec<(u8, TypeName)>,
     pub(super) workers: usize,
@@ -51,21 +53,69 @@ pub struct Check<T> {
 impl Check<Stateless> {
     /// A check of a handler without state.
     pub fn handler<M: Message, H: Handler<M>>(handler: H) -> Self {
-        Self::new(stateless(handler), <H as Handler<M>>::needs())
+        Self::new(stateless(handler), vec![<H as Handler<M>>::needs()])
     }
 }
 
 impl<T: Saga> Check<T> {
     /// A check of the saga of `registry`: the very registry that an endpoint is given.
     pub fn saga(registry: Registry<T>) -> Self {
-        Self::new(registry, T::needs())
+        Self::new(registry, vec![T::needs()])
+    }
+}
+
+impl<T: Subject> Check<T> {
+    /// Another saga of the same endpoint: what one sends to the endpoint, or publishes, and the other handles comes to it.
+    /// To be said before [`with`](Self::with).
+    pub fn and<U: Saga>(self, registry: Registry<U>) -> Check<Several<T, U>> {
+        self.beside::<U>(registry, U::needs())
     }
 
-    fn new(registry: Registry<T>, needs: Needs) -> Self {
+    /// The same with a handler without state.
+    pub fn and_handler<M: Message, H: Handler<M>>(self, handler: H) -> Check<Several<T, Stateless>> {
+        self.beside::<Stateless>(stateless(handler), <H as Handler<M>>::needs())
+    }
+
+    fn beside<U: Saga>(self, registry: Registry<U>, needs: Needs) -> Check<Several<T, U>> {
+        let misplaced = (!self.services.is_empty()).then_some("say .and(..) before .with(..)");
+        let Self { registries, endpoint, needs: mut all, messages, after, workers, plan, always, at_rest, .. } = self;
+        let Self { may_drop, may_set_aside, worlds_max, may_end_early, state_bytes_max, together, .. } = self;
+        all.push(needs);
+        Check {
+            registries: (registries, registry),
+            endpoint,
+            needs: all,
+            services: Vec::new(),
+            misplaced: self.misplaced.or(misplaced),
+            messages,
+            after,
+            workers,
+            plan,
+            always,
+            at_rest,
+            may_drop,
+            may_set_aside,
+            worlds_max,
+            may_end_early,
+            state_bytes_max,
+            together,
+        }
+    }
+
+    /// The endpoint's name, for sagas that send to it by its name. Default `check`; `send_local` and timeouts find it
+    /// whatever it is called.
+    pub fn endpoint(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.endpoint);
+        self
+    }
+
+    fn new(registries: T::Registries, needs: Vec<Needs>) -> Self {
         Self {
-            registry,
+            registries,
+            endpoint: ENDPOINT.into(),
             needs,
             services: Vec::new(),
+            misplaced: None,
             messages: Vec::new(),
             after: Vec::new(),
             workers: 2,
@@ -109,7 +159,7 @@ impl<T: Saga> Check<T> {
     /// the same to the same: a fake without a memory, with an [`External`](super::External) for what it would do.
     pub fn with<C: Send + Sync + 'static>(mut self, service: C) -> Self {
         let service = Arc::new(service);
-        self.services.push(Arc::new(move |manager| manager.with_service(service.clone())));
+        self.services.push(Arc::new(move |managers| T::with(managers, &service)));
         self
     }
 
@@ -236,31 +286,34 @@ impl<T: Saga> Check<T> {
     #[track_caller]
     pub fn run(self) {
         let checked = self.report();
-        match &checked.failure {
-            None => println!("{checked}"),
-            Some(_) => panic!("{checked}"),
-        }
+        checked.holds();
+        println!("{checked}");
     }
 
     /// As [`run`](Self::run), and gives what was seen.
+    #[must_use = "a failure is told in it: see `failure`, or say .holds()"]
     pub fn report(self) -> Checked {
         run::run(self)
     }
 
-    /// Goes the way of a replay line once more, without looking anywhere else: a story that is kept as a test. The check
-    /// must have the faults that stand before the line.
+    /// Goes the way of a replay line once more, without looking anywhere else: a story that is kept as a test, if
+    /// [`holds`](Checked::holds) comes after it. The check must have the faults that stand before the line.
+    #[must_use = "a failure is told in it: see `failure`, or say .holds()"]
     pub fn replay(self, line: &str) -> Checked {
         run::replay(self, line)
     }
 
     /// Why it cannot be run.
     pub(super) fn refusal(&self) -> Option<String> {
-        let service = match self.manager(crate::explore::ports_of_nothing(), Limits::default()) {
-            Ok(manager) => {
-                manager.missing(&self.needs).map(|name| format!("the handler needs a {name}: add .with(..)"))
+        let managers = match self.managers(&crate::explore::ports_of_nothing()) {
+            Ok(managers) => {
+                let missing = self.needs.iter().find_map(|needs| T::missing(&managers, needs));
+                let missing = missing.map(|name| format!("the handler needs a {name}: add .with(..)"));
+                missing.or_else(|| clash(&T::all(managers)))
             }
             Err(why) => Some(why),
         };
+        let managers = self.misplaced.map(str::to_owned).or(managers);
         let message = self.messages.iter().find_map(|message| message.as_ref().err().cloned());
         let count = match self.messages.len() {
             0 => Some("there is no message: add .message(..)".to_owned()),
@@ -271,32 +324,30 @@ impl<T: Saga> Check<T> {
             )),
         };
         let trial = self.plan.trials(self.workers).iter().find_map(plan::refusal);
-        service.or(message).or(count).or(trial)
+        managers.or(message).or(count).or(trial)
     }
 
-    fn manager(&self, ports: Ports, limits: Limits) -> Result<SagaManager<T>, String> {
-        let endpoint = ENDPOINT.parse().expect("the name of the endpoint is one");
-        let manager = SagaManager::new(&endpoint, self.registry.clone(), ports, limits, Codec::Json);
-        let manager = manager.map_err(|e| e.to_string())?;
-        Ok(self.services.iter().fold(manager, |manager, give| give(manager)))
+    fn managers(&self, ports: &Ports) -> Result<T::Managers, String> {
+        let endpoint = self.endpoint.parse().map_err(|e| format!("{e}"))?;
+        let managers = T::managers(&self.registries, &endpoint, ports)?;
+        Ok(self.services.iter().fold(managers, |managers, give| give(managers)))
     }
 
     /// Makes managers, again and again; `messages` are those of the beginning, and `notes` is told what is seen.
     pub(super) fn make(self, messages: &Arc<Vec<Arc<Envelope>>>, notes: &Shared) -> MakeManager {
-        let (messages, notes, may_set_aside) = (messages.clone(), notes.clone(), self.may_set_aside);
-        Arc::new(move |ports, limits| {
+        let (messages, notes) = (messages.clone(), notes.clone());
+        Arc::new(move |ports, _| {
             let ports = Ports { stores: watched(&ports.stores, &messages, &notes), ..ports };
-            let manager = self.manager(ports, limits).expect("it could be made before");
-            let (manager, notes) = (Arc::new(manager) as Arc<dyn Passes>, notes.clone());
-            Arc::new(Sagas { manager, notes, may_set_aside }) as Arc<dyn Passes>
+            let managers = self.managers(&ports).expect("they could be made before");
+            Arc::new(Sagas::new(T::all(managers), &notes, self.may_set_aside)) as Arc<dyn Passes>
         })
     }
 }
 
-impl<T> fmt::Debug for Check<T> {
+impl<T: Subject> fmt::Debug for Check<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Check")
-            .field("registry", &self.registry)
+            .field("registries", &self.registries)
             .field("messages", &self.messages.len())
             .field("workers", &self.workers)
             .field("plan", &self.plan)

@@ -18,6 +18,7 @@ mod world;
 pub use builder::Check;
 pub use external::External;
 pub use outcome::{Checked, Explored, Failure};
+pub use sagas::{Several, Subject};
 pub use world::{Holds, World};
 
 pub use crate::explore::Budgets;

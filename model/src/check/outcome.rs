@@ -84,6 +84,15 @@ const FASTER: &str = "slow? Without optimisation a check takes three to four tim
                       [profile.dev.package.hapax-model]\n  opt-level = 3";
 
 impl Checked {
+    /// Ends the test if something is broken.
+    ///
+    /// # Panics
+    /// With the story.
+    #[track_caller]
+    pub fn holds(&self) {
+        assert!(self.failure.is_none(), "{self}");
+    }
+
     /// Whether it took long and, as far as can be seen from within, was not optimised.
     fn is_slow(&self) -> bool {
         cfg!(debug_assertions) && self.explored.iter().map(|explored| explored.time).sum::<Duration>() > SLOW

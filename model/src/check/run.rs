@@ -2,7 +2,7 @@
 
 use std::{any::TypeId, collections::BTreeMap, sync::Arc};
 
-use hapax_core::{Saga, Stateless, envelope::Envelope};
+use hapax_core::{Stateless, envelope::Envelope};
 
 use super::{
     advice,
@@ -12,6 +12,7 @@ use super::{
     outcome::{Checked, Explored, Failure},
     paths,
     plan::{Trial, typed},
+    sagas::Subject,
     tell::{differing, differs_again, nothing_set_aside, plain, replay_line, state_at_most, stopped, told_again},
     watch::{Shared, lock},
 };
@@ -36,7 +37,7 @@ pub(super) struct Common {
     hush: Hush,
 }
 
-pub(super) fn run<T: Saga>(check: Check<T>) -> Checked {
+pub(super) fn run<T: Subject>(check: Check<T>) -> Checked {
     let mut checked = Checked { explored: Vec::new(), paths: Vec::new(), warnings: Vec::new(), failure: None };
     if let Some(why) = check.refusal() {
         checked.failure = Some(plain(advice::CHECKABLE, why));
@@ -71,7 +72,7 @@ pub(super) fn run<T: Saga>(check: Check<T>) -> Checked {
     checked
 }
 
-pub(super) fn replay<T: Saga>(check: Check<T>, line: &str) -> Checked {
+pub(super) fn replay<T: Subject>(check: Check<T>, line: &str) -> Checked {
     let mut checked = Checked { explored: Vec::new(), paths: Vec::new(), warnings: Vec::new(), failure: None };
     if let Some(why) = check.refusal() {
         checked.failure = Some(plain(advice::CHECKABLE, why));
@@ -97,7 +98,7 @@ pub(super) fn replay<T: Saga>(check: Check<T>, line: &str) -> Checked {
 }
 
 impl Common {
-    fn new<T: Saga>(mut check: Check<T>) -> Self {
+    fn new<T: Subject>(mut check: Check<T>) -> Self {
         let messages: Vec<_> = check.messages.iter().filter_map(|message| message.as_ref().ok().cloned()).collect();
         let messages = Arc::new(messages);
         let own = check.always.iter().chain(&check.at_rest).map(|(name, _)| *name).collect();

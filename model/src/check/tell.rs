@@ -25,7 +25,7 @@ pub(super) fn plain(claim: &str, seen: String) -> Failure {
 
 /// What finds a story again, and what goes its way once more.
 pub(super) fn replay_line(trial: &Trial, line: &str) -> String {
-    format!("the same check with {} and, in place of .run(), .replay(\"{line}\")", typed(trial))
+    format!("the same check with {} and, in place of .run(), .replay(\"{line}\").holds()", typed(trial))
 }
 
 pub(super) fn told_again(trial: &Trial) -> String {

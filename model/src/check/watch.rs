@@ -121,9 +121,9 @@ impl Watch {
         let loaded = self.loaded();
         let (before, _) = &*loaded;
         let entries = entity.outbox.iter().filter(|entry| before.entry(&entry.key).is_none());
-        let mut handled = entries.map(|entry| (entry.key, entry.outgoing.clone()));
-        let mut handled = handled.by_ref().chain(processed.iter().map(|mark| (mark.key, Vec::new())));
-        let (Some((message, outgoing)), None) = (handled.next(), handled.next()) else { return };
+        let mut handled = entries.map(|entry| (entry.key, entry.fingerprint, entry.outgoing.clone()));
+        let mut handled = handled.by_ref().chain(processed.iter().map(|mark| (mark.key, mark.fingerprint, Vec::new())));
+        let (Some((message, content, outgoing)), None) = (handled.next(), handled.next()) else { return };
         let mut notes = lock(&self.notes);
         notes.sends |= !outgoing.is_empty();
         for Outgoing { envelope, .. } in &outgoing {
@@ -137,7 +137,8 @@ impl Watch {
         }
         let now = Made { completed: entity.completed, state: entity.state.clone(), outgoing };
         let Entity { state, completed, timeouts, .. } = before;
-        let input = format!("{key} {message} {completed} {timeouts:?} {state:?}");
+        // The content too: what another run of another saga has sent in another world has the same id.
+        let input = format!("{key} {message} {content:?} {completed} {timeouts:?} {state:?}");
         let first = notes.made.entry(input).or_insert_with(|| now.clone()).clone();
         if first != now && notes.differ.is_none() {
             let at = self.messages.iter().position(|envelope| DedupKey::of(key, envelope) == message);
