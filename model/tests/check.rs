@@ -101,7 +101,6 @@ fn holds(checked: Checked) -> Checked {
 
 #[test]
 fn a_good_saga_passes_and_every_rare_path_is_taken() {
-    let begun = Instant::now();
     let check = stock().messages([reserve(4), reserve(3)]);
     let check = check
         .always("never oversold", |world| world.state::<Stock>("mug").is_none_or(|stock| stock.reserved <= 5))
@@ -110,7 +109,6 @@ fn a_good_saga_passes_and_every_rare_path_is_taken() {
             assert_eq!(world.sent::<Short>().len(), 1);
         });
     let checked = holds(check.report());
-    println!("{:?}", begun.elapsed());
     assert_eq!(checked.warnings, Vec::<String>::new());
     assert_eq!(checked.paths.len(), 5);
     assert_eq!(checked.explored.len(), 4);
@@ -438,9 +436,6 @@ fn what_cannot_be_checked_is_refused_with_the_remedy() {
         let failure = failure(check, "it_can_be_checked");
         assert!(failure.seen.contains(remedy), "{failure}");
     };
-    refused(stock().report(), "add .message(..)");
-    refused(stock().messages((0..9).map(reserve)).report(), "8 at most");
-    refused(stock().message(reserve(1)).workers(0).report(), ".workers(2)");
     refused(stock().message(Charge { order: "A-1".into(), cents: 1 }).report(), "does not handle shop.charge");
     let charger = Check::handler(Charger { key: |_| None });
     refused(charger.message(Charge { order: "A-1".into(), cents: 1 }).report(), "add .with(..)");
@@ -451,11 +446,4 @@ fn a_path_that_no_history_takes_is_a_warning() {
     let checked = holds(stock().message(reserve(1)).workers(1).faults(Budgets::NONE).report());
     assert_eq!(checked.warnings.len(), 5, "{checked}");
     assert!(checked.warnings[0].contains(".workers(2)"), "{checked}");
-}
-
-#[test]
-fn a_quick_check_of_two_messages_takes_a_second() {
-    let begun = Instant::now();
-    holds(stock().messages([reserve(4), reserve(3)]).quick().report());
-    assert!(begun.elapsed() < Duration::from_secs(10), "ten times what it takes where nobody else works");
 }

@@ -1,6 +1,8 @@
 //! How far a check goes: presets, limits, and what is said of what was not seen.
 #![allow(clippy::unwrap_used)]
 
+use std::time::{Duration, Instant};
+
 use hapax_core::{Context, Correlation, Handle, HandlerError, Message, Registry, Saga};
 use hapax_model::check::{Check, Checked};
 use serde::{Deserialize, Serialize};
@@ -138,4 +140,11 @@ fn a_check_may_be_allowed_to_see_a_part() {
 fn a_break_is_told_before_the_limit() {
     let check = tank(&[1, 2]).worlds_at_most(500).always("it is dry", |world| world.sent::<Level>().is_empty());
     assert_eq!(check.report().failure.unwrap().claim, "it is dry");
+}
+
+#[test]
+fn a_quick_check_of_two_messages_takes_a_second() {
+    let begun = Instant::now();
+    holds(tank(&[1, 2]).quick().report());
+    assert!(begun.elapsed() < Duration::from_secs(10), "ten times what it takes where nobody else works");
 }
