@@ -9,6 +9,7 @@ use super::{
     short::{Ask, Marks, Settling, Short},
     space::Space,
     state::{State, push_sorted},
+    writes::set_aside,
 };
 
 /// An answer, what has gone wrong for it, and the world after it.
@@ -106,10 +107,13 @@ impl Space {
                 Ok(Short::Done)
             }),
             Ask::Dispatch(outgoing) => self.dispatches(state, op, outgoing),
-            Ask::SetAside(message) => self.write(state, op, &|space, state| {
-                space.set_aside(state, *message)?;
-                Ok(Short::Done)
-            }),
+            Ask::SetAside(message) => {
+                self.judge_letter(state, task, *message)?;
+                self.write(state, op, &|_, state| {
+                    set_aside(state, *message);
+                    Ok(Short::Done)
+                })
+            }
             Ask::Park(outgoing) => self.write(state, op, &|space, state| {
                 space.park(state, *outgoing)?;
                 Ok(Short::Done)
@@ -266,6 +270,7 @@ impl Space {
         }
         let mut done = state.clone();
         done.tasks[task].holds &= !bit;
+        done.tasks[task].looked &= !bit;
         match how {
             Settling::Ack => self.judge_acked(&done, copy)?,
             Settling::Retry { counts } => {
@@ -274,8 +279,9 @@ impl Space {
                 push_sorted(&mut done.ready, (copy, given));
             }
             Settling::DeadLetter => {
-                let message = self.tables.copies[usize::from(copy)].identity;
-                self.set_aside(&mut done, Some(message))?;
+                let message = Some(self.tables.copies[usize::from(copy)].identity);
+                self.judge_letter(state, task, message)?;
+                set_aside(&mut done, message);
             }
         }
         if state.left.unknown > 0 {

@@ -68,7 +68,7 @@ pub const CLAIMS: &[Claim] = &[
     ),
     one(
         "no_letter_after_effect",
-        "A message whose effects are saved is never set aside.",
+        "Nobody sets aside a message whose effects were saved when he last looked at its entity.",
         "verification.md 3 (still to add), protocol.md S64",
     ),
     one(

@@ -19,7 +19,10 @@ impl Space {
             Ask::Finish { row, done, clean_up } => self.finish(state, *row, done, *clean_up).map(drop),
             Ask::Insert(done) => self.mark(state, done),
             Ask::Dispatch(outgoing) => outgoing.iter().try_for_each(|one| self.send(state, *one)),
-            Ask::SetAside(message) => self.set_aside(state, *message),
+            Ask::SetAside(message) => {
+                set_aside(state, *message);
+                Ok(())
+            }
             Ask::Park(outgoing) => self.park(state, *outgoing),
             _ => Ok(()),
         }
@@ -102,14 +105,6 @@ impl Space {
         Ok(())
     }
 
-    pub(super) fn set_aside(&self, state: &mut State, message: Option<u8>) -> Result<(), Broken> {
-        if let Some(message) = message {
-            self.judge_letter(state, message)?;
-            insert_sorted(&mut state.letters, message);
-        }
-        Ok(())
-    }
-
     /// What can never be sent is set aside, and counts as sent.
     pub(super) fn park(&self, state: &mut State, name: u32) -> Result<(), Broken> {
         self.judge_sent(state, name)?;
@@ -128,5 +123,11 @@ impl Space {
             }
         }
         Ok(())
+    }
+}
+
+pub(super) fn set_aside(state: &mut State, message: Option<u8>) {
+    if let Some(message) = message {
+        insert_sorted(&mut state.letters, message);
     }
 }

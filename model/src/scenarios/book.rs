@@ -8,7 +8,7 @@ use hapax_core::{
     entity::Entity,
     envelope::{Destination, Envelope},
     ids::MessageId,
-    manager::Passes,
+    manager::{Limits, Passes},
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,20 +117,26 @@ impl Handle<Note> for Book {
 /// Never: its names are well formed.
 #[must_use]
 pub fn manager() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>())
+    over(|| Registry::<Book>::new().starts::<Note>(), |limits| limits)
+}
+
+/// As [`manager`], where a message that is given a second time is poison.
+#[must_use]
+pub fn given_once() -> MakeManager {
+    over(|| Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
 }
 
 /// As [`manager`], of a saga that promises ordered outputs.
 #[must_use]
 pub fn ordered() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>().ordered_outputs())
+    over(|| Registry::<Book>::new().starts::<Note>().ordered_outputs(), |limits| limits)
 }
 
-fn over(registry: fn() -> Registry<Book>) -> MakeManager {
+fn over(registry: fn() -> Registry<Book>, limited: fn(Limits) -> Limits) -> MakeManager {
     Arc::new(move |ports, limits| {
         let registry = registry();
         let endpoint = "upper".parse().expect("a name");
-        let manager = SagaManager::new(&endpoint, registry, ports, limits, Codec::Json).expect("a registry");
+        let manager = SagaManager::new(&endpoint, registry, ports, limited(limits), Codec::Json).expect("a registry");
         Arc::new(manager) as Arc<dyn Passes>
     })
 }
