@@ -42,6 +42,8 @@ pub enum Does {
     Fails,
     /// Its handler fails until the note with this number is written.
     After(u8),
+    /// The same, but it is written down before the handler fails.
+    WrittenAfter(u8),
     /// It sends another note to its own book, with a number of 100 more.
     SendsItself,
 }
@@ -93,7 +95,7 @@ impl Handle<Note> for Book {
             cx.reply(noted(note.outputs, self.lines.len()))?;
         }
         match note.does {
-            Does::Plain => {}
+            Does::Plain | Does::WrittenAfter(_) => {}
             Does::Nothing => return Ok(()),
             Does::Fails => return Err(HandlerError::transient("it always fails")),
             Does::After(number) if self.lines.contains(&number) => {}
@@ -104,6 +106,11 @@ impl Handle<Note> for Book {
             }
         }
         self.lines.push(note.number);
+        if let Does::WrittenAfter(number) = note.does
+            && !self.lines.contains(&number)
+        {
+            return Err(HandlerError::transient("it was too early to write it down"));
+        }
         if note.last {
             cx.complete();
         }

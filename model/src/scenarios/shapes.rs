@@ -55,6 +55,16 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("pass-with-copies", "two messages handled together, the same one perhaps twice in a pass", || {
         pass(Budgets { duplicates: 1, ..NONE })
     }),
+    Named::holds(
+        "pass-with-copies-no-output",
+        "two messages that send nothing, handled together, the same one perhaps twice in a pass",
+        || Scenario {
+            pass_max: 2,
+            deliveries_max: 2,
+            budgets: Budgets { duplicates: 1, ..NONE },
+            ..scenario(vec![note("b", 0, 0), note("b", 1, 0)], 2)
+        },
+    ),
     Named::holds("pass-unknown", "two messages handled together; an unknown outcome, a refused call", || {
         pass(Budgets { unknown: 1, refused: 1, ..NONE })
     }),
@@ -76,6 +86,17 @@ pub(super) const ALL: &[Named] = &[
             ..scenario(vec![note("b", 0, 1), special(1, 1, Does::After(0))], 2)
         }
     }),
+    Named::holds(
+        "fails-after-change",
+        "a handler that changes its state and fails until another message is handled, in passes of two; a crash",
+        || Scenario {
+            pass_max: 2,
+            deliveries_max: 2,
+            may_set_aside: Some(vec![1]),
+            budgets: Budgets { crashes: 1, ..NONE },
+            ..scenario(vec![note("b", 0, 1), special(1, 1, Does::WrittenAfter(2)), note("b", 2, 1)], 1)
+        },
+    ),
     Named::holds(
         "set-aside-unsure",
         "a handler that always fails; setting its message aside is refused, unknown, late",
