@@ -302,7 +302,7 @@ fn bounds(scenario: &Scenario) -> Value {
         "workers": scenario.tasks,
         "pass": scenario.pass_max,
         "stores": if scenario.together { 1 } else { 2 },
-        "endpoints": if scenario.downstream.is_some() { 2 } else { 1 },
+        "endpoints": scenario.endpoints(),
         "fresh": scenario.reads == Reads::Linearizable,
         "faults": faults,
     })

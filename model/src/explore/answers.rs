@@ -53,9 +53,9 @@ impl Space {
         match &*ask {
             Ask::Monotonic => Ok(deadline(state)),
             Ask::Now | Ask::Attempt | Ask::Pause(..) => unreachable!("{ask:?} is answered at once"),
-            Ask::Load { row, messages } => Ok(self.loads(state, task, *row, *messages)),
-            Ask::Contains(messages) => {
-                let looks = self.looks(state, task, *messages).into_iter();
+            Ask::Load { row, keys } => Ok(self.loads(state, task, *row, *keys)),
+            Ask::Contains(keys) => {
+                let looks = self.looks(state, task, *keys).into_iter();
                 let mut answers: Answers = looks
                     .map(|look| Answer {
                         reply: Short::Known(look.known),
@@ -148,7 +148,7 @@ impl Space {
         Ok(answers)
     }
 
-    fn loads(&self, state: &State, task: usize, row: u8, messages: u64) -> Answers {
+    fn loads(&self, state: &State, task: usize, row: u8, keys: u64) -> Answers {
         let stored = state.row(row);
         let mut answers: Answers = SmallVec::new();
         let mut read = |version: u8, entity: u32, how: How, state: State| {
@@ -157,8 +157,8 @@ impl Space {
                 answers.push(Answer { reply: Short::Loaded(version, entity, None), how, state });
                 return;
             }
-            let entries = if version > 0 { self.tables.facts(entity).messages } else { 0 };
-            for look in self.looks(&state, task, messages | entries) {
+            let entries = if version > 0 { self.tables.facts(entity).keys } else { 0 };
+            for look in self.looks(&state, task, keys | entries) {
                 let how = if how == WELL { look.how } else { how };
                 let reply = Short::Loaded(version, entity, Some(look.known));
                 answers.push(Answer { reply, how, state: saw(&state, task, look.seen) });
@@ -174,10 +174,10 @@ impl Space {
         answers
     }
 
-    /// What a reader may be told of `messages`, and how many entries it has seen then.
-    fn looks(&self, state: &State, task: usize, messages: u64) -> SmallVec<[Look; 2]> {
+    /// What a reader may be told of `keys`, and how many entries it has seen then.
+    fn looks(&self, state: &State, task: usize, keys: u64) -> SmallVec<[Look; 2]> {
         let of_first = |seen: usize| -> Marks {
-            let known = |mark: &&u32| messages >> self.tables.mark_facts(**mark).message & 1 == 1;
+            let known = |mark: &&u32| keys >> self.tables.mark_facts(**mark).key & 1 == 1;
             let mut known: Marks = state.marks[..seen].iter().filter(known).copied().collect();
             known.sort_unstable();
             known

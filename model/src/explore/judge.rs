@@ -50,7 +50,7 @@ impl Space {
         let mut effects = self.handled(old, new, processed);
         if let (Some(lines), None | Some(Facts { lines: Some(_), .. })) = (&new.lines, old) {
             let old_lines = old.and_then(|old| old.lines.as_deref()).unwrap_or_default();
-            self.judge_lines(old_lines, lines, &mut effects)?;
+            self.judge_lines(row, old_lines, lines, &mut effects)?;
         }
         for message in &effects {
             self.judge_effect(state, *message, old.map(|old| old.timeouts.as_slice()))?;
@@ -81,7 +81,7 @@ impl Space {
     }
 
     /// New lines come behind the old ones, each once. One that no entry and no mark tells of is added to `effects`.
-    fn judge_lines(&self, old: &[u8], new: &[u8], effects: &mut Handled) -> Judged {
+    fn judge_lines(&self, row: u8, old: &[u8], new: &[u8], effects: &mut Handled) -> Judged {
         if !new.starts_with(old) {
             self.broken("no_lost_update", || format!("{new:?} was saved over {old:?}"))?;
         }
@@ -89,8 +89,7 @@ impl Space {
             if new[..at].contains(line) {
                 self.broken("effect_at_most_once", || format!("the effect {line} is twice in {new:?}"))?;
             }
-            let message = self.tables.copies.get(usize::from(*line)).map(|copy| copy.identity);
-            let message = message.filter(|_| usize::from(*line) < self.tables.first_copies);
+            let message = self.tables.message_of_line(row, *line);
             let untold = message.filter(|message| !effects.contains(message));
             effects.extend(untold);
         }

@@ -17,14 +17,14 @@ impl Space {
     /// its version or wins a save. What counts is how it is in truth, also if the task is told of an older time.
     pub(super) fn look(&self, state: &mut State, task: usize, op: u32, reply: &Short) {
         let asked = match (&*self.trie.ask(op), reply) {
-            (Ask::Load { messages, .. }, Short::Loaded(..)) => *messages,
+            (Ask::Load { keys, .. }, Short::Loaded(..)) => *keys,
             (Ask::Version(_), Short::Version(_)) | (Ask::Save(_), Short::Saved(1..)) => u64::MAX,
             _ => return,
         };
         let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { return };
         for (place, (copy, _)) in messages.iter().enumerate() {
             let message = self.tables.copies[usize::from(*copy)].identity;
-            if asked >> message & 1 == 1 {
+            if asked >> self.tables.identities[usize::from(message)].known_by & 1 == 1 {
                 let bit = 1 << place;
                 let effect = if state.has_effect(message) { bit } else { 0 };
                 state.tasks[task].looked = state.tasks[task].looked & !bit | effect;

@@ -6,6 +6,7 @@ use super::{
     short::{Ask, Marks, SaveAsk, version_bit},
     space::Space,
     state::{Row, State, insert_sorted, push_sorted},
+    tables::MarkFacts,
 };
 
 /// Copies of one message that wait in a queue at most: what is sent more often is not there more often.
@@ -89,11 +90,11 @@ impl Space {
         self.commit(state, row, entity, &Marks::new()).map(Some)
     }
 
-    /// The first mark of a message stays.
+    /// The first mark under a key stays.
     pub(super) fn mark(&self, state: &mut State, done: &Marks) -> Result<(), Broken> {
         for mark in done {
-            let message = self.tables.mark_facts(*mark).message;
-            if state.marks.iter().any(|other| self.tables.mark_facts(*other).message == message) {
+            let MarkFacts { message, key, .. } = *self.tables.mark_facts(*mark);
+            if state.marks.iter().any(|other| self.tables.mark_facts(*other).key == key) {
                 continue;
             }
             self.judge_marked(state, message)?;

@@ -124,25 +124,31 @@ impl Handle<Note> for Book {
 /// Never: its names are well formed.
 #[must_use]
 pub fn manager() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>(), |limits| limits)
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| limits)
+}
+
+/// As [`manager`], at the endpoint `lower`.
+#[must_use]
+pub fn lower() -> MakeManager {
+    at("lower", || Registry::<Book>::new().starts::<Note>(), |limits| limits)
 }
 
 /// As [`manager`], where a message that is given a second time is poison.
 #[must_use]
 pub fn given_once() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
 }
 
 /// As [`manager`], of a saga that promises ordered outputs.
 #[must_use]
 pub fn ordered() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>().ordered_outputs(), |limits| limits)
+    at("upper", || Registry::<Book>::new().starts::<Note>().ordered_outputs(), |limits| limits)
 }
 
-fn over(registry: fn() -> Registry<Book>, limited: fn(Limits) -> Limits) -> MakeManager {
+fn at(endpoint: &'static str, registry: fn() -> Registry<Book>, limited: fn(Limits) -> Limits) -> MakeManager {
     Arc::new(move |ports, limits| {
         let registry = registry();
-        let endpoint = "upper".parse().expect("a name");
+        let endpoint = endpoint.parse().expect("a name");
         let manager = SagaManager::new(&endpoint, registry, ports, limited(limits), Codec::Json).expect("a registry");
         Arc::new(manager) as Arc<dyn Passes>
     })
@@ -186,6 +192,12 @@ pub fn special(number: u8, outputs: u8, does: Does) -> Arc<Envelope> {
 pub fn asking(message: &Arc<Envelope>, to: &str) -> Arc<Envelope> {
     let to = Destination::Endpoint(to.parse().expect("a name"));
     Arc::new(Envelope { reply_to: Some(to), ..Envelope::clone(message) })
+}
+
+/// `message` under the id of `other`.
+#[must_use]
+pub fn under_id_of(other: &Arc<Envelope>, message: &Arc<Envelope>) -> Arc<Envelope> {
+    Arc::new(Envelope { message_id: other.message_id.clone(), ..Envelope::clone(message) })
 }
 
 /// A note that completes `book`.
