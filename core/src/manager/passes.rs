@@ -86,7 +86,7 @@ impl<T: Saga> Passes for SagaManager<T> {
 }
 
 /// What a panic says.
-pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
