@@ -111,6 +111,28 @@ async fn copies_with_different_bodies_in_one_pass_are_not_taken_for_copies() {
     assert_eq!(bench.lines("a").await.len(), 1);
 }
 
+/// Found by the explorer: a foreign body that comes first in a pass says nothing about whose the identity is.
+#[tokio::test]
+async fn a_copy_of_what_is_remembered_is_a_copy_also_behind_another_body_in_its_pass() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        bench.pass(&[message("m", &post("m"))]).await;
+        let outcomes = bench.pass(&[message("m", &post("another")), message("m", &post("m"))]).await;
+        assert_eq!(words(&outcomes), ["DeadLetter", "Duplicate"], "{shape:?}");
+    }
+}
+
+/// Found by the explorer: whose the identity is was decided by what this pass had handled and then could not save.
+#[tokio::test]
+async fn another_body_is_not_set_aside_for_one_of_its_pass_that_was_not_saved() {
+    for posting in [post as fn(&str) -> Post, quiet] {
+        let bench = Bench::new(Shape::One).ledgers();
+        bench.store.saves(&[Save::UnknownLost]);
+        let outcomes = bench.pass(&[message("m", &posting("m")), message("m", &posting("another"))]).await;
+        assert_eq!(words(&outcomes), ["Again UnknownOutcome"; 2]);
+    }
+}
+
 #[tokio::test]
 async fn a_message_type_may_say_that_reused_ids_are_dropped() {
     let registry = hapax::Registry::<Ledger>::new().starts::<Post>().when_id_reused(ReusedId::Drop);

@@ -42,6 +42,7 @@ mod outcome;
 mod passes;
 mod stores;
 mod tail;
+mod timeouts;
 
 use std::{fmt, sync::Arc};
 
