@@ -7,6 +7,7 @@ mod flows;
 mod reads;
 mod shapes;
 pub mod shelf;
+mod slow;
 
 use crate::explore::Scenario;
 
@@ -57,11 +58,12 @@ impl Named {
     }
 }
 
-const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL];
+const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL, slow::ALL];
 
 /// All configurations.
 pub const ALL: &[Named] = &{
-    let mut all = [faults::ALL[0]; faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len()];
+    let mut all =
+        [faults::ALL[0]; faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len() + slow::ALL.len()];
     let (mut list, mut next) = (0, 0);
     while list < LISTS.len() {
         let mut at = 0;
