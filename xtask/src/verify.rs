@@ -20,7 +20,9 @@ const NOT_COVERED: &[&str] = &[
      conformance suites, the crash points and the processes killed in `tests/`. A promise that is itself wrong is not found \
      here either.",
     "*The endpoint's shell.* Lanes, prefetching, extending leases, stopping and the sweeper's timer run on tokio and are \
-     tested, not explored: the promise does not rest on them.",
+     tested, not explored. Two of its parts decide about an ack: a message for several sagas is acknowledged when all of \
+     them are done (`joint.rs`), one that no saga takes when its letter is confirmed (`Lanes::refuse`). `tests/endpoint` \
+     tests both.",
     "*Time.* There is none: a lease may run out at any moment, a deadline may have passed at any look. How long something \
      takes, how long retention must be, and whether clocks agree, is not asked.",
     "*Order.* Only that of outputs that a saga promises; none is promised between messages, and no claim is about it.",
