@@ -8,6 +8,7 @@ mod ids;
 mod reads;
 mod shapes;
 pub mod shelf;
+mod slow;
 
 use crate::explore::Scenario;
 
@@ -58,11 +59,12 @@ impl Named {
     }
 }
 
-const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL, ids::ALL];
+const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL, ids::ALL, slow::ALL];
 
 /// All configurations.
 pub const ALL: &[Named] = &{
-    const COUNT: usize = faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len() + ids::ALL.len();
+    const COUNT: usize =
+        faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len() + ids::ALL.len() + slow::ALL.len();
     let mut all = [faults::ALL[0]; COUNT];
     let (mut list, mut next) = (0, 0);
     while list < LISTS.len() {
