@@ -207,13 +207,12 @@ impl<T: Saga> SagaManager<T> {
         }
     }
 
-    /// A verdict without a save counts only if the entity is still what was loaded, as the primary has it.
+    /// A verdict without a save counts only if the entity is still what was loaded, as the primary has it. Else it stays open,
+    /// and its message comes again.
     async fn confirm_fresh(&self, key: &EntityKey, loaded: Expected, verdicts: &mut Verdicts) -> Result<(), Again> {
         let current = self.ports.stores.entities.version(key).await?;
         if current.map_or(Expected::Absent, Expected::Version) == loaded {
             verdicts.saved();
-        } else {
-            verdicts.overtaken();
         }
         Ok(())
     }
