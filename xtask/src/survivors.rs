@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
-use crate::mutants::Tree;
+use crate::mutants::{self, Tree};
 use crate::process;
 use crate::report::Report;
 
@@ -20,21 +21,30 @@ const PAGE: &str = "model/mutants/SURVIVORS.md";
 /// How cargo-mutants ends when it has looked at everything: all caught, some missed, some that took too long.
 const LOOKED: [i32; 3] = [0, 2, 3];
 
-/// Seconds that a judge is given at least; more if it takes long with the source as it is.
-const JUDGE_MIN: &str = "30";
+/// A judge is given this many times what it takes with the source as it is, and at least so long: other work on the machine
+/// must not look like a mutant that does not end.
+const PATIENCE: u32 = 5;
+const PATIENCE_MIN: Duration = Duration::from_secs(30);
+/// Seconds after which a build is given up.
+const BUILD_MAX: &str = "1800";
 
 /// A judge: a package and those of its test programs that are asked.
 struct Judge {
     name: &'static str,
     package: &'static str,
     tests: &'static [&'static str],
+    /// What is optimised.
+    profiles: &'static [&'static str],
 }
+
+/// Rules are over at once, and few mutants come as far as the properties: what is built quickly is done soonest.
+const QUICKLY_BUILT: &[&str] = &["profile.dev.opt-level=0", "profile.dev.package.hapax-model.opt-level=1"];
 
 /// The one that is built in seconds first, the one that takes longest last: each sees only what those before it let live.
 const JUDGES: [Judge; 3] = [
-    Judge { name: "explorer", package: "hapax-model", tests: &["explore"] },
-    Judge { name: "rules", package: "hapax-tests", tests: &["rules"] },
-    Judge { name: "properties", package: "hapax-tests", tests: &["properties", "machine"] },
+    Judge { name: "explorer", package: "hapax-model", tests: &["explore"], profiles: &mutants::PROFILES },
+    Judge { name: "rules", package: "hapax-tests", tests: &["rules"], profiles: QUICKLY_BUILT },
+    Judge { name: "properties", package: "hapax-tests", tests: &["properties", "machine"], profiles: QUICKLY_BUILT },
 ];
 
 /// What became of the mutants before one judge.
@@ -82,7 +92,13 @@ fn judged(parts: &[String], report: &mut Report) -> Option<Vec<String>> {
         let mut verdicts = None;
         report.step(judge.name, || {
             fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-            looked(&mut command(&tree, judge, &folder, parts, at > 0))?;
+            let patience = unchanged(&tree, judge)?;
+            looked(
+                command(&tree, judge, parts, patience)
+                    .args((at > 0).then_some("--iterate"))
+                    .arg("--output")
+                    .arg(&folder),
+            )?;
             let found = Verdicts::take(&folder.join("mutants.out"))?;
             let said = found.said();
             verdicts = Some(found);
@@ -95,14 +111,33 @@ fn judged(parts: &[String], report: &mut Report) -> Option<Vec<String>> {
     alive
 }
 
-/// cargo-mutants before `judge`. `again`: only those that the one before has not found.
-fn command(tree: &Tree, judge: &Judge, folder: &Path, parts: &[String], again: bool) -> Command {
-    let mut command = tree.cargo(["mutants", "--in-place", "--no-shuffle", "--package", "hapax-core"]);
-    command.args(["--minimum-test-timeout", JUDGE_MIN, "--cargo-arg=--locked", "--test-package", judge.package]);
-    command.args(judge.tests.iter().map(|test| format!("--cargo-arg=--test={test}")));
-    command.args(Tree::profiles().map(|profile| format!("--cargo-arg=--config={profile}")));
+/// Asks a judge about the source as it is. Answers how long it may take about a mutant.
+fn unchanged(tree: &Tree, judge: &Judge) -> Result<Duration, String> {
+    let test = || {
+        let mut command = tree.cargo(["test", "--quiet", "--package", judge.package]);
+        command.args(asked(judge));
+        command
+    };
+    process::run(test().arg("--no-run"))?;
+    let start = Instant::now();
+    process::run(&mut test()).map_err(|error| format!("red without a mutant: {error}"))?;
+    Ok((start.elapsed() * PATIENCE).max(PATIENCE_MIN))
+}
+
+/// What every call of cargo is told about the judge.
+fn asked(judge: &Judge) -> Vec<String> {
+    let tests = judge.tests.iter().map(|test| format!("--test={test}"));
+    let profiles = judge.profiles.iter().map(|profile| format!("--config={profile}"));
+    std::iter::once("--locked".to_owned()).chain(tests).chain(profiles).collect()
+}
+
+/// cargo-mutants before `judge`, about the mutants whose names contain one of `parts`.
+fn command(tree: &Tree, judge: &Judge, parts: &[String], patience: Duration) -> Command {
+    let mut command = tree.cargo(["mutants", "--in-place", "--no-shuffle", "--baseline=skip", "--package=hapax-core"]);
+    command.arg(format!("--timeout={}", patience.as_secs())).args(["--build-timeout", BUILD_MAX]);
+    command.args(["--test-package", judge.package]);
+    command.args(asked(judge).iter().map(|arg| format!("--cargo-arg={arg}")));
     command.args(parts.iter().map(|part| format!("--re={}", literally(part))));
-    command.args(again.then_some("--iterate")).arg("--output").arg(folder);
     command
 }
 

@@ -15,7 +15,8 @@ const BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_DEV_DEBUG_ASSERTIONS", "true"),
 ];
 /// What no patch changes is built once, and well; the model is built as often as the rest.
-const PROFILES: [&str; 2] = ["profile.dev.package.\"*\".opt-level=3", "profile.dev.package.hapax-model.opt-level=1"];
+pub(crate) const PROFILES: [&str; 2] =
+    ["profile.dev.package.\"*\".opt-level=3", "profile.dev.package.hapax-model.opt-level=1"];
 
 /// Lines of a failed build that are shown.
 const ERROR_LINES_MAX: usize = 20;
@@ -92,11 +93,6 @@ impl Tree {
         self.folder.with_file_name(name)
     }
 
-    /// How `--config` is told what is optimised.
-    pub(crate) fn profiles() -> impl Iterator<Item = &'static str> {
-        PROFILES.into_iter()
-    }
-
     /// cargo in the copy, with the settings and the target folder of its builds.
     pub(crate) fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut cargo = process::cargo(args);
@@ -116,7 +112,7 @@ impl Tree {
     pub(crate) fn build(&self) -> Result<PathBuf, String> {
         let args = ["build", "--quiet", "--locked", "--package", "hapax-model", "--bin", "hapax-model"];
         let mut cargo = self.cargo(args);
-        cargo.args(Self::profiles().flat_map(|profile| ["--config", profile]));
+        cargo.args(PROFILES.iter().flat_map(|profile| ["--config", profile]));
         let built =
             cargo.stdout(Stdio::null()).output().map_err(|error| format!("cargo cannot be started: {error}"))?;
         if !built.status.success() {
