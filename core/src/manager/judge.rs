@@ -59,7 +59,7 @@ impl<T: Saga> SagaManager<T> {
     ) {
         for index in 0..messages.len() {
             // Many slow handlers would take the pass past its deadline, and then none of them would be saved.
-            if index > 0 && index % CLOCK_EVERY == 0 && draft.is_changed() && self.in_time(enough).await.is_err() {
+            if index % CLOCK_EVERY == 0 && draft.is_changed() && self.in_time(enough).await.is_err() {
                 break;
             }
             let (before, rest) = messages.split_at_mut(index);
@@ -323,15 +323,6 @@ impl Verdicts {
         }
     }
 
-    /// The load was not fresh: what rests on it counts for nothing.
-    pub(super) fn overtaken(&mut self) {
-        for verdict in &mut self.0 {
-            if matches!(verdict, Verdict::Loaded(_)) {
-                *verdict = Verdict::Decided(Outcome::Again(Again::Conflict));
-            }
-        }
-    }
-
     /// Nothing was saved. What had been over, and what rests on nothing loaded, stays as it is.
     pub(super) fn undecided_again(&mut self, again: Again) {
         for verdict in &mut self.0 {
@@ -423,6 +414,7 @@ impl Verdicts {
                 Verdict::Entry { .. } => Outcome::Unsent("its entry was not reached".into()),
                 Verdict::CopyOf(first) => like(&outcomes[first]),
                 Verdict::Open => Outcome::Rest,
+                // The load was not fresh: what rests on it counts for nothing.
                 Verdict::Loaded(_) => Outcome::Again(Again::Conflict),
                 Verdict::Decided(outcome) => outcome,
             };

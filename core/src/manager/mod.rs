@@ -212,12 +212,11 @@ impl<T: Saga> SagaManager<T> {
         }
     }
 
-    /// A verdict without a save counts only if the entity is still what was loaded.
+    /// A verdict without a save counts only if the entity is still what was loaded. Else it stays open, and its message comes
+    /// again.
     async fn confirm_fresh(&self, key: &EntityKey, loaded: Expected, verdicts: &mut Verdicts) -> Result<(), Again> {
         if self.is_still(key, &loaded).await? {
             verdicts.saved();
-        } else {
-            verdicts.overtaken();
         }
         Ok(())
     }
