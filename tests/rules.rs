@@ -11,6 +11,8 @@ mod handlers;
 mod identity;
 #[path = "rules/lifecycle.rs"]
 mod lifecycle;
+#[path = "rules/limits.rs"]
+mod limits;
 #[path = "rules/order.rs"]
 mod order;
 #[path = "rules/outbox.rs"]
@@ -19,6 +21,8 @@ mod outbox;
 mod passes;
 #[path = "rules/progress.rs"]
 mod progress;
+#[path = "rules/told.rs"]
+mod told;
 
 use hapax_model::{
     Call, Point, Side,

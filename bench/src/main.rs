@@ -11,8 +11,10 @@ mod candidate;
 mod cases;
 #[cfg(test)]
 mod control;
+mod figure;
 mod measure;
 mod options;
+mod postgres;
 mod report;
 mod run;
 mod service;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
+        Some("postgres") => return postgres_figures(args),
         Some(service::ROLE) => return ended(service::work(args).map(|()| true)),
         _ => {}
     }
@@ -63,6 +66,20 @@ fn service_figures(args: impl Iterator<Item = String>) -> ExitCode {
         Ok(Some(options)) => ended(service::bench(&options).map(|good| good || !options.check)),
         Ok(None) => {
             println!("{}", service::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            ExitCode::from(MISUSED)
+        }
+    }
+}
+
+fn postgres_figures(args: impl Iterator<Item = String>) -> ExitCode {
+    match postgres::parse(args) {
+        Ok(Some(options)) => ended(postgres::bench(&options).map(|good| good || !options.check)),
+        Ok(None) => {
+            println!("{}", postgres::HELP);
             ExitCode::SUCCESS
         }
         Err(problem) => {

@@ -18,6 +18,8 @@ pub(crate) struct Sample {
     pub(crate) flushes: Option<u64>,
     /// Commits over the window; `None`: not counted.
     pub(crate) commits: Option<u64>,
+    /// Median time of one message, where one at a time is handled.
+    pub(crate) median_seconds: Option<f64>,
 }
 
 impl Sample {
@@ -59,7 +61,7 @@ impl Window {
         let seconds = self.start.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds() - self.cpu_seconds;
         let flushes = disk_flushes().zip(self.flushes).map(|(now, then)| now.saturating_sub(then));
-        Sample { seconds, deliveries, cpu_seconds, flushes, commits: None }
+        Sample { seconds, deliveries, cpu_seconds, flushes, commits: None, median_seconds: None }
     }
 }
 

@@ -159,6 +159,8 @@ pub(crate) struct Incoming {
 #[derive(Debug)]
 pub(crate) struct Workload {
     random: fastrand::Rng,
+    /// The first entity's number.
+    first: u32,
     entities: u32,
     repeats: f64,
     ids: Ids,
@@ -183,7 +185,12 @@ impl Workload {
         let padding = BODY_BYTES - body(String::new()).len();
         let template = body("n".repeat(padding));
         let (random, recent) = (fastrand::Rng::with_seed(seed), Vec::new());
-        Self { random, entities, repeats: REPEATS, ids: Ids::Random, template, recent, distinct: 0 }
+        Self { random, first: 0, entities, repeats: REPEATS, ids: Ids::Random, template, recent, distinct: 0 }
+    }
+
+    /// Of the entities from `first` on.
+    pub(crate) fn from(self, first: u32) -> Self {
+        Self { first, ..self }
     }
 
     /// With another share of deliveries that repeat an earlier id.
@@ -218,7 +225,7 @@ impl Workload {
         if !self.recent.is_empty() && self.random.f64() < self.repeats {
             return self.recent[self.random.usize(..self.recent.len())].clone();
         }
-        let entity = self.random.u32(..self.entities);
+        let entity = self.first + self.random.u32(..self.entities);
         let message = self.fresh_for(entity);
         if self.recent.len() < RECENT {
             self.recent.push(message.clone());

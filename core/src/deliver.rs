@@ -218,7 +218,7 @@ fn pass_size(messages: &[Incoming], pass_max: usize) -> usize {
 }
 
 /// A pass of one that is past its deadline before it has saved is its handler's fault: store calls have limits of their own.
-/// Uncounted it would run for ever.
+/// Uncounted it would run for ever. That nobody else has saved meanwhile, the manager has made sure of.
 fn too_slow(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Again(again @ Again::Deadline) => Outcome::Failed(HandlerError::transient(again.to_string())),

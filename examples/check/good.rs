@@ -1,4 +1,5 @@
-//! A saga that holds whatever happens to its messages: `cargo run --example check-good --features check`.
+//! A saga that holds whatever happens to its messages: `cargo run --example check-good --features check`, and with
+//! `-- thorough` at the end when more goes wrong at a time.
 
 use hapax::{
     Context, Correlation, Handle, HandlerError, Message, Registry, Saga,
@@ -65,11 +66,11 @@ impl Handle<Reserve> for Stock {
 fn main() {
     let reserved = |world: &World<'_>| world.state::<Stock>("mug").unwrap_or_default().reserved;
     let sent = |world: &World<'_>| world.sent::<Reserved>().iter().map(|reserved| reserved.count).sum::<u32>();
-    Check::saga(Registry::<Stock>::new().starts::<Reserve>())
+    let check = Check::saga(Registry::<Stock>::new().starts::<Reserve>())
         .message(Reserve { article: "mug".into(), count: 4 })
         .message(Reserve { article: "mug".into(), count: 3 })
         .always("never oversold", move |world| reserved(world) <= FIVE)
         .always("nothing is promised that is not reserved", move |world| sent(world) <= reserved(world))
-        .at_rest("each has its answer", |world| world.sent::<Reserved>().len() + world.sent::<SoldOut>().len() == 2)
-        .run();
+        .at_rest("each has its answer", |world| world.sent::<Reserved>().len() + world.sent::<SoldOut>().len() == 2);
+    if std::env::args().any(|arg| arg == "thorough") { check.thorough().run() } else { check.run() }
 }

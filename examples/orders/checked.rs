@@ -142,3 +142,32 @@ async fn a_card_is_charged_under_one_key_and_a_cancelled_charge_is_given_back() 
         .report();
     holds(&checked);
 }
+
+/// All three together: each gets what the others send. Whichever way it ends, goods and money are on the same side.
+#[tokio::test]
+async fn goods_and_money_change_hands_or_neither_does() {
+    let line = Line { article: "mug".into(), quantity: 2, price_cents: 890 };
+    let place = PlaceOrder { order: "A".into(), customer: "Zoë".into(), card: Card::Good, lines: vec![line] };
+    let check = Check::saga(order_messages(Registry::new()))
+        .and(payment_messages(Registry::new()))
+        .and(stock_messages(Registry::new()))
+        .with(Door::new(1))
+        .with(CardService::told(External::new("card company")));
+    let checked = check
+        .message(arrived(2))
+        .message(place)
+        .workers(1)
+        .crashes(1)
+        .at_rest("sold and paid, or neither", |world| {
+            let status = world.state::<Order>("A").unwrap_or_default().status;
+            let sold = world.state::<Stock>("mug").unwrap_or_default().sold;
+            let paid = world.state::<Payment>("A").map(|payment| payment.status);
+            match (status, sold, paid) {
+                (Status::Confirmed, 2, Some(payment::Status::Taken)) | (Status::OutOfStock, 0, None) => Ok(()),
+                (Status::PaymentOverdue, 0, Some(payment::Status::Refunded | payment::Status::Voided)) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .report();
+    holds(&checked);
+}

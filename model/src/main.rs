@@ -8,14 +8,14 @@ mod grow;
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
 use hapax_model::{
-    explore::{Budgets, CLAIMS, Reads, Report, STATES_MAX, Scenario, Story, explore_at_most},
+    explore::{Budgets, CLAIMS, Claim, Reads, Report, STATES_MAX, Scenario, Story, explore_at_most},
     scenarios::{ALL, Expects, Named, Size, named},
 };
 use serde_json::{Value, json};
 
 const HELP: &str = "\
 hapax-model list                                      the configurations, one a line
-hapax-model claims                                    what must hold in every world, one a line
+hapax-model claims                                    what must hold in every world, and which sentence of the README it shows
 hapax-model grow                                      how their number grows with messages, workers and faults
 hapax-model run [NAME...|--quick|--thorough] [--json FILE] [--states-max N]
                                                       goes through them; --thorough takes all, nothing said the quick ones
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::Claims) => {
-            CLAIMS.iter().for_each(|claim| println!("{:24} {} ({})", claim.name, claim.says, claim.source));
+            CLAIMS.iter().for_each(|claim| println!("{}\n", told(claim)));
             ExitCode::SUCCESS
         }
         Ok(Command::Grow) => match grow::plot() {
@@ -138,6 +138,10 @@ fn list(named: &Named) {
     println!("{:32} {size:8} {}{expects}", named.name, named.about);
 }
 
+fn told(claim: &Claim) -> String {
+    format!("{}: {} ({})\n    README: {}", claim.name, claim.says, claim.source, claim.readme)
+}
+
 const fn size_of(named: &Named) -> &'static str {
     match named.size {
         Size::Quick => "quick",
@@ -148,7 +152,7 @@ const fn size_of(named: &Named) -> &'static str {
 /// Goes through all that is wanted, prints the table and tells what is broken.
 fn run(wanted: &Wanted) -> ExitCode {
     println!("{}", heading());
-    let claim = |claim: &hapax_model::explore::Claim| json!({ "name": claim.name, "says": claim.says });
+    let claim = |claim: &Claim| json!({ "name": claim.name, "says": claim.says, "readme": claim.readme });
     let claims: Vec<Value> = CLAIMS.iter().map(claim).collect();
     let mut all = Vec::new();
     let mut well = true;
@@ -302,7 +306,7 @@ fn bounds(scenario: &Scenario) -> Value {
         "workers": scenario.tasks,
         "pass": scenario.pass_max,
         "stores": if scenario.together { 1 } else { 2 },
-        "endpoints": if scenario.downstream.is_some() { 2 } else { 1 },
+        "endpoints": scenario.endpoints(),
         "fresh": scenario.reads == Reads::Linearizable,
         "faults": faults,
     })

@@ -109,13 +109,24 @@ fn what_looks_inside_is_not_needed_to_find_them_out() {
 #[test]
 fn the_table_of_claims_can_be_printed() {
     for (at, one) in CLAIMS.iter().enumerate() {
-        println!("| {} | {} | {} |", one.name, one.says, one.source);
+        println!("| {} | {} | {} | {} |", one.name, one.says, one.readme, one.source);
         assert!(one.says.ends_with('.') && !one.source.is_empty(), "{}", one.name);
         assert!(CLAIMS[..at].iter().all(|other| other.name != one.name), "{}", one.name);
         assert_eq!(claim(one.name), Some(one));
     }
     let why = explore(Scenario { without: vec!["no_such_claim"], ..one() }).unwrap_err();
     assert!(why.contains("no_such_claim"), "{why}");
+}
+
+/// A claim is about a sentence that a reader of the README finds there.
+#[test]
+fn every_claim_shows_a_sentence_of_the_readme() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let words: Vec<&str> = readme.split_whitespace().collect();
+    let text = words.join(" ");
+    for claim in CLAIMS {
+        assert!(claim.readme.ends_with('.') && text.contains(claim.readme), "{}: {}", claim.name, claim.readme);
+    }
 }
 
 /// Whoever waits for something that is no port cannot be explored.
@@ -217,6 +228,7 @@ fn compare(names: &[&str]) {
 #[test]
 fn nothing_is_overlooked_where_one_world_stands_for_many() {
     compare(&["quiet", "one-message", "crash", "unknown", "copy", "completion", "fails-early", "timeout-cancelled"]);
+    compare(&["poison-stale-load", "two-sagas", "one-id-two-bodies", "pass-with-copies-no-output"]);
 }
 
 /// The same for larger ones: a minute. Only with `HAPAX_THOROUGH=1`.

@@ -1,11 +1,20 @@
 //! How messages end.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use hapax::{
     Context, Correlation, Endpoint, Handle, Handler, HandlerError, InProcess, Memory, Message, Saga,
     deliver::Recoverability,
     endpoint::{Jittered, Settings, Tries},
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
 };
 use hapax_model::{Fault, Plan, World, faults::Faulty};
 use serde::{Deserialize, Serialize};
@@ -47,6 +56,37 @@ async fn a_message_of_a_type_that_nobody_handles_is_dead_lettered() {
     let letters = letters(&store).await;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].reason, "endpoint work has no handler for work.unheard");
+}
+
+/// Takes no letter the first times.
+#[derive(Debug, Clone)]
+struct Full {
+    times: Arc<AtomicU32>,
+    letters: Memory,
+}
+
+#[async_trait]
+impl DeadLetters for Full {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let left = self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Err(StoreError::new(ErrorKind::Unavailable, "adding a letter", "it is full")),
+            Err(_) => self.letters.add(letter).await,
+        }
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        self.letters.list(endpoint, page).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_nobody_handles_is_acknowledged_only_when_its_letter_is_confirmed() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("unheard-full"), Log::default());
+    hub.sender().send("work", &Unheard).await.unwrap();
+    let full = Full { times: Arc::new(AtomicU32::new(3)), letters: store.clone() };
+    endpoint(&store, hub.clone(), &log).dead_letters(full.clone()).run_until(hub.idle()).await.unwrap();
+    assert_eq!((letters(&store).await.len(), full.times.load(Ordering::SeqCst)), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use hapax::{
     ReusedId,
     entity::DedupEntry,
+    envelope::{Destination, Envelope},
     ids::{AttemptId, DedupKey, Fingerprint},
     ports::DedupStore,
 };
@@ -111,6 +112,28 @@ async fn copies_with_different_bodies_in_one_pass_are_not_taken_for_copies() {
     assert_eq!(bench.lines("a").await.len(), 1);
 }
 
+/// Found by the explorer: a foreign body that comes first in a pass says nothing about whose the identity is.
+#[tokio::test]
+async fn a_copy_of_what_is_remembered_is_a_copy_also_behind_another_body_in_its_pass() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        bench.pass(&[message("m", &post("m"))]).await;
+        let outcomes = bench.pass(&[message("m", &post("another")), message("m", &post("m"))]).await;
+        assert_eq!(words(&outcomes), ["DeadLetter", "Duplicate"], "{shape:?}");
+    }
+}
+
+/// Found by the explorer: whose the identity is was decided by what this pass had handled and then could not save.
+#[tokio::test]
+async fn another_body_is_not_set_aside_for_one_of_its_pass_that_was_not_saved() {
+    for posting in [post as fn(&str) -> Post, quiet] {
+        let bench = Bench::new(Shape::One).ledgers();
+        bench.store.saves(&[Save::UnknownLost]);
+        let outcomes = bench.pass(&[message("m", &posting("m")), message("m", &posting("another"))]).await;
+        assert_eq!(words(&outcomes), ["Again UnknownOutcome"; 2]);
+    }
+}
+
 #[tokio::test]
 async fn a_message_type_may_say_that_reused_ids_are_dropped() {
     let registry = hapax::Registry::<Ledger>::new().starts::<Post>().when_id_reused(ReusedId::Drop);
@@ -125,7 +148,7 @@ async fn a_reply_is_repeated_to_a_duplicate_under_its_old_id_and_at_the_duplicat
         let bench = Bench::new(shape).ledgers();
         let mut m = message("m", &Post { act: Act::Reply, ..post("m") });
         assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
-        m.reply_to = Some(hapax::envelope::Destination::Endpoint("elsewhere".parse().unwrap()));
+        m.reply_to = Some(Destination::Endpoint("elsewhere".parse().unwrap()));
         assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Duplicate"]);
         let sent = bench.out.sent();
         let [posted, answer, again] = sent.as_slice() else { panic!("{sent:?}") };
@@ -157,4 +180,59 @@ async fn marking_what_is_marked_changes_nothing() {
     let known = bench.store.memory.contains(&[key]).await.unwrap();
     assert_eq!(known.entry(&key).map(|entry| entry.fingerprint), Some(fingerprint));
     assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 0);
+}
+
+fn elsewhere() -> Option<Destination> {
+    Some(Destination::Endpoint("elsewhere".parse().unwrap()))
+}
+
+/// A question, and a copy of it that wants its answer at another address.
+fn asked_twice() -> (Envelope, Envelope) {
+    let first = message("m", &Post { act: Act::Reply, ..quiet("m") });
+    let copy = Envelope { reply_to: elsewhere(), ..first.clone() };
+    (first, copy)
+}
+
+#[tokio::test]
+async fn a_duplicate_whose_answer_cannot_be_sent_now_comes_again_for_it() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let (first, copy) = asked_twice();
+        assert_eq!(words(&bench.pass(&[first]).await), ["Handled"]);
+        bench.out.fail(1);
+        let outcomes = bench.pass(std::slice::from_ref(&copy)).await;
+        assert_eq!(words(&outcomes), ["Unanswered"], "{shape:?}");
+        assert!(format!("{outcomes:?}").contains("as scripted"), "{outcomes:?}");
+        assert_eq!(words(&bench.pass(&[copy]).await), ["Duplicate"]);
+        assert_eq!(bench.out.sent().last().map(|sent| sent.destination.clone()), elsewhere());
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_wants_its_answer_elsewhere_is_not_left_to_the_sweeper() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let (first, copy) = asked_twice();
+        let same = first.clone();
+        bench.out.fail(1);
+        let outcomes = bench.pass(&[first, copy.clone(), same]).await;
+        assert_eq!(words(&outcomes), ["Unsent", "Unanswered", "Unsent"], "{shape:?}");
+        assert!(format!("{:?}", outcomes[0]).contains("as scripted"), "{outcomes:?}");
+        bench.out.fail(1);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&copy)).await), ["Unanswered"], "what is saved is not sent");
+        assert_eq!(words(&bench.pass(&[copy]).await), ["Handled"]);
+        let to: Vec<_> = bench.out.sent().into_iter().map(|sent| Some(sent.destination)).collect();
+        assert_eq!(to.last(), Some(&elsewhere()));
+    }
+}
+
+#[tokio::test]
+async fn a_copy_waits_for_the_answer_of_its_own_message_and_of_no_other() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let (first, _) = asked_twice();
+    let same = first.clone();
+    let mut other = message("n", &Post { act: Act::Reply, ..quiet("n") });
+    other.reply_to = elsewhere();
+    bench.out.fail(2);
+    assert_eq!(words(&bench.pass(&[first, same, other]).await), ["Unsent", "Unsent", "Unsent"]);
 }

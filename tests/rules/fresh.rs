@@ -1,8 +1,8 @@
 //! An outcome without a save counts only on a load that nobody has overtaken.
 
-use hapax::{Completed, Missing, Registry};
+use hapax::{Completed, Missing, Registry, ports::ErrorKind};
 use hapax_model::ledger::{Act, Alarm, Ledger, Post, Trouble, posted_of, runs_of};
-use hapax_tests::{Bench, Shape, Workbench, message, words};
+use hapax_tests::{Bench, Save, Shape, Workbench, message, words};
 
 use crate::{post, quiet};
 
@@ -76,6 +76,50 @@ async fn a_permanent_error_in_a_pass_that_saves_counts_with_the_save() {
     bench.store.load_stale(before);
     let outcomes = bench.pass(&[message("next", &post("next")), refused]).await;
     assert_eq!(words(&outcomes), ["Again Conflict", "Again Conflict"]);
+}
+
+/// Another worker has saved `m` and stopped there; this one has loaded before.
+async fn saved_by_a_twin(bench: &Workbench, m: &hapax::envelope::Envelope) {
+    bench.crash(m, crate::before(hapax_model::Call::Dispatch)).await;
+    bench.store.load_stale(None);
+}
+
+#[tokio::test]
+async fn that_a_pass_is_too_late_counts_only_on_a_fresh_load() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let m = message("m", &post("m"));
+    saved_by_a_twin(&bench, &m).await;
+    bench.clock.jump_after(1);
+    assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Again Conflict"], "a twin has handled it");
+    assert_eq!(words(&bench.pass(&[m]).await), ["Handled"]);
+}
+
+#[tokio::test]
+async fn that_a_save_is_too_large_counts_only_on_a_fresh_load() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let m = message("m", &post("m"));
+    saved_by_a_twin(&bench, &m).await;
+    bench.store.saves(&[Save::TooLarge]);
+    assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Again Conflict"], "a twin has handled it");
+    assert_eq!(words(&bench.pass(&[m]).await), ["Handled"]);
+}
+
+#[tokio::test]
+async fn a_look_that_fails_is_no_verdict() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let m = message("m", &post("m"));
+    for kind in [ErrorKind::Unavailable, ErrorKind::Denied, ErrorKind::Misconfigured, ErrorKind::TooLarge] {
+        bench.store.fail_versions(&[kind, kind]);
+        bench.clock.jump_after(1);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Again Unavailable"], "too late, and {kind:?}");
+        bench.store.saves(&[Save::TooLarge]);
+        assert_eq!(
+            words(&bench.pass(std::slice::from_ref(&m)).await),
+            ["Again Unavailable"],
+            "too large, and {kind:?}"
+        );
+    }
+    assert_eq!(words(&bench.pass(&[m]).await), ["Handled"]);
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Which step waits for which.
 
+use hapax::ports::DedupStore;
 use hapax_model::{
     Call, Point,
-    ledger::{Act, Post},
+    ledger::{Act, Post, Trouble},
 };
 use hapax_tests::{Bench, Save, Shape, Workbench, message, words};
 
@@ -32,6 +33,35 @@ async fn one_store_for_both_is_asked_once() {
     assert_eq!(words(&bench.pass(&[message("m", &post("m"))]).await), ["Handled"]);
     assert_eq!(places(&bench, before(Call::Load)).len(), 1);
     assert!(places(&bench, before(Call::Contains)).is_empty(), "load and check are one snapshot");
+}
+
+#[tokio::test]
+async fn a_copy_of_what_is_over_costs_one_load_and_one_check() {
+    for (shape, asked) in [(Shape::One, vec![Call::Load]), (Shape::Two, vec![Call::Load, Call::Contains])] {
+        let bench = Bench::new(shape).ledgers();
+        let m = message("m", &post("m"));
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
+        bench.world.clear_trace();
+        assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
+        let trace = bench.world.trace();
+        let calls: Vec<Call> =
+            trace.iter().filter(|point| **point == before(point.call)).map(|point| point.call).collect();
+        assert_eq!(calls, asked, "what is seen rests on no version, {shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_left_over_that_cannot_be_removed_now_is_none_of_the_messages_business() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let m = message("m", &post("m"));
+    bench.crash(&m, before(Call::Finish)).await;
+    let mark = bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox[0].to_dedup_entry();
+    bench.store.memory.insert(&[mark]).await.unwrap();
+    bench.store.saves(&[Save::UnknownLost]); // Nothing is saved, so it is the clean-up that is lost.
+    let bad = message("bad", &Post { trouble: Trouble::Fails(1), ..post("bad") });
+    let outcomes = bench.pass(&[m, bad, message("n", &post("n"))]).await;
+    assert_eq!(words(&outcomes), ["Duplicate", "Failed", "Rest"]);
+    assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 1, "left to the next save");
 }
 
 #[tokio::test]

@@ -1,6 +1,13 @@
 //! Entries of others: carried, helped, swept, ordered, and what becomes of messages that cannot be sent.
 
-use hapax::{entity::DedupEntry, ids::AttemptId, manager::Limits, ports::DedupStore};
+use std::sync::Arc;
+
+use hapax::{
+    entity::{DedupEntry, Expected, OutboxEntry},
+    ids::AttemptId,
+    manager::Limits,
+    ports::{DedupStore, EntityStore},
+};
 use hapax_model::{
     Call,
     ledger::{Act, Ledger, Post, runs_of},
@@ -67,6 +74,25 @@ async fn a_clean_up_that_lost_its_race_removes_its_own_entry_and_no_other() {
         let outbox = bench.store.stored(&key).await.unwrap().entity.outbox;
         assert_eq!(outbox.iter().map(|entry| entry.commit).collect::<Vec<_>>(), [2], "{shape:?}");
         assert!(bench.is_marked(&key, &first).await);
+    }
+}
+
+#[tokio::test]
+async fn a_clean_up_removes_the_attempt_that_was_sent_and_no_other_of_the_same_message() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let key = bench.key("a");
+        bench.crash(&message("m", &post("m")), before(Call::Dispatch)).await;
+        // Handled twice, because its mark had been evicted too early.
+        let stored = bench.store.stored(&key).await.unwrap();
+        let mut entity = stored.entity;
+        let sent = entity.outbox[0].clone();
+        entity.outbox.push(Arc::new(OutboxEntry { attempt: OTHER, ..(*sent).clone() }));
+        let saved = bench.store.memory.save(&key, &Expected::Version(stored.version), &entity, &[]).await;
+        assert!(saved.is_ok());
+        bench.manager.pass(&key, &mut [], &[sent.attempt]).await;
+        let outbox = bench.store.stored(&key).await.unwrap().entity.outbox;
+        assert_eq!(outbox.iter().map(|entry| entry.attempt).collect::<Vec<_>>(), [OTHER], "{shape:?}");
     }
 }
 

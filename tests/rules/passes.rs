@@ -1,10 +1,14 @@
 //! Several messages in one pass.
 
+use std::cell::Cell;
+
+use hapax::{Context, Correlation, Handle, HandlerError, Message, Registry, Saga};
 use hapax_model::{
     Call,
     ledger::{Post, Trouble, runs_of},
 };
 use hapax_tests::{Bench, Save, Shape, message, words};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{before, post, quiet};
 
@@ -127,4 +131,59 @@ async fn every_message_of_a_pass_is_settled_by_its_own_dispatch() {
     let messages = [message("m", &post("m")), message("n", &post("n")), message("l", &quiet("l"))];
     assert_eq!(words(&bench.pass(&messages).await), ["Unsent", "Handled", "Handled"]);
     assert_eq!(words(&bench.pass(&messages).await), ["Handled", "Duplicate", "Duplicate"]);
+}
+
+#[tokio::test]
+async fn what_was_saved_with_its_mark_is_over_although_the_mark_of_another_is_unknown() {
+    let bench = Bench::new(Shape::One).ledgers();
+    bench.store.saves(&[Save::Done, Save::UnknownLost]);
+    let messages = [message("l", &quiet("l")), message("m", &post("m"))];
+    assert_eq!(words(&bench.pass(&messages).await), ["Handled", "Unsent"]);
+}
+
+thread_local! {
+    static READS: Cell<u32> = const { Cell::new(0) };
+}
+
+#[derive(Serialize, Deserialize)]
+struct Count(String);
+
+impl Message for Count {
+    const TYPE: &'static str = "rules.count";
+}
+
+/// Counts how often it is read.
+#[derive(Default, Serialize)]
+struct Counted(u32);
+
+impl<'de> Deserialize<'de> for Counted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        READS.set(READS.get() + 1);
+        u32::deserialize(deserializer).map(Self)
+    }
+}
+
+impl Saga for Counted {
+    const NAME: &'static str = "counted";
+}
+
+impl Handle<Count> for Counted {
+    fn correlate(count: &Count) -> Correlation<'_> {
+        (&count.0).into()
+    }
+
+    async fn handle(&mut self, _: Count, _: &mut Context) -> Result<(), HandlerError> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_state_is_read_once_for_all_messages_of_a_pass() {
+    let bench = Bench::new(Shape::One).of(Registry::<Counted>::new().starts::<Count>());
+    for (round, reads) in [(0, 0), (1, 1)] {
+        let messages: Vec<_> = (0..3).map(|n| message(&format!("{round}-{n}"), &Count("a".into()))).collect();
+        assert_eq!(words(&bench.pass(&messages).await), ["Handled"; 3]);
+        assert_eq!(READS.get(), reads, "in pass {round}");
+    }
 }

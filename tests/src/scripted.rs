@@ -33,6 +33,7 @@ struct Script {
     loads: VecDeque<Option<Stored>>,
     loads_unreadable: u32,
     saves: VecDeque<Save>,
+    versions_fail: VecDeque<ErrorKind>,
     contains_fail: u32,
     inserts_fail: u32,
     letters_fail: u32,
@@ -75,6 +76,11 @@ impl Scripted {
     /// The next saves and finishes end so.
     pub fn saves(&self, saves: &[Save]) {
         self.script().saves.extend(saves);
+    }
+
+    /// The next questions for a version fail so.
+    pub fn fail_versions(&self, kinds: &[ErrorKind]) {
+        self.script().versions_fail.extend(kinds);
     }
 
     /// The next `times` questions to the dedup store fail.
@@ -167,6 +173,9 @@ impl EntityStore for Scripted {
     }
 
     async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        if let Some(kind) = self.script().versions_fail.pop_front() {
+            return Err(StoreError::new(kind, "reading a version", "as scripted"));
+        }
         self.memory.version(key).await
     }
 

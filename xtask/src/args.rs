@@ -9,6 +9,7 @@ cargo xtask ci [--no-test]             what a change must pass: format, lints, d
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE)
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
+cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
 
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     /// The specification.
     Tla,
     Mutants(mutants::Wanted),
+    /// Parts of the names of those that are tried; none: all.
+    Survivors(Vec<String>),
     Verify(Extent),
 }
 
@@ -73,6 +76,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
             [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
         },
         "mutants" => mutants_wanted(rest).map(Command::Mutants),
+        "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
+            None => Ok(Command::Survivors(rest.to_vec())),
+            Some(flag) => Err(format!("`{flag}` is not for survivors: it takes parts of the names of mutants")),
+        },
         "verify" => match rest.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             [] => Ok(Command::Verify(Extent::Usual)),
             ["--quick"] => Ok(Command::Verify(Extent::Quick)),
@@ -125,7 +132,7 @@ mod tests {
     #[test]
     fn nothing_asked_is_answered_with_one_line_for_each_command() {
         assert_eq!(parsed(""), Ok(Command::Help));
-        for command in ["test", "ci", "bench", "tla", "mutants", "verify"] {
+        for command in ["test", "ci", "bench", "tla", "mutants", "survivors", "verify"] {
             let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
             assert_eq!(lines.count(), 1, "{command}");
         }
@@ -154,6 +161,7 @@ mod tests {
     fn mutants_takes_names_and_verify_how_much() {
         let wanted = mutants::Wanted { names: vec!["dedup-first".into()], keep_stories: true };
         assert_eq!(parsed("mutants dedup-first --keep-stories"), Ok(Command::Mutants(wanted)));
+        assert_eq!(parsed("survivors tail.rs"), Ok(Command::Survivors(vec!["tail.rs".into()])));
         assert_eq!(parsed("verify"), Ok(Command::Verify(Extent::Usual)));
         assert_eq!(parsed("verify --thorough"), Ok(Command::Verify(Extent::Thorough)));
         assert_eq!(parsed("verify --quick"), Ok(Command::Verify(Extent::Quick)));
@@ -168,6 +176,7 @@ mod tests {
             ("ci --no-test twin", "`--no-test`", "alone"),
             ("bench", "bench", "cargo xtask bench sqlite"),
             ("tla fast", "`fast`", "nothing"),
+            ("survivors --all", "`--all`", "names"),
             ("mutants --keep", "`--keep`", "--keep-stories"),
             ("verify --all", "`--all`", "--thorough"),
         ] {

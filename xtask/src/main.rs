@@ -16,6 +16,7 @@ mod policy;
 mod process;
 mod report;
 mod spdx;
+mod survivors;
 mod test;
 mod texts;
 mod tla;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Ok(Command::Bench(args)) => bench::run(&args),
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
+        Ok(Command::Survivors(parts)) => survivors::run(&parts),
         Ok(Command::Verify(extent)) => verify::run(extent),
         Err(remedy) => {
             eprintln!("{remedy}");

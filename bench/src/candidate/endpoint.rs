@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::{
     AnyError,
     books::Books,
+    figure::percentile,
     measure::{Sample, Window},
     run::{Run, Shape},
     workload::{Account, Deposit, Incoming, Quiet, Workload},
@@ -34,13 +35,13 @@ use crate::{
 /// Name of the endpoint and of its queue.
 pub(super) const ENDPOINT: &str = "bench";
 /// How many commits a store has made so far; `None` for one that makes none.
-pub(super) type Commits = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+pub(crate) type Commits = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 /// Messages that wait in the queue for each one in flight, so that the endpoint never waits for the producer.
 const QUEUED_PER_IN_FLIGHT: u64 = 2;
 
 /// Runs an endpoint on `store`, with one message to each entity before the window opens if `warm_up`. The books lack
 /// what the store knows.
-pub(super) async fn fed<S>(store: S, commits: Commits, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
+pub(crate) async fn fed<S>(store: S, commits: Commits, shape: &Shape, warm_up: bool) -> Result<Run, AnyError>
 where
     S: EntityStore + DedupStore + DeadLetters + 'static,
 {
@@ -169,11 +170,17 @@ impl Producer {
         let window = Window::open();
         let end = Instant::now() + self.shape.time;
         let last = before.saturating_add(self.shape.deliveries_max);
+        let (mut times, mut begun) = (Vec::new(), Instant::now());
         while Instant::now() < end && self.progress.done() < last {
             self.fill(|workload| Some(workload.next())).await?;
             self.progress.wake.notified().await;
+            if self.shape.in_flight == 1 {
+                times.push(begun.elapsed().as_secs_f64());
+                begun = Instant::now();
+            }
         }
         let mut sample = window.close(self.progress.done() - before);
+        sample.median_seconds = percentile(&mut times, 50);
         sample.commits = (self.commits)().zip(commits).map(|(now, then)| now - then);
         self.progress.reaches(self.queued).await;
         Ok((sample, self.workload.distinct))

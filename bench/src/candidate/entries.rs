@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hapax::{
-    MessageId, Sqlite,
+    MessageId,
     entity::DedupEntry,
     envelope::Envelope,
     ids::{AttemptId, DedupKey, EntityKey, Fingerprint, SagaKey, TypeName},
@@ -27,7 +27,7 @@ const SENT_OVER_MS: u64 = 3_600_000;
 const SEED: u64 = u64::MAX;
 
 /// Puts `shape.entries` in through the store's port.
-pub(super) async fn insert(store: &Sqlite, shape: &Shape) -> Result<(), AnyError> {
+pub(crate) async fn insert(store: &impl DedupStore, shape: &Shape) -> Result<(), AnyError> {
     let mut messages = Messages::new(shape)?;
     let chunks = (0..shape.entries).step_by(CHUNK as usize).map(|first| {
         let numbers = first..shape.entries.min(first + CHUNK);

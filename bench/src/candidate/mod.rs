@@ -1,7 +1,7 @@
 //! hapax itself: an endpoint on the store in question, and what the store holds afterwards.
 
-mod endpoint;
-mod entries;
+pub(crate) mod endpoint;
+pub(crate) mod entries;
 mod queue;
 
 use std::{path::Path, sync::Arc};
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// More accounts than this are saved beforehand instead of being sent a message each, to save time.
-const WARMED_BY_MESSAGES_MAX: u32 = 10_000;
+pub(crate) const WARMED_BY_MESSAGES_MAX: u32 = 10_000;
 
 /// hapax on the reference store.
 pub(crate) async fn memory(shape: &Shape) -> Result<Run, AnyError> {
@@ -86,7 +86,7 @@ fn scope() -> Result<Arc<Scope>, AnyError> {
 }
 
 /// Saves all accounts through the store's port, many at a time.
-async fn preload(store: &Sqlite, entities: u32) -> Result<(), AnyError> {
+pub(crate) async fn preload(store: &impl EntityStore, entities: u32) -> Result<(), AnyError> {
     const AT_A_TIME: usize = 1024;
     let scope = scope()?;
     let mut state = vec![Codec::Json.id(), Account::SCHEMA];
@@ -128,7 +128,7 @@ async fn audit(path: &Path, shape: &Shape, books: Books) -> Result<Books, AnyErr
     Ok(Books { distinct, effects, dedup_entries, outbox_left, ..books })
 }
 
-fn effects_of(state: &[u8]) -> Result<u64, AnyError> {
+pub(crate) fn effects_of(state: &[u8]) -> Result<u64, AnyError> {
     let json = state.get(FRAME_BYTES..).ok_or("a state without a frame")?;
     Ok(serde_json::from_slice::<Account>(json)?.effects)
 }

@@ -20,11 +20,11 @@ use tokio::sync::oneshot;
 use super::{
     Figure, Options,
     counted::{self, beside},
-    figure::percentile,
     millis, startup,
 };
 use crate::{
     AnyError,
+    figure::percentile,
     template::{template, with_file},
     workload::{Account, Deposit},
 };

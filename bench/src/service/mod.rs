@@ -3,7 +3,6 @@
 
 mod counted;
 mod evicting;
-mod figure;
 mod memory;
 mod options;
 mod recovery;
@@ -14,11 +13,10 @@ mod worker;
 
 use std::{path::Path, time::Duration};
 
-use figure::Figure;
 pub(crate) use options::{HELP, Options, parse};
 pub(crate) use worker::{ROLE, run as work};
 
-use crate::{AnyError, Scratch, measure::Machine};
+use crate::{AnyError, Scratch, figure::Figure, measure::Machine};
 
 /// Whether no bar is missed, or none is judged.
 pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {

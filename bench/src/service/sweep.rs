@@ -23,8 +23,8 @@ use hapax::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Notify, time::timeout};
 
-use super::{Figure, Options, figure::percentile, millis};
-use crate::AnyError;
+use super::{Figure, Options, millis};
+use crate::{AnyError, figure::percentile};
 
 const PENDING: usize = 100;
 const FEW: u32 = 1000;

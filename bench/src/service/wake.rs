@@ -14,13 +14,11 @@ use tokio::{
 };
 
 use super::{
-    Figure, Options, counted,
-    figure::percentile,
-    millis,
+    Figure, Options, counted, millis,
     recovery::emptied,
     worker::{ENDPOINT, Ping, Worker, now_micros, open},
 };
-use crate::AnyError;
+use crate::{AnyError, figure::percentile};
 
 /// Between two messages of a busy queue.
 const BUSY: Duration = Duration::from_millis(4);

@@ -1,8 +1,10 @@
 //! The shell around the heart: receives, keeps one entity's messages in one lane, bounds what is in flight, stops in
 //! order, sweeps and evicts.
 //!
-//! Everything here may be late, run twice or be dropped at any moment: the promise rests on the manager alone. All passes
-//! are polled in the task that runs the endpoint; a handler that computes for long belongs on a blocking thread.
+//! Everything here may be late, run twice or be dropped at any moment. The promise rests on the manager and `deliver`, and
+//! on two parts of this shell, which no model explores: a message for several sagas is acknowledged when all of them are
+//! done with it (`joint`), and one that no saga takes when its letter is confirmed (`Lanes::refuse`).
+//! All passes are polled in the task that runs the endpoint; a handler that computes for long belongs on a blocking thread.
 
 mod builder;
 mod error;

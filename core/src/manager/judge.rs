@@ -2,10 +2,10 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 
-use super::{Again, Few, Incoming, Outcome, SagaManager, draft::Draft, tail::Unsent};
+use super::{Again, Few, Incoming, Outcome, SagaManager, draft::Draft, passes::text_of, tail::Unsent};
 use crate::{
     context::{Context, Effects},
-    entity::{LiveTimeout, OutboxEntry},
+    entity::OutboxEntry,
     envelope::Outgoing,
     handler_error::{HandlerError, chain},
     ids::{AttemptId, EntityKey},
@@ -59,20 +59,42 @@ impl<T: Saga> SagaManager<T> {
     ) {
         for index in 0..messages.len() {
             // Many slow handlers would take the pass past its deadline, and then none of them would be saved.
-            if index > 0 && index % CLOCK_EVERY == 0 && draft.is_changed() && self.in_time(enough).await.is_err() {
+            if index % CLOCK_EVERY == 0 && draft.is_changed() && self.in_time(enough).await.is_err() {
                 break;
             }
             let (before, rest) = messages.split_at_mut(index);
             let Some(message) = rest.first_mut() else { break };
             let first = before.iter().position(|earlier| earlier.key == message.key);
-            verdicts.0[index] = match first.map(|first| (first, before[first].fingerprint == message.fingerprint)) {
-                Some((first, true)) => Verdict::CopyOf(first),
-                Some((_, false)) => self.reused_id(message),
+            let same = |earlier: &Incoming| earlier.key == message.key && earlier.fingerprint == message.fingerprint;
+            verdicts.0[index] = match first.map(|_| before.iter().position(same)) {
+                Some(Some(first)) => Verdict::CopyOf(first),
+                Some(None) => self.judge_namesake(draft, key, message, known, now).await,
                 None => self.judge_one(draft, key, message, known, now).await,
             };
             if verdicts.0[index].ends_pass() {
                 break;
             }
+        }
+    }
+
+    /// Another body came under this identity earlier in the pass. Whose the identity is, only what is remembered can tell;
+    /// and if it is that other's because this pass has handled it, it is so only once that is saved.
+    async fn judge_namesake(
+        &self,
+        draft: &mut Draft<T>,
+        key: &EntityKey,
+        message: &mut Incoming,
+        known: &Known,
+        now: Timestamp,
+    ) -> Verdict {
+        let verdict = if draft.processed().iter().any(|mark| mark.key == message.key) {
+            self.reused_id(message)
+        } else {
+            self.judge_one(draft, key, message, known, now).await
+        };
+        match verdict {
+            Verdict::Decided(outcome @ (Outcome::DeadLetter(_) | Outcome::Dropped(_))) => Verdict::Loaded(outcome),
+            other => other,
         }
     }
 
@@ -252,35 +274,9 @@ impl<T: Saga> SagaManager<T> {
         Ok(if mark_now { Verdict::Marked } else { Verdict::Entry { attempt, ours: true } })
     }
 
-    /// A timeout comes back as a message: it must find its way to this very saga instance.
-    fn check_timeouts(
-        &self,
-        key: &EntityKey,
-        timeouts: &[LiveTimeout],
-        outgoing: &[Outgoing],
-    ) -> Result<(), HandlerError> {
-        for timeout in timeouts {
-            let Some(outgoing) = outgoing.iter().find(|o| o.envelope.message_id == timeout.message_id) else {
-                continue;
-            };
-            let (envelope, saga) = (&outgoing.envelope, &self.scope.saga);
-            let Some(route) = self.routes.of(&envelope.message_type) else {
-                let why = format!("timeout {} has no handler in {saga}; add .handles(..)", envelope.message_type);
-                return Err(HandlerError::permanent(why));
-            };
-            let (back, _) = route.route(&self.scope, envelope)?;
-            if back != *key.key() {
-                let why =
-                    format!("timeout {} correlates to {back}, but was set by {}", envelope.message_type, key.key());
-                return Err(HandlerError::permanent(why));
-            }
-        }
-        Ok(())
-    }
-
     fn reused_id(&self, message: &Incoming) -> Verdict {
         let rule = self.routes.of(&message.envelope.message_type).map_or_else(ReusedId::default, |r| r.reused_id);
-        // Nothing of this rests on the load: the identity has been used, once and for all.
+        // Nothing of this rests on the load: an identity that is remembered has been used, once and for all.
         Verdict::Decided(match rule {
             ReusedId::Drop => Outcome::Dropped("id reused"),
             ReusedId::DeadLetter => Outcome::DeadLetter(format!(
@@ -298,11 +294,6 @@ pub(super) enum Repeat {
     Always,
     /// This pass has sent it: only if the copy asks for it at another address.
     Elsewhere,
-}
-
-pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 /// One verdict for each message of a pass.
@@ -328,15 +319,6 @@ impl Verdicts {
             match std::mem::replace(verdict, Verdict::Open) {
                 Verdict::Loaded(outcome) => *verdict = Verdict::Decided(outcome),
                 other => *verdict = other,
-            }
-        }
-    }
-
-    /// The load was not fresh: what rests on it counts for nothing.
-    pub(super) fn overtaken(&mut self) {
-        for verdict in &mut self.0 {
-            if matches!(verdict, Verdict::Loaded(_)) {
-                *verdict = Verdict::Decided(Outcome::Again(Again::Conflict));
             }
         }
     }
@@ -432,6 +414,7 @@ impl Verdicts {
                 Verdict::Entry { .. } => Outcome::Unsent("its entry was not reached".into()),
                 Verdict::CopyOf(first) => like(&outcomes[first]),
                 Verdict::Open => Outcome::Rest,
+                // The load was not fresh: what rests on it counts for nothing.
                 Verdict::Loaded(_) => Outcome::Again(Again::Conflict),
                 Verdict::Decided(outcome) => outcome,
             };

@@ -42,6 +42,7 @@ mod outcome;
 mod passes;
 mod stores;
 mod tail;
+mod timeouts;
 
 use std::{fmt, sync::Arc};
 
@@ -158,7 +159,9 @@ impl<T: Saga> SagaManager<T> {
 
         // 4. Save, if anything was handled. Nothing has been sent so far.
         if draft.is_changed() {
-            self.in_time(deadline).await?;
+            if let Err(late) = self.in_time(deadline).await {
+                return Err(self.unless_overtaken(key, &draft.expected(), late).await);
+            }
             self.save(key, &mut draft, verdicts).await?;
         } else if verdicts.need_fresh_load() {
             self.confirm_fresh(key, draft.expected(), verdicts).await?;
@@ -202,20 +205,36 @@ impl<T: Saga> SagaManager<T> {
                 Ok(())
             }
             Ok(Saved::Conflict) => Err(Again::Conflict),
-            Err(e) if e.kind() == ErrorKind::TooLarge => Err(Again::TooLarge(chain(&e))),
+            Err(e) if e.kind() == ErrorKind::TooLarge => {
+                Err(self.unless_overtaken(key, &expected, Again::TooLarge(chain(&e))).await)
+            }
             Err(e) => Err(e.into()),
         }
     }
 
-    /// A verdict without a save counts only if the entity is still what was loaded, as the primary has it.
+    /// A verdict without a save counts only if the entity is still what was loaded. Else it stays open, and its message comes
+    /// again.
     async fn confirm_fresh(&self, key: &EntityKey, loaded: Expected, verdicts: &mut Verdicts) -> Result<(), Again> {
-        let current = self.ports.stores.entities.version(key).await?;
-        if current.map_or(Expected::Absent, Expected::Version) == loaded {
+        if self.is_still(key, &loaded).await? {
             verdicts.saved();
-        } else {
-            verdicts.overtaken();
         }
         Ok(())
+    }
+
+    /// Why the pass ends without its save: `ended`, unless somebody else has saved meanwhile. Whoever is too slow or too
+    /// large may be set aside in the end, and a twin may have handled the same message. What cannot be read says nothing.
+    async fn unless_overtaken(&self, key: &EntityKey, loaded: &Expected, ended: Again) -> Again {
+        match self.is_still(key, loaded).await {
+            Ok(true) => ended,
+            Ok(false) => Again::Conflict,
+            Err(unread) => unread,
+        }
+    }
+
+    /// Whether the entity is still what was loaded, as the primary has it.
+    async fn is_still(&self, key: &EntityKey, loaded: &Expected) -> Result<bool, Again> {
+        let current = self.ports.stores.entities.version(key).await?;
+        Ok(current.map_or(Expected::Absent, Expected::Version) == *loaded)
     }
 
     /// A sweep has no message whose outcome would tell how it ended.

@@ -72,9 +72,10 @@ pub enum Again {
     Malformed(String),
     /// The entity has as many entries waiting to be sent as it may have.
     Full,
-    /// The pass took longer than its deadline before it had saved anything.
+    /// The pass took longer than its deadline before it had saved anything, and nobody has saved the entity meanwhile.
     Deadline,
-    /// What the pass wanted to save is too large for the store: fewer messages in one pass.
+    /// What the pass wanted to save is too large for the store, and nobody has saved the entity meanwhile: fewer messages
+    /// in one pass.
     TooLarge(String),
 }
 
@@ -107,9 +108,11 @@ impl From<StoreError> for Again {
         let text = chain(&error);
         match error.kind() {
             ErrorKind::UnknownOutcome => Self::UnknownOutcome(text),
-            ErrorKind::TooLarge => Self::TooLarge(text),
             ErrorKind::Malformed => Self::Malformed(text),
-            ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured => Self::Unavailable(text),
+            // Too large a message is the manager's own verdict, on a save: of any other call it would be no fault of its.
+            ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured | ErrorKind::TooLarge => {
+                Self::Unavailable(text)
+            }
         }
     }
 }

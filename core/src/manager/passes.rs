@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{Incoming, Outcome, SagaManager, judge::text_of};
+use super::{Incoming, Outcome, SagaManager};
 use crate::{
     envelope::Envelope,
     handler_error::HandlerError,
@@ -83,4 +83,10 @@ impl<T: Saga> Passes for SagaManager<T> {
     async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
         Self::pass(self, key, messages, sweep).await
     }
+}
+
+/// What a panic says.
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

@@ -11,6 +11,10 @@ use crate::{
 
 /// Where messages are set aside for a person: incoming ones that cannot be handled, outgoing ones that cannot be sent.
 ///
+/// Letters and entities are kept by two systems: of two copies that are handled at once one may be saved between the other's
+/// last look at the entity and its letter, and then a message that has taken effect is among the letters too. Given again, it
+/// is dropped as a duplicate as long as its dedup entry is kept.
+///
 /// # Promises
 /// 1. *Kept whole:* once `add` has returned, `list` shows the letter with its id, headers and body as received.
 /// 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga, destination, type and body) is

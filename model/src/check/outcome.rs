@@ -15,7 +15,7 @@ pub struct Checked {
 }
 
 /// One exploration.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Explored {
     /// What might go wrong in it, as it is typed.
@@ -26,6 +26,8 @@ pub struct Explored {
     pub histories: usize,
     /// How long it took.
     pub time: Duration,
+    /// It ended at the limit of worlds, and has not seen all.
+    pub cut_short: bool,
 }
 
 /// Something that must not be, and how it comes to it.
@@ -75,10 +77,33 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Longer than people wait for one test among many.
+const SLOW: Duration = Duration::from_secs(1);
+/// What makes it faster, in a build that has debug assertions and so, in most cases, no optimisation.
+const FASTER: &str = "slow? Without optimisation a check takes three to four times as long. In your Cargo.toml:\n  \
+                      [profile.dev.package.hapax-model]\n  opt-level = 3";
+
+impl Checked {
+    /// Ends the test if something is broken.
+    ///
+    /// # Panics
+    /// With the story.
+    #[track_caller]
+    pub fn holds(&self) {
+        assert!(self.failure.is_none(), "{self}");
+    }
+
+    /// Whether it took long and, as far as can be seen from within, was not optimised.
+    fn is_slow(&self) -> bool {
+        cfg!(debug_assertions) && self.explored.iter().map(|explored| explored.time).sum::<Duration>() > SLOW
+    }
+}
+
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Explored { what, worlds, histories, time } in &self.explored {
-            writeln!(f, "{worlds} worlds, {histories} histories in {time:.1?} with {what}")?;
+        for Explored { what, worlds, histories, time, cut_short } in &self.explored {
+            let cut = if *cut_short { "CUT SHORT after " } else { "" };
+            writeln!(f, "{cut}{worlds} worlds, {histories} histories in {time:.1?} with {what}")?;
         }
         let paths: Vec<String> = self.paths.iter().map(|(name, count)| format!("{name} {count}")).collect();
         if !paths.is_empty() {
@@ -87,9 +112,33 @@ impl fmt::Display for Checked {
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;
         }
+        if self.is_slow() {
+            writeln!(f, "{FASTER}")?;
+        }
         match &self.failure {
             Some(failure) => write!(f, "{failure}"),
+            None if self.explored.iter().any(|explored| explored.cut_short) => {
+                f.write_str("nothing is broken in what was seen, which is NOT all")
+            }
             None => f.write_str("nothing is broken in any of them"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn took(time: Duration) -> String {
+        let explored = Explored { what: "one".into(), worlds: 1, histories: 1, time, cut_short: false };
+        let explored = vec![explored.clone(), explored];
+        Checked { explored, paths: Vec::new(), warnings: Vec::new(), failure: None }.to_string()
+    }
+
+    #[test]
+    fn a_slow_check_says_what_makes_it_faster() {
+        let told = took(Duration::from_millis(501)).contains("[profile.dev.package.hapax-model]\n  opt-level = 3");
+        assert_eq!(told, cfg!(debug_assertions));
+        assert!(!took(Duration::from_millis(500)).contains("opt-level"));
     }
 }

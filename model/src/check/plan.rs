@@ -1,6 +1,7 @@
 use crate::explore::Budgets;
 
-/// Worlds of one exploration after which a check ends with a warning: a minute or so in a build without optimisation.
+/// Worlds of one exploration at most, unless the check says otherwise: about 200 MB, and some ten seconds where the explorer
+/// is optimised and two minutes where it is not. Nobody waits longer for a test without having asked for it.
 pub(super) const WORLDS_MAX: usize = 1_000_000;
 
 /// What may go wrong.
@@ -57,24 +58,20 @@ impl Plan {
     }
 }
 
-/// A trial as it is typed.
-pub(super) fn typed((workers, budgets): &Trial) -> String {
-    let Budgets {
-        crashes,
-        process_crashes,
-        unknown,
-        refused,
-        duplicates,
-        delayed,
-        expiries,
-        evictions,
-        own_conflicts,
-        sweeps,
-        late,
-        stale_loads,
-        unroutable,
-    } = *budgets;
-    let mut typed = format!(".workers({workers})");
+/// Faults of one kind at most: what the explorer counts to.
+const FAULTS_MAX: u8 = 7;
+/// Workers at most. The explorer keeps eight attempts at one message apart, and each worker may have one in its hands while
+/// others stand in the store; four at a time already make more worlds than anybody waits for.
+const WORKERS_MAX: usize = 4;
+
+/// A kind of fault and how often it may happen.
+type Kind = (&'static str, u8);
+
+/// The kinds of faults: first those that a check has a method for.
+const fn kinds(budgets: &Budgets) -> ([Kind; 5], [Kind; 8]) {
+    let Budgets { crashes, unknown, refused, duplicates, sweeps, .. } = *budgets;
+    let Budgets { process_crashes, delayed, expiries, evictions, own_conflicts, late, stale_loads, unroutable, .. } =
+        *budgets;
     let usual = [
         ("crashes", crashes),
         ("unknown", unknown),
@@ -82,11 +79,6 @@ pub(super) fn typed((workers, budgets): &Trial) -> String {
         ("duplicates", duplicates),
         ("sweeps", sweeps),
     ];
-    for (name, count) in usual {
-        if count > 0 {
-            typed.push_str(&format!(".{name}({count})"));
-        }
-    }
     let rarer = [
         ("process_crashes", process_crashes),
         ("delayed", delayed),
@@ -97,6 +89,32 @@ pub(super) fn typed((workers, budgets): &Trial) -> String {
         ("stale_loads", stale_loads),
         ("unroutable", unroutable),
     ];
+    (usual, rarer)
+}
+
+/// Why a trial cannot be gone through.
+pub(super) fn refusal((workers, budgets): &Trial) -> Option<String> {
+    if *workers == 0 {
+        return Some("there is no worker: say .workers(2)".into());
+    }
+    if *workers > WORKERS_MAX {
+        return Some(format!("{workers} workers are too many: {WORKERS_MAX} at most; two show what a race shows"));
+    }
+    let (usual, rarer) = kinds(budgets);
+    let mut all = usual.iter().chain(&rarer);
+    let (name, count) = all.find(|(_, count)| *count > FAULTS_MAX)?;
+    Some(format!("{name}: {count} are too many: {FAULTS_MAX} of a kind at most; one or two show nearly all mistakes"))
+}
+
+/// A trial as it is typed.
+pub(super) fn typed((workers, budgets): &Trial) -> String {
+    let (usual, rarer) = kinds(budgets);
+    let mut typed = format!(".workers({workers})");
+    for (name, count) in usual {
+        if count > 0 {
+            typed.push_str(&format!(".{name}({count})"));
+        }
+    }
     if rarer.iter().any(|(_, count)| *count > 0) {
         let all = usual.iter().chain(&rarer).filter(|(_, count)| *count > 0);
         let all: Vec<String> = all.map(|(name, count)| format!("{name}: {count}")).collect();

@@ -1,7 +1,7 @@
 //! A store that looks on: which rare paths are taken, and whether a handler does the same each time.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -13,13 +13,19 @@ use hapax_core::{
     codec::FRAME_BYTES,
     entity::{DedupEntry, Entity, Expected, Version},
     envelope::{Destination, Envelope, Outgoing},
-    ids::{DedupKey, EntityKey, Scope},
+    ids::{DedupKey, EntityKey, Scope, TypeName},
     manager::Stores,
     ports::{DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved, StoreCapabilities, StoreError},
 };
 
-use super::paths;
+use super::{
+    coming::{Coming, Stop},
+    paths,
+};
 use crate::explore::outside::note;
+
+/// Messages of one run of a handler at most: what the explorer can number.
+const OUTGOING_MAX: usize = 255;
 
 /// What one run of a handler has made of a message and a state.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +51,10 @@ pub(super) struct Notes {
     pub(super) differ: Option<Differ>,
     /// Something has been sent, so an outbox was used.
     pub(super) sends: bool,
+    /// Types of what has been sent.
+    pub(super) sent: BTreeSet<TypeName>,
+    /// What has come in this exploration; `None`: nobody explores, and as much may come as likes.
+    pub(super) coming: Option<Coming>,
 }
 
 /// Shared by all stores of a check.
@@ -86,6 +96,14 @@ impl Watch {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for ever once it is known that the exploration cannot go on: a task that waits for no port ends it.
+    async fn go_on(&self) {
+        let stops = lock(&self.notes).coming.as_ref().is_some_and(|coming| coming.stop.is_some());
+        if stops {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Says which rare paths begin with what is known.
     fn look(&self, known: &Known) {
         let loaded = self.loaded();
@@ -103,14 +121,24 @@ impl Watch {
         let loaded = self.loaded();
         let (before, _) = &*loaded;
         let entries = entity.outbox.iter().filter(|entry| before.entry(&entry.key).is_none());
-        let mut handled = entries.map(|entry| (entry.key, entry.outgoing.clone()));
-        let mut handled = handled.by_ref().chain(processed.iter().map(|mark| (mark.key, Vec::new())));
-        let (Some((message, outgoing)), None) = (handled.next(), handled.next()) else { return };
+        let mut handled = entries.map(|entry| (entry.key, entry.fingerprint, entry.outgoing.clone()));
+        let mut handled = handled.by_ref().chain(processed.iter().map(|mark| (mark.key, mark.fingerprint, Vec::new())));
+        let (Some((message, content, outgoing)), None) = (handled.next(), handled.next()) else { return };
         let mut notes = lock(&self.notes);
         notes.sends |= !outgoing.is_empty();
+        for Outgoing { envelope, .. } in &outgoing {
+            if !notes.sent.contains(&envelope.message_type) {
+                notes.sent.insert(envelope.message_type.clone());
+            }
+        }
+        if let Some(coming) = notes.coming.as_mut().filter(|_| outgoing.len() > OUTGOING_MAX) {
+            let seen = format!("a handler sends {} messages at once: a check takes {OUTGOING_MAX}", outgoing.len());
+            coming.stop = Some(Stop::Crowd { seen });
+        }
         let now = Made { completed: entity.completed, state: entity.state.clone(), outgoing };
         let Entity { state, completed, timeouts, .. } = before;
-        let input = format!("{key} {message} {completed} {timeouts:?} {state:?}");
+        // The content too: what another run of another saga has sent in another world has the same id.
+        let input = format!("{key} {message} {content:?} {completed} {timeouts:?} {state:?}");
         let first = notes.made.entry(input).or_insert_with(|| now.clone()).clone();
         if first != now && notes.differ.is_none() {
             let at = self.messages.iter().position(|envelope| DedupKey::of(key, envelope) == message);
@@ -153,6 +181,7 @@ impl EntityStore for Watch {
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        self.go_on().await;
         let loaded = self.stores.entities().load(key, ids).await?;
         let entity = loaded.stored.as_ref().map(|stored| stored.entity.clone()).unwrap_or_default();
         *self.loaded() = (entity, ids.to_vec());
@@ -170,6 +199,7 @@ impl EntityStore for Watch {
         processed: &[DedupEntry],
     ) -> Result<Saved, StoreError> {
         self.compare(key, entity, processed);
+        self.go_on().await;
         self.stores.entities().save(key, expected, entity, processed).await
     }
 

@@ -9,6 +9,7 @@ use super::{
     short::{Ask, Marks, Settling, Short},
     space::Space,
     state::{State, push_sorted},
+    writes::set_aside,
 };
 
 /// An answer, what has gone wrong for it, and the world after it.
@@ -52,9 +53,9 @@ impl Space {
         match &*ask {
             Ask::Monotonic => Ok(deadline(state)),
             Ask::Now | Ask::Attempt | Ask::Pause(..) => unreachable!("{ask:?} is answered at once"),
-            Ask::Load { row, messages } => Ok(self.loads(state, task, *row, *messages)),
-            Ask::Contains(messages) => {
-                let looks = self.looks(state, task, *messages).into_iter();
+            Ask::Load { row, keys } => Ok(self.loads(state, task, *row, *keys)),
+            Ask::Contains(keys) => {
+                let looks = self.looks(state, task, *keys).into_iter();
                 let mut answers: Answers = looks
                     .map(|look| Answer {
                         reply: Short::Known(look.known),
@@ -106,10 +107,13 @@ impl Space {
                 Ok(Short::Done)
             }),
             Ask::Dispatch(outgoing) => self.dispatches(state, op, outgoing),
-            Ask::SetAside(message) => self.write(state, op, &|space, state| {
-                space.set_aside(state, *message)?;
-                Ok(Short::Done)
-            }),
+            Ask::SetAside(message) => {
+                self.judge_letter(state, task, *message)?;
+                self.write(state, op, &|_, state| {
+                    set_aside(state, *message);
+                    Ok(Short::Done)
+                })
+            }
             Ask::Park(outgoing) => self.write(state, op, &|space, state| {
                 space.park(state, *outgoing)?;
                 Ok(Short::Done)
@@ -144,7 +148,7 @@ impl Space {
         Ok(answers)
     }
 
-    fn loads(&self, state: &State, task: usize, row: u8, messages: u64) -> Answers {
+    fn loads(&self, state: &State, task: usize, row: u8, keys: u64) -> Answers {
         let stored = state.row(row);
         let mut answers: Answers = SmallVec::new();
         let mut read = |version: u8, entity: u32, how: How, state: State| {
@@ -153,8 +157,8 @@ impl Space {
                 answers.push(Answer { reply: Short::Loaded(version, entity, None), how, state });
                 return;
             }
-            let entries = if version > 0 { self.tables.facts(entity).messages } else { 0 };
-            for look in self.looks(&state, task, messages | entries) {
+            let entries = if version > 0 { self.tables.facts(entity).keys } else { 0 };
+            for look in self.looks(&state, task, keys | entries) {
                 let how = if how == WELL { look.how } else { how };
                 let reply = Short::Loaded(version, entity, Some(look.known));
                 answers.push(Answer { reply, how, state: saw(&state, task, look.seen) });
@@ -170,10 +174,10 @@ impl Space {
         answers
     }
 
-    /// What a reader may be told of `messages`, and how many entries it has seen then.
-    fn looks(&self, state: &State, task: usize, messages: u64) -> SmallVec<[Look; 2]> {
+    /// What a reader may be told of `keys`, and how many entries it has seen then.
+    fn looks(&self, state: &State, task: usize, keys: u64) -> SmallVec<[Look; 2]> {
         let of_first = |seen: usize| -> Marks {
-            let known = |mark: &&u32| messages >> self.tables.mark_facts(**mark).message & 1 == 1;
+            let known = |mark: &&u32| keys >> self.tables.mark_facts(**mark).key & 1 == 1;
             let mut known: Marks = state.marks[..seen].iter().filter(known).copied().collect();
             known.sort_unstable();
             known
@@ -266,6 +270,7 @@ impl Space {
         }
         let mut done = state.clone();
         done.tasks[task].holds &= !bit;
+        done.tasks[task].looked &= !bit;
         match how {
             Settling::Ack => self.judge_acked(&done, copy)?,
             Settling::Retry { counts } => {
@@ -274,8 +279,9 @@ impl Space {
                 push_sorted(&mut done.ready, (copy, given));
             }
             Settling::DeadLetter => {
-                let message = self.tables.copies[usize::from(copy)].identity;
-                self.set_aside(&mut done, Some(message))?;
+                let message = Some(self.tables.copies[usize::from(copy)].identity);
+                self.judge_letter(state, task, message)?;
+                set_aside(&mut done, message);
             }
         }
         if state.left.unknown > 0 {

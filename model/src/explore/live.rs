@@ -28,7 +28,7 @@ pub struct CrossCheck {
 const STEPS_MAX: usize = 10_000;
 
 /// A task that is not where any task of the world was.
-const MOVED: Task = Task { node: u32::MAX, holds: 0, seen: 0 };
+const MOVED: Task = Task { node: u32::MAX, holds: 0, seen: 0, looked: 0 };
 
 struct Live {
     task: Task,

@@ -10,6 +10,7 @@ mod calls;
 mod claims;
 mod graph;
 mod judge;
+mod letters;
 mod live;
 mod mermaid;
 pub(crate) mod outside;

@@ -51,11 +51,13 @@ pub struct View<'a> {
 pub struct Scenario {
     /// The shipped manager over a saga.
     pub manager: MakeManager,
-    /// The manager of another endpoint, to which messages of the first may be addressed.
+    /// The manager of another endpoint, or of another saga at the same one, to which messages may be addressed.
     pub downstream: Option<MakeManager>,
     /// The messages, each queued once at the beginning. What they cause and is addressed to an endpoint of the scenario
     /// comes as a message too, once it has been sent.
     pub messages: Vec<Arc<Envelope>>,
+    /// Messages, by their places, that are for the manager of `downstream`.
+    pub lower: Vec<u8>,
     /// Messages, by their places, that are queued only once the first message of a type has left: what causes them.
     pub after: Vec<(u8, TypeName)>,
     /// Reads the effects in a state. `None`: effects are told by outbox entries and marks alone.
@@ -105,6 +107,7 @@ impl Scenario {
             manager,
             downstream: None,
             messages,
+            lower: Vec::new(),
             after: Vec::new(),
             lines: None,
             always: Vec::new(),

@@ -29,10 +29,10 @@ pub(super) enum Ask {
     Attempt,
     /// Which of the four causes, and how many tries there have been.
     Pause(usize, u32),
-    /// Which row, and about which messages.
+    /// Which row, and about which keys.
     Load {
         row: u8,
-        messages: u64,
+        keys: u64,
     },
     Contains(u64),
     Version(u8),
@@ -169,9 +169,9 @@ impl Short {
     }
 }
 
-/// `op` in short; `manager` is the number of the manager that asks.
-pub(super) fn ask(tables: &mut Tables, manager: u8, op: &Op) -> Ask {
-    let bits = |tables: &mut Tables, keys: &[_]| keys.iter().fold(0, |bits, key| bits | 1 << tables.identity(key));
+/// `op` in short; `manager` is the number of the manager that asks, for the entity `row`.
+pub(super) fn ask(tables: &mut Tables, manager: u8, row: u8, op: &Op) -> Ask {
+    let bits = |tables: &mut Tables, keys: &[_]| keys.iter().fold(0, |bits, key| bits | 1 << tables.key(key));
     let expected = |expected: &Expected| match expected {
         Expected::Absent => 0,
         Expected::Version(version) => version_number(version),
@@ -189,28 +189,28 @@ pub(super) fn ask(tables: &mut Tables, manager: u8, op: &Op) -> Ask {
             },
             *tries,
         ),
-        Op::Load { key, ids } => Ask::Load { row: tables.row(key, manager), messages: bits(tables, ids) },
+        Op::Load { key, ids } => Ask::Load { row: tables.row(key, manager), keys: bits(tables, ids) },
         Op::Contains(keys) => Ask::Contains(bits(tables, keys)),
         Op::Version(key) => Ask::Version(tables.row(key, manager)),
         Op::Save(save) => Ask::Save(SaveAsk {
             row: tables.row(&save.key, manager),
             expected: expected(&save.expected),
-            entity: tables.entity(&save.entity),
-            processed: save.processed.iter().map(|mark| tables.mark(mark)).collect(),
+            entity: tables.entity(row, &save.entity),
+            processed: save.processed.iter().map(|mark| tables.mark(row, mark)).collect(),
         }),
         Op::Finish { key, done, clean_up } => Ask::Finish {
             row: tables.row(key, manager),
-            done: done.iter().map(|mark| tables.mark(mark)).collect(),
-            clean_up: clean_up.as_ref().map(|(version, entity)| (version_number(version), tables.entity(entity))),
+            done: done.iter().map(|mark| tables.mark(row, mark)).collect(),
+            clean_up: clean_up.as_ref().map(|(version, entity)| (version_number(version), tables.entity(row, entity))),
         },
-        Op::Insert(done) => Ask::Insert(done.iter().map(|mark| tables.mark(mark)).collect()),
+        Op::Insert(done) => Ask::Insert(done.iter().map(|mark| tables.mark(row, mark)).collect()),
         Op::Dispatch(outgoing) => Ask::Dispatch(outgoing.iter().map(|one| tables.outgoing(one)).collect()),
         Op::SetAside(letter) => match &letter.destination {
             Some(destination) => {
                 let (destination, envelope) = (destination.clone(), letter.envelope.clone());
                 Ask::Park(tables.outgoing(&Outgoing { destination, envelope }))
             }
-            None => Ask::SetAside(tables.message_of(&letter.envelope.message_id)),
+            None => Ask::SetAside(tables.message_of(manager, &letter.envelope)),
         },
         Op::Settle(place, settlement) => Ask::Settle(
             *place,

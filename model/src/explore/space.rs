@@ -43,7 +43,8 @@ impl Space {
             return Err(format!("{name} is no claim; they are listed in explore::CLAIMS"));
         }
         let together = scenario.together;
-        let tables = Tables::new(managers(&scenario, &Wire::new(together)), scenario.lines, &scenario.messages)?;
+        let managers_of = managers(&scenario, &Wire::new(together));
+        let tables = Tables::new(managers_of, scenario.lines, &scenario.messages, &scenario.lower)?;
         let of = scenario.clone();
         let start: Start = Arc::new(move |tables, work, wire| {
             let managers = managers(&of, &wire);
@@ -105,6 +106,16 @@ impl Space {
     /// How often a message has been given, once more, as far as it matters.
     pub(super) fn again(&self, given: u8) -> u8 {
         given.saturating_add(1).min(self.scenario.deliveries_max.max(1))
+    }
+}
+
+impl Scenario {
+    /// How many endpoints there are.
+    #[must_use]
+    pub fn endpoints(&self) -> usize {
+        let managers = managers(self, &Wire::new(self.together));
+        let names: HashSet<_> = managers.iter().map(|manager| manager.scope().endpoint.clone()).collect();
+        names.len()
     }
 }
 

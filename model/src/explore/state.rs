@@ -144,6 +144,8 @@ pub(super) struct Task {
     pub(super) holds: u8,
     /// How many dedup entries it must see, where that is a matter of its session.
     pub(super) seen: u8,
+    /// Which of its messages had taken effect when it last looked, as bits.
+    pub(super) looked: u8,
 }
 
 /// A copy in a queue: which message, and how often it has been given once it is given.
@@ -219,7 +221,7 @@ impl State {
         number(out, self.tasks.len() as u64);
         for task in &self.tasks {
             number(out, u64::from(task.node));
-            out.extend([task.holds, task.seen]);
+            out.extend([task.holds, task.seen, task.looked]);
         }
         number(out, self.limbo.len() as u64);
         self.limbo.iter().for_each(|op| number(out, u64::from(*op)));
@@ -245,6 +247,7 @@ impl State {
         }
         let b = &mut bytes;
         let (marks, sent, stored) = (list(b), list(b), list(b));
+        let task = |b: &mut &[u8]| Task { node: read(b) as u32, holds: byte(b), seen: byte(b), looked: byte(b) };
         let row = |b: &mut &[u8]| {
             let (version, before) = (byte(b), byte(b));
             Row { version, entity: read(b) as u32, before: (before, read(b) as u32) }
@@ -255,7 +258,7 @@ impl State {
             stored,
             rows: (0..read(b)).map(|_| row(b)).collect(),
             ready: (0..read(b)).map(|_| (byte(b), byte(b))).collect(),
-            tasks: (0..read(b)).map(|_| Task { node: read(b) as u32, holds: byte(b), seen: byte(b) }).collect(),
+            tasks: (0..read(b)).map(|_| task(b)).collect(),
             limbo: (0..read(b)).map(|_| read(b) as u32).collect(),
             letters: (0..read(b)).map(|_| byte(b)).collect(),
             effects: read(b),

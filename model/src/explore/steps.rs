@@ -89,6 +89,7 @@ impl Space {
                 }
             };
             for Answer { reply, how, mut state } in answers {
+                self.look(&mut state, task, op, &reply);
                 let reply = self.trie.replies.of(reply);
                 let child = self.trie.child(&mut self.tables, node, call, reply)?;
                 let mut running = state.tasks.remove(task);
@@ -213,7 +214,7 @@ impl Space {
         let mut told = Told::new();
         let node = self.trie.root(&mut self.tables, &work)?;
         let node = self.go_on(&mut after, node, &mut told)?;
-        let task = Task { node, holds, seen: 0 };
+        let task = Task { node, holds, ..Task::default() };
         if self.trie.nodes[node as usize].open.is_empty() {
             self.let_go(&mut after, task);
         } else {

@@ -210,6 +210,11 @@ fn of_bits(space: &Space, bits: u64) -> String {
     set.map(|message| space.tables.name_of(message).to_owned()).collect::<Vec<_>>().join(" ")
 }
 
+fn of_keys(space: &Space, bits: u64) -> String {
+    let asked = space.tables.identities.iter().filter(|one| bits >> one.known_by & 1 == 1);
+    asked.map(|one| one.name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
 fn verb(space: &Space, node: u32, ask: &Ask) -> String {
     match ask {
         Ask::Now | Ask::Monotonic => "clock".to_owned(),
@@ -285,7 +290,7 @@ fn asked(space: &Space, node: u32, ask: &Ask) -> String {
         _ => format!("version is {version}"),
     };
     match ask {
-        Ask::Contains(messages) => format!("ask the dedup store for {}", of_bits(space, *messages)),
+        Ask::Contains(keys) => format!("ask the dedup store for {}", of_keys(space, *keys)),
         Ask::Save(save) => {
             let marks = if save.processed.is_empty() {
                 String::new()

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use hapax_core::{
     entity::{DedupEntry, Entity},
     envelope::{Destination, Envelope, Outgoing},
-    ids::{AttemptId, DedupKey, EntityKey, MessageId},
+    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, MessageId},
     manager::Passes,
     ports::Receipt,
 };
@@ -18,10 +18,14 @@ pub(super) const MESSAGES_MAX: usize = 16;
 /// Attempts at one message at most that are remembered at the same time.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A message, whatever copies of it there are.
+/// A message, whatever copies of it there are. What is a message is said by its entity, its key and what it says, and so
+/// not by the key alone: else two messages that the code under test takes for one would be one for its judge, too.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) key: DedupKey,
+    pub(super) fingerprint: Fingerprint,
+    /// The number of the key, by which stores know it.
+    pub(super) known_by: u8,
     /// The entity that it is for.
     pub(super) row: Option<u8>,
     /// For people: `m0`, and `m0.1` for the second message that `m0` sends.
@@ -57,6 +61,8 @@ pub(super) struct Facts {
     pub(super) outbox: Vec<EntryFacts>,
     /// The messages of its entries, as bits.
     pub(super) messages: u64,
+    /// The numbers of their keys, as bits.
+    pub(super) keys: u64,
     pub(super) commits: u64,
     pub(super) timeouts: Vec<MessageId>,
     /// The attempts of its entries, as bits.
@@ -67,6 +73,8 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct MarkFacts {
     pub(super) message: u8,
+    /// The number of its key.
+    pub(super) key: u8,
     pub(super) attempts: u128,
 }
 
@@ -102,7 +110,7 @@ fn small(number: usize) -> u8 {
 }
 
 impl Tables {
-    /// Tables that know the messages of the beginning.
+    /// Tables that know the messages of the beginning; those in `lower` are for the second manager.
     ///
     /// # Errors
     /// When a message has no handler, or there are too many.
@@ -110,6 +118,7 @@ impl Tables {
         managers: Vec<Arc<dyn Passes>>,
         lines: Option<ReadLines>,
         messages: &[Arc<Envelope>],
+        lower: &[u8],
     ) -> Result<Self, String> {
         let mut tables = Self {
             managers,
@@ -129,18 +138,19 @@ impl Tables {
         if messages.len() > MESSAGES_MAX {
             return Err(format!("an exploration takes {MESSAGES_MAX} messages at most"));
         }
-        for message in messages {
-            tables.copy(0, message.clone(), None)?;
+        for (place, message) in (0..).zip(messages) {
+            tables.copy(lower.contains(&place).into(), message.clone(), None)?;
         }
         Ok(tables)
     }
 
     /// Notes a message that can be queued.
     fn copy(&mut self, manager: u8, envelope: Arc<Envelope>, cause: Option<(u8, u8)>) -> Result<u8, String> {
-        let routed = self.managers[usize::from(manager)].route(&envelope, Receipt::number(0), 1);
+        let of = self.managers.get(usize::from(manager)).ok_or("a message is for an endpoint that is not there")?;
+        let routed = of.route(&envelope, Receipt::number(0), 1);
         let (key, incoming) = routed.map_err(|e| e.to_string())?;
         let row = self.row(&key, manager);
-        let identity = self.identity(&incoming.key);
+        let identity = self.exactly(row, &incoming.key, incoming.fingerprint);
         let known = &mut self.identities[usize::from(identity)];
         if known.row.is_none() {
             known.row = Some(row);
@@ -164,22 +174,68 @@ impl Tables {
         small(self.rows.len() - 1)
     }
 
-    /// The message with this key.
-    pub(super) fn identity(&mut self, key: &DedupKey) -> u8 {
+    /// The number of a key.
+    pub(super) fn key(&mut self, key: &DedupKey) -> u8 {
         if let Some(known) = self.keys.get(key) {
             return *known;
         }
-        let number = small(self.identities.len());
+        let number = small(self.keys.len());
         assert!(usize::from(number) < MESSAGES_MAX, "an exploration takes {MESSAGES_MAX} messages at most");
-        let name = format!("m{number}");
-        self.identities.push(Identity { key: *key, row: None, name, timeout: None, cause: None });
         self.keys.insert(*key, number);
         number
     }
 
-    /// The message with this id, as it is set aside.
-    pub(super) fn message_of(&self, id: &MessageId) -> Option<u8> {
-        let copy = self.copies.iter().find(|copy| copy.envelope.message_id == *id);
+    /// This very message.
+    fn exactly(&mut self, row: u8, key: &DedupKey, fingerprint: Fingerprint) -> u8 {
+        let is = |known: &Identity| {
+            known.row.is_none_or(|of| of == row) && known.key == *key && known.fingerprint == fingerprint
+        };
+        self.identities.iter().position(is).map_or_else(|| self.another(key, fingerprint), small)
+    }
+
+    fn another(&mut self, key: &DedupKey, fingerprint: Fingerprint) -> u8 {
+        let (number, known_by) = (small(self.identities.len()), self.key(key));
+        assert!(usize::from(number) < MESSAGES_MAX, "an exploration takes {MESSAGES_MAX} messages at most");
+        let name = format!("m{number}");
+        self.identities.push(Identity {
+            key: *key,
+            fingerprint,
+            known_by,
+            row: None,
+            name,
+            timeout: None,
+            cause: None,
+        });
+        number
+    }
+
+    /// The message of the entity `row` that an entry or a mark tells of: by its key, and by what it says where several have
+    /// that key.
+    fn told_of(&mut self, row: u8, key: &DedupKey, fingerprint: Fingerprint) -> u8 {
+        let near = |known: &Identity| (known.row == Some(row), known.fingerprint == fingerprint);
+        let mut nearest = None;
+        for (at, known) in self.identities.iter().enumerate().filter(|(_, known)| known.key == *key) {
+            if nearest.is_none_or(|(_, before)| before < near(known)) {
+                nearest = Some((at, near(known)));
+            }
+        }
+        nearest.map_or_else(|| self.another(key, fingerprint), |(at, _)| small(at))
+    }
+
+    /// The message that `manager` sets aside.
+    pub(super) fn message_of(&self, manager: u8, envelope: &Envelope) -> Option<u8> {
+        let same = |copy: &&Copy| copy.manager == manager && *copy.envelope == *envelope;
+        let like = |copy: &&Copy| copy.envelope.message_id == envelope.message_id;
+        let copy = self.copies.iter().find(same).or_else(|| self.copies.iter().find(like));
+        copy.map(|copy| copy.identity)
+    }
+
+    /// What the line `line` of the entity `row` tells of: a message of the beginning, by its place, or its namesake there.
+    pub(super) fn message_of_line(&self, row: u8, line: u8) -> Option<u8> {
+        let first = &self.copies[..self.first_copies];
+        let named = first.get(usize::from(line))?;
+        let here = |copy: &&Copy| copy.row == row && copy.envelope.message_id == named.envelope.message_id;
+        let copy = if named.row == row { Some(named) } else { first.iter().find(here) };
         copy.map(|copy| copy.identity)
     }
 
@@ -199,16 +255,17 @@ impl Tables {
         self.outgoing_facts[outgoing as usize]
     }
 
-    /// The name of an entity.
-    pub(super) fn entity(&mut self, entity: &Entity) -> u32 {
+    /// The name of an entity as it is stored in `row`.
+    pub(super) fn entity(&mut self, row: u8, entity: &Entity) -> u32 {
         let name = self.entities.of(entity.clone());
         if self.facts.len() == self.entities.len() {
             return name;
         }
-        let (mut outbox, mut messages, mut attempts) = (Vec::new(), 0, 0);
+        let (mut outbox, mut messages, mut keys, mut attempts) = (Vec::new(), 0, 0, 0);
         for entry in &entity.outbox {
-            let message = self.identity(&entry.key);
+            let message = self.told_of(row, &entry.key, entry.fingerprint);
             messages |= 1 << message;
+            keys |= 1 << self.key(&entry.key);
             attempts |= attempt_bit(entry.attempt);
             let outgoing = entry.outgoing.iter().zip(0..).map(|(one, at)| self.caused(one, message, at)).collect();
             outbox.push(EntryFacts { attempt: entry.attempt, message, outgoing });
@@ -217,6 +274,7 @@ impl Tables {
             lines: self.lines.and_then(|lines| lines(entity)),
             outbox,
             messages,
+            keys,
             commits: entity.commits,
             timeouts: entity.timeouts.iter().map(|timeout| timeout.message_id.clone()).collect(),
             attempts,
@@ -254,12 +312,12 @@ impl Tables {
         name
     }
 
-    /// The name of a dedup entry.
-    pub(super) fn mark(&mut self, mark: &DedupEntry) -> u32 {
+    /// The name of a dedup entry that is written for `row`.
+    pub(super) fn mark(&mut self, row: u8, mark: &DedupEntry) -> u32 {
         let name = self.marks.of(mark.clone());
         if self.mark_facts.len() < self.marks.len() {
-            let message = self.identity(&mark.key);
-            self.mark_facts.push(MarkFacts { message, attempts: attempt_bit(mark.attempt) });
+            let (message, key) = (self.told_of(row, &mark.key, mark.fingerprint), self.key(&mark.key));
+            self.mark_facts.push(MarkFacts { message, key, attempts: attempt_bit(mark.attempt) });
         }
         name
     }

@@ -146,13 +146,14 @@ impl Trie {
 
     /// The name of a call.
     pub(super) fn op(&mut self, tables: &mut Tables, work: u32, op: Op) -> u32 {
-        let manager = match &self.works[work as usize] {
-            Work::Deliver(messages) => messages.first().map_or(0, |one| tables.copies[usize::from(one.0)].manager),
-            Work::Sweep(row, _) => tables.rows[usize::from(*row)].1,
+        let row = match &self.works[work as usize] {
+            Work::Deliver(messages) => messages.first().map_or(0, |one| tables.copies[usize::from(one.0)].row),
+            Work::Sweep(row, _) => *row,
         };
+        let manager = tables.rows[usize::from(row)].1;
         let name = self.ops.of(op);
         if self.asked.len() < self.ops.len() {
-            let ask = ask(tables, manager, self.ops.get(name));
+            let ask = ask(tables, manager, row, self.ops.get(name));
             let (versions, attempts) = (versions_of(&ask), attempts_of(&ask, tables));
             self.asked.push(Asked { ask: Arc::new(ask), versions, attempts });
         }

@@ -6,6 +6,7 @@ use super::{
     short::{Ask, Marks, SaveAsk, version_bit},
     space::Space,
     state::{Row, State, insert_sorted, push_sorted},
+    tables::MarkFacts,
 };
 
 /// Copies of one message that wait in a queue at most: what is sent more often is not there more often.
@@ -19,7 +20,10 @@ impl Space {
             Ask::Finish { row, done, clean_up } => self.finish(state, *row, done, *clean_up).map(drop),
             Ask::Insert(done) => self.mark(state, done),
             Ask::Dispatch(outgoing) => outgoing.iter().try_for_each(|one| self.send(state, *one)),
-            Ask::SetAside(message) => self.set_aside(state, *message),
+            Ask::SetAside(message) => {
+                set_aside(state, *message);
+                Ok(())
+            }
             Ask::Park(outgoing) => self.park(state, *outgoing),
             _ => Ok(()),
         }
@@ -86,11 +90,11 @@ impl Space {
         self.commit(state, row, entity, &Marks::new()).map(Some)
     }
 
-    /// The first mark of a message stays.
+    /// The first mark under a key stays.
     pub(super) fn mark(&self, state: &mut State, done: &Marks) -> Result<(), Broken> {
         for mark in done {
-            let message = self.tables.mark_facts(*mark).message;
-            if state.marks.iter().any(|other| self.tables.mark_facts(*other).message == message) {
+            let MarkFacts { message, key, .. } = *self.tables.mark_facts(*mark);
+            if state.marks.iter().any(|other| self.tables.mark_facts(*other).key == key) {
                 continue;
             }
             self.judge_marked(state, message)?;
@@ -98,14 +102,6 @@ impl Space {
                 Reads::Linearizable => insert_sorted(&mut state.marks, *mark),
                 _ => state.marks.push(*mark),
             }
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_aside(&self, state: &mut State, message: Option<u8>) -> Result<(), Broken> {
-        if let Some(message) = message {
-            self.judge_letter(state, message)?;
-            insert_sorted(&mut state.letters, message);
         }
         Ok(())
     }
@@ -128,5 +124,11 @@ impl Space {
             }
         }
         Ok(())
+    }
+}
+
+pub(super) fn set_aside(state: &mut State, message: Option<u8>) {
+    if let Some(message) = message {
+        insert_sorted(&mut state.letters, message);
     }
 }

@@ -8,7 +8,7 @@ use hapax_core::{
     entity::Entity,
     envelope::{Destination, Envelope},
     ids::MessageId,
-    manager::Passes,
+    manager::{Limits, Passes},
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,8 @@ pub enum Does {
     Fails,
     /// Its handler fails until the note with this number is written.
     After(u8),
+    /// The same, but it is written down before the handler fails.
+    WrittenAfter(u8),
     /// It sends another note to its own book, with a number of 100 more.
     SendsItself,
 }
@@ -93,7 +95,7 @@ impl Handle<Note> for Book {
             cx.reply(noted(note.outputs, self.lines.len()))?;
         }
         match note.does {
-            Does::Plain => {}
+            Does::Plain | Does::WrittenAfter(_) => {}
             Does::Nothing => return Ok(()),
             Does::Fails => return Err(HandlerError::transient("it always fails")),
             Does::After(number) if self.lines.contains(&number) => {}
@@ -104,6 +106,11 @@ impl Handle<Note> for Book {
             }
         }
         self.lines.push(note.number);
+        if let Does::WrittenAfter(number) = note.does
+            && !self.lines.contains(&number)
+        {
+            return Err(HandlerError::transient("it was too early to write it down"));
+        }
         if note.last {
             cx.complete();
         }
@@ -117,20 +124,32 @@ impl Handle<Note> for Book {
 /// Never: its names are well formed.
 #[must_use]
 pub fn manager() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>())
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| limits)
+}
+
+/// As [`manager`], at the endpoint `lower`.
+#[must_use]
+pub fn lower() -> MakeManager {
+    at("lower", || Registry::<Book>::new().starts::<Note>(), |limits| limits)
+}
+
+/// As [`manager`], where a message that is given a second time is poison.
+#[must_use]
+pub fn given_once() -> MakeManager {
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
 }
 
 /// As [`manager`], of a saga that promises ordered outputs.
 #[must_use]
 pub fn ordered() -> MakeManager {
-    over(|| Registry::<Book>::new().starts::<Note>().ordered_outputs())
+    at("upper", || Registry::<Book>::new().starts::<Note>().ordered_outputs(), |limits| limits)
 }
 
-fn over(registry: fn() -> Registry<Book>) -> MakeManager {
+fn at(endpoint: &'static str, registry: fn() -> Registry<Book>, limited: fn(Limits) -> Limits) -> MakeManager {
     Arc::new(move |ports, limits| {
         let registry = registry();
-        let endpoint = "upper".parse().expect("a name");
-        let manager = SagaManager::new(&endpoint, registry, ports, limits, Codec::Json).expect("a registry");
+        let endpoint = endpoint.parse().expect("a name");
+        let manager = SagaManager::new(&endpoint, registry, ports, limited(limits), Codec::Json).expect("a registry");
         Arc::new(manager) as Arc<dyn Passes>
     })
 }
@@ -173,6 +192,12 @@ pub fn special(number: u8, outputs: u8, does: Does) -> Arc<Envelope> {
 pub fn asking(message: &Arc<Envelope>, to: &str) -> Arc<Envelope> {
     let to = Destination::Endpoint(to.parse().expect("a name"));
     Arc::new(Envelope { reply_to: Some(to), ..Envelope::clone(message) })
+}
+
+/// `message` under the id of `other`.
+#[must_use]
+pub fn under_id_of(other: &Arc<Envelope>, message: &Arc<Envelope>) -> Arc<Envelope> {
+    Arc::new(Envelope { message_id: other.message_id.clone(), ..Envelope::clone(message) })
 }
 
 /// A note that completes `book`.

@@ -129,6 +129,15 @@ pub(super) const ALL: &[Named] = &[
         "a dedup entry that is forgotten while a copy may still come",
         || Scenario { tasks: 1, ..single(Budgets { duplicates: 1, evictions: 1, ..NONE }) },
     ),
+    // What is promised is broken here, and what depends on it. Each of the two handlings is still finished.
+    Named::holds(
+        "handled-twice",
+        "a dedup entry that is forgotten while copies may still come: each handling sends all that it sends; a crash",
+        || Scenario {
+            without: vec!["effect_at_most_once", "marked_only_when_sent"],
+            ..single(Budgets { crashes: 1, duplicates: 2, evictions: 1, ..NONE })
+        },
+    ),
     Named::holds("writes", "one message, two workers, all that may go wrong with a write", || single(WRITES))
         .thorough(),
     Named::holds("writes-two-stores", "as writes, with the dedup entries in a store of their own", || Scenario {

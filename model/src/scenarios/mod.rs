@@ -4,9 +4,11 @@ pub mod alarm;
 pub mod book;
 mod faults;
 mod flows;
+mod ids;
 mod reads;
 mod shapes;
 pub mod shelf;
+mod slow;
 
 use crate::explore::Scenario;
 
@@ -57,11 +59,13 @@ impl Named {
     }
 }
 
-const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL];
+const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL, ids::ALL, slow::ALL];
 
 /// All configurations.
 pub const ALL: &[Named] = &{
-    let mut all = [faults::ALL[0]; faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len()];
+    const COUNT: usize =
+        faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len() + ids::ALL.len() + slow::ALL.len();
+    let mut all = [faults::ALL[0]; COUNT];
     let (mut list, mut next) = (0, 0);
     while list < LISTS.len() {
         let mut at = 0;

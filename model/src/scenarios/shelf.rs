@@ -1,4 +1,4 @@
-//! The saga of another endpoint, to which books send what they have noted.
+//! Another saga: at another endpoint, to which books send what they have noted, or beside the books.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use hapax_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::book::Noted;
+use super::book::{Note, Noted};
 use crate::explore::MakeManager;
 
 /// Its state: what has arrived, in the order of its effects.
@@ -32,15 +32,34 @@ impl Handle<Noted> for Shelf {
     }
 }
 
+/// Beside a book: the same note, to the same key, and another saga.
+impl Handle<Note> for Shelf {
+    fn correlate(note: &Note) -> Correlation<'_> {
+        Correlation::of("book", &note.book)
+    }
+
+    async fn handle(&mut self, note: Note, _: &mut Context) -> Result<(), HandlerError> {
+        self.noted.push((note.number, 0));
+        Ok(())
+    }
+}
+
 /// Makes the shipped manager over [`Shelf`], at the endpoint `lower`.
-///
-/// # Panics
-/// Never: its names are well formed.
 #[must_use]
 pub fn manager() -> MakeManager {
-    Arc::new(|ports, limits| {
-        let registry = Registry::<Shelf>::new().starts::<Noted>();
-        let endpoint = "lower".parse().expect("a name");
+    at("lower", || Registry::<Shelf>::new().starts::<Noted>())
+}
+
+/// Makes the shipped manager over [`Shelf`], at the endpoint of the books and for the same notes.
+#[must_use]
+pub fn beside() -> MakeManager {
+    at("upper", || Registry::<Shelf>::new().starts::<Note>())
+}
+
+fn at(endpoint: &'static str, registry: fn() -> Registry<Shelf>) -> MakeManager {
+    Arc::new(move |ports, limits| {
+        let registry = registry();
+        let endpoint = endpoint.parse().expect("a name");
         let manager = SagaManager::new(&endpoint, registry, ports, limits, Codec::Json).expect("a registry");
         Arc::new(manager) as Arc<dyn Passes>
     })

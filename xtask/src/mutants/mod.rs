@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 pub(crate) use explored::{Broken, Explored, claims};
 pub(crate) use patch::Patch;
-use tree::Tree;
+pub(crate) use tree::{PROFILES, Tree};
 
 use crate::process;
 use crate::report::Report;

@@ -15,7 +15,8 @@ const BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_DEV_DEBUG_ASSERTIONS", "true"),
 ];
 /// What no patch changes is built once, and well; the model is built as often as the rest.
-const PROFILES: [&str; 2] = ["profile.dev.package.\"*\".opt-level=3", "profile.dev.package.hapax-model.opt-level=1"];
+pub(crate) const PROFILES: [&str; 2] =
+    ["profile.dev.package.\"*\".opt-level=3", "profile.dev.package.hapax-model.opt-level=1"];
 
 /// Lines of a failed build that are shown.
 const ERROR_LINES_MAX: usize = 20;
@@ -33,7 +34,10 @@ impl Tree {
     /// # Errors
     /// A file that cannot be copied.
     pub(crate) fn copy() -> Result<Self, String> {
-        let tree = Self { folder: process::root().join("target/mutants/tree") };
+        // Whoever works in the copy calls it by this name too.
+        let folder = std::path::absolute(process::root().join("target/mutants/tree"))
+            .map_err(|error| format!("target/mutants/tree: {error}"))?;
+        let tree = Self { folder };
         tree.restore()?;
         Ok(tree)
     }
@@ -84,6 +88,18 @@ impl Tree {
         Ok(())
     }
 
+    /// A name beside the copy, where what is found in it can be kept.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.with_file_name(name)
+    }
+
+    /// cargo in the copy, with the settings and the target folder of its builds.
+    pub(crate) fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut cargo = process::cargo(args);
+        cargo.current_dir(&self.folder).env("CARGO_TARGET_DIR", self.beside("target")).envs(BUILD);
+        cargo
+    }
+
     fn above(&self) -> Result<PathBuf, String> {
         let above = self.folder.parent().unwrap_or(&self.folder);
         above.canonicalize().map_err(|error| format!("{}: {error}", above.display()))
@@ -94,15 +110,9 @@ impl Tree {
     /// # Errors
     /// The compiler's first words.
     pub(crate) fn build(&self) -> Result<PathBuf, String> {
-        let target = std::path::absolute(self.folder.with_file_name("target"))
-            .map_err(|error| format!("target/mutants/target: {error}"))?;
         let args = ["build", "--quiet", "--locked", "--package", "hapax-model", "--bin", "hapax-model"];
-        let mut cargo = process::cargo(args);
-        cargo
-            .args(PROFILES.iter().flat_map(|profile| ["--config", profile]))
-            .current_dir(&self.folder)
-            .env("CARGO_TARGET_DIR", &target)
-            .envs(BUILD);
+        let mut cargo = self.cargo(args);
+        cargo.args(PROFILES.iter().flat_map(|profile| ["--config", profile]));
         let built =
             cargo.stdout(Stdio::null()).output().map_err(|error| format!("cargo cannot be started: {error}"))?;
         if !built.status.success() {
@@ -110,7 +120,7 @@ impl Tree {
             let errors = said.lines().skip_while(|line| !line.starts_with("error")).take(ERROR_LINES_MAX);
             return Err(format!("does not build\n{}", errors.collect::<Vec<_>>().join("\n")));
         }
-        Ok(target.join("debug").join(format!("hapax-model{}", std::env::consts::EXE_SUFFIX)))
+        Ok(self.beside("target").join("debug").join(format!("hapax-model{}", std::env::consts::EXE_SUFFIX)))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::measure::Spread;
 
 /// One figure over some rounds.
 #[derive(Debug, serde::Serialize)]
-pub(super) struct Figure {
+pub(crate) struct Figure {
     name: String,
     unit: &'static str,
     bar: Option<Bar>,
@@ -17,37 +17,44 @@ pub(super) struct Figure {
 #[serde(rename_all = "snake_case")]
 enum Bar {
     MedianAtMost(f64),
+    MedianAtLeast(f64),
     AllAtMost(f64),
 }
 
 impl Figure {
     /// One without a bar.
-    pub(super) fn of(name: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
+    pub(crate) fn of(name: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
         Self { name: name.into(), unit, bar: None, spread: Spread::of(values.iter().copied()), values }
     }
 
     /// Its median must be `most` or less.
-    pub(super) fn median_at_most(self, most: f64) -> Self {
+    pub(crate) fn median_at_most(self, most: f64) -> Self {
         Self { bar: Some(Bar::MedianAtMost(most)), ..self }
     }
 
+    /// Its median must be `least` or more.
+    pub(crate) fn median_at_least(self, least: f64) -> Self {
+        Self { bar: Some(Bar::MedianAtLeast(least)), ..self }
+    }
+
     /// Every value must be `most` or less.
-    pub(super) fn all_at_most(self, most: f64) -> Self {
+    pub(crate) fn all_at_most(self, most: f64) -> Self {
         Self { bar: Some(Bar::AllAtMost(most)), ..self }
     }
 
     /// One without any value, or with one that is no number, meets no bar.
-    pub(super) fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         let Some(bar) = self.bar else { return true };
         let numbers = self.values.iter().all(|value| value.is_finite());
         self.spread.is_some_and(|spread| match bar {
             Bar::MedianAtMost(most) => numbers && spread.median <= most,
+            Bar::MedianAtLeast(least) => numbers && spread.median >= least,
             Bar::AllAtMost(most) => numbers && spread.max <= most,
         })
     }
 
     /// For people.
-    pub(super) fn line(&self, judged: bool) -> String {
+    pub(crate) fn line(&self, judged: bool) -> String {
         let Self { name, unit, values, .. } = self;
         let spread = match self.spread {
             Some(Spread { median, min, max }) if values.len() > 1 => {
@@ -58,6 +65,7 @@ impl Figure {
         };
         let bar = match self.bar {
             Some(Bar::MedianAtMost(most)) => format!("; must be <= {most}: {}", self.verdict(judged)),
+            Some(Bar::MedianAtLeast(least)) => format!("; must be >= {least}: {}", self.verdict(judged)),
             Some(Bar::AllAtMost(most)) => format!("; all must be <= {most}: {}", self.verdict(judged)),
             None => String::new(),
         };
@@ -81,7 +89,7 @@ fn short(value: f64) -> String {
 }
 
 /// The `percent`th of a hundred equal parts of `times`, which are put into order. `None` of nothing.
-pub(super) fn percentile(times: &mut [f64], percent: usize) -> Option<f64> {
+pub(crate) fn percentile(times: &mut [f64], percent: usize) -> Option<f64> {
     times.sort_by(f64::total_cmp);
     times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied()
 }
@@ -101,6 +109,12 @@ mod tests {
         assert!(!missed.is_met());
         assert!(missed.line(true).ends_with("must be <= 2: MISSED"), "{}", missed.line(true));
         assert!(missed.line(false).ends_with("not judged (would be missed)"), "{}", missed.line(false));
+    }
+
+    #[test]
+    fn a_bar_on_the_least_median_is_missed_by_less() {
+        assert!(of(&[0.1, 0.6, 0.7]).median_at_least(0.6).is_met());
+        assert!(!of(&[0.1, 0.5, 0.7]).median_at_least(0.6).is_met());
     }
 
     #[test]

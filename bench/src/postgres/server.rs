@@ -1,0 +1,84 @@
+//! The server: a schema for each run, and what it costs there.
+
+use std::{fs, time::Duration};
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, postgres::PgConnectOptions};
+
+use crate::AnyError;
+
+/// A schema for one run.
+pub(super) struct Schema {
+    pub(super) url: String,
+    pub(super) name: String,
+}
+
+/// What the server has done so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    /// CPU seconds of its processes, where it runs on this machine.
+    pub(super) cpu_seconds: f64,
+    /// Flushes of its log.
+    pub(super) flushes: i64,
+}
+
+impl Schema {
+    /// Nothing is in it yet, not even itself.
+    pub(super) async fn new(url: &str, name: &str) -> Result<Self, AnyError> {
+        let schema = Self { url: url.to_owned(), name: format!("bench_{}_{name}", std::process::id()) };
+        let mut connection = schema.connect().await?;
+        schema.drop_in(&mut connection).await?;
+        // The next run is not to pay for what this one's predecessor has left.
+        connection.execute("CHECKPOINT").await?;
+        connection.close().await?;
+        Ok(schema)
+    }
+
+    pub(super) async fn connect(&self) -> Result<PgConnection, AnyError> {
+        Ok(self.url.parse::<PgConnectOptions>()?.disable_statement_logging().connect().await?)
+    }
+
+    /// `text` with the schema's name in place of `{s}`.
+    pub(super) fn text(&self, text: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(text.replace("{s}", &self.name))
+    }
+
+    async fn drop_in(&self, connection: &mut PgConnection) -> Result<(), AnyError> {
+        connection.execute("SET client_min_messages = warning").await?;
+        connection.execute(sqlx::raw_sql(self.text("DROP SCHEMA IF EXISTS {s} CASCADE"))).await?;
+        Ok(())
+    }
+
+    pub(super) async fn remove(self) -> Result<(), AnyError> {
+        let mut connection = self.connect().await?;
+        self.drop_in(&mut connection).await?;
+        Ok(connection.close().await?)
+    }
+
+    pub(super) async fn cost(&self) -> Result<Cost, AnyError> {
+        // Sessions hand their counts over when they are idle, at most a second later.
+        tokio::time::sleep(HANDED_OVER).await;
+        let mut connection = self.connect().await?;
+        let row = connection.fetch_one("SELECT wal_sync FROM pg_stat_wal").await?;
+        let flushes = row.try_get(0)?;
+        connection.close().await?;
+        Ok(Cost { cpu_seconds: cpu_seconds(), flushes })
+    }
+}
+
+const HANDED_OVER: Duration = Duration::from_millis(1100);
+
+/// CPU time of all processes of PostgreSQL servers on this machine, those that have ended included.
+fn cpu_seconds() -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let mut ticks = 0.0;
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(text) = fs::read_to_string(process.path().join("stat")) else { continue };
+        let Some((name, rest)) = text.rsplit_once(')') else { continue };
+        if name.ends_with("(postgres") {
+            let fields: Vec<f64> = rest.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
+            // User and system time, and of children that have ended, which only the postmaster has.
+            ticks += [11, 12, 13, 14].iter().filter_map(|at| fields.get(*at)).sum::<f64>();
+        }
+    }
+    ticks / TICKS_PER_SECOND
+}

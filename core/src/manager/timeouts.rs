@@ -1,0 +1,30 @@
+use super::SagaManager;
+use crate::{entity::LiveTimeout, envelope::Outgoing, handler_error::HandlerError, ids::EntityKey, saga::Saga};
+
+impl<T: Saga> SagaManager<T> {
+    /// A timeout comes back as a message: it must find its way to this very saga instance.
+    pub(super) fn check_timeouts(
+        &self,
+        key: &EntityKey,
+        timeouts: &[LiveTimeout],
+        outgoing: &[Outgoing],
+    ) -> Result<(), HandlerError> {
+        for timeout in timeouts {
+            let Some(outgoing) = outgoing.iter().find(|o| o.envelope.message_id == timeout.message_id) else {
+                continue;
+            };
+            let (envelope, saga) = (&outgoing.envelope, &self.scope.saga);
+            let Some(route) = self.routes.of(&envelope.message_type) else {
+                let why = format!("timeout {} has no handler in {saga}; add .handles(..)", envelope.message_type);
+                return Err(HandlerError::permanent(why));
+            };
+            let (back, _) = route.route(&self.scope, envelope)?;
+            if back != *key.key() {
+                let why =
+                    format!("timeout {} correlates to {back}, but was set by {}", envelope.message_type, key.key());
+                return Err(HandlerError::permanent(why));
+            }
+        }
+        Ok(())
+    }
+}
