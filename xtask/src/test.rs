@@ -39,14 +39,14 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
         }
     };
     if process::has_cargo("nextest") {
-        report.step("tests, by nextest", || nextest(wanted, &mut seen));
+        report.step("tests, by nextest", || nextest(wanted, &backends, &mut seen));
     } else {
         let remedy =
             "cargo test ran instead: `cargo install cargo-nextest --locked` gives each test a process of its own";
-        report.step("tests, by cargo test", || cargo_test(&["--all-targets"], wanted, &mut seen));
+        report.step("tests, by cargo test", || cargo_test(&["--all-targets"], wanted, &backends, &mut seen));
         report.note("nextest", Verdict::Skipped(remedy.to_owned()));
     }
-    report.step("doctests", || cargo_test(&["--doc"], wanted, &mut seen));
+    report.step("doctests", || cargo_test(&["--doc"], wanted, &backends, &mut seen));
     backends.report(&seen, wanted.filters.is_empty(), &mut report);
     if !wanted.all {
         let remedy = "what is too slow for each push: `cargo xtask test --all`";
@@ -59,21 +59,45 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
     (report, seen.totals)
 }
 
-fn nextest(wanted: &Wanted, seen: &mut Seen) -> Result<String, String> {
+fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
     // A word that only doctests bear is no error here; that nothing ran at all is judged at the end.
-    let args = ["nextest", "run", "--no-fail-fast", "--no-tests=pass", "--status-level=pass"];
-    let command = &mut process::cargo(args);
-    watch(Runner::Nextest, command.args(EVERYTHING).args(&wanted.filters), wanted, seen)
+    let mut command = process::cargo(["nextest", "run", "--no-fail-fast", "--no-tests=pass", "--status-level=pass"]);
+    command.args(EVERYTHING).args(nextest_choice(&wanted.filters, &backends.left_out()));
+    watch(Runner::Nextest, &mut command, wanted, backends, seen)
 }
 
-fn cargo_test(targets: &[&str], wanted: &Wanted, seen: &mut Seen) -> Result<String, String> {
-    let command = &mut process::cargo(["test", "--no-fail-fast"]);
-    watch(Runner::CargoTest, command.args(targets).args(EVERYTHING).arg("--").args(&wanted.filters), wanted, seen)
+fn cargo_test(targets: &[&str], wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
+    let mut command = process::cargo(["test", "--no-fail-fast"]);
+    command.args(targets).args(EVERYTHING).args(cargo_test_choice(&wanted.filters, &backends.left_out()));
+    watch(Runner::CargoTest, &mut command, wanted, backends, seen)
+}
+
+/// Which tests nextest runs: those that bear any of the words, or all, but none that bears what is left out.
+fn nextest_choice(words: &[String], left_out: &[String]) -> Vec<String> {
+    let mut choice = words.to_vec();
+    if !left_out.is_empty() {
+        let borne: Vec<String> = left_out.iter().map(|name| format!("test(~{name})")).collect();
+        choice.extend(["-E".to_owned(), format!("not ({})", borne.join(" | "))]);
+    }
+    choice
+}
+
+/// The same for the standard runner.
+fn cargo_test_choice(words: &[String], left_out: &[String]) -> Vec<String> {
+    let skipped = left_out.iter().flat_map(|name| ["--skip".to_owned(), name.clone()]);
+    std::iter::once("--".to_owned()).chain(words.iter().cloned()).chain(skipped).collect()
 }
 
 const EVERYTHING: [&str; 3] = ["--workspace", "--all-features", "--locked"];
 
-fn watch(runner: Runner, command: &mut Command, wanted: &Wanted, seen: &mut Seen) -> Result<String, String> {
+fn watch(
+    runner: Runner,
+    command: &mut Command,
+    wanted: &Wanted,
+    backends: &Backends,
+    seen: &mut Seen,
+) -> Result<String, String> {
+    command.envs(backends.variables());
     if wanted.all {
         command.env(THOROUGH, "1");
     }
@@ -85,5 +109,22 @@ fn watch(runner: Runner, command: &mut Command, wanted: &Wanted, seen: &mut Seen
         true => Ok(format!("{passed} passed")),
         false if failed > 0 => Err(format!("{passed} passed, {failed} failed: see above")),
         false => Err("the tests do not compile or cannot be run: see above".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_and_what_is_asked_for_go_together() {
+        let words = ["a_late_twin".to_owned()];
+        let left_out = ["pg".to_owned(), "pg_queue".to_owned()];
+        let nextest = ["a_late_twin", "-E", "not (test(~pg) | test(~pg_queue))"];
+        assert_eq!(nextest_choice(&words, &left_out), nextest);
+        assert_eq!(nextest_choice(&words, &[]), ["a_late_twin"]);
+        let cargo_test = ["--", "a_late_twin", "--skip", "pg", "--skip", "pg_queue"];
+        assert_eq!(cargo_test_choice(&words, &left_out), cargo_test);
+        assert_eq!(cargo_test_choice(&[], &[]), ["--"]);
     }
 }

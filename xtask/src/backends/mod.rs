@@ -1,0 +1,192 @@
+//! The backends that tests run against, how each is provided, and whether it really was tested.
+//!
+//! A green run may have tested nothing: so a backend counts as tested only when a test that bears its name has passed.
+//! `HAPAX_REQUIRE`, a list with commas, names the backends that must not be missing; the shared checks set it.
+
+mod machine;
+mod mysql;
+mod postgres;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use crate::lines::Seen;
+use crate::report::{Report, Verdict};
+use crate::workspace::Workspace;
+
+use machine::Machine;
+use server::{Lack, Provided, Server};
+
+/// Names of backends, with commas between them, whose absence is a failure.
+const REQUIRE: &str = "HAPAX_REQUIRE";
+
+/// A store or a transport that tests run against.
+struct Backend {
+    /// Its name in `HAPAX_REQUIRE` and in the table; its tests bear it.
+    name: &'static str,
+    package: &'static str,
+    /// The feature of the package that compiles it in.
+    feature: &'static str,
+    /// What it needs beside the test process.
+    server: Option<&'static dyn Server>,
+}
+
+const fn embedded(name: &'static str, package: &'static str, feature: &'static str) -> Backend {
+    Backend { name, package, feature, server: None }
+}
+
+const fn served(
+    name: &'static str,
+    package: &'static str,
+    feature: &'static str,
+    server: &'static dyn Server,
+) -> Backend {
+    Backend { name, package, feature, server: Some(server) }
+}
+
+/// All that there are, and all that will be: one with a server is a backend as soon as its package has the feature.
+const BACKENDS: [Backend; 8] = [
+    embedded("memory", "hapax-stores", "memory"),
+    embedded("sqlite", "hapax-stores", "sqlite"),
+    embedded("in-process", "hapax-transports", "in-process"),
+    embedded("sqlite-queue", "hapax-transports", "sqlite"),
+    served("postgres", "hapax-stores", "postgres", &postgres::Postgres),
+    served("postgres-queue", "hapax-transports", "postgres", &postgres::Postgres),
+    served("mysql", "hapax-stores", "mysql", &mysql::MySql),
+    served("mysql-queue", "hapax-transports", "mysql", &mysql::MySql),
+];
+
+impl Backend {
+    fn is_compiled(&self, workspace: &Workspace) -> bool {
+        workspace.own().any(|own| own.name == self.package && own.features.iter().any(|f| f == self.feature))
+    }
+}
+
+/// The backends of this tree.
+fn listed(workspace: &Workspace) -> Vec<&'static Backend> {
+    BACKENDS.iter().filter(|backend| backend.server.is_none() || backend.is_compiled(workspace)).collect()
+}
+
+/// The backends of one run. The servers started for it end with this.
+#[derive(Debug)]
+pub(crate) struct Backends {
+    rows: Vec<Row>,
+    required: BTreeSet<String>,
+    /// By the variable that tells the tests where each is.
+    servers: Vec<(&'static str, Result<Provided, String>)>,
+}
+
+/// One backend, and how it is there or why it is not.
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    provided: Result<String, String>,
+    /// Its tests fail without it, so they are left out.
+    needs_server: bool,
+}
+
+impl Backends {
+    /// Provides all that can be had.
+    ///
+    /// # Errors
+    /// `HAPAX_REQUIRE` names a backend that does not exist, or a variable a server that does not answer.
+    pub(crate) fn provide(workspace: &Workspace) -> Result<Self, String> {
+        let backends = listed(workspace);
+        let required = required(&std::env::var(REQUIRE).unwrap_or_default(), &backends)?;
+        Self::from(workspace, &backends, required, &Machine::here())
+    }
+
+    fn from(
+        workspace: &Workspace,
+        backends: &[&'static Backend],
+        required: BTreeSet<String>,
+        machine: &Machine,
+    ) -> Result<Self, String> {
+        let mut all = Self { rows: Vec::new(), required, servers: Vec::new() };
+        for backend in backends {
+            let Backend { name, package, feature, server } = backend;
+            let provided = match server {
+                Some(server) => all.server(*server, machine)?,
+                None if backend.is_compiled(workspace) => Ok(format!("embedded in {package}")),
+                None => Err(format!(
+                    "{package} has no feature `{feature}`: add it, or take the backend out of xtask's list"
+                )),
+            };
+            all.rows.push(Row { name, provided, needs_server: server.is_some() });
+        }
+        Ok(all)
+    }
+
+    /// How the server is there; it is provided once, for whatever needs it.
+    fn server(&mut self, server: &dyn Server, machine: &Machine) -> Result<Result<String, String>, String> {
+        let variable = server.variable();
+        if !self.servers.iter().any(|(known, _)| *known == variable) {
+            let provided = match server::provide(server, machine) {
+                Err(Lack::Wrong(why)) => return Err(why),
+                Err(Lack::Missing(why)) => Err(why),
+                Ok(provided) => Ok(provided),
+            };
+            self.servers.push((variable, provided));
+        }
+        let known = self.servers.iter().find(|(known, _)| *known == variable).map(|(_, provided)| provided.as_ref());
+        let known = known.ok_or_else(|| format!("{variable} was provided and is gone"))?;
+        Ok(known.map(|provided| provided.how.clone()).map_err(Clone::clone))
+    }
+
+    /// What tells the tests where the servers are: variables and their values.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.servers.iter().filter_map(|(name, provided)| Some((*name, provided.as_ref().ok()?.url.as_str())))
+    }
+
+    /// What the tests bear in their names that cannot run, for want of a server.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let without = self.rows.iter().filter(|row| row.needs_server && row.provided.is_err());
+        without.map(|row| row.name.replace('-', "_")).collect()
+    }
+
+    /// Adds one row for each backend. `complete` is false where only some tests were asked for, so that a backend
+    /// without a test is no surprise.
+    pub(crate) fn report(self, seen: &Seen, complete: bool, report: &mut Report) {
+        let names: Vec<&str> = self.rows.iter().map(|row| row.name).collect();
+        for Row { name, provided, .. } in &self.rows {
+            let tests = seen.passed.iter().filter(|test| bears(test, name, &names)).count();
+            let verdict = match provided {
+                Ok(how) if tests > 0 || !complete => Verdict::Passed(format!("{how}, {tests} tests passed")),
+                Ok(how) => missing(format!("{how}, but no test that bears its name passed"), name, &self.required),
+                Err(why) => missing(why.clone(), name, &self.required),
+            };
+            report.note(&format!("backend {name}"), verdict);
+        }
+    }
+}
+
+/// What is missing is a failure only if it was required.
+fn missing(why: String, name: &str, required: &BTreeSet<String>) -> Verdict {
+    if required.contains(name) {
+        Verdict::Failed(format!("required by {REQUIRE}: {why}"))
+    } else {
+        Verdict::Skipped(why)
+    }
+}
+
+/// Whether a test, given by program and path, is one of the backend's, and not of one whose longer name holds this one.
+fn bears(test: &str, name: &str, names: &[&str]) -> bool {
+    let mut test = test.replace('-', "_");
+    for longer in names.iter().filter(|longer| **longer != name && longer.contains(name)) {
+        test = test.replace(&longer.replace('-', "_"), "");
+    }
+    test.contains(&name.replace('-', "_"))
+}
+
+fn required(list: &str, backends: &[&Backend]) -> Result<BTreeSet<String>, String> {
+    let known: Vec<&str> = backends.iter().map(|backend| backend.name).collect();
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| match known.contains(&name) {
+            true => Ok(name.to_owned()),
+            false => Err(format!("{REQUIRE} names `{name}`, which is no backend: known are {}", known.join(", "))),
+        })
+        .collect()
+}
