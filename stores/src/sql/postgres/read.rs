@@ -140,6 +140,9 @@ impl Reader {
             let mut answers = Answers::new(loads.len());
             answers.add(&rows, &self.place);
             if view.is(&answers.generations) {
+                if is_one(loads) {
+                    self.look_up_marks(&view, &mut answers).await?;
+                }
                 return Ok(answers);
             }
             view = self.generations.look(&mut self.link).await?;
@@ -147,13 +150,48 @@ impl Reader {
         Err(Failure::rotating())
     }
 
+    /// What is known of the outbox entries of the one entity that was loaded. Of a later moment than the entity, so that a
+    /// generation that was dropped meanwhile is one whose time was over.
+    async fn look_up_marks(&mut self, view: &Arc<View>, answers: &mut Answers) -> Result<(), Failure> {
+        let stored = answers.stored.iter().flatten().flatten();
+        let keys: Vec<DedupKey> = stored.flat_map(|stored| &stored.entity.outbox).map(|entry| entry.key).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let (answer, _) = oneshot::channel();
+        let marks = [Load { operation: "", entity: None, ids: keys, answer }];
+        let mut view = view.clone();
+        for _ in 0..TRIES {
+            let sql = self.many(&view);
+            let rows = self.link.read(&sql, many(&marks)).await?;
+            let mut found = Answers::new(0);
+            found.add(&rows, &self.place);
+            if view.is(&found.generations) {
+                answers.damaged = answers.damaged.take().or(found.damaged);
+                answers.found.take(found.found);
+                return Ok(());
+            }
+            view = self.generations.look(&mut self.link).await?;
+        }
+        Err(Failure::rotating())
+    }
+
+    fn many(&mut self, view: &Arc<View>) -> Arc<str> {
+        self.texts(view).1.clone()
+    }
+
     fn text(&mut self, view: &Arc<View>, loads: &[Load]) -> Arc<str> {
+        let (one, many) = self.texts(view);
+        if is_one(loads) { one.clone() } else { many.clone() }
+    }
+
+    fn texts(&mut self, view: &Arc<View>) -> (&Arc<str>, &Arc<str>) {
         let known = self.texts.take().filter(|(known, ..)| known == view);
         let (_, one, many) = self.texts.insert(known.unwrap_or_else(|| {
             let text = |sql: String| self.names.put_into(&sql).into();
             (view.clone(), text(statements::load_one(&view.live)), text(statements::load_many(&view.live)))
         }));
-        if is_one(loads) { one.clone() } else { many.clone() }
+        (one, many)
     }
 }
 
@@ -172,6 +210,11 @@ fn arguments(loads: &[Load]) -> PgArguments {
         arguments.bind(load.ids.first().map(|id| &id.as_bytes()[..]));
         return arguments;
     }
+    many(loads)
+}
+
+fn many(loads: &[Load]) -> PgArguments {
+    let mut arguments = PgArguments::default();
     // A check without an entity takes its place too, so that a row's number is its request's.
     let scopes: Vec<Option<i64>> = loads.iter().map(|load| load.entity.as_ref().map(|(scope, _)| *scope)).collect();
     let keys: Vec<Option<&str>> = loads.iter().map(|load| load.entity.as_ref().map(|(_, key)| key.as_str())).collect();

@@ -21,7 +21,7 @@ use super::error::malformed;
 pub(super) type EntityRow = super::super::rows::EntityRow<Vec<u8>>;
 
 /// Key and attempt of an entry that waits, as they are given.
-const GIVEN_BYTES: usize = DedupKey::BYTES + AttemptId::BYTES;
+pub(super) const GIVEN_BYTES: usize = DedupKey::BYTES + AttemptId::BYTES;
 /// And with its time, as they are stored.
 const STORED_BYTES: usize = GIVEN_BYTES + 8;
 
@@ -73,6 +73,13 @@ impl Found {
             }
         }
         Ok(())
+    }
+
+    /// Takes what else was found.
+    pub(super) fn take(&mut self, other: Self) {
+        for (key, entry) in other.0 {
+            self.0.entry(key).or_insert(entry);
+        }
     }
 
     /// What is known of `ids` and of the entries of `stored`. An id in two generations counts with its older entry: the

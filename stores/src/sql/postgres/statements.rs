@@ -7,11 +7,10 @@
 //! Locks on tables are taken before the statement's snapshot (the plan's, and before that the parser's). So whoever waits
 //! for a rotation or a purge, which take a table for themselves, sees what it has done.
 
-/// The server's time in milliseconds since 1970.
+/// The server's time in milliseconds since 1970: for what a rotation or a purge decides, after it has waited for its lock.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000)::bigint";
 /// The same for the whole of a statement.
-const NOW_ONCE: &str = "(SELECT now FROM n)";
-const WITH_NOW: &str = "n AS MATERIALIZED (SELECT (date_part('epoch', clock_timestamp()) * 1000)::bigint AS now)";
+const NOW_ONCE: &str = "(date_part('epoch', statement_timestamp()) * 1000)::bigint";
 
 /// What the entity part of a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,23 +37,45 @@ pub(super) struct Kinds {
     pub(super) dedup: bool,
 }
 
+/// How many outbox entries a write gives. What few need costs every plan that has it some microseconds, so single writes have
+/// texts without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Waiting {
+    None,
+    One,
+    Any,
+}
+
 /// The outbox entries with the times since when they wait, and the earliest of these: new ones as of now, known ones as they
 /// were. `given` holds 40 bytes of each entry, `old` 48.
-fn pending(given: &str, old: &str, since: &str) -> [String; 2] {
-    let list = format!(
-        "CASE WHEN {given} IS NULL THEN NULL \
-         WHEN {old} IS NULL AND length({given}) = 40 THEN {given} || int8send({NOW_ONCE}) \
-         ELSE (SELECT string_agg(w.entry || coalesce(o.at, int8send({NOW_ONCE})), ''::bytea ORDER BY w.i) \
-           FROM (SELECT i, substr({given}, i * 40 + 1, 40) AS entry FROM generate_series(0, length({given}) / 40 - 1) AS i) AS w \
-           LEFT JOIN (SELECT substr({old}, i * 48 + 1, 40) AS entry, substr({old}, i * 48 + 41, 8) AS at \
-             FROM generate_series(0, coalesce(length({old}), 0) / 48 - 1) AS i) AS o ON o.entry = w.entry) END"
+fn pending(waiting: Waiting, given: &str, old: &str, since: &str) -> [String; 2] {
+    let one = format!(
+        "{given} || CASE WHEN position({given} in {old}) > 0 THEN substr({old}, position({given} in {old}) + 40, 8) \
+         ELSE int8send({NOW_ONCE}) END"
     );
-    [list, format!("CASE WHEN {given} IS NOT NULL THEN coalesce({since}, {NOW_ONCE}) END")]
+    let list = match waiting {
+        Waiting::None => "NULL".to_owned(),
+        Waiting::One => one,
+        Waiting::Any => format!(
+            "CASE WHEN {given} IS NULL THEN NULL WHEN length({given}) = 40 THEN {one} \
+             ELSE (SELECT string_agg(w.entry || coalesce(o.at, int8send({NOW_ONCE})), ''::bytea ORDER BY w.i) \
+               FROM (SELECT i, substr({given}, i * 40 + 1, 40) AS entry \
+                 FROM generate_series(0, length({given}) / 40 - 1) AS i) AS w \
+               LEFT JOIN (SELECT substr({old}, i * 48 + 1, 40) AS entry, substr({old}, i * 48 + 41, 8) AS at \
+                 FROM generate_series(0, coalesce(length({old}), 0) / 48 - 1) AS i) AS o ON o.entry = w.entry) END"
+        ),
+    };
+    let since = match waiting {
+        Waiting::None => "NULL".to_owned(),
+        Waiting::One => format!("coalesce({since}, {NOW_ONCE})"),
+        Waiting::Any => format!("CASE WHEN {given} IS NOT NULL THEN coalesce({since}, {NOW_ONCE}) END"),
+    };
+    [list, since]
 }
 
 /// `SET` of an update by a row `r`. A clean-up has no state: it stays.
-fn set(r: &dyn Fn(&str) -> String) -> String {
-    let [list, since] = pending(&r("pending"), "e.pending", "e.pending_since");
+fn set(waiting: Waiting, r: &dyn Fn(&str) -> String) -> String {
+    let [list, since] = pending(waiting, &r("pending"), "e.pending", "e.pending_since");
     let [token, completed, given, outbox, state] = ["token", "completed", "pending", "outbox", "state"].map(r);
     format!(
         "version = e.version + 1, token = {token}, changed_at = {NOW_ONCE}, \
@@ -65,8 +86,8 @@ fn set(r: &dyn Fn(&str) -> String) -> String {
 }
 
 /// `SELECT` of a new entity by a row `r`, with the floor `f`.
-fn new(r: &dyn Fn(&str) -> String) -> String {
-    let [list, since] = pending(&r("pending"), "NULL::bytea", "NULL::bigint");
+fn new(waiting: Waiting, r: &dyn Fn(&str) -> String) -> String {
+    let [list, since] = pending(waiting, &r("pending"), "NULL::bytea", "NULL::bigint");
     let [scope, key, token, completed, given, outbox, state] =
         ["scope", "key", "token", "completed", "pending", "outbox", "state"].map(r);
     format!(
@@ -85,7 +106,7 @@ const COLUMNS: &str =
 ///
 /// Rows are `token, version`, and of a dedup part `null, generation`; where that is missing, the generation is not the
 /// newest any more and nothing was written.
-pub(super) fn one(entity: EntityPart, dedup: DedupPart, slot: i16) -> String {
+pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, slot: i16) -> String {
     let types = |column: &str| {
         let (at, kind) = match column {
             "token" => (1, "bigint"),
@@ -100,7 +121,7 @@ pub(super) fn one(entity: EntityPart, dedup: DedupPart, slot: i16) -> String {
         format!("${at}::{kind}")
     };
     let first = if entity == EntityPart::None { 1 } else { 9 };
-    let (mut parts, mut rows) = (vec![WITH_NOW.to_owned()], Vec::new());
+    let (mut parts, mut rows) = (Vec::new(), Vec::new());
     let gate = if dedup == DedupPart::None { "" } else { "EXISTS (SELECT FROM g)" };
     if dedup != DedupPart::None {
         parts.push(format!(
@@ -111,16 +132,20 @@ pub(super) fn one(entity: EntityPart, dedup: DedupPart, slot: i16) -> String {
         EntityPart::None => {}
         EntityPart::Update => {
             let and_gate = if gate.is_empty() { String::new() } else { format!(" AND {gate}") };
-            let set = set(&types);
-            parts.push(format!(
-                "u AS (UPDATE hapax.entity AS e SET {set} \
-                 WHERE e.scope = $2 AND e.key = $3 AND e.version = $4{and_gate} RETURNING e.token, e.version)"
-            ));
+            let set = set(waiting, &types);
+            let update = format!(
+                "UPDATE hapax.entity AS e SET {set} \
+                 WHERE e.scope = $2 AND e.key = $3 AND e.version = $4{and_gate} RETURNING e.token, e.version"
+            );
+            if gate.is_empty() {
+                return update;
+            }
+            parts.push(format!("u AS ({update})"));
             rows.push("SELECT token, version FROM u");
         }
         EntityPart::Create => {
             let where_gate = if gate.is_empty() { String::new() } else { format!(" WHERE {gate}") };
-            let new = new(&types);
+            let new = new(waiting, &types);
             // The expected version is null here, and has a place all the same.
             parts.push(format!(
                 "u AS (INSERT INTO hapax.entity AS e {COLUMNS} {new} FROM hapax.floor AS f{where_gate} \
@@ -148,7 +173,7 @@ pub(super) fn one(entity: EntityPart, dedup: DedupPart, slot: i16) -> String {
 /// null. What there is none of has no place. Rows as of [`one`].
 pub(super) fn group(kinds: Kinds, slot: i16) -> String {
     let column = |name: &str| format!("r.{name}");
-    let (mut parts, mut rows, mut next) = (vec![WITH_NOW.to_owned()], Vec::new(), 1);
+    let (mut parts, mut rows, mut next) = (Vec::new(), Vec::new(), 1);
     let mut arrays = |types: &[&str]| {
         let list: Vec<String> = types.iter().zip(next..).map(|(kind, at)| format!("${at}::{kind}[]")).collect();
         next += types.len();
@@ -177,7 +202,7 @@ pub(super) fn group(kinds: Kinds, slot: i16) -> String {
     }
     let mut winners = Vec::new();
     if kinds.updates {
-        let set = set(&column);
+        let set = set(Waiting::Any, &column);
         parts.push(format!(
             "u AS (UPDATE hapax.entity AS e SET {set} \
              FROM unnest({updates}) AS r (token, scope, key, expected, completed, pending, outbox, state) \
@@ -186,7 +211,7 @@ pub(super) fn group(kinds: Kinds, slot: i16) -> String {
         winners.push("SELECT token, version FROM u");
     }
     if kinds.creates {
-        let new = new(&column);
+        let new = new(Waiting::Any, &column);
         parts.push(format!(
             "c AS (INSERT INTO hapax.entity AS e {COLUMNS} {new} FROM hapax.floor AS f CROSS JOIN \
              unnest({creates}) AS r (token, scope, key, completed, pending, outbox, state){from_gate} \
@@ -229,14 +254,19 @@ fn entries_of(slots: &[(i64, i16)], keys: &str) -> String {
 
 const GENERATION_ROWS: &str = " UNION ALL SELECT -2::bigint, id, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bigint, NULL::bytea FROM hapax.generation";
 
-/// Load and check of one entity and at most one message, in one snapshot: `$1` scope, `$2` key, `$3` dedup key.
+/// Load and check of one entity and at most one message, in one snapshot: `$1` scope, `$2` key, `$3` dedup key. What is known
+/// of the entity's own outbox entries is asked for afterwards, if there are any: that may be of a later moment.
 pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
+    let look = |(id, slot): &(i64, i16)| {
+        format!(
+            " UNION ALL SELECT {DEDUP}, {id}::bigint, d.key, d.attempt, d.fingerprint, d.time, d.reply \
+             FROM hapax.dedup_{slot} AS d WHERE d.key = $3"
+        )
+    };
+    let entries: String = slots.iter().map(look).collect();
     format!(
-        "WITH e AS MATERIALIZED (SELECT version, outbox, state, pending FROM hapax.entity WHERE scope = $1 AND key = $2), \
-           k AS MATERIALIZED (SELECT $3::bytea AS key UNION ALL SELECT substr(e.pending, w.at * 48 + 1, 24) \
-             FROM e CROSS JOIN LATERAL generate_series(0, length(e.pending) / 48 - 1) AS w (at)) \
-         SELECT 0::bigint, version, outbox, state, NULL::bytea, NULL::bigint, NULL::bytea FROM e{}{GENERATION_ROWS}",
-        entries_of(slots, "k")
+        "SELECT 0::bigint, version, outbox, state, NULL::bytea, NULL::bigint, NULL::bytea FROM hapax.entity \
+         WHERE scope = $1 AND key = $2{entries}{GENERATION_ROWS}"
     )
 }
 
@@ -262,7 +292,7 @@ pub(super) const VERSION: &str = "SELECT version FROM hapax.entity WHERE scope =
 /// any more until it is saved with an outbox entry again.
 pub(super) fn pending_page() -> String {
     format!(
-        "WITH {WITH_NOW}, p AS MATERIALIZED (SELECT key, pending_since, pending, changed_at FROM hapax.entity \
+        "WITH p AS MATERIALIZED (SELECT key, pending_since, pending, changed_at FROM hapax.entity \
              WHERE scope = $1 AND watched AND key > $2 ORDER BY key LIMIT $3), \
            u AS (UPDATE hapax.entity AS e SET watched = false FROM p \
              WHERE e.scope = $1 AND e.key = p.key AND p.pending_since IS NULL AND p.changed_at <= {NOW_ONCE} - $4 \
@@ -363,8 +393,11 @@ pub(super) fn all() -> Vec<String> {
     let mut all = Vec::new();
     for entity in [E::None, E::Update, E::Create] {
         for dedup in [D::None, D::Always, D::IfWon] {
-            if !(entity == E::None && dedup != D::Always) {
-                all.push(one(entity, dedup, 1));
+            if entity == E::None && dedup == D::Always {
+                all.push(one(entity, Waiting::None, dedup, 1));
+            }
+            if entity != E::None {
+                all.extend([Waiting::None, Waiting::One, Waiting::Any].map(|waiting| one(entity, waiting, dedup, 1)));
             }
         }
     }

@@ -23,8 +23,8 @@ use super::{
     error::Failure,
     generations::Generations,
     names::Names,
-    rows::EntityRow,
-    statements::{self, DedupPart, EntityPart, Kinds},
+    rows::{EntityRow, GIVEN_BYTES},
+    statements::{self, DedupPart, EntityPart, Kinds, Waiting},
 };
 
 /// Bodies of one group, in bytes: far above a usual group, far below what the server takes as one message.
@@ -35,7 +35,7 @@ const RACES_MAX: usize = 10;
 /// How often a group is written again because the generations were others than was known. They change every few days.
 const ROTATIONS_MAX: usize = 5;
 /// Texts of single writes, by their parts and the table of the newest generation.
-type Ones = HashMap<(EntityPart, DedupPart, i16), Arc<str>>;
+type Ones = HashMap<(EntityPart, Waiting, DedupPart, i16), Arc<str>>;
 
 /// What a writer is asked for.
 #[derive(Debug)]
@@ -174,8 +174,13 @@ impl Writer {
                 return None;
             }
             let names = &self.names;
-            let make = || names.put_into(&statements::one(entity, dedup, slot)).into();
-            let sql = self.ones.entry((entity, dedup, slot)).or_insert_with(make).clone();
+            let waiting = match change.entity.as_ref().and_then(|row| row.pending.as_ref()) {
+                None => Waiting::None,
+                Some(pending) if pending.len() == GIVEN_BYTES => Waiting::One,
+                Some(_) => Waiting::Any,
+            };
+            let make = || names.put_into(&statements::one(entity, waiting, dedup, slot)).into();
+            let sql = self.ones.entry((entity, waiting, dedup, slot)).or_insert_with(make).clone();
             return Some((sql, one(change, first, generation)));
         }
         let (kinds, arguments) = arrays(group, first, generation)?;
