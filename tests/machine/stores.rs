@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hapax::{
-    Memory, Sqlite,
+    Memory, Postgres, Sqlite,
     stores::sqlite::{SqliteOptions, Synchronous},
 };
-use hapax_tests::{Backend, Scratch};
+use hapax_tests::{Backend, PostgresSchema, Scratch};
 
 /// Where data is, and how one gets at it.
 pub(crate) trait Place: Sized + 'static {
@@ -76,6 +76,26 @@ impl Place for InSmallGenerations {
     }
 }
 
+/// One schema, and every handle with connections of its own.
+#[derive(Debug)]
+pub(crate) struct InPostgres(PostgresSchema);
+
+impl Place for InPostgres {
+    type Store = Postgres;
+
+    fn new() -> Self {
+        Self(PostgresSchema::new())
+    }
+
+    async fn open(&self) -> Postgres {
+        self.0.open().await
+    }
+
+    async fn open_hasty(&self) -> Option<Postgres> {
+        Some(self.0.options().writers(1).write_limit(Duration::ZERO).open().await.unwrap())
+    }
+}
+
 /// Without waiting for the disk: nobody cuts the power here.
 fn options(scratch: &Scratch) -> SqliteOptions {
     let options = Sqlite::options(scratch.file("machine.db")).create_if_missing(true).migrate(true);
@@ -96,6 +116,10 @@ macro_rules! on_every_store {
         #[test]
         fn on_sqlite_in_small_generations() {
             $($check)::+::<$crate::stores::InSmallGenerations>("sqlite-small");
+        }
+        #[test]
+        fn on_postgres() {
+            $($check)::+::<$crate::stores::InPostgres>("postgres");
         }
     };
 }

@@ -112,7 +112,7 @@ impl PostgresOptions {
     }
 
     /// How long to wait for a write before its outcome counts as unknown. Default 30 s. The server ends a statement that has
-    /// run for as long, in whole milliseconds.
+    /// run for as long, or for a second if that is longer.
     pub const fn write_limit(mut self, limit: Duration) -> Self {
         self.write_limit = limit;
         self

@@ -1,6 +1,9 @@
 //! Opening: everything that could break the promise later is found now, and said in one line.
 
-use std::sync::{Arc, Mutex as StdMutex, RwLock, atomic::AtomicU64};
+use std::{
+    sync::{Arc, Mutex as StdMutex, RwLock, atomic::AtomicU64},
+    time::Duration,
+};
 
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::{ConnectOptions, PgConnection, Row, postgres::PgConnectOptions};
@@ -24,6 +27,8 @@ use super::{
 pub(super) const OPENING: &str = "opening the PostgreSQL store";
 /// Requests that wait for one writer, or for the readers; who finds no room waits for it.
 const QUEUE_MAX: usize = 4096;
+/// Who asks may wait for less, but a statement goes on for as long: cutting it off costs the connection.
+const STATEMENT_LIMIT_MIN: Duration = Duration::from_secs(1);
 /// Texts that stay prepared on one connection.
 const STATEMENTS: usize = 128;
 /// Set on our own connections, never on the user's pool. Plans are made once for all arrays: made anew for each group they
@@ -63,7 +68,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let (reads, queue) = mpsc::channel(QUEUE_MAX);
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..options.readers {
-        let read_dial = Dial { limit: options.read_limit, ..dial.clone() };
+        let read_dial = Dial { limit: options.read_limit.max(STATEMENT_LIMIT_MIN), ..dial.clone() };
         let link = Link::new(read_dial, Some(connect(&dial.options, &place).await?));
         let reader = Reader::new(link, place.clone(), options.group_max, names.clone(), generations.clone());
         tasks.push(runtime.spawn(reader.run(queue.clone())));
@@ -92,7 +97,8 @@ fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreError> {
     let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
     let database = place.get_database().unwrap_or_else(|| place.get_username());
     let name = format!("{host}:{}/{database}", place.get_port());
-    let limit = format!("{}ms", options.write_limit.as_millis().clamp(1, i32::MAX as u128));
+    let write_limit = options.write_limit.max(STATEMENT_LIMIT_MIN);
+    let limit = format!("{}ms", write_limit.as_millis().min(i32::MAX as u128));
     let settings = SETTINGS.map(|(name, value)| (name, value.to_owned())).into_iter();
     let settings = settings.chain([("statement_timeout", limit)]);
     let (connect, pooled) = if options.pooler {
@@ -111,7 +117,7 @@ fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreError> {
     };
     let connect = connect.disable_statement_logging();
     let commits = Arc::new(AtomicU64::new(0));
-    Ok((Dial { options: connect, pooled, limit: options.write_limit, commits }, name))
+    Ok((Dial { options: connect, pooled, limit: write_limit, commits }, name))
 }
 
 async fn connect(options: &PgConnectOptions, place: &str) -> Result<PgConnection, StoreError> {
