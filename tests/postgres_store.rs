@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Postgres,
-    entity::{DedupEntry, Entity, Expected, OutboxEntry},
+    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, SagaName, Scope},
     ports::{DedupStore, EntityStore, ErrorKind, Saved},
     time::Timestamp,
@@ -70,6 +70,14 @@ fn mark(number: u8) -> DedupEntry {
 
 fn entity(state: &str) -> Entity {
     Entity { state: state.as_bytes().to_vec().into(), ..Entity::default() }
+}
+
+/// A new entity, which nobody else has begun.
+async fn begin(store: &Postgres, key: &EntityKey, entity: &Entity) -> Version {
+    match store.save(key, &Expected::Absent, entity, &[]).await.unwrap() {
+        Saved::At(version) => version,
+        Saved::Conflict => panic!("{key} is there already"),
+    }
 }
 
 async fn knows(store: &Postgres, mark: &DedupEntry) -> bool {
@@ -167,7 +175,7 @@ async fn eviction_gives_way_to_those_who_read() {
 async fn an_entity_that_waits_for_a_purge_begins_above_it() {
     let schema = PostgresSchema::new();
     let store = schema.open().await;
-    store.save(&key("named"), &Expected::Absent, &entity("1"), &[]).await.unwrap();
+    begin(&store, &key("named"), &entity("1")).await;
     let mut purge = Session::new(&schema).await;
     purge.run("BEGIN; LOCK TABLE s.floor IN ACCESS EXCLUSIVE MODE").await;
     let saving = tokio::spawn({
@@ -187,8 +195,7 @@ async fn a_load_that_locks_would_see_two_moments_and_the_stores_does_not() {
     let schema = PostgresSchema::new();
     let store = schema.open().await;
     let (key, mark) = (key("k"), mark(7));
-    store.save(&key, &Expected::Absent, &entity("before"), &[]).await.unwrap();
-    let before = store.version(&key).await.unwrap().unwrap().as_number().unwrap();
+    let before = begin(&store, &key, &entity("before")).await.as_number().unwrap();
 
     let (mut writer, mut locking) = (Session::new(&schema).await, Session::new(&schema).await);
     writer.run("BEGIN; UPDATE s.entity SET version = version + 1, state = 'after'").await;
@@ -224,7 +231,7 @@ async fn a_row_that_is_refused_hurts_no_other_of_its_group() {
     const MEMBERS: usize = 40;
     let schema = PostgresSchema::new();
     let store = schema.open().await;
-    store.save(&key("named"), &Expected::Absent, &entity("1"), &[]).await.unwrap();
+    begin(&store, &key("named"), &entity("1")).await;
     Session::new(&schema).await.run("ALTER TABLE s.entity ADD CHECK (key <> 'refused')").await;
     let commits = store.commits();
     let saves = (0..MEMBERS).map(|number| {
@@ -266,14 +273,15 @@ async fn a_sweep_looks_only_at_entities_that_have_changed_since() {
     let store = schema.open().await;
     let key = key("k");
     let waiting = Entity { outbox: vec![Arc::new(entry)], ..entity("1") };
-    let Saved::At(version) = store.save(&key, &Expected::Absent, &waiting, &[]).await.unwrap() else { panic!() };
+    let version = begin(&store, &key, &waiting).await;
     let mut session = Session::new(&schema).await;
     let watched = "SELECT count(*) FROM s.entity WHERE watched";
     assert_eq!(session.number(watched).await, 1);
     let list = async || store.pending(key.scope(), Duration::ZERO, None, 10).await.unwrap().len();
     assert_eq!(list().await, 1);
     assert_eq!(session.number(watched).await, 1, "something waits");
-    store.save(&key, &Expected::Version(version), &entity("2"), &[]).await.unwrap();
+    let emptied = store.save(&key, &Expected::Version(version), &entity("2"), &[]).await.unwrap();
+    assert!(matches!(emptied, Saved::At(_)));
     assert_eq!(session.number(watched).await, 1, "an emptied outbox changes no index");
     assert_eq!(list().await, 0);
     assert_eq!(session.number(watched).await, 0);
