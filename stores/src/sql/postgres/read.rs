@@ -83,19 +83,23 @@ impl Reader {
     /// the next request and takes all there are; it gives the lock up before it reads.
     pub(super) async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<Read>>>) {
         let mut taken = Vec::with_capacity(self.group_max);
+        let mut busy = false;
         loop {
             {
                 let mut queue = queue.lock().await;
                 if queue.recv_many(&mut taken, self.group_max).await == 0 {
                     break;
                 }
-                // Those who are ready to ask get into this group instead of the next one.
-                tokio::task::yield_now().await;
+                // Those who are ready to ask get into this group instead of the next one: see the writer.
+                if busy || taken.len() > 1 {
+                    tokio::task::yield_now().await;
+                }
                 while taken.len() < self.group_max
                     && let Ok(read) = queue.try_recv()
                 {
                     taken.push(read);
                 }
+                busy = taken.len() > 1;
                 if taken.iter().any(|read| matches!(read, Read::Close)) {
                     queue.close();
                 }

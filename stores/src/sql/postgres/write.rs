@@ -79,12 +79,17 @@ impl Writer {
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Write>) {
         let mut taken = Vec::with_capacity(self.group_max);
         let mut waiting = VecDeque::new();
+        let mut busy = false;
         loop {
             if waiting.is_empty() && queue.recv_many(&mut taken, self.group_max).await == 0 {
                 break;
             }
-            // Those who are ready to ask get into this group instead of the next one.
-            tokio::task::yield_now().await;
+            // Those who are ready to ask get into this group instead of the next one. Where one asks after the other there are
+            // none, and looking for them costs a round of the runtime.
+            busy = busy || taken.len() > 1;
+            if busy {
+                tokio::task::yield_now().await;
+            }
             while taken.len() + waiting.len() < self.group_max
                 && let Ok(write) = queue.try_recv()
             {
@@ -97,6 +102,7 @@ impl Writer {
                 }
             }
             let group = group::take(&mut waiting, self.group_max, GROUP_BYTES_MAX);
+            busy = group.len() > 1;
             self.write_group(group).await;
         }
         self.link.close().await;
