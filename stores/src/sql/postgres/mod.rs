@@ -12,6 +12,18 @@
 //! emptying a table, however many entries there are. Entries of all endpoints in one schema are kept for the longest
 //! retention that any of them ever asked for, by the server's clock; how to lower it is told in [`Postgres::schema_sql`].
 //!
+//! ```no_run
+//! # async fn open(pool: sqlx::PgPool) -> Result<(), hapax_core::ports::StoreError> {
+//! use hapax_stores::{Postgres, sql::postgres::PostgresOptions};
+//!
+//! let store = Postgres::open("postgres://shop:secret@localhost/shop").await?;
+//!
+//! // Beside an application's own pool, in a schema of another name, whose tables somebody else has made:
+//! let store = PostgresOptions::from(&pool).schema("orders").open().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Fail-over
 //! A standby that is promoted may lack the last commits that the primary confirmed, unless commits wait for it
 //! (`synchronous_standby_names`, with `synchronous_commit = on`). Lost dedup entries double effects, if the broker gives
