@@ -79,6 +79,10 @@ pub(super) enum Failure {
     Unknown,
     /// Nothing was done, and nothing ever can be.
     Never,
+    /// Nothing was done: it is over a limit.
+    TooLarge,
+    /// Nothing could be read: another version of the program wrote it.
+    Malformed,
 }
 
 /// What the world answers, as the ports give it.

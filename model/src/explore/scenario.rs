@@ -24,6 +24,15 @@ pub enum Reads {
     Eventual,
 }
 
+/// As what a call may be refused beside "not now". Nothing is done, and the caller goes other ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// What is saved or set aside is over a limit.
+    TooLarge,
+    /// What is read was written by another version of the program.
+    Malformed,
+}
+
 /// Makes the manager under test for the ports it is given.
 pub type MakeManager = Arc<dyn Fn(Ports, Limits) -> Arc<dyn Passes> + Send + Sync>;
 /// The messages whose effects a state holds, in their order, by their places in [`Scenario::messages`] (a higher number
@@ -74,7 +83,7 @@ pub struct Scenario {
     pub tasks: usize,
     /// Messages of one pass at most: 1 or 2.
     pub pass_max: usize,
-    /// Tries that the back-off grants.
+    /// Tries that the back-off grants at most: it may always grant fewer, as when a process is told to stop.
     pub tries: u32,
     /// Deliveries after which a message that fails is set aside. Deliveries are counted up to it, so a low one means
     /// fewer worlds: 1 where no handler fails.
@@ -92,6 +101,8 @@ pub struct Scenario {
     pub reads: Reads,
     /// What may go wrong.
     pub budgets: Budgets,
+    /// As what a call may be refused beside "not now", within the budget of refused calls.
+    pub refused_as: Vec<Refusal>,
     /// Names of [claims](super::CLAIMS) that are not judged.
     pub without: Vec<&'static str>,
     /// One world stands for others that differ from it in nothing that matters. Off: each is gone through by itself, to
@@ -124,6 +135,7 @@ impl Scenario {
             ordered: false,
             reads: Reads::Linearizable,
             budgets: Budgets::NONE,
+            refused_as: Vec::new(),
             without: Vec::new(),
             reduced: true,
         }

@@ -115,6 +115,8 @@ const fn kind_of(failure: Failure) -> ErrorKind {
         Failure::Refused => ErrorKind::Unavailable,
         Failure::Unknown => ErrorKind::UnknownOutcome,
         Failure::Never => ErrorKind::Denied,
+        Failure::TooLarge => ErrorKind::TooLarge,
+        Failure::Malformed => ErrorKind::Malformed,
     }
 }
 

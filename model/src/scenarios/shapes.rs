@@ -30,6 +30,21 @@ fn poison(budgets: Budgets) -> Scenario {
     }
 }
 
+/// The first of two messages can never be handled.
+fn hopeless(does: Does, pass_max: usize, budgets: Budgets) -> Scenario {
+    Scenario {
+        pass_max,
+        deliveries_max: 2,
+        may_set_aside: Some(vec![0]),
+        at_rest: vec![(
+            "set_aside_for_good",
+            Arc::new(|view| if view.letters == [0] { Ok(()) } else { Err(format!("set aside: {:?}", view.letters)) }),
+        )],
+        budgets,
+        ..scenario(vec![special(0, 1, does), note("b", 1, 1)], 2)
+    }
+}
+
 /// A saga that promises order, or only seems to.
 fn in_order(promised: bool, budgets: Budgets) -> Scenario {
     let two = scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2);
@@ -68,15 +83,20 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("pass-unknown", "two messages handled together; an unknown outcome, a refused call", || {
         pass(Budgets { unknown: 1, refused: 1, ..NONE })
     }),
-    Named::holds("fails-always", "a handler that always fails, beside one that does not; a crash", || Scenario {
-        deliveries_max: 2,
-        may_set_aside: Some(vec![0]),
-        at_rest: vec![(
-            "set_aside_for_good",
-            Arc::new(|view| if view.letters == [0] { Ok(()) } else { Err(format!("set aside: {:?}", view.letters)) }),
-        )],
-        budgets: Budgets { crashes: 1, ..NONE },
-        ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 2)
+    Named::holds("fails-always", "a handler that always fails, beside one that does not; a crash", || {
+        hopeless(Does::Fails, 1, Budgets { crashes: 1, ..NONE })
+    }),
+    Named::holds("fails-with-copies", "the same, with copies of it in one pass", || {
+        hopeless(Does::Fails, 2, Budgets { duplicates: 1, ..NONE })
+    }),
+    Named::holds("fails-for-good", "a handler that fails for good, beside one that does not; a crash, a copy", || {
+        hopeless(Does::FailsForGood, 1, Budgets { crashes: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("panics", "a handler that panics, beside one that does not; a crash, a copy", || {
+        hopeless(Does::Panics, 1, Budgets { crashes: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("panics-in-a-pass", "a handler that panics, in passes of two; a copy", || {
+        hopeless(Does::Panics, 2, Budgets { duplicates: 1, ..NONE })
     }),
     Named::holds("fails-early", "a handler that fails until another message is handled; a copy, a crash", || {
         Scenario {
