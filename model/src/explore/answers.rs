@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{
     calls::{Failure, Op},
     claims::Broken,
-    replies::owed,
+    replies::{answered, owed},
     scenario::{Reads, Refusal},
     short::{Ask, Marks, Settling, Short},
     space::Space,
@@ -303,13 +303,14 @@ impl Space {
         let mut done = state.clone();
         done.tasks[task].holds &= !bit;
         let owed = owed(place);
-        done.tasks[task].looked &= !(bit | owed);
+        done.tasks[task].looked &= !(bit | owed | answered(place));
         match how {
             Settling::Ack => self.judge_acked(&done, copy, state.tasks[task].looked & owed != 0)?,
             Settling::Retry { counts } => {
-                let rests = if counts && self.scenario.rests { RESTS } else { 0 };
-                let given = if counts { self.again(given) | rests } else { given };
-                push_sorted(&mut done.ready, (copy, given));
+                let rests = if counts { self.scenario.rests } else { self.scenario.sweeper_first };
+                let rests = if rests { RESTS } else { 0 };
+                let given = if counts { self.again(given) } else { given };
+                push_sorted(&mut done.ready, (copy, given | rests));
             }
             Settling::DeadLetter => {
                 let message = Some(self.tables.copies[usize::from(copy)].identity);

@@ -90,6 +90,8 @@ pub(super) enum Failure {
 pub(super) enum Reply {
     /// The time is always the same; what matters is what is late.
     Now,
+    /// An hour after it: when the sweeper passes.
+    Later,
     /// Whether the deadline is still ahead.
     InTime(bool),
     /// An attempt.

@@ -16,9 +16,15 @@ use super::{
 /// In [`Task::looked`](super::state::Task::looked), above the bit of its place: the message was found to be over, and its
 /// copy was not answered since.
 const OWED: u8 = 1 << 4;
+/// Above these: this task has answered the copy. Finding later that the message is over is no new debt.
+const ANSWERED: u8 = 1 << 6;
 
 pub(super) const fn owed(place: u8) -> u8 {
     OWED << place
+}
+
+pub(super) const fn answered(place: u8) -> u8 {
+    ANSWERED << place
 }
 
 impl Space {
@@ -31,10 +37,10 @@ impl Space {
             }
             (Ask::Dispatch(outgoing), Short::Dispatched(results)) => {
                 for (one, _) in outgoing.iter().zip(results).filter(|(_, result)| result.is_none()) {
-                    self.answered(state, task, *one);
+                    self.answer(state, task, *one);
                 }
             }
-            (Ask::Park(one), Short::Done) => self.answered(state, task, *one),
+            (Ask::Park(one), Short::Done) => self.answer(state, task, *one),
             _ => {}
         }
     }
@@ -48,21 +54,23 @@ impl Space {
                 continue;
             }
             let told = known.iter().any(|mark| self.tables.mark_facts(*mark).message == copy.identity);
-            let owes = told && self.answers_of(state, copy.identity).next().is_some();
+            let done = state.tasks[task].looked & answered(place) != 0;
+            let owes = told && !done && self.answers_of(state, copy.identity).next().is_some();
             let looked = &mut state.tasks[task].looked;
             *looked = *looked & !owed(place) | if owes { owed(place) } else { 0 };
         }
     }
 
     /// Something has left, or was set aside since it never can.
-    fn answered(&self, state: &mut State, task: usize, name: u32) {
+    fn answer(&self, state: &mut State, task: usize, name: u32) {
         let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { return };
         let left = self.tables.outgoing.get(name);
         for (place, (copy, _)) in (0..).zip(messages) {
             let copy = &self.tables.copies[usize::from(*copy)];
             let here = copy.envelope.reply_to.as_ref() == Some(&left.destination);
             if here && self.answers_of(state, copy.identity).any(|(_, answer)| answer.envelope == left.envelope) {
-                state.tasks[task].looked &= !owed(place);
+                let looked = &mut state.tasks[task].looked;
+                *looked = *looked & !owed(place) | answered(place);
             }
         }
     }

@@ -24,7 +24,8 @@ pub enum Reads {
     Eventual,
 }
 
-/// As what a call may be refused beside "not now". Nothing is done, and the caller goes other ways.
+/// As what a call may be refused beside "not now". Nothing is done, and the caller goes other ways. (One that is denied goes
+/// the way of one that is refused for now, and one that can never be sent has a budget of its own.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// What is saved or set aside is over a limit.
@@ -91,6 +92,9 @@ pub struct Scenario {
     /// A message whose handler has failed is given again only when nothing else is to be done for its entity: its rest is
     /// long beside a pass.
     pub rests: bool,
+    /// A message that goes back uncounted, as one whose entity has a full outbox, is given again only when nothing else is
+    /// to be done for its entity and its outbox is empty: the sweeper, which passes else when all is quiet, passes before.
+    pub sweeper_first: bool,
     /// Entities and dedup entries are in one store.
     pub together: bool,
     /// The store may leave a clean-up to the next save of an entity that somebody else works on.
@@ -130,6 +134,7 @@ impl Scenario {
             tries: 1,
             deliveries_max: 2,
             rests: false,
+            sweeper_first: false,
             together: true,
             rides: false,
             ordered: false,

@@ -73,6 +73,7 @@ pub(super) enum Settling {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Short {
     Now,
+    Later,
     InTime(bool),
     /// Message and number.
     Attempt(u8, u8),
@@ -148,6 +149,7 @@ impl Short {
         let known = |marks: &Marks| Known::new(marks.iter().map(|mark| tables.marks.get(*mark).clone()).collect());
         match self {
             Self::Now => Reply::Now,
+            Self::Later => Reply::Later,
             Self::InTime(in_time) => Reply::InTime(*in_time),
             Self::Attempt(message, number) => Reply::Attempt(attempt(*message, *number)),
             Self::Granted(granted) => Reply::Granted(if *granted { Granted::Try } else { Granted::Stop }),

@@ -130,6 +130,8 @@ impl Space {
         loop {
             let [(call, op)] = self.trie.nodes[way.node as usize].open[..] else { return Ok(()) };
             let reply = match *self.trie.ask(op) {
+                // What is sent once more is what was stored: whoever works out something anew then, shows.
+                Ask::Now if matches!(self.trie.work(way.node), Work::Sweep(..)) => Short::Later,
                 Ask::Now => Short::Now,
                 Ask::Monotonic if way.state.left.late == 0 => Short::InTime(true),
                 Ask::Pause(_, tries) => {
@@ -253,7 +255,8 @@ impl Space {
 
     /// The sweeper passes at rest as often as it is needed, and now and then while others work.
     fn sweeps(&mut self, state: &State, steps: &mut Steps) -> Result<(), String> {
-        let quiet = state.is_quiet();
+        let all_rest = self.scenario.sweeper_first && state.ready.iter().all(|(_, given)| given & RESTS != 0);
+        let quiet = state.is_quiet() || all_rest && state.tasks.is_empty() && state.limbo.is_empty();
         if !quiet && (state.left.sweeps == 0 || state.tasks.len() >= self.scenario.tasks) {
             return Ok(());
         }
@@ -313,7 +316,7 @@ impl Space {
         (0..first).filter(|copy| self.is_queued(state, *copy)).chain(sent).map(|copy| (copy, 1)).collect()
     }
 
-    /// Nothing else is left to do for the entity of a message that has failed.
+    /// Nothing else is left to do for the entity of a message that has failed, or that found its outbox full.
     fn is_rested(&self, state: &State, copy: u8) -> bool {
         let row = |copy: u8| self.tables.copies[usize::from(copy)].row;
         let works = |task: &Task| match self.trie.work(task.node) {
@@ -321,7 +324,10 @@ impl Space {
             Work::Sweep(of, _) => *of == row(copy),
         };
         let waits = |(other, given): &Ready| given & RESTS == 0 && row(*other) == row(copy);
-        !state.tasks.iter().any(works) && !state.ready.iter().any(waits)
+        let stored = state.row(row(copy));
+        let swept =
+            !self.scenario.sweeper_first || stored.version == 0 || self.tables.facts(stored.entity).outbox.is_empty();
+        swept && !state.tasks.iter().any(works) && !state.ready.iter().any(waits)
     }
 
     /// What happens by itself.

@@ -258,7 +258,7 @@ fn verb(space: &Space, node: u32, ask: &Ask) -> String {
 
 fn outcome(reply: &Short) -> &'static str {
     match reply {
-        Short::Now | Short::Attempt(..) | Short::Done => "done",
+        Short::Now | Short::Later | Short::Attempt(..) | Short::Done => "done",
         Short::InTime(true) => "in time",
         Short::InTime(false) => "too late",
         Short::Granted(true) => "try",

@@ -146,6 +146,12 @@ pub fn given_once() -> MakeManager {
     at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
 }
 
+/// As [`manager`], with room for one entry in each outbox.
+#[must_use]
+pub fn narrow() -> MakeManager {
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { entries_max: 1, ..limits })
+}
+
 /// As [`manager`], of a saga that promises ordered outputs.
 #[must_use]
 pub fn ordered() -> MakeManager {

@@ -77,6 +77,14 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("answers-never-sent", "two copies that want an answer each, of which one can never be sent", || {
         asked(Budgets { unroutable: 1, refused: 1, ..NONE })
     }),
+    Named::holds(
+        "answers-two-stores",
+        "two copies that want an answer each, two stores; a crash, two refused calls",
+        || Scenario { together: false, ..asked(Budgets { crashes: 1, refused: 2, ..NONE }) },
+    ),
+    Named::holds("answers-late", "two copies that want an answer each; two passes that are too slow, a crash", || {
+        Scenario { deliveries_max: 4, ..asked(Budgets { crashes: 1, late: 2, ..NONE }) }
+    }),
     Named::holds("answers-in-a-pass", "copies that want an answer each, perhaps in one pass; a copy more", || {
         Scenario { pass_max: 2, deliveries_max: 2, ..asked(Budgets { duplicates: 1, refused: 1, ..NONE }) }
     }),

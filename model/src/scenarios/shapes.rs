@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Named,
-    book::{Does, given_once, last, note, ordered, scenario, special},
+    book::{Does, given_once, last, narrow, note, ordered, scenario, special},
 };
 use crate::explore::{Budgets, Scenario};
 
@@ -43,6 +43,11 @@ fn hopeless(does: Does, pass_max: usize, budgets: Budgets) -> Scenario {
         budgets,
         ..scenario(vec![special(0, 1, does), note("b", 1, 1)], 2)
     }
+}
+
+/// Two messages of which one has room in the outbox.
+fn full(budgets: Budgets) -> Scenario {
+    Scenario { manager: narrow(), sweeper_first: true, budgets, ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2) }
 }
 
 /// A saga that promises order, or only seems to.
@@ -150,6 +155,17 @@ pub(super) const ALL: &[Named] = &[
         budgets: Budgets { crashes: 1, ..NONE },
         ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 1)
     }),
+    Named::holds("full", "two messages, and room for one in the outbox; a crash, a refused call", || {
+        full(Budgets { crashes: 1, refused: 1, ..NONE })
+    }),
+    Named::holds("full-copy", "two messages, and room for one in the outbox; a copy, an unknown outcome", || {
+        full(Budgets { duplicates: 1, unknown: 1, ..NONE })
+    }),
+    Named::holds(
+        "full-never-sent",
+        "two messages, room for one in the outbox, and one that can never be sent; a crash, a refused call",
+        || full(Budgets { unroutable: 1, crashes: 1, refused: 1, ..NONE }),
+    ),
     Named::holds("two-entities", "messages of two entities; a crash, an unknown outcome, a copy", || Scenario {
         budgets: Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE },
         ..scenario(vec![note("a", 0, 1), note("b", 1, 1)], 2)
