@@ -41,6 +41,11 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("timeout", "a timeout that rings; a crash, a copy", || {
         alarms(false, Budgets { crashes: 1, duplicates: 1, ..NONE })
     }),
+    Named::holds(
+        "timeout-swept",
+        "a timeout that could not be sent, and is left to the sweeper; a refused call",
+        || alarms(false, Budgets { refused: 1, ..NONE }),
+    ),
     Named::holds("timeout-cancelled", "a timeout that is cancelled, perhaps too late; a crash", || {
         alarms(true, Budgets { crashes: 1, ..NONE })
     }),
