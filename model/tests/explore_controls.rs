@@ -15,7 +15,11 @@ use hapax_model::{
     explore::{
         Broken, Budgets, CLAIMS, Replay, Scenario, Sentence, Story, View, claim, cross_check, explore, labels, replay,
     },
-    scenarios::{ALL, Expects, alarm, book, named, shelf},
+    scenarios::{
+        ALL, Expects, alarm,
+        book::{self, Does},
+        named, shelf,
+    },
 };
 
 const NONE: Budgets = Budgets::NONE;
@@ -41,6 +45,7 @@ fn controls() -> Vec<(&'static str, &'static str, Scenario)> {
     let message = book::note("b", 0, 0);
     let asking = vec![book::asking(&message, "here"), book::asking(&message, "there")];
     let alarm = alarm::scenario(true, 1);
+    let hopeless = book::scenario(vec![book::special(0, 0, Does::FailsForGood)], 1);
     vec![
         ("a dedup store that finds nothing", "effect_at_most_once", lying(Lie::FindsNothing, with(one(), COPY))),
         ("a save without compare-and-set", "no_lost_update", lying(Lie::SavesAnyway, two())),
@@ -54,6 +59,7 @@ fn controls() -> Vec<(&'static str, &'static str, Scenario)> {
         ("send errors are swallowed", "marked_only_when_sent", lying(Lie::SwallowsSendErrors, with(one(), REFUSED))),
         ("cleaned up before it is marked", "no_gap", lying(Lie::CleansFirst, one())),
         ("unsent is dead-lettered", "no_letter_after_effect", wrong(Wrong::SetsUnsentAside, with(one(), REFUSED))),
+        ("letters lose their bodies", "letter_is_whole", wrong(Wrong::LosesBodies, hopeless)),
         ("timeouts are ordinary messages", "timeout_only_while_live", wrong(Wrong::ForgetsTimeouts, alarm)),
         ("a saga without ordered outputs", "outputs_in_order", (named("not-ordered").unwrap().make)()),
         (
@@ -116,6 +122,18 @@ fn the_table_of_claims_can_be_printed() {
     }
     let why = explore(Scenario { without: vec!["no_such_claim"], ..one() }).unwrap_err();
     assert!(why.contains("no_such_claim"), "{why}");
+}
+
+/// A claim that is switched off is not judged, whatever the worlds look like: also that every run ends.
+#[test]
+fn a_circle_that_is_not_judged_is_not_told() {
+    let circles = |without: &[&'static str]| {
+        let scenario = wrong(Wrong::NeverDecides, one());
+        explore(Scenario { without: without.to_vec(), ..scenario }).unwrap().story.map(|story| story.broken.claim)
+    };
+    assert_eq!(circles(&[]), Some("every_run_ends"));
+    assert_eq!(circles(&["every_run_ends"]), None);
+    assert_eq!(circles(&["every_run_ends", "no_garbage_at_rest"]), None);
 }
 
 /// A claim is about a sentence that a reader of the README finds there.

@@ -38,10 +38,13 @@ Init == /\ row = [version |-> 0, effects |-> <<>>, outbox |-> <<>>] /\ marks = {
         /\ left = [crashes |-> Crashes, unknown |-> Unknown, refused |-> Refused, duplicates |-> Duplicates]
         /\ history = <<>> /\ acked = {}
 
-(* Once more, or enough of it: what is unsent is left to the sweeper, all else goes back to the queue. *)
+(* Once more, or enough of it: what is unsent is left to the sweeper, all else goes back to the queue. Where there may be
+   another try there need not be one: `Go` says so. *)
+Enough(m, ack) == [Pass(m, <<>>, {}) EXCEPT !.pc = "settle", !.ack = ack]
 Fail(t, cause) == CASE t.m = Sweeper     -> Idle
-                    [] cause \in t.tried -> [Pass(t.m, <<>>, {}) EXCEPT !.pc = "settle", !.ack = (cause = "unsent")]
-                    [] OTHER             -> Pass(t.m, <<>>, t.tried \cup {cause})
+                    [] cause \in t.tried -> Enough(t.m, cause = "unsent")
+                    [] OTHER             -> [Pass(t.m, <<>>, t.tried \cup {cause}) EXCEPT !.pc = "either",
+                                                                                         !.ack = (cause = "unsent")]
 
 Over(t) == CASE t.unsent      -> Fail(t, "unsent")
              [] t.m = Sweeper -> Idle
@@ -73,7 +76,9 @@ Judge(t, known) ==
     [] OTHER -> [d EXCEPT !.pc = "save", !.fresh = TRUE, !.effects = Append(@, t.m),
                           !.outbox = IF Together /\ t.m \in Silent THEN @ ELSE Append(@, t.m)]
 
-Go(w, t) == tasks' = [tasks EXCEPT ![w] = t]
+Go(w, t) == IF t.pc = "either" THEN \E next \in {Pass(t.m, <<>>, t.tried), Enough(t.m, t.ack)} :
+                                      tasks' = [tasks EXCEPT ![w] = next]
+            ELSE tasks' = [tasks EXCEPT ![w] = t]
 Spend(fault) == left[fault] > 0 /\ left' = [left EXCEPT ![fault] = @ - 1]
 Back(m) == queue' = IF m = Sweeper THEN queue ELSE [queue EXCEPT ![m] = @ + 1]
 
@@ -123,17 +128,23 @@ Dispatch(w) == LET t == tasks[w]  next == [t EXCEPT !.todo = Tail(@)] IN
 
 Unmarked(t) == IF t.done = {} THEN Over(t) ELSE Fail(t, "unsent")
 
-(* Marks, and cleans up if the version still is what it was: one store, one commit. *)
+(* Any part of the marks is made, and neither confirmed nor followed by a clean-up. *)
+Partly(w) == LET t == tasks[w] IN /\ Spend("unknown") /\ UNCHANGED <<row, history>> /\ Go(w, Unmarked(t))
+                                  /\ \E part \in SUBSET t.done \ {{}} : marks' = marks \cup part
+
+(* Marks, and cleans up if the version still is what it was. *)
 Finish(w) == LET t == tasks[w] IN
-  /\ t.pc = "finish" /\ UNCHANGED <<sent, queue, history, acked>>
-  /\ Write(w, marks' = marks \cup t.done /\ IF Current(t) THEN Stored(t) ELSE UNCHANGED row,
-           IF Current(t) THEN Over(t) ELSE Again(t), Unmarked(t), Unmarked(t))
+  /\ t.pc = "finish" /\ UNCHANGED <<sent, queue, acked>>
+  /\ \/ Write(w, marks' = marks \cup t.done /\ UNCHANGED history /\ IF Current(t) THEN Stored(t) ELSE UNCHANGED row,
+              IF Current(t) THEN Over(t) ELSE Again(t), Unmarked(t), Unmarked(t))
+     \/ Partly(w)
 
 Insert(w) == LET t == tasks[w]  cleaned == Mutant = "clean_before_mark" IN
   /\ t.pc = "insert" /\ UNCHANGED <<sent, queue, acked>>
-  /\ Write(w, marks' = marks \cup t.done /\ UNCHANGED <<row, history>>,
-           IF cleaned THEN Over(t) ELSE [t EXCEPT !.pc = IF t.todo # <<>> THEN "dispatch" ELSE "save"],
-           Unmarked(t), Unmarked(t))
+  /\ \/ Write(w, marks' = marks \cup t.done /\ UNCHANGED <<row, history>>,
+              IF cleaned THEN Over(t) ELSE [t EXCEPT !.pc = IF t.todo # <<>> THEN "dispatch" ELSE "save"],
+              Unmarked(t), Unmarked(t))
+     \/ Partly(w)
 
 Settle(w) == LET t == tasks[w] IN
   /\ t.pc = "settle" /\ UNCHANGED <<row, marks, sent, history>> /\ Go(w, Idle)

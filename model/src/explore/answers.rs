@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::{
     calls::{Failure, Op},
     claims::Broken,
-    scenario::Reads,
+    replies::{answered, owed},
+    scenario::{Reads, Refusal},
     short::{Ask, Marks, Settling, Short},
     space::Space,
     state::{State, push_sorted},
@@ -28,7 +29,7 @@ pub(super) struct How {
 
 pub(super) const WELL: How = fault("");
 
-const fn fault(fault: &'static str) -> How {
+pub(super) const fn fault(fault: &'static str) -> How {
     How { fault, at: 0 }
 }
 
@@ -40,7 +41,7 @@ const NEVER: How = fault("can never be sent");
 /// Beside the number of times that a message was given: it has failed, and rests.
 pub(super) const RESTS: u8 = 1 << 7;
 
-type Answers = SmallVec<[Answer; 4]>;
+pub(super) type Answers = SmallVec<[Answer; 4]>;
 
 fn well(reply: Short, state: State) -> Answer {
     Answer { reply, how: WELL, state }
@@ -63,13 +64,13 @@ impl Space {
                         state: saw(state, task, look.seen),
                     })
                     .collect();
-                answers.extend(refused(state));
+                self.refused_read(state, &mut answers);
                 Ok(answers)
             }
             Ask::Version(row) => {
                 let mut answers: Answers = SmallVec::new();
                 answers.push(well(Short::Version(state.row(*row).version), state.clone()));
-                answers.extend(refused(state));
+                self.refused_read(state, &mut answers);
                 Ok(answers)
             }
             Ask::Save(save) => {
@@ -81,6 +82,7 @@ impl Space {
                     Ok(Short::Saved(version))
                 })?;
                 own_conflict(&mut answers);
+                self.too_large(state, &mut answers);
                 Ok(answers)
             }
             Ask::Finish { row, done, clean_up } => {
@@ -89,6 +91,8 @@ impl Space {
                     space.own_writes(state, task);
                     Ok(Short::Finished(finished))
                 })?;
+                own_conflict(&mut answers);
+                self.marks_partly(state, task, done, clean_up.is_some(), &mut answers)?;
                 if self.scenario.rides && state.tasks.len() > 1 && clean_up.is_some() {
                     let mut after = state.clone();
                     self.mark(&mut after, done)?;
@@ -101,23 +105,35 @@ impl Space {
                 }
                 Ok(answers)
             }
-            Ask::Insert(done) => self.write(state, op, &|space, state| {
-                space.mark(state, done)?;
-                space.own_writes(state, task);
-                Ok(Short::Done)
-            }),
+            Ask::Insert(done) => {
+                let mut answers = self.write(state, op, &|space, state| {
+                    space.mark(state, done)?;
+                    space.own_writes(state, task);
+                    Ok(Short::Done)
+                })?;
+                self.marks_partly(state, task, done, false, &mut answers)?;
+                Ok(answers)
+            }
             Ask::Dispatch(outgoing) => self.dispatches(state, op, outgoing),
             Ask::SetAside(message) => {
                 self.judge_letter(state, task, *message)?;
-                self.write(state, op, &|_, state| {
+                self.judge_content(state.tasks[task].node, op)?;
+                let mut answers = self.write(state, op, &|_, state| {
                     set_aside(state, *message);
                     Ok(Short::Done)
-                })
+                })?;
+                self.too_large(state, &mut answers);
+                Ok(answers)
             }
-            Ask::Park(outgoing) => self.write(state, op, &|space, state| {
-                space.park(state, *outgoing)?;
-                Ok(Short::Done)
-            }),
+            Ask::Park(outgoing) => {
+                self.judge_content(state.tasks[task].node, op)?;
+                let mut answers = self.write(state, op, &|space, state| {
+                    space.park(state, *outgoing)?;
+                    Ok(Short::Done)
+                })?;
+                self.too_large(state, &mut answers);
+                Ok(answers)
+            }
             Ask::Settle(place, how) => self.settles(state, task, *place, *how),
         }
     }
@@ -170,8 +186,16 @@ impl Space {
             state.left.stale_loads -= 1;
             read(stored.before.0, stored.before.1, fault("as it was before the last save"), state);
         }
-        answers.extend(refused(state));
+        self.refused_read(state, &mut answers);
         answers
+    }
+
+    /// A read is refused, also for good.
+    fn refused_read(&self, state: &State, answers: &mut Answers) {
+        answers.extend(refused(state));
+        if self.scenario.refused_as.contains(&Refusal::Malformed) {
+            answers.extend(refused_as(state, Failure::Malformed, fault("cannot be read")));
+        }
     }
 
     /// What a reader may be told of `keys`, and how many entries it has seen then.
@@ -204,7 +228,14 @@ impl Space {
         looks
     }
 
-    /// All go well, or one of them fails in some way.
+    /// What is written is over a limit.
+    fn too_large(&self, state: &State, answers: &mut Answers) {
+        if self.scenario.refused_as.contains(&Refusal::TooLarge) {
+            answers.extend(refused_as(state, Failure::TooLarge, fault("too large")));
+        }
+    }
+
+    /// All go well, or one of them fails in some way, or several are refused.
     fn dispatches(&mut self, state: &State, op: u32, outgoing: &[u32]) -> Result<Answers, Broken> {
         let mut all = state.clone();
         outgoing.iter().try_for_each(|one| self.send(&mut all, *one))?;
@@ -245,6 +276,7 @@ impl Space {
                 answers.push(Answer { reply: reply(Failure::Refused), how: how(REFUSED), state: others });
             }
         }
+        self.several_refused(state, outgoing, &mut answers)?;
         let results = outgoing.iter().map(|_| None).collect();
         answers.push(well(Short::Dispatched(results), all));
         Ok(answers)
@@ -270,13 +302,15 @@ impl Space {
         }
         let mut done = state.clone();
         done.tasks[task].holds &= !bit;
-        done.tasks[task].looked &= !bit;
+        let owed = owed(place);
+        done.tasks[task].looked &= !(bit | owed | answered(place));
         match how {
-            Settling::Ack => self.judge_acked(&done, copy)?,
+            Settling::Ack => self.judge_acked(&done, copy, state.tasks[task].looked & owed != 0)?,
             Settling::Retry { counts } => {
-                let rests = if counts && self.scenario.rests { RESTS } else { 0 };
-                let given = if counts { self.again(given) | rests } else { given };
-                push_sorted(&mut done.ready, (copy, given));
+                let rests = if counts { self.scenario.rests } else { self.scenario.sweeper_first };
+                let rests = if rests { RESTS } else { 0 };
+                let given = if counts { self.again(given) } else { given };
+                push_sorted(&mut done.ready, (copy, given | rests));
             }
             Settling::DeadLetter => {
                 let message = Some(self.tables.copies[usize::from(copy)].identity);
@@ -321,16 +355,26 @@ fn deadline(state: &State) -> Answers {
 }
 
 fn refused(state: &State) -> Option<Answer> {
-    let mut after = state.clone();
-    after.left.refused = state.left.refused.checked_sub(1)?;
-    Some(Answer { reply: Short::Failed(Failure::Refused), how: REFUSED, state: after })
+    refused_as(state, Failure::Refused, REFUSED)
 }
 
+fn refused_as(state: &State, failure: Failure, how: How) -> Option<Answer> {
+    let mut after = state.clone();
+    after.left.refused = state.left.refused.checked_sub(1)?;
+    Some(Answer { reply: Short::Failed(failure), how, state: after })
+}
+
+/// What won, which is the last of `answers`, may be told that it lost.
 fn own_conflict(answers: &mut Answers) {
     let Some(won) = answers.last() else { return };
-    if won.state.left.own_conflicts > 0 && matches!(won.reply, Short::Saved(1..)) {
+    let reply = match won.reply {
+        Short::Saved(1..) => Short::Saved(0),
+        Short::Finished(Some(1..)) => Short::Finished(None),
+        _ => return,
+    };
+    if won.state.left.own_conflicts > 0 {
         let mut state = won.state.clone();
         state.left.own_conflicts -= 1;
-        answers.push(Answer { reply: Short::Saved(0), how: fault("it won, and was told that it lost"), state });
+        answers.push(Answer { reply, how: fault("it won, and was told that it lost"), state });
     }
 }

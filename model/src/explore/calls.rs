@@ -79,6 +79,10 @@ pub(super) enum Failure {
     Unknown,
     /// Nothing was done, and nothing ever can be.
     Never,
+    /// Nothing was done: it is over a limit.
+    TooLarge,
+    /// Nothing could be read: another version of the program wrote it.
+    Malformed,
 }
 
 /// What the world answers, as the ports give it.
@@ -86,6 +90,8 @@ pub(super) enum Failure {
 pub(super) enum Reply {
     /// The time is always the same; what matters is what is late.
     Now,
+    /// An hour after it: when the sweeper passes.
+    Later,
     /// Whether the deadline is still ahead.
     InTime(bool),
     /// An attempt.

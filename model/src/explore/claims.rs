@@ -113,6 +113,13 @@ pub const CLAIMS: &[Claim] = &[
         "verification.md 3 (still to add), protocol.md S64",
     ),
     one(
+        "letter_is_whole",
+        "What is set aside is the message as it came, with its headers and body, and the reason.",
+        "What cannot be handled or sent is set aside among the dead letters with its body and reason; the rest \
+         goes on.",
+        "ports/dead_letters.rs, promise 1",
+    ),
+    one(
         "timeout_only_while_live",
         "A timeout that its saga has cancelled, or has handled, is never handled.",
         "A timeout that its saga has cancelled, or has handled, is never handled.",
@@ -127,7 +134,8 @@ pub const CLAIMS: &[Claim] = &[
     ),
     one(
         "answer_repeated",
-        "A copy of an answered message is acknowledged only when the stored answer has gone to its own address.",
+        "A copy of an answered message is acknowledged only when the stored answer has gone to its own address, once \
+         more if the message was over.",
         "A copy that asks for an answer gets the one that was given, at its own address.",
         "protocol.md S77",
     ),

@@ -188,9 +188,8 @@ impl Space {
 
     fn judge_unknown(&self, state: &State, sent: &Outgoing) -> Judged {
         let stored = || state.stored.iter().map(|other| self.tables.outgoing.get(*other));
-        let mut asked = self.tables.copies.iter().map(|copy| copy.envelope.reply_to.as_ref());
-        if asked.any(|to| to == Some(&sent.destination)) && stored().any(|other| other.envelope == sent.envelope) {
-            return Ok(()); // An answer, to another copy's address.
+        if let Some(judged) = self.judge_repeated(state, sent) {
+            return judged;
         }
         match stored().find(|other| other.envelope.message_id == sent.envelope.message_id) {
             Some(other) => self.broken("output_stable", || {
@@ -230,8 +229,8 @@ impl Space {
     }
 
     /// What is acknowledged has taken effect, and has left or waits in the outbox; or it was set aside.
-    pub(super) fn judge_acked(&self, state: &State, copy: u8) -> Judged {
-        let copy = &self.tables.copies[usize::from(copy)];
+    pub(super) fn judge_acked(&self, state: &State, number: u8, owed: bool) -> Judged {
+        let copy = &self.tables.copies[usize::from(number)];
         let (message, row) = (copy.identity, state.row(copy.row));
         let entity = (row.version > 0).then(|| self.tables.facts(row.entity));
         let identity = &self.tables.identities[usize::from(message)];
@@ -254,18 +253,7 @@ impl Space {
                 format!("{} was acknowledged, and what it sends is lost", self.name(message))
             })?;
         }
-        let Some(to) = copy.envelope.reply_to.as_ref().filter(|_| !letter) else { return Ok(()) };
-        let marks = state.marks.iter().map(|mark| self.tables.marks.get(*mark));
-        let Some(reply) = marks.filter(|mark| mark.key == identity.key).find_map(|mark| mark.reply.as_ref()) else {
-            return Ok(());
-        };
-        let mut sent = state.sent.iter().map(|name| self.tables.outgoing.get(*name));
-        if sent.any(|sent| sent.destination == *to && sent.envelope == reply.envelope) {
-            return Ok(());
-        }
-        self.broken("answer_repeated", || {
-            format!("a copy of {} was acknowledged, and {to:?} has no answer", self.name(message))
-        })
+        if letter { Ok(()) } else { self.judge_answered(state, number, owed) }
     }
 
     /// When all is over: every message has its effect, has sent everything and is marked, and nothing is left behind.

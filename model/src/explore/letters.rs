@@ -4,7 +4,10 @@
 //! may be saved, and nothing but a refusal that the store keeps for ever could forbid it. What is claimed is what the order
 //! of a worker's own calls can bring about: that it sets aside no message whose effects were saved when it last looked.
 
+use hapax_core::envelope::Envelope;
+
 use super::{
+    calls::Op,
     judge::Judged,
     short::{Ask, Short},
     space::Space,
@@ -30,6 +33,25 @@ impl Space {
                 state.tasks[task].looked = state.tasks[task].looked & !bit | effect;
             }
         }
+    }
+
+    /// A letter is the message as it came, or as it was to go, with a reason.
+    pub(super) fn judge_content(&self, node: u32, op: u32) -> Judged {
+        let Op::SetAside(letter) = self.trie.ops.get(op) else { return Ok(()) };
+        let came = match self.trie.work(node) {
+            Work::Deliver(messages) => messages.as_slice(),
+            Work::Sweep(..) => &[],
+        };
+        let mut came = came.iter().map(|(copy, _)| &self.tables.copies[usize::from(*copy)].envelope);
+        // One that could not be sent stood in an outbox, which is judged where it goes.
+        let whole = letter.destination.is_some() || came.any(|envelope| **envelope == *letter.envelope);
+        if whole && !letter.reason.is_empty() {
+            return Ok(());
+        }
+        self.broken("letter_is_whole", || {
+            let Envelope { message_id, body, .. } = &*letter.envelope;
+            format!("{message_id} is set aside with {} bytes, since {:?}: not as it was", body.len(), letter.reason)
+        })
     }
 
     /// What had taken effect when the task last looked is not set aside.

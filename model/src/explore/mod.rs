@@ -14,8 +14,10 @@ mod letters;
 mod live;
 mod mermaid;
 pub(crate) mod outside;
+mod partly;
 mod quiet;
 mod replay;
+mod replies;
 mod scenario;
 mod search;
 mod short;
@@ -33,7 +35,7 @@ pub use graph::{Graph, Move, Snapshot, SnapshotRow, Vertex};
 pub use live::{CrossCheck, cross_check};
 pub(crate) use quiet::one_by_one;
 pub use replay::{Replay, labels, replay};
-pub use scenario::{MakeManager, ReadLines, Reads, Scenario, Sentence, View};
+pub use scenario::{MakeManager, ReadLines, Reads, Refusal, Scenario, Sentence, View};
 pub use search::Report;
 use search::Search;
 use space::Space;
@@ -41,8 +43,8 @@ pub(crate) use space::ports_of_nothing;
 pub use state::Budgets;
 pub use story::Story;
 
-/// Worlds after which an exploration gives up: about 2 GB.
-pub const STATES_MAX: usize = 14_000_000;
+/// Worlds after which an exploration gives up: less than 2 GB.
+pub const STATES_MAX: usize = 20_000_000;
 
 /// Goes through all of `scenario`.
 ///

@@ -24,6 +24,16 @@ pub enum Reads {
     Eventual,
 }
 
+/// As what a call may be refused beside "not now". Nothing is done, and the caller goes other ways. (One that is denied goes
+/// the way of one that is refused for now, and one that can never be sent has a budget of its own.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// What is saved or set aside is over a limit.
+    TooLarge,
+    /// What is read was written by another version of the program.
+    Malformed,
+}
+
 /// Makes the manager under test for the ports it is given.
 pub type MakeManager = Arc<dyn Fn(Ports, Limits) -> Arc<dyn Passes> + Send + Sync>;
 /// The messages whose effects a state holds, in their order, by their places in [`Scenario::messages`] (a higher number
@@ -74,7 +84,7 @@ pub struct Scenario {
     pub tasks: usize,
     /// Messages of one pass at most: 1 or 2.
     pub pass_max: usize,
-    /// Tries that the back-off grants.
+    /// Tries that the back-off grants at most: it may always grant fewer, as when a process is told to stop.
     pub tries: u32,
     /// Deliveries after which a message that fails is set aside. Deliveries are counted up to it, so a low one means
     /// fewer worlds: 1 where no handler fails.
@@ -82,6 +92,9 @@ pub struct Scenario {
     /// A message whose handler has failed is given again only when nothing else is to be done for its entity: its rest is
     /// long beside a pass.
     pub rests: bool,
+    /// A message that goes back uncounted, as one whose entity has a full outbox, is given again only when nothing else is
+    /// to be done for its entity and its outbox is empty: the sweeper, which passes else when all is quiet, passes before.
+    pub sweeper_first: bool,
     /// Entities and dedup entries are in one store.
     pub together: bool,
     /// The store may leave a clean-up to the next save of an entity that somebody else works on.
@@ -92,6 +105,8 @@ pub struct Scenario {
     pub reads: Reads,
     /// What may go wrong.
     pub budgets: Budgets,
+    /// As what a call may be refused beside "not now", within the budget of refused calls.
+    pub refused_as: Vec<Refusal>,
     /// Names of [claims](super::CLAIMS) that are not judged.
     pub without: Vec<&'static str>,
     /// One world stands for others that differ from it in nothing that matters. Off: each is gone through by itself, to
@@ -119,11 +134,13 @@ impl Scenario {
             tries: 1,
             deliveries_max: 2,
             rests: false,
+            sweeper_first: false,
             together: true,
             rides: false,
             ordered: false,
             reads: Reads::Linearizable,
             budgets: Budgets::NONE,
+            refused_as: Vec::new(),
             without: Vec::new(),
             reduced: true,
         }

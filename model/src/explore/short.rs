@@ -73,10 +73,13 @@ pub(super) enum Settling {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Short {
     Now,
+    Later,
     InTime(bool),
     /// Message and number.
     Attempt(u8, u8),
     Granted(bool),
+    /// No other try is granted, though there might have been one.
+    StopsEarly,
     /// Version (0: there is none), entity, and what is known where one store keeps both.
     Loaded(u8, u32, Option<Marks>),
     Known(Marks),
@@ -146,9 +149,11 @@ impl Short {
         let known = |marks: &Marks| Known::new(marks.iter().map(|mark| tables.marks.get(*mark).clone()).collect());
         match self {
             Self::Now => Reply::Now,
+            Self::Later => Reply::Later,
             Self::InTime(in_time) => Reply::InTime(*in_time),
             Self::Attempt(message, number) => Reply::Attempt(attempt(*message, *number)),
             Self::Granted(granted) => Reply::Granted(if *granted { Granted::Try } else { Granted::Stop }),
+            Self::StopsEarly => Reply::Granted(Granted::Stop),
             Self::Loaded(number, entity, marks) => {
                 let stored =
                     version(*number).map(|version| Stored { version, entity: tables.entities.get(*entity).clone() });

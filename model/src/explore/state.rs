@@ -10,9 +10,9 @@ pub struct Budgets {
     pub crashes: u8,
     /// A process stops, with all workers in it.
     pub process_crashes: u8,
-    /// A call is done and fails with an unknown outcome.
+    /// A call is done, or of a finish or an insert any part, and fails with an unknown outcome.
     pub unknown: u8,
-    /// A call is not done and fails.
+    /// A call is not done and fails; of a dispatch one message, or one and all after it.
     pub refused: u8,
     /// A message is given once more, though nobody has lost it: its producer has sent it again, or the broker has.
     pub duplicates: u8,
@@ -22,7 +22,7 @@ pub struct Budgets {
     pub expiries: u8,
     /// A dedup entry is forgotten.
     pub evictions: u8,
-    /// A save wins and is told that it lost, as when a client library repeats a request.
+    /// A save or a clean-up wins and is told that it lost, as when a client library repeats a request.
     pub own_conflicts: u8,
     /// The sweeper passes while others work.
     pub sweeps: u8,

@@ -39,6 +39,16 @@ pub(super) enum Step {
     Come(Ready),
 }
 
+/// How a task goes on until it waits for somebody else.
+#[derive(Debug, Clone)]
+struct Way {
+    state: State,
+    node: u32,
+    told: Told,
+}
+
+type Ways = SmallVec<[Way; 1]>;
+
 /// What a worker may take, and which of it is given once more.
 type Pass = (SmallVec<[Ready; 2]>, u8);
 
@@ -90,40 +100,62 @@ impl Space {
             };
             for Answer { reply, how, mut state } in answers {
                 self.look(&mut state, task, op, &reply);
+                self.owe(&mut state, task, op, &reply);
                 let reply = self.trie.replies.of(reply);
                 let child = self.trie.child(&mut self.tables, node, call, reply)?;
-                let mut running = state.tasks.remove(task);
+                let running = state.tasks.remove(task);
                 self.go_outside(&mut state, child);
-                let mut told = Told::new();
-                running.node = self.go_on(&mut state, child, &mut told)?;
-                if self.trie.nodes[running.node as usize].open.is_empty() {
-                    self.let_go(&mut state, running);
-                } else {
-                    push_sorted(&mut state.tasks, running);
+                let mut ways: Ways = SmallVec::new();
+                ways.push(Way { state, node: child, told: Told::new() });
+                while let Some(mut way) = ways.pop() {
+                    self.go_on(&mut way, &mut ways)?;
+                    let Way { mut state, node, told } = way;
+                    let running = Task { node, ..running };
+                    if self.trie.nodes[node as usize].open.is_empty() {
+                        self.let_go(&mut state, running);
+                    } else {
+                        push_sorted(&mut state.tasks, running);
+                    }
+                    steps.push((Step::Call { task, op, reply, how, told }, Ok(state)));
                 }
-                steps.push((Step::Call { task, op, reply, how, told }, Ok(state)));
             }
         }
         Ok(())
     }
 
     /// Answers what depends on nobody else and concerns nobody else, at once: in which order such calls of several tasks
-    /// come makes no difference to anything that is claimed. A crash between them is one before the first.
-    fn go_on(&mut self, state: &mut State, mut node: u32, told: &mut Told) -> Result<u32, String> {
+    /// come makes no difference to anything that is claimed. A crash between them is one before the first. Where there may
+    /// be no other try though one could be granted, that is another of `ways`.
+    fn go_on(&mut self, way: &mut Way, ways: &mut Ways) -> Result<(), String> {
         loop {
-            let [(call, op)] = self.trie.nodes[node as usize].open[..] else { return Ok(node) };
+            let [(call, op)] = self.trie.nodes[way.node as usize].open[..] else { return Ok(()) };
             let reply = match *self.trie.ask(op) {
+                // What is sent once more is what was stored: whoever works out something anew then, shows.
+                Ask::Now if matches!(self.trie.work(way.node), Work::Sweep(..)) => Short::Later,
                 Ask::Now => Short::Now,
-                Ask::Monotonic if state.left.late == 0 => Short::InTime(true),
-                Ask::Pause(_, tries) => Short::Granted(tries <= self.scenario.tries),
-                Ask::Attempt => self.attempt(state, node)?,
-                _ => return Ok(node),
+                Ask::Monotonic if way.state.left.late == 0 => Short::InTime(true),
+                Ask::Pause(_, tries) => {
+                    let granted = tries <= self.scenario.tries;
+                    if granted {
+                        let mut other = way.clone();
+                        self.tell(&mut other, call, Short::StopsEarly)?;
+                        ways.push(other);
+                    }
+                    Short::Granted(granted)
+                }
+                Ask::Attempt => self.attempt(&mut way.state, way.node)?,
+                _ => return Ok(()),
             };
-            let reply = self.trie.replies.of(reply);
-            told.push(reply);
-            node = self.trie.child(&mut self.tables, node, call, reply)?;
-            self.go_outside(state, node);
+            self.tell(way, call, reply)?;
         }
+    }
+
+    fn tell(&mut self, way: &mut Way, call: u32, reply: Short) -> Result<(), String> {
+        let reply = self.trie.replies.of(reply);
+        way.told.push(reply);
+        way.node = self.trie.child(&mut self.tables, way.node, call, reply)?;
+        self.go_outside(&mut way.state, way.node);
+        Ok(())
     }
 
     /// An attempt that nobody remembers.
@@ -203,30 +235,28 @@ impl Space {
         Ok(())
     }
 
-    fn begin(
-        &mut self,
-        mut after: State,
-        work: Work,
-        once_more: u8,
-        holds: u8,
-        steps: &mut Steps,
-    ) -> Result<(), String> {
-        let mut told = Told::new();
+    fn begin(&mut self, after: State, work: Work, once_more: u8, holds: u8, steps: &mut Steps) -> Result<(), String> {
         let node = self.trie.root(&mut self.tables, &work)?;
-        let node = self.go_on(&mut after, node, &mut told)?;
-        let task = Task { node, holds, ..Task::default() };
-        if self.trie.nodes[node as usize].open.is_empty() {
-            self.let_go(&mut after, task);
-        } else {
-            push_sorted(&mut after.tasks, task);
+        let mut ways: Ways = SmallVec::new();
+        ways.push(Way { state: after, node, told: Told::new() });
+        while let Some(mut way) = ways.pop() {
+            self.go_on(&mut way, &mut ways)?;
+            let Way { state: mut after, node, told } = way;
+            let task = Task { node, holds, ..Task::default() };
+            if self.trie.nodes[node as usize].open.is_empty() {
+                self.let_go(&mut after, task);
+            } else {
+                push_sorted(&mut after.tasks, task);
+            }
+            steps.push((Step::Begin { work: work.clone(), once_more, told }, Ok(after)));
         }
-        steps.push((Step::Begin { work, once_more, told }, Ok(after)));
         Ok(())
     }
 
     /// The sweeper passes at rest as often as it is needed, and now and then while others work.
     fn sweeps(&mut self, state: &State, steps: &mut Steps) -> Result<(), String> {
-        let quiet = state.is_quiet();
+        let all_rest = self.scenario.sweeper_first && state.ready.iter().all(|(_, given)| given & RESTS != 0);
+        let quiet = state.is_quiet() || all_rest && state.tasks.is_empty() && state.limbo.is_empty();
         if !quiet && (state.left.sweeps == 0 || state.tasks.len() >= self.scenario.tasks) {
             return Ok(());
         }
@@ -286,7 +316,7 @@ impl Space {
         (0..first).filter(|copy| self.is_queued(state, *copy)).chain(sent).map(|copy| (copy, 1)).collect()
     }
 
-    /// Nothing else is left to do for the entity of a message that has failed.
+    /// Nothing else is left to do for the entity of a message that has failed, or that found its outbox full.
     fn is_rested(&self, state: &State, copy: u8) -> bool {
         let row = |copy: u8| self.tables.copies[usize::from(copy)].row;
         let works = |task: &Task| match self.trie.work(task.node) {
@@ -294,7 +324,10 @@ impl Space {
             Work::Sweep(of, _) => *of == row(copy),
         };
         let waits = |(other, given): &Ready| given & RESTS == 0 && row(*other) == row(copy);
-        !state.tasks.iter().any(works) && !state.ready.iter().any(waits)
+        let stored = state.row(row(copy));
+        let swept =
+            !self.scenario.sweeper_first || stored.version == 0 || self.tables.facts(stored.entity).outbox.is_empty();
+        swept && !state.tasks.iter().any(works) && !state.ready.iter().any(waits)
     }
 
     /// What happens by itself.

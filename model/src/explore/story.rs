@@ -110,13 +110,13 @@ impl Teller {
     /// What this step is called, whatever else the explorer knows.
     pub(super) fn label(&self, space: &Space, state: &State, step: &Step) -> String {
         match step {
-            Step::Call { task, op, reply, how, .. } => {
+            Step::Call { task, op, reply, how, told } => {
                 let (ask, reply) = (space.trie.ask(*op), space.trie.replies.get(*reply));
                 let node = state.tasks[*task].node;
                 let worker = self.worker(space, state.tasks[*task]);
                 let at = if how.at > 0 { format!(" {}", how.at) } else { String::new() };
                 let fault = if how.fault.is_empty() { String::new() } else { format!(", {}{at}", how.fault) };
-                format!("{worker} {} -> {}{fault}", verb(space, node, &ask), outcome(reply))
+                format!("{worker} {} -> {}{fault}{}", verb(space, node, &ask), outcome(reply), stops(space, told))
             }
             Step::Begin { work: begun, once_more, .. } => {
                 let more = match once_more {
@@ -154,7 +154,7 @@ impl Teller {
 
     fn text(&self, space: &Space, state: &State, step: &Step) -> String {
         match step {
-            Step::Call { task, op, reply, how, .. } => {
+            Step::Call { task, op, reply, how, told } => {
                 let (ask, reply) = (space.trie.ask(*op), space.trie.replies.get(*reply));
                 let at = if how.at > 0 { format!(" {}", how.at) } else { String::new() };
                 let fault = if how.fault.is_empty() { String::new() } else { format!(" ({}{at})", how.fault) };
@@ -163,7 +163,7 @@ impl Teller {
                 if let Op::SetAside(letter) = space.trie.ops.get(*op) {
                     asked = format!("{asked}, since {}", letter.reason);
                 }
-                format!("{worker}: {asked} -> {}{fault}", answered(space, reply))
+                format!("{worker}: {asked} -> {}{fault}{}", answered(space, reply), stops(space, told))
             }
             Step::Begin { work: Work::Deliver(messages), once_more, .. } => {
                 let more = if *once_more > 0 { ", given once more" } else { "" };
@@ -183,6 +183,12 @@ impl Teller {
             _ => self.label(space, state, step),
         }
     }
+}
+
+/// Whether a task was granted no other try where there might have been one.
+fn stops(space: &Space, told: &[u32]) -> &'static str {
+    let early = told.iter().any(|reply| *space.trie.replies.get(*reply) == Short::StopsEarly);
+    if early { ", and there is no other try" } else { "" }
 }
 
 fn message(space: &Space, (copy, given): Ready) -> String {
@@ -252,11 +258,11 @@ fn verb(space: &Space, node: u32, ask: &Ask) -> String {
 
 fn outcome(reply: &Short) -> &'static str {
     match reply {
-        Short::Now | Short::Attempt(..) | Short::Done => "done",
+        Short::Now | Short::Later | Short::Attempt(..) | Short::Done => "done",
         Short::InTime(true) => "in time",
         Short::InTime(false) => "too late",
         Short::Granted(true) => "try",
-        Short::Granted(false) => "stop",
+        Short::Granted(false) | Short::StopsEarly => "stop",
         Short::Loaded(0, ..) => "nothing",
         Short::Loaded(..) => "loaded",
         Short::Known(marks) if marks.is_empty() => "unknown",

@@ -27,7 +27,7 @@ use super::{
     outside::Called,
 };
 
-/// 2026-01-01: the time of every explored world.
+/// 2026-01-01: the time of every explored world, in which only the sweeper comes later.
 const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 /// Beyond any deadline.
 const LATE: Monotonic = Monotonic(Duration::from_secs(1_000_000));
@@ -115,6 +115,8 @@ const fn kind_of(failure: Failure) -> ErrorKind {
         Failure::Refused => ErrorKind::Unavailable,
         Failure::Unknown => ErrorKind::UnknownOutcome,
         Failure::Never => ErrorKind::Denied,
+        Failure::TooLarge => ErrorKind::TooLarge,
+        Failure::Malformed => ErrorKind::Malformed,
     }
 }
 
@@ -265,6 +267,7 @@ impl Clock for Wire {
     async fn now(&self) -> (Timestamp, Monotonic) {
         match self.ask(Op::Now).await {
             Reply::Now => (NOW, Monotonic::default()),
+            Reply::Later => (NOW.after(Duration::from_secs(3600)), Monotonic::default()),
             reply => not(&reply),
         }
     }

@@ -40,6 +40,10 @@ pub enum Does {
     Nothing,
     /// Its handler always fails.
     Fails,
+    /// Its handler fails for good.
+    FailsForGood,
+    /// Its handler panics.
+    Panics,
     /// Its handler fails until the note with this number is written.
     After(u8),
     /// The same, but it is written down before the handler fails.
@@ -98,6 +102,9 @@ impl Handle<Note> for Book {
             Does::Plain | Does::WrittenAfter(_) => {}
             Does::Nothing => return Ok(()),
             Does::Fails => return Err(HandlerError::transient("it always fails")),
+            Does::FailsForGood => return Err(HandlerError::permanent("it can never be written down")),
+            // As a panic that nobody reports: it would be reported for each world.
+            Does::Panics => std::panic::resume_unwind(Box::new("it panics")),
             Does::After(number) if self.lines.contains(&number) => {}
             Does::After(_) => return Err(HandlerError::transient("it is too early")),
             Does::SendsItself => {
@@ -137,6 +144,12 @@ pub fn lower() -> MakeManager {
 #[must_use]
 pub fn given_once() -> MakeManager {
     at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
+}
+
+/// As [`manager`], with room for one entry in each outbox.
+#[must_use]
+pub fn narrow() -> MakeManager {
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { entries_max: 1, ..limits })
 }
 
 /// As [`manager`], of a saga that promises ordered outputs.

@@ -2,9 +2,9 @@
 
 use super::{
     Named,
-    book::{note, scenario},
+    book::{given_once, note, scenario},
 };
-use crate::explore::{Budgets, Scenario};
+use crate::explore::{Budgets, Refusal, Scenario};
 
 const NONE: Budgets = Budgets::NONE;
 
@@ -86,6 +86,29 @@ pub(super) const ALL: &[Named] = &[
         },
     ),
     Named::holds(
+        "never-sent-nor-the-others",
+        "a message that sends three, of which one can never be sent, and all others are refused at once; a copy",
+        || Scenario {
+            budgets: Budgets { unroutable: 1, refused: 1, duplicates: 1, ..NONE },
+            ..scenario(vec![note("b", 0, 3)], 1)
+        },
+    ),
+    Named::holds("too-large", "two messages, perhaps together, and a save that the store refuses as too large", || {
+        Scenario {
+            pass_max: 2,
+            // It will not fit however often it is tried.
+            may_set_aside: Some(vec![0, 1]),
+            refused_as: vec![Refusal::TooLarge],
+            ..two(Budgets { refused: 2, ..NONE })
+        }
+    }),
+    Named::holds("unreadable", "two messages, two stores, and what another version of the program has written", || {
+        Scenario { refused_as: vec![Refusal::Malformed], ..apart(Budgets { refused: 1, duplicates: 1, ..NONE }) }
+    }),
+    Named::holds("outage", "a message that is poison at its second delivery; a refused call is no delivery", || {
+        Scenario { manager: given_once(), deliveries_max: 2, ..single(Budgets { refused: 1, ..NONE }) }
+    }),
+    Named::holds(
         "evicted-without-copies",
         "two messages without any copy, and a dedup entry that is forgotten",
         || two(Budgets { evictions: 1, ..NONE }),
@@ -146,7 +169,8 @@ pub(super) const ALL: &[Named] = &[
     })
     .thorough(),
     Named::holds("others", "one message, two workers, a copy, all that may go wrong with anything else", || Scenario {
-        deliveries_max: 3,
+        // A lease, a process and a pass that is too slow: three deliveries may fail, and no more. So none may be given up.
+        deliveries_max: 4,
         ..single(OTHERS)
     })
     .thorough(),

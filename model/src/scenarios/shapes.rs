@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Named,
-    book::{Does, given_once, last, note, ordered, scenario, special},
+    book::{Does, given_once, last, narrow, note, ordered, scenario, special},
 };
 use crate::explore::{Budgets, Scenario};
 
@@ -28,6 +28,26 @@ fn poison(budgets: Budgets) -> Scenario {
         budgets,
         ..scenario(vec![note("b", 0, 1)], 2)
     }
+}
+
+/// The first of two messages can never be handled.
+fn hopeless(does: Does, pass_max: usize, budgets: Budgets) -> Scenario {
+    Scenario {
+        pass_max,
+        deliveries_max: 2,
+        may_set_aside: Some(vec![0]),
+        at_rest: vec![(
+            "set_aside_for_good",
+            Arc::new(|view| if view.letters == [0] { Ok(()) } else { Err(format!("set aside: {:?}", view.letters)) }),
+        )],
+        budgets,
+        ..scenario(vec![special(0, 1, does), note("b", 1, 1)], 2)
+    }
+}
+
+/// Two messages of which one has room in the outbox.
+fn full(budgets: Budgets) -> Scenario {
+    Scenario { manager: narrow(), sweeper_first: true, budgets, ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2) }
 }
 
 /// A saga that promises order, or only seems to.
@@ -68,15 +88,20 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("pass-unknown", "two messages handled together; an unknown outcome, a refused call", || {
         pass(Budgets { unknown: 1, refused: 1, ..NONE })
     }),
-    Named::holds("fails-always", "a handler that always fails, beside one that does not; a crash", || Scenario {
-        deliveries_max: 2,
-        may_set_aside: Some(vec![0]),
-        at_rest: vec![(
-            "set_aside_for_good",
-            Arc::new(|view| if view.letters == [0] { Ok(()) } else { Err(format!("set aside: {:?}", view.letters)) }),
-        )],
-        budgets: Budgets { crashes: 1, ..NONE },
-        ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 2)
+    Named::holds("fails-always", "a handler that always fails, beside one that does not; a crash", || {
+        hopeless(Does::Fails, 1, Budgets { crashes: 1, ..NONE })
+    }),
+    Named::holds("fails-with-copies", "the same, with copies of it in one pass", || {
+        hopeless(Does::Fails, 2, Budgets { duplicates: 1, ..NONE })
+    }),
+    Named::holds("fails-for-good", "a handler that fails for good, beside one that does not; a crash, a copy", || {
+        hopeless(Does::FailsForGood, 1, Budgets { crashes: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("panics", "a handler that panics, beside one that does not; a crash, a copy", || {
+        hopeless(Does::Panics, 1, Budgets { crashes: 1, duplicates: 1, ..NONE })
+    }),
+    Named::holds("panics-in-a-pass", "a handler that panics, in passes of two; a copy", || {
+        hopeless(Does::Panics, 2, Budgets { duplicates: 1, ..NONE })
     }),
     Named::holds("fails-early", "a handler that fails until another message is handled; a copy, a crash", || {
         Scenario {
@@ -130,6 +155,17 @@ pub(super) const ALL: &[Named] = &[
         budgets: Budgets { crashes: 1, ..NONE },
         ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 1)
     }),
+    Named::holds("full", "two messages, and room for one in the outbox; a crash, a refused call", || {
+        full(Budgets { crashes: 1, refused: 1, ..NONE })
+    }),
+    Named::holds("full-copy", "two messages, and room for one in the outbox; a copy, an unknown outcome", || {
+        full(Budgets { duplicates: 1, unknown: 1, ..NONE })
+    }),
+    Named::holds(
+        "full-never-sent",
+        "two messages, room for one in the outbox, and one that can never be sent; a crash, a refused call",
+        || full(Budgets { unroutable: 1, crashes: 1, refused: 1, ..NONE }),
+    ),
     Named::holds("two-entities", "messages of two entities; a crash, an unknown outcome, a copy", || Scenario {
         budgets: Budgets { crashes: 1, unknown: 1, duplicates: 1, ..NONE },
         ..scenario(vec![note("a", 0, 1), note("b", 1, 1)], 2)

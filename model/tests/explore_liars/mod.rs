@@ -201,6 +201,8 @@ pub(crate) enum Wrong {
     SetsUnsentAside,
     /// Nothing is ever decided.
     NeverDecides,
+    /// What a message says is lost once it is decoded.
+    LosesBodies,
     /// A timeout is like any other message.
     ForgetsTimeouts,
     /// Waits for something that is no port.
@@ -282,7 +284,11 @@ impl Passes for Around {
             let ordinary = Envelope { timeout: false, ..Envelope::clone(envelope) };
             return self.shipped.route(&Arc::new(ordinary), receipt, attempts);
         }
-        self.shipped.route(envelope, receipt, attempts)
+        let (key, mut incoming) = self.shipped.route(envelope, receipt, attempts)?;
+        if matches!(self.wrong, Wrong::LosesBodies) {
+            incoming.envelope = Arc::new(Envelope { body: Vec::new().into(), ..Envelope::clone(envelope) });
+        }
+        Ok((key, incoming))
     }
 
     async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {

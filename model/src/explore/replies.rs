@@ -1,0 +1,132 @@
+//! Answers: each copy of an answered message that asks for the answer gets it, at its own address.
+//!
+//! What the answer is, is not asked of the code under test, but of the scenario: what the message sends to an address at
+//! which one of its copies wants an answer.
+
+use hapax_core::envelope::{Destination, Outgoing};
+
+use super::{
+    judge::Judged,
+    short::{Ask, Marks, Short},
+    space::Space,
+    state::State,
+    trie::Work,
+};
+
+/// In [`Task::looked`](super::state::Task::looked), above the bit of its place: the message was found to be over, and its
+/// copy was not answered since.
+const OWED: u8 = 1 << 4;
+/// Above these: this task has answered the copy. Finding later that the message is over is no new debt.
+const ANSWERED: u8 = 1 << 6;
+
+pub(super) const fn owed(place: u8) -> u8 {
+    OWED << place
+}
+
+pub(super) const fn answered(place: u8) -> u8 {
+    ANSWERED << place
+}
+
+impl Space {
+    /// Takes down to which of the task's copies an answer is owed: those whose message it is told is over, until the answer
+    /// has gone to their address.
+    pub(super) fn owe(&self, state: &mut State, task: usize, op: u32, reply: &Short) {
+        match (&*self.trie.ask(op), reply) {
+            (Ask::Load { keys, .. }, Short::Loaded(_, _, Some(known))) | (Ask::Contains(keys), Short::Known(known)) => {
+                self.find_owed(state, task, *keys, known);
+            }
+            (Ask::Dispatch(outgoing), Short::Dispatched(results)) => {
+                for (one, _) in outgoing.iter().zip(results).filter(|(_, result)| result.is_none()) {
+                    self.answer(state, task, *one);
+                }
+            }
+            (Ask::Park(one), Short::Done) => self.answer(state, task, *one),
+            _ => {}
+        }
+    }
+
+    fn find_owed(&self, state: &mut State, task: usize, keys: u64, known: &Marks) {
+        let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { return };
+        for (place, (copy, _)) in (0..).zip(messages) {
+            let copy = &self.tables.copies[usize::from(*copy)];
+            let message = &self.tables.identities[usize::from(copy.identity)];
+            if copy.envelope.reply_to.is_none() || keys >> message.known_by & 1 == 0 {
+                continue;
+            }
+            let told = known.iter().any(|mark| self.tables.mark_facts(*mark).message == copy.identity);
+            let done = state.tasks[task].looked & answered(place) != 0;
+            let owes = told && !done && self.answers_of(state, copy.identity).next().is_some();
+            let looked = &mut state.tasks[task].looked;
+            *looked = *looked & !owed(place) | if owes { owed(place) } else { 0 };
+        }
+    }
+
+    /// Something has left, or was set aside since it never can.
+    fn answer(&self, state: &mut State, task: usize, name: u32) {
+        let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { return };
+        let left = self.tables.outgoing.get(name);
+        for (place, (copy, _)) in (0..).zip(messages) {
+            let copy = &self.tables.copies[usize::from(*copy)];
+            let here = copy.envelope.reply_to.as_ref() == Some(&left.destination);
+            if here && self.answers_of(state, copy.identity).any(|(_, answer)| answer.envelope == left.envelope) {
+                let looked = &mut state.tasks[task].looked;
+                *looked = *looked & !owed(place) | answered(place);
+            }
+        }
+    }
+
+    /// What `message` has answered: to one of the addresses at which its copies want it.
+    fn answers_of<'a>(&'a self, state: &'a State, message: u8) -> impl Iterator<Item = (u32, &'a Outgoing)> {
+        let caused = move |name: &u32| self.tables.outgoing_facts(*name).cause == Some(message);
+        let all = state.stored.iter().copied().filter(caused).map(|name| (name, self.tables.outgoing.get(name)));
+        all.filter(move |(_, one)| self.wants_answer(&one.destination, Some(message)))
+    }
+
+    /// A copy, of this message if one is given, wants its answer there.
+    fn wants_answer(&self, to: &Destination, message: Option<u8>) -> bool {
+        let mut copies =
+            self.tables.copies.iter().filter(|copy| message.is_none_or(|message| copy.identity == message));
+        copies.any(|copy| copy.envelope.reply_to.as_ref() == Some(to))
+    }
+
+    /// What goes to an address for answers and stood in an outbox under another one is an answer. `None`: it goes elsewhere,
+    /// or has never stood in one.
+    pub(super) fn judge_repeated(&self, state: &State, sent: &Outgoing) -> Option<Judged> {
+        if !self.wants_answer(&sent.destination, None) {
+            return None;
+        }
+        let mut same = state.stored.iter().map(|name| self.tables.outgoing.get(*name));
+        let mut same = same.by_ref().filter(|stored| stored.envelope == sent.envelope).peekable();
+        same.peek()?;
+        if same.any(|stored| self.wants_answer(&stored.destination, None)) {
+            return Some(Ok(()));
+        }
+        Some(self.broken("answer_repeated", || {
+            format!("{} goes to {:?}, and is no answer", sent.envelope.message_id, sent.destination)
+        }))
+    }
+
+    /// A copy is acknowledged when the answer has gone to its address, or waits for it in the outbox; `owed` if its worker
+    /// was told that the message is over, and has not answered it since: that an older copy was answered there is not
+    /// enough then.
+    pub(super) fn judge_answered(&self, state: &State, copy: u8, owed: bool) -> Judged {
+        let copy = &self.tables.copies[usize::from(copy)];
+        let Some(to) = &copy.envelope.reply_to else { return Ok(()) };
+        let message = copy.identity;
+        let Some((_, answer)) = self.answers_of(state, message).next() else { return Ok(()) };
+        let here = |one: &Outgoing| one.destination == *to && one.envelope == answer.envelope;
+        let left = || state.sent.iter().chain(&state.parked).any(|name| here(self.tables.outgoing.get(*name)));
+        let row = state.row(copy.row);
+        let entries = || (row.version > 0).then(|| &self.tables.facts(row.entity).outbox).into_iter().flatten();
+        let waits = || {
+            let mut waiting = entries().filter(|entry| entry.message == message).flat_map(|entry| &entry.outgoing);
+            waiting.any(|name| here(self.tables.outgoing.get(*name)))
+        };
+        if !owed && (left() || waits()) {
+            return Ok(());
+        }
+        self.broken("answer_repeated", || {
+            format!("a copy of {} was acknowledged, and {to:?} has no answer to it", self.name(message))
+        })
+    }
+}
