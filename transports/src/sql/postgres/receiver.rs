@@ -100,6 +100,28 @@ impl Drop for Claim {
     }
 }
 
+/// A claim that was begun and has not ended: if it does not, what was known when it began is known again.
+struct Begun<'s> {
+    signal: &'s Signal,
+    freed: Vec<Arc<str>>,
+}
+
+impl Begun<'_> {
+    fn ended(mut self) -> Vec<Arc<str>> {
+        let freed = std::mem::take(&mut self.freed);
+        std::mem::forget(self); // Nothing is left in it that has to be dropped.
+        freed
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.signal.free_again(std::mem::take(&mut self.freed));
+        self.signal.anew();
+        self.signal.give();
+    }
+}
+
 impl EndpointQueue {
     pub(super) const fn new(queue: PostgresQueue, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
         Self { queue, endpoint, signal }
@@ -112,15 +134,9 @@ impl EndpointQueue {
     /// Claims up to `max` messages that are available.
     async fn claim(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let (from, freed) = self.signal.begin();
-        let began = Instant::now();
-        let claimed = self.claimed(max, from, freed.clone()).await;
-        let (claim, mut looked) = match claimed {
-            Ok(claimed) => claimed,
-            Err(error) => {
-                self.signal.anew();
-                return Err(error);
-            }
-        };
+        let (began, begun) = (Instant::now(), Begun { signal: &self.signal, freed });
+        let (claim, mut looked) = self.claimed(max, from, begun.freed.clone()).await?;
+        let freed = begun.ended();
         let given = claim.take();
         if given.is_empty() {
             looked.idle = began.elapsed();
