@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    InProcess, Memory, Sqlite, SqliteQueue,
+    InProcess, Memory, PostgresQueue, Sqlite, SqliteQueue,
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
     ports::{DeadLetters, DedupStore, EntityStore, Saved, Transport},
@@ -236,6 +236,43 @@ impl testing::dead_letters::Builder for QueuesInSqlite {
     }
 }
 
+/// Queues in one schema; each handle has connections of its own, as another process would.
+#[derive(Debug)]
+struct QueuesInPostgres {
+    schema: PostgresSchema,
+    ordered: bool,
+    /// Beside the store's tables, found by its handle.
+    on_store: bool,
+}
+
+impl QueuesInPostgres {
+    fn new(ordered: bool, on_store: bool) -> Self {
+        Self { schema: PostgresSchema::new(), ordered, on_store }
+    }
+
+    async fn open(&self) -> Arc<PostgresQueue> {
+        let options = PostgresQueue::options().lease(LEASE).ordered_keys(self.ordered);
+        Arc::new(match self.on_store {
+            true => options.migrate(true).on(&self.schema.open().await).await.unwrap(),
+            false => self.schema.open_queue(options).await,
+        })
+    }
+}
+
+#[async_trait]
+impl testing::transport::Builder for QueuesInPostgres {
+    async fn transport(&self) -> Arc<dyn Transport> {
+        self.open().await
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for QueuesInPostgres {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        self.open().await
+    }
+}
+
 mod memory {
     mod entities {
         hapax_core::entity_store_suite!(crate::InMemory::default());
@@ -296,5 +333,20 @@ mod sqlite_queue {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::QueuesInSqlite::new(false, false));
+    }
+}
+
+mod postgres_queue {
+    mod own_schema {
+        hapax_core::transport_suite!(crate::QueuesInPostgres::new(false, false));
+    }
+    mod own_schema_ordered {
+        hapax_core::transport_suite!(crate::QueuesInPostgres::new(true, false));
+    }
+    mod stores_schema {
+        hapax_core::transport_suite!(crate::QueuesInPostgres::new(false, true));
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::QueuesInPostgres::new(false, false));
     }
 }

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use hapax::{Postgres, stores::postgres::PostgresOptions};
+use hapax::{
+    Postgres, PostgresQueue, stores::postgres::PostgresOptions, transports::postgres_queue::PostgresQueueOptions,
+};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
 /// Where the server is: set by `cargo xtask test`, which finds or starts one.
@@ -72,6 +74,15 @@ impl PostgresSchema {
     /// When it cannot be opened.
     pub async fn open(&self) -> Postgres {
         self.options().writers(1).open().await.expect("the store")
+    }
+
+    /// Queues in it, opened with connections of their own, as another process would open them.
+    ///
+    /// # Panics
+    /// When they cannot be opened.
+    pub async fn open_queue(&self, options: PostgresQueueOptions) -> PostgresQueue {
+        let database = Postgres::options(&self.url).schema(&self.name);
+        options.migrate(true).open_database(database).await.expect("the queues")
     }
 
     /// Its name.

@@ -2,10 +2,12 @@
 
 #[cfg(feature = "in-process")]
 pub mod in_process;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod sql;
 
 #[cfg(feature = "in-process")]
 pub use in_process::InProcess;
+#[cfg(feature = "postgres")]
+pub use sql::postgres::PostgresQueue;
 #[cfg(feature = "sqlite")]
 pub use sql::sqlite::SqliteQueue;

@@ -1,3 +1,11 @@
 //! Queues in SQL databases.
 
+mod errors;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod room;
+mod set_aside;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub use set_aside::SetAside;

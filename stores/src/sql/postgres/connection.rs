@@ -43,6 +43,10 @@ impl Link {
         Self { dial, open }
     }
 
+    pub(super) const fn dial(&self) -> &Dial {
+        &self.dial
+    }
+
     /// Runs a statement that writes, by itself one transaction.
     pub(super) async fn write(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
         let rows = self.run(sql, arguments, true).await?;

@@ -2,14 +2,18 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-use super::{names::Names, statements};
+use super::{names::Names, statements, wire::Schema};
 
 /// Each migration records its own version in `migration` and, from the second on, in `meta` under `usable_from` how old a
 /// program may be that goes on with the database: it stays where a step only adds, and becomes the step's own version where
 /// it does not.
-const MIGRATIONS: &[(i32, &str)] = &[(1, include_str!("migrations/0001_initial.sql"))];
-/// The schema that this program knows.
-pub(super) const LATEST: i32 = MIGRATIONS.len() as i32;
+pub(super) static SCHEMA: Schema = Schema {
+    opening: super::start::OPENING,
+    remedy: "apply `Postgres::migrate`, or `Postgres::schema_sql` by hand, or set `migrate(true)`",
+    tables: ["migration", "meta"],
+    version: statements::SCHEMA_VERSION,
+    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+};
 /// Programs that start at once migrate one after the other. A number that nobody else uses: the letters `hapaxmig`.
 const LOCK: i64 = 0x6861_7061_786d_6967;
 
@@ -21,9 +25,9 @@ pub(super) struct Contents {
     pub(super) usable_from: Option<i64>,
 }
 
-pub(super) fn schema_sql(names: &Names) -> String {
+pub(super) fn schema_sql(names: &Names, schema: &Schema) -> String {
     let create = format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n\n", names.schema());
-    let steps: Vec<String> = MIGRATIONS.iter().map(|(_, sql)| names.put_into(sql)).collect();
+    let steps: Vec<String> = schema.migrations.iter().map(|(_, sql)| names.put_into(sql)).collect();
     create + &steps.join("\n")
 }
 
@@ -52,30 +56,38 @@ pub(super) fn grants_sql(names: &Names, role: &str) -> String {
     )
 }
 
-pub(super) async fn contents(connection: &mut PgConnection, names: &Names) -> Result<Contents, sqlx::Error> {
+pub(super) async fn contents(
+    connection: &mut PgConnection,
+    names: &Names,
+    schema: &Schema,
+) -> Result<Contents, sqlx::Error> {
     let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = ANY($2)";
-    let tables = [names.table("migration"), names.table("meta")];
+    let tables = schema.tables.map(|table| names.table(table));
     let row = sqlx::query(there).bind(names.schema()).bind(&tables[..]).fetch_one(&mut *connection).await?;
     if row.try_get::<i64, _>(0)? < 2 {
         return Ok(Contents { version: 0, usable_from: None });
     }
-    let text = names.put_into(statements::SCHEMA_VERSION);
+    let text = names.put_into(schema.version);
     let row = sqlx::query(AssertSqlSafe(text)).fetch_one(connection).await?;
     Ok(Contents { version: row.try_get(0)?, usable_from: row.try_get(1)? })
 }
 
 /// Brings the database to the latest version. One transaction that takes a lock and looks again: of several programs that
 /// start at once, one does the work and the others find it done.
-pub(super) async fn migrate(connection: &mut PgConnection, names: &Names) -> Result<Contents, sqlx::Error> {
+pub(super) async fn migrate(
+    connection: &mut PgConnection,
+    names: &Names,
+    schema: &Schema,
+) -> Result<Contents, sqlx::Error> {
     let mut transaction = connection.begin().await?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *transaction).await?;
-    let before = contents(&mut transaction, names).await?;
+    let before = contents(&mut transaction, names, schema).await?;
     let there = sqlx::query("SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1").bind(names.schema());
     if there.fetch_optional(&mut *transaction).await?.is_none() {
         let create = format!("CREATE SCHEMA \"{}\"", names.schema());
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(create))).await?;
     }
-    for (_, sql) in MIGRATIONS.iter().filter(|(version, _)| *version > before.version) {
+    for (_, sql) in schema.migrations.iter().filter(|(version, _)| *version > before.version) {
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(names.put_into(sql)))).await?;
     }
     transaction.commit().await?;

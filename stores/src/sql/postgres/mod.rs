@@ -42,6 +42,8 @@ mod rows;
 mod start;
 mod statements;
 mod upkeep;
+#[doc(hidden)]
+pub mod wire;
 mod write;
 
 use std::{
@@ -164,7 +166,7 @@ impl Postgres {
     /// # Errors
     /// Names that are none.
     pub fn schema_sql(options: &PostgresOptions) -> Result<String, StoreError> {
-        Ok(migrate::schema_sql(&Names::new(&options.schema, &options.table_prefix)?))
+        Ok(migrate::schema_sql(&Names::new(&options.schema, &options.table_prefix)?, &migrate::SCHEMA))
     }
 
     /// What the role that runs the program must be granted, where another role has applied the schema, as plain SQL: less than

@@ -17,10 +17,11 @@ use super::{
     connection::{Dial, Link},
     error::Failure,
     generations::{Generations, View},
-    migrate::{self, Contents, LATEST},
+    migrate::{self, Contents, SCHEMA},
     names::Names,
     options::PostgresOptions,
     read::Reader,
+    wire::Schema,
     write::Writer,
 };
 
@@ -47,7 +48,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let (dial, place) = dial(&options)?;
     let mut connection = connect(&dial.options, &place).await?;
     check_server(&mut connection, &place).await?;
-    check_schema(&mut connection, &names, options.migrate, &place).await?;
+    check_schema(&mut connection, &names, &SCHEMA, options.migrate, &place).await?;
 
     let place: Arc<str> = place.into();
     let mut rare = Link::new(dial.clone(), Some(connection));
@@ -86,13 +87,13 @@ pub(super) async fn migrate(options: PostgresOptions) -> Result<(), StoreError> 
     let names = Names::new(&options.schema, &options.table_prefix)?;
     let (dial, place) = dial(&options)?;
     let mut connection = connect(&dial.options, &place).await?;
-    check_schema(&mut connection, &names, true, &place).await?;
+    check_schema(&mut connection, &names, &SCHEMA, true, &place).await?;
     Link::new(dial, Some(connection)).close().await;
     Ok(())
 }
 
 /// How to reach the server, and its name for messages: without the password.
-fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreError> {
+pub(super) fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreError> {
     let place = options.place()?;
     let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
     let database = place.get_database().unwrap_or_else(|| place.get_username());
@@ -120,7 +121,7 @@ fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreError> {
     Ok((Dial { options: connect, pooled, limit: write_limit, commits }, name))
 }
 
-async fn connect(options: &PgConnectOptions, place: &str) -> Result<PgConnection, StoreError> {
+pub(super) async fn connect(options: &PgConnectOptions, place: &str) -> Result<PgConnection, StoreError> {
     let failed = |e| {
         if matches!(e, sqlx::Error::Database(ref e) if e.message().contains("unsupported startup parameter")) {
             let why =
@@ -137,7 +138,7 @@ fn misconfigured(why: String) -> StoreError {
 }
 
 /// What the promises need of a server: what it has confirmed is on its disk, and it is the primary.
-async fn check_server(connection: &mut PgConnection, place: &str) -> Result<(), StoreError> {
+pub(super) async fn check_server(connection: &mut PgConnection, place: &str) -> Result<(), StoreError> {
     let failed = |e| Failure::of_read(e).store_error(OPENING, place);
     let sql = "SELECT current_setting('server_version_num')::int, current_setting('fsync'), \
                current_setting('synchronous_commit'), pg_is_in_recovery(), current_setting('server_encoding'), \
@@ -180,29 +181,31 @@ async fn check_server(connection: &mut PgConnection, place: &str) -> Result<(), 
 /// The oldest server that gets security fixes as this is written; 15 is what is tested.
 const OLDEST: i32 = 140_000;
 
-async fn check_schema(
+pub(super) async fn check_schema(
     connection: &mut PgConnection,
     names: &Names,
+    schema: &Schema,
     may_migrate: bool,
     place: &str,
 ) -> Result<(), StoreError> {
-    let failed = |e| Failure::of_read(e).store_error(OPENING, place);
-    let mut contents = migrate::contents(connection, names).await.map_err(failed)?;
-    if contents.version < LATEST && may_migrate {
-        let found = migrate::migrate(connection, names).await.map_err(failed)?;
-        contents = Contents { version: found.version.max(LATEST), ..found };
+    let failed = |e| Failure::of_read(e).store_error(schema.opening, place);
+    let latest = schema.latest();
+    let mut contents = migrate::contents(connection, names, schema).await.map_err(failed)?;
+    if contents.version < latest && may_migrate {
+        let found = migrate::migrate(connection, names, schema).await.map_err(failed)?;
+        contents = Contents { version: found.version.max(latest), ..found };
     }
     let Contents { version, usable_from } = contents;
-    if version > LATEST && usable_from.is_none_or(|from| from > i64::from(LATEST)) {
+    if version > latest && usable_from.is_none_or(|from| from > i64::from(latest)) {
         let why = format!(
-            "{place}: {names} has schema {version} of a newer hapax, this one knows {LATEST}: update this program"
+            "{place}: {names} has schema {version} of a newer hapax, this one knows {latest}: update this program"
         );
-        return Err(StoreError::new(ErrorKind::Malformed, OPENING, why));
+        return Err(StoreError::new(ErrorKind::Malformed, schema.opening, why));
     }
-    if version < LATEST {
+    if version < latest {
         let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-        let remedy = "apply `Postgres::migrate`, or `Postgres::schema_sql` by hand, or set `migrate(true)`";
-        return Err(misconfigured(format!("{place}: {names} has {has}, this hapax needs {LATEST}: {remedy}")));
+        let why = format!("{place}: {names} has {has}, this hapax needs {latest}: {}", schema.remedy);
+        return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, why));
     }
     Ok(())
 }

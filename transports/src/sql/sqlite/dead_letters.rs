@@ -17,21 +17,10 @@ use sqlx::{
 };
 
 use super::{
-    SqliteQueue,
+    SetAside, SqliteQueue,
     arguments::{Bind, as_i64},
     statements,
 };
-
-/// A dead letter and what its queue knows of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SetAside {
-    /// The letter.
-    pub letter: DeadLetter,
-    /// When the message was sent; `None` for one that was set aside by its endpoint and not by the queue.
-    pub sent_at: Option<Timestamp>,
-    /// When it was first given.
-    pub first_given_at: Option<Timestamp>,
-}
 
 impl SqliteQueue {
     /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time.

@@ -1,9 +1,6 @@
 //! Sending: many messages, one statement.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -14,48 +11,18 @@ use hapax_core::{
     time::Timestamp,
 };
 use hapax_stores::sql::sqlite::ride::Rows;
-use tokio::time::{Duration, Instant};
 
 use super::{
+    super::errors::{not_sent, transport_error},
     SqliteQueue,
-    arguments::transport_error,
     statements::{FAMILY, kind},
 };
 
 /// Messages of one call that go into one statement, and their bytes: beyond it the first would wait for the last.
 const BATCH_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Messages are counted when this part of the most that there may be has been sent from here.
-const COUNTED_PART: u64 = 100;
-/// How often they are counted while there are too many.
-const COUNT_AGAIN: Duration = Duration::from_secs(1);
 
 const DISPATCHING: &str = "dispatching";
-
-/// Whether there is room for more messages. Counting them takes milliseconds, so it is not done for each.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    /// Sent from here since they were counted.
-    sent: AtomicU64,
-    full: AtomicBool,
-    counted: Mutex<Option<Instant>>,
-}
-
-impl Room {
-    /// Whether it is the caller's turn to count.
-    fn wants_count(&self, messages_max: u64) -> bool {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let wants = counted.is_none_or(|counted| {
-            let sent = self.sent.load(Ordering::Relaxed) > messages_max / COUNTED_PART;
-            sent || (self.full.load(Ordering::Relaxed) && counted.elapsed() >= COUNT_AGAIN)
-        });
-        if wants {
-            *counted = Some(Instant::now());
-            self.sent.store(0, Ordering::Relaxed);
-        }
-        wants
-    }
-}
 
 /// Messages of one statement, and where they go.
 #[derive(Default)]
@@ -144,12 +111,12 @@ impl Dispatcher for SqliteQueue {
         let mut batch = Batch::default();
         for (place, message) in outgoing.iter().enumerate() {
             if let Some(failed) = &failed {
-                results.push(Err(not_sent(failed)));
+                results.push(Err(not_sent(DISPATCHING, failed)));
                 continue;
             }
             match self.add(&mut batch, place, message).await {
                 Err(DispatchError::Transient(e)) => {
-                    results.push(Err(not_sent(&e)));
+                    results.push(Err(not_sent(DISPATCHING, &e)));
                     failed = Some(e);
                 }
                 added => results.push(added),
@@ -171,18 +138,8 @@ impl SqliteQueue {
         let places = std::mem::take(&mut batch.places);
         let error = self.send(batch).await.err()?;
         for place in places {
-            results[place] = Err(not_sent(&error));
+            results[place] = Err(not_sent(DISPATCHING, &error));
         }
         Some(error)
     }
-}
-
-/// One error for several messages. Whatever is wrong with the file can be put right, and then they can be sent.
-fn not_sent(error: &TransportError) -> DispatchError {
-    let text = error.to_string();
-    let message = text.strip_prefix(DISPATCHING).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text).to_owned();
-    let told = TransportError::new(error.kind(), DISPATCHING, message);
-    let source = std::error::Error::source(error).map(ToString::to_string);
-    let told = source.into_iter().fold(told, TransportError::caused_by);
-    DispatchError::Transient(told)
 }

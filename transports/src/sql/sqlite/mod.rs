@@ -36,10 +36,8 @@ use std::{
     time::Duration,
 };
 
-use arguments::{Bind, as_i64, json, transport_error};
+use arguments::{Bind, as_i64, json};
 use async_trait::async_trait;
-pub use dead_letters::SetAside;
-use dispatcher::Room;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -53,6 +51,9 @@ pub use options::SqliteQueueOptions;
 use receiver::EndpointQueue;
 use signals::{SET_BACK_MS, Signals};
 use sqlx::{Row, sqlite::SqliteArguments};
+
+pub use super::SetAside;
+use super::{errors::transport_error, room::Room};
 
 /// Most queues in a file: far above the endpoints of any host, and a bound for names that come from outside, as the
 /// addresses of replies.

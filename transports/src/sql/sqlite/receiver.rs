@@ -15,8 +15,9 @@ use sqlx::{
 };
 
 use super::{
+    super::errors::transport_error,
     SqliteQueue,
-    arguments::{Bind, as_i64, transport_error},
+    arguments::{Bind, as_i64},
     millis,
     signals::Signal,
     statements::{FAMILY, LOOK, kind},

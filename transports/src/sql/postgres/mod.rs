@@ -1,0 +1,405 @@
+//! Durable queues in a PostgreSQL database, the entity store's own or another.
+//!
+//! No broker: any number of processes on any number of hosts share the tables. A message is there when the dispatch is
+//! confirmed, at the server's disk as the store's own writes are, and comes again until it is settled. The queue has a few
+//! connections of its own, apart from those of a store in the same database. Whatever has been asked for while the last
+//! group was being written (sending, settling, receiving) is one statement, one round trip and one commit.
+//!
+//! - *Leases*, delays and due times end by the server's clock, which all processes share. One that is set forward ends them
+//!   early, one that is set back late.
+//! - *Receivers* know at once what their own process sends, and are told by the server what others send (`LISTEN`, at most
+//!   5 ms later); behind a connection pooler, or while that connection is lost, they look for it: every 5 ms while something
+//!   comes, less and less often down to every 240 ms when nothing does, once for all queues of a process. What is committed
+//!   late by a slow transaction, and what comes free because its receiver has died, is found within the longer of these.
+//! - *Order* of the messages of one partition key is kept where it is asked for
+//!   ([`PostgresQueueOptions::ordered_keys`]). A message with a due time takes its place when it is due.
+//! - *Published* messages go to who subscribes at that moment. A subscription stays while its endpoint is away; one that
+//!   is gone for good must be told to be ([`PostgresQueue::abandon`]).
+//!
+//! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
+
+mod arguments;
+mod dead_letters;
+mod dispatcher;
+mod options;
+mod rare;
+mod receiver;
+mod signals;
+mod statements;
+mod told;
+mod writer;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex as StdMutex, PoisonError, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use arguments::{Bind, as_i64};
+use async_trait::async_trait;
+use hapax_core::{
+    Sender,
+    ids::{EndpointName, TypeName},
+    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+};
+use hapax_stores::{
+    Postgres,
+    sql::postgres::{
+        PostgresOptions,
+        wire::{self, Server, Wire},
+    },
+};
+pub use options::PostgresQueueOptions;
+use receiver::EndpointQueue;
+use signals::Signals;
+use sqlx::{
+    Row,
+    postgres::{PgArguments, PgRow},
+};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+use told::Told;
+use writer::{Ask, Writer};
+
+pub use super::SetAside;
+use super::{errors::transport_error, room::Room};
+
+/// Requests that wait for the writers; who finds no room waits for it.
+const ASKS_MAX: usize = 4096;
+
+const CONNECTING: &str = "opening a queue";
+
+/// Queues in one PostgreSQL database. Cloning gives another handle to the same queues; its tasks end with the last handle.
+///
+/// # Limits
+/// A message has at most 1 MiB, a schema a million messages and 10,000 queues; the first two are options. It has up to five
+/// connections: two that write, one that reads, one that tells and one that listens. The runtime in which it was opened must
+/// live as long as the queue is used, and must have its timer enabled.
+#[derive(Clone)]
+pub struct PostgresQueue(Arc<Shared>);
+
+struct Shared {
+    server: Server,
+    options: PostgresQueueOptions,
+    texts: Texts,
+    asks: mpsc::Sender<Ask>,
+    /// For looks, and for what is rare: names, dead letters, counts.
+    rare: Arc<Mutex<Wire>>,
+    /// Never changed and never removed in the database, so they may be remembered.
+    names: RwLock<HashMap<EndpointName, i64>>,
+    signals: Signals,
+    told: Arc<Told>,
+    room: Room,
+    /// The next lease's token. Begins at random, so that no other process gives the same ones.
+    token: AtomicI64,
+    writers: StdMutex<Vec<JoinHandle<()>>>,
+    /// They wait for what may never come.
+    others: StdMutex<Vec<JoinHandle<()>>>,
+    runtime: Handle,
+}
+
+/// Texts that are the same for the life of a queue.
+struct Texts {
+    look: Arc<str>,
+    queue_id: Arc<str>,
+    queue_add: Arc<str>,
+    subscribe: Arc<str>,
+    unsubscribe: Arc<str>,
+    abandon: Arc<str>,
+    backlog: Arc<str>,
+    messages: Arc<str>,
+    letter_add: Arc<str>,
+    letter_list: Arc<str>,
+    letter_purge: Arc<str>,
+}
+
+impl Texts {
+    fn new(server: &Server) -> Self {
+        Self {
+            look: server.text(&statements::look()),
+            queue_id: server.text(statements::QUEUE_ID),
+            queue_add: server.text(statements::QUEUE_ADD),
+            subscribe: server.text(statements::SUBSCRIBE),
+            unsubscribe: server.text(statements::UNSUBSCRIBE),
+            abandon: server.text(statements::ABANDON),
+            backlog: server.text(statements::BACKLOG),
+            messages: server.text(statements::MESSAGES),
+            letter_add: server.text(statements::LETTER_ADD),
+            letter_list: server.text(statements::LETTER_LIST),
+            letter_purge: server.text(&statements::letter_purge()),
+        }
+    }
+}
+
+impl PostgresQueue {
+    /// Opens queues in the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`), and brings their schema up to
+    /// date.
+    ///
+    /// # Errors
+    /// See [`PostgresOptions::open`].
+    pub async fn open(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        Self::options().migrate(true).open(url).await
+    }
+
+    /// Opens queues in the database of `store`, on connections of their own, and brings their schema up to date.
+    ///
+    /// # Errors
+    /// See [`PostgresOptions::open`].
+    pub async fn on(store: &Postgres) -> Result<Self, StoreError> {
+        Self::options().migrate(true).on(store).await
+    }
+
+    /// For more control: lease, limits, order, how often to look. Nothing is migrated unless it is asked for.
+    pub const fn options() -> PostgresQueueOptions {
+        PostgresQueueOptions::new()
+    }
+
+    /// The schema as plain SQL, to be applied by hand in one transaction, with the names of `database`. Harmless when
+    /// applied again.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn schema_sql(database: &PostgresOptions) -> Result<String, StoreError> {
+        statements::SCHEMA.sql(database)
+    }
+
+    /// What the role that runs the program must be granted, where another role has applied the schema, as plain SQL: less
+    /// than owning the tables, and nothing beyond the queue's own.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn grants_sql(database: &PostgresOptions, role: &str) -> Result<String, StoreError> {
+        let role = format!("\"{}\"", role.replace('"', "\"\""));
+        let grants = wire::with_names(database, statements::GRANTS)?;
+        Ok(grants.replace("{schema}", &wire::schema_name(database)?).replace("{role}", &role))
+    }
+
+    /// Sends messages from outside any handler.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        Sender::new(Arc::new(self.clone()))
+    }
+
+    /// How many messages wait for `endpoint` or are being handled there, those that are not due included.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        const OPERATION: &str = "counting messages";
+        let mut arguments = PgArguments::default();
+        arguments.bind(endpoint.as_str());
+        let rows = self.read(OPERATION, &self.0.texts.backlog, arguments).await?;
+        self.counted(OPERATION, &rows)
+    }
+
+    /// How many messages are in all queues of the schema.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn messages(&self) -> Result<u64, StoreError> {
+        self.count_up_to(u64::MAX).await
+    }
+
+    /// Ends subscriptions of `endpoint`: what is published from now on does not go to it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; harmless when repeated.
+    pub async fn unsubscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<(), StoreError> {
+        let mut arguments = PgArguments::default();
+        arguments.bind(endpoint.as_str()).bind(types.iter().map(TypeName::as_str).collect::<Vec<&str>>());
+        self.rare("unsubscribing", &self.0.texts.unsubscribe, arguments).await?;
+        Ok(())
+    }
+
+    /// Removes what waits for an endpoint that is gone for good: its subscriptions, and up to `limit` of its messages,
+    /// whether under a lease or not. Tells how many messages; call again until there are none.
+    ///
+    /// # Errors
+    /// [`StoreError`]; harmless when repeated.
+    pub async fn abandon(&self, endpoint: &EndpointName, limit: usize) -> Result<u64, StoreError> {
+        const OPERATION: &str = "abandoning a queue";
+        let mut arguments = PgArguments::default();
+        arguments.bind(endpoint.as_str()).bind(as_i64(limit));
+        let rows = self.rare(OPERATION, &self.0.texts.abandon, arguments).await?;
+        self.counted(OPERATION, &rows)
+    }
+
+    /// How many commits this queue has made since it was opened: with its messages, how well they share commits. Those of
+    /// other processes are not counted.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.server.commits()
+    }
+
+    /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed
+    /// for safety: what was confirmed is stored.
+    pub async fn close(&self) {
+        self.0.end_others();
+        let writers = std::mem::take(&mut *self.0.writers.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = self.0.asks.send(Ask::Close).await;
+        for writer in writers {
+            let _ = writer.await;
+        }
+        self.0.rare.lock().await.close().await;
+    }
+
+    fn new(server: Server, options: PostgresQueueOptions) -> Result<Self, StoreError> {
+        let runtime = Handle::try_current().map_err(|_| {
+            let why = "there is no tokio runtime: open it within one";
+            StoreError::new(ErrorKind::Misconfigured, statements::SCHEMA.opening, why)
+        })?;
+        let (asks, queue) = mpsc::channel(ASKS_MAX);
+        let queue = Arc::new(Mutex::new(queue));
+        let writer = |_| runtime.spawn(Writer::new(&server).run(queue.clone()));
+        let writers = (0..options.writers).map(writer).collect();
+        let told = Arc::new(Told::new());
+        let shared = Arc::new(Shared {
+            texts: Texts::new(&server),
+            asks,
+            rare: Arc::new(Mutex::new(server.wire())),
+            names: RwLock::default(),
+            signals: Signals::new(options.poll_busy, options.poll_idle),
+            told: told.clone(),
+            room: Room::default(),
+            token: AtomicI64::new(fastrand::i64(..)),
+            writers: StdMutex::new(writers),
+            others: StdMutex::default(),
+            runtime: runtime.clone(),
+            server: server.clone(),
+            options,
+        });
+        let mut others = vec![runtime.spawn(told::tell(told, server.wire(), server.clone()))];
+        match server.session().filter(|_| shared.options.listen) {
+            Some(session) => {
+                let listening = told::listen(Arc::downgrade(&shared), session, server.channel());
+                others.push(runtime.spawn(listening));
+            }
+            None => {
+                let place = server.place();
+                tracing::info!(%place, "nobody listens to the server here: new messages are looked for");
+            }
+        }
+        *shared.others.lock().unwrap_or_else(PoisonError::into_inner) = others;
+        Ok(Self(shared))
+    }
+
+    fn place(&self) -> &str {
+        self.0.server.place()
+    }
+
+    /// A token that no lease has.
+    fn token(&self) -> i64 {
+        self.0.token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Queues a request and waits for its answer. Unknown is what has been queued and is not answered in time.
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        ask: Ask,
+        answer: oneshot::Receiver<Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let limit = self.0.server.limit();
+        let error = |kind, why: &str| TransportError::new(kind, operation, format!("{}: {why}", self.place()));
+        match timeout(limit, self.0.asks.send(ask)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                let why = "the queue is closed, or the runtime that opened it is gone: open it again";
+                return Err(error(ErrorKind::Unavailable, why));
+            }
+            Err(_) => {
+                let why = "more is asked for than the server can write: send less";
+                return Err(error(ErrorKind::Unavailable, why));
+            }
+        }
+        match timeout(limit, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => {
+                Err(error(ErrorKind::UnknownOutcome, "the queue was closed; whether it was done is not known"))
+            }
+            Err(_) => Err(error(
+                ErrorKind::UnknownOutcome,
+                "it has taken longer than its limit; whether it was done is not known",
+            )),
+        }
+    }
+
+    async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
+        const OPERATION: &str = "counting messages";
+        let mut arguments = PgArguments::default();
+        arguments.bind(i64::try_from(most).unwrap_or(i64::MAX));
+        let rows = self.read(OPERATION, &self.0.texts.messages, arguments).await?;
+        self.counted(OPERATION, &rows)
+    }
+
+    fn counted(&self, operation: &'static str, rows: &[PgRow]) -> Result<u64, StoreError> {
+        let count = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
+        count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| self.damaged(operation, "a count"))
+    }
+
+    fn damaged(&self, operation: &'static str, what: &str) -> StoreError {
+        let why = format!("{}: {what} cannot be read by this version of hapax", self.place());
+        StoreError::new(ErrorKind::Malformed, operation, why)
+    }
+}
+
+impl Shared {
+    fn end_others(&self) {
+        let others = std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        others.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end_others();
+    }
+}
+
+#[async_trait]
+impl Transport for PostgresQueue {
+    fn capabilities(&self) -> TransportCapabilities {
+        let PostgresQueueOptions { lease, message_bytes_max, ordered_keys, redelivery_max, .. } = self.0.options;
+        TransportCapabilities {
+            name: "postgres",
+            lease: Some(lease),
+            counts_deliveries: true,
+            delays: true,
+            ordered_keys,
+            message_bytes_max,
+            durable: true,
+            redelivery_max,
+        }
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let id = self.subscribe(endpoint, types).await.map_err(|e| transport_error(CONNECTING, e))?;
+        let signal = self.0.signals.of_queue(id);
+        let queue = Arc::new(self.clone());
+        let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
+        Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
+    }
+}
+
+/// Whole milliseconds, at most what a time far away has: 100,000 years.
+fn millis(time: Duration) -> i64 {
+    const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
+    i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
+}
+
+impl fmt::Debug for PostgresQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresQueue").field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

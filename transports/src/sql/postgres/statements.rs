@@ -1,0 +1,364 @@
+//! All SQL of the queue. `hapax.` in a text stands for the schema and the prefix of the tables' names.
+//!
+//! What waits together is one statement, which the server runs in a transaction of its own: what ends a lease, what is sent,
+//! what is given. It is one round trip, one commit and one moment: [`WITH_NOW`] is the time of all its parts, so that no two
+//! of them change the same row.
+//!
+//! What is given drives each access (`= ANY (ARRAY ..)`, `LATERAL .. OFFSET 0`): a plan that was made while the table was
+//! empty must not turn that round and go through all messages. Rows are locked in the order of their numbers, so that groups
+//! of several processes do not lock each other out as a rule.
+
+use hapax_stores::sql::postgres::wire::Schema;
+
+/// The queue's tables.
+pub(super) static SCHEMA: Schema = Schema {
+    opening: "opening the PostgreSQL queue",
+    remedy: "set `migrate(true)`, or apply `PostgresQueue::schema_sql` by hand",
+    tables: ["queue_migration", "queue_meta"],
+    version: "SELECT coalesce(max(version), 0), (SELECT value FROM hapax.queue_meta WHERE name = 'usable_from') \
+              FROM hapax.queue_migration",
+    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+};
+
+const WITH_NOW: &str = "n AS MATERIALIZED (SELECT (date_part('epoch', clock_timestamp()) * 1000)::bigint AS now)";
+const NOW: &str = "(SELECT now FROM n)";
+
+/// What a group holds. Its arguments come in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Kinds {
+    pub(super) ack: bool,
+    pub(super) retry: bool,
+    pub(super) set_aside: bool,
+    pub(super) extend: bool,
+    /// Of what is settled, something was given in the order of its key.
+    pub(super) ordered: bool,
+    pub(super) send: bool,
+    pub(super) take: bool,
+}
+
+/// What a row of an answer is about, in its first column. The others are `token, id, deliveries, due_at, envelope, key`.
+pub(super) mod row {
+    /// Settled or extended: token, id.
+    pub(in super::super) const ENDED: i32 = 0;
+    /// Sent: the queue as the id; once for each queue.
+    pub(in super::super) const SENT: i32 = 1;
+    /// Given: all columns.
+    pub(in super::super) const GIVEN: i32 = 2;
+    /// How far a take has looked: the server's time as the token, how many were looked at as the deliveries, of the last of
+    /// them the number as the id and `due_at`, and some key if there are others that may be given.
+    pub(in super::super) const LOOKED: i32 = 3;
+}
+
+/// What becomes of a lease, as in the array.
+pub(super) mod end {
+    pub(in super::super) const ACK: i16 = 0;
+    pub(in super::super) const RETRY: i16 = 1;
+    pub(in super::super) const SET_ASIDE: i16 = 2;
+    pub(in super::super) const EXTEND: i16 = 3;
+}
+
+/// `row::GIVEN` of a message `m` that is taken now. `ids` gives those that are locked.
+fn taken(ids: &str, token: usize, lease: usize) -> String {
+    format!(
+        "g AS (UPDATE hapax.queue_message AS m SET leased_until = {NOW} + ${lease}::bigint, token = ${token}::bigint, \
+           deliveries = m.deliveries + 1, first_at = coalesce(m.first_at, {NOW}) \
+         WHERE m.id = ANY (ARRAY({ids})) RETURNING m.token, m.id, m.deliveries, m.due_at, m.envelope, m.key)"
+    )
+}
+
+const GIVEN_ROWS: &str = "SELECT 2, token, id, deliveries, due_at, envelope, key FROM g";
+
+fn looked(at: &str, is_more: &str) -> String {
+    format!(
+        "SELECT 3, {NOW}, (SELECT id FROM {at} ORDER BY due_at DESC, id DESC LIMIT 1), (SELECT count(*) FROM {at}), \
+           (SELECT due_at FROM {at} ORDER BY due_at DESC, id DESC LIMIT 1), NULL::bytea, CASE WHEN {is_more} THEN 'more' END"
+    )
+}
+
+/// One group.
+///
+/// Of what ends or extends leases: arrays of message numbers, tokens, [`end`]s, delays and 1 for what does not count; the
+/// different ones of the tokens; and if there is something to set aside, arrays of endpoints and reasons, in the order of the
+/// others; if there is something to extend, the lease. Of what is sent: arrays of queues or nulls, topics or nulls, due times
+/// or 0, keys, message ids, envelopes. Of a take: queue, `due_at` and number to begin after, how many, how many bytes, token,
+/// lease.
+///
+/// That a row still is what the snapshot said is looked at again when it is changed (its token, its lease): who has waited
+/// for its lock sees the row as it is by then.
+pub(super) fn group(kinds: Kinds) -> String {
+    let (mut parts, mut rows) = (vec![WITH_NOW.to_owned()], Vec::new());
+    let mut next = 1;
+    let mut arguments = |count: usize| {
+        let first = next;
+        next += count;
+        first
+    };
+    if kinds.ack || kinds.retry || kinds.set_aside || kinds.extend {
+        ends(kinds, &mut arguments, &mut parts, &mut rows);
+    }
+    if kinds.send {
+        let [queues, topics, dues, keys, ids, envelopes] = std::array::from_fn(|at| at).map(|_: usize| arguments(1));
+        parts.push(format!(
+            "s AS (INSERT INTO hapax.queue_message \
+               (queue, due_at, leased_until, token, deliveries, sent_at, key, message_id, envelope) \
+             SELECT coalesce(r.queue, s.queue), greatest({NOW}, r.due), 0, 0, 0, {NOW}, r.key, r.message_id, r.envelope \
+             FROM unnest(${queues}::bigint[], ${topics}::text[], ${dues}::bigint[], ${keys}::text[], ${ids}::text[], \
+               ${envelopes}::bytea[]) WITH ORDINALITY AS r (queue, topic, due, key, message_id, envelope, i) \
+             LEFT JOIN hapax.queue_subscription AS s ON s.type = r.topic \
+             WHERE coalesce(r.queue, s.queue) IS NOT NULL ORDER BY r.i RETURNING queue)"
+        ));
+        rows.push(
+            "SELECT DISTINCT 1, NULL::bigint, queue, NULL::bigint, NULL::bigint, NULL::bytea, NULL::text FROM s"
+                .to_owned(),
+        );
+    }
+    if kinds.take {
+        let [queue, due, id, max, bytes, token, lease] = std::array::from_fn(|at| at).map(|_: usize| arguments(1));
+        parts.push(format!(
+            "t AS MATERIALIZED (SELECT m.id, m.due_at, octet_length(m.envelope) AS bytes FROM hapax.queue_message AS m \
+             WHERE m.queue = ${queue}::bigint AND (m.due_at, m.id) > (${due}::bigint, ${id}::bigint) \
+               AND m.due_at <= {NOW} AND m.leased_until <= {NOW} \
+             ORDER BY m.due_at, m.id LIMIT ${max}::bigint FOR UPDATE SKIP LOCKED), \
+             p AS MATERIALIZED (SELECT id, due_at FROM (SELECT id, due_at, sum(bytes) OVER \
+               (ORDER BY due_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM t) AS t \
+               WHERE coalesce(before, 0) < ${bytes}::bigint)"
+        ));
+        parts.push(taken("SELECT id FROM p", token, lease));
+        rows.push(GIVEN_ROWS.to_owned());
+        let all = "(SELECT count(*) FROM t)";
+        rows.push(looked("p", &format!("{all} >= ${max}::bigint OR {all} > (SELECT count(*) FROM p)")));
+    }
+    format!("WITH {} {}", parts.join(", "), rows.join(" UNION ALL "))
+}
+
+/// `h` is what ends or goes on, as the snapshot shows it; each kind takes its part of it.
+fn ends(kinds: Kinds, arguments: &mut dyn FnMut(usize) -> usize, parts: &mut Vec<String>, rows: &mut Vec<String>) {
+    let [ids, tokens, whats, delays, uncounted, distinct] = std::array::from_fn(|at| at).map(|_: usize| arguments(1));
+    parts.push(format!(
+        "h AS MATERIALIZED (SELECT r.id, r.what, r.delay, r.uncounted, r.i FROM unnest(${ids}::bigint[], \
+           ${tokens}::bigint[], ${whats}::smallint[], ${delays}::bigint[], ${uncounted}::bigint[]) WITH ORDINALITY \
+           AS r (id, token, what, delay, uncounted, i) CROSS JOIN LATERAL (SELECT FROM hapax.queue_message AS m \
+           WHERE m.id = r.id AND m.token = r.token OFFSET 0) AS m)"
+    ));
+    let held = |what: i16| {
+        format!(
+            "m.id = ANY (ARRAY(SELECT id FROM h WHERE what = {what})) AND m.token = ANY (${distinct}::bigint[]) \
+             AND m.leased_until > {NOW} RETURNING m.id, m.token"
+        )
+    };
+    let mut ended = Vec::new();
+    if kinds.ack {
+        parts.push(format!("a AS (DELETE FROM hapax.queue_message AS m WHERE {})", held(end::ACK)));
+        ended.push("a");
+    }
+    if kinds.retry {
+        parts.push(format!(
+            "r AS (UPDATE hapax.queue_message AS m SET leased_until = 0, \
+               due_at = {NOW} + (SELECT h.delay FROM h WHERE h.id = m.id), \
+               deliveries = m.deliveries - (SELECT h.uncounted FROM h WHERE h.id = m.id) WHERE {})",
+            held(end::RETRY)
+        ));
+        ended.push("r");
+    }
+    if kinds.set_aside {
+        let (endpoints, reasons) = (arguments(1), arguments(1));
+        parts.push(format!(
+            "x AS (DELETE FROM hapax.queue_message AS m WHERE {}, m.message_id, m.deliveries, m.sent_at, m.first_at, \
+               m.envelope), \
+             y AS (INSERT INTO hapax.queue_dead_letter \
+               (endpoint, message_id, saga, destination, attempts, sent_at, first_at, time, reason, envelope) \
+             SELECT (${endpoints}::text[])[h.i], x.message_id, '', '', x.deliveries, x.sent_at, x.first_at, {NOW}, \
+               (${reasons}::text[])[h.i], x.envelope FROM x JOIN h ON h.id = x.id ORDER BY h.i)",
+            held(end::SET_ASIDE)
+        ));
+        ended.push("x");
+    }
+    if kinds.ordered && !ended.is_empty() {
+        let all: Vec<String> = ended.iter().map(|of| format!("SELECT id FROM {of}")).collect();
+        parts.push(format!(
+            "o AS (DELETE FROM hapax.queue_given AS f WHERE f.id = ANY (ARRAY({})))",
+            all.join(" UNION ALL ")
+        ));
+    }
+    if kinds.extend {
+        let lease = arguments(1);
+        parts.push(format!(
+            "e AS (UPDATE hapax.queue_message AS m SET leased_until = {NOW} + ${lease}::bigint WHERE {})",
+            held(end::EXTEND)
+        ));
+        ended.push("e");
+    }
+    rows.extend(
+        ended
+            .iter()
+            .map(|of| format!("SELECT 0, token, id, NULL::bigint, NULL::bigint, NULL::bytea, NULL::text FROM {of}")),
+    );
+}
+
+/// Takes in one queue are made one after the other where order is asked for: each sees what those before have given. Held
+/// until the commit, and taken in a statement of its own, since a statement sees what was committed before it began.
+pub(super) fn order_lock(queue: i64) -> String {
+    format!("SELECT pg_advisory_xact_lock(hashtextextended('hapax.queue', {queue}))")
+}
+
+/// Messages that one look of [`take_ordered`] goes through at most: a long line behind one key is passed in a few steps, and
+/// none of them holds up other processes for long.
+pub(super) const WINDOW: i64 = 1000;
+
+/// A take in the order of keys: `$1` queue, `$2` `due_at` and `$3` number to begin after, `$4` how many, `$5` how many bytes,
+/// `$6` token, `$7` lease, `$8` keys of which something was settled here: their next ones lie behind where it begins.
+///
+/// 1. `c` are candidates: due, under no lease. Of their keys, `k` knows whether one is under a lease (who has that one may
+///    be at work, though it was sent later than one that has become due since), and the first that holds up those behind
+///    it: open and no candidate; what was never given and is not due yet holds up nobody.
+/// 2. `p` are those that may be given, each only with all candidates of its key before it: `turn` sorts it behind them.
+/// 3. Another receiver may settle or extend meanwhile what was under a lease that has run out; `l` are those that could be
+///    locked and are still the same, `t` those of them before which none of their key is missing.
+pub(super) fn take_ordered() -> String {
+    let candidate = format!("m.due_at <= {NOW} AND m.leased_until <= {NOW}");
+    let columns = "m.id, m.key, m.due_at, octet_length(m.envelope) AS bytes";
+    format!(
+        "WITH {WITH_NOW}, \
+         w AS MATERIALIZED (SELECT {columns} FROM hapax.queue_message AS m \
+           WHERE m.queue = $1::bigint AND (m.due_at, m.id) > ($2::bigint, $3::bigint) AND {candidate} \
+           ORDER BY m.due_at, m.id LIMIT {WINDOW}), \
+         f AS MATERIALIZED (SELECT m.* FROM unnest($8::text[]) AS k (key) CROSS JOIN LATERAL (SELECT {columns} \
+           FROM hapax.queue_message AS m WHERE m.queue = $1::bigint AND m.key = k.key AND {candidate} \
+           ORDER BY m.id LIMIT $4::bigint) AS m), \
+         c AS MATERIALIZED (SELECT * FROM w UNION SELECT * FROM f), \
+         k AS MATERIALIZED (SELECT k.key, EXISTS (SELECT FROM hapax.queue_given AS f WHERE f.queue = $1::bigint \
+             AND f.key = k.key AND (SELECT m.leased_until FROM hapax.queue_message AS m WHERE m.id = f.id) > {NOW}) AS given, \
+           (SELECT m.id FROM hapax.queue_message AS m WHERE m.queue = $1::bigint AND m.key = k.key \
+             AND NOT (m.first_at IS NULL AND m.due_at > {NOW}) AND m.id NOT IN (SELECT c.id FROM c) \
+             ORDER BY m.id LIMIT 1) AS first \
+           FROM (SELECT DISTINCT key FROM c WHERE key IS NOT NULL) AS k), \
+         q AS MATERIALIZED (SELECT c.id, c.key, c.bytes, CASE WHEN c.key IS NULL THEN c.due_at \
+             ELSE max(c.due_at) OVER (PARTITION BY c.key ORDER BY c.id) END AS turn \
+           FROM c LEFT JOIN k ON k.key = c.key WHERE c.key IS NULL OR NOT k.given AND (k.first IS NULL OR c.id < k.first)), \
+         p AS MATERIALIZED (SELECT id, key FROM (SELECT id, key, turn, sum(bytes) OVER \
+             (ORDER BY turn, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM q) AS q \
+           WHERE coalesce(before, 0) < $5::bigint ORDER BY turn, id LIMIT $4::bigint), \
+         l AS MATERIALIZED (SELECT m.id, m.key FROM hapax.queue_message AS m \
+           WHERE m.id = ANY (ARRAY(SELECT id FROM p)) AND {candidate} FOR UPDATE SKIP LOCKED), \
+         t AS MATERIALIZED (SELECT l.id FROM l LEFT JOIN (SELECT p.key, min(p.id) AS id FROM p \
+             WHERE p.id NOT IN (SELECT l.id FROM l) GROUP BY p.key) AS gone ON gone.key = l.key \
+           WHERE gone.id IS NULL OR l.id < gone.id), \
+         {}, \
+         o AS (INSERT INTO hapax.queue_given (id, queue, key) SELECT g.id, $1::bigint, g.key FROM g \
+           WHERE g.key IS NOT NULL ON CONFLICT DO NOTHING) \
+         {GIVEN_ROWS} UNION ALL {}",
+        taken("SELECT id FROM t", 6, 7),
+        looked("w", "(SELECT count(*) FROM q) > (SELECT count(*) FROM t)")
+    )
+}
+
+/// `$1` queues, `$2` `due_at`s and `$3` numbers to begin after: whether something may be given, and how many milliseconds it
+/// is until the next one is due.
+pub(super) fn look() -> String {
+    format!(
+        "WITH {WITH_NOW} SELECT q.queue, EXISTS (SELECT FROM hapax.queue_message AS m WHERE m.queue = q.queue \
+             AND (m.due_at, m.id) > (q.due, q.id) AND m.due_at <= {NOW} AND m.leased_until <= {NOW}), \
+           (SELECT m.due_at FROM hapax.queue_message AS m WHERE m.queue = q.queue AND m.due_at > {NOW} \
+             ORDER BY m.due_at LIMIT 1) - {NOW}, {NOW} \
+         FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS q (queue, due, id)"
+    )
+}
+
+/// `$1` channel, `$2` payload. It need not be on the disk: with the server, all who listen are gone. So it holds the lock
+/// that the server puts around all commits that notify for microseconds, and never for as long as a disk takes.
+pub(super) const TELL: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)";
+
+/// `$1` endpoint.
+pub(super) const QUEUE_ID: &str = "SELECT id FROM hapax.queue WHERE endpoint = $1";
+
+/// `$1` endpoint, `$2` most queues.
+pub(super) const QUEUE_ADD: &str = "\
+    INSERT INTO hapax.queue (endpoint) SELECT $1::text WHERE (SELECT count(*) FROM hapax.queue) < $2::bigint \
+    ON CONFLICT DO NOTHING";
+
+/// `$1` queue, `$2` types.
+pub(super) const SUBSCRIBE: &str = "\
+    INSERT INTO hapax.queue_subscription (type, queue) SELECT t.type, $1::bigint FROM unnest($2::text[]) AS t (type) \
+    ORDER BY t.type ON CONFLICT DO NOTHING";
+
+/// `$1` endpoint, `$2` types.
+pub(super) const UNSUBSCRIBE: &str = "\
+    DELETE FROM hapax.queue_subscription WHERE type = ANY ($2::text[]) \
+      AND queue = (SELECT id FROM hapax.queue WHERE endpoint = $1)";
+
+/// `$1` endpoint, `$2` limit. One row: how many.
+pub(super) const ABANDON: &str = "\
+    WITH q AS MATERIALIZED (SELECT id FROM hapax.queue WHERE endpoint = $1), \
+      s AS (DELETE FROM hapax.queue_subscription WHERE queue = (SELECT id FROM q)), \
+      m AS (DELETE FROM hapax.queue_message AS m WHERE m.id = ANY (ARRAY(SELECT m.id FROM hapax.queue_message AS m \
+        WHERE m.queue = (SELECT id FROM q) ORDER BY m.due_at, m.id LIMIT $2::bigint)) RETURNING m.id), \
+      g AS (DELETE FROM hapax.queue_given AS g WHERE g.id = ANY (ARRAY(SELECT id FROM m))) \
+    SELECT count(*) FROM m";
+
+/// `$1` endpoint.
+pub(super) const BACKLOG: &str = "\
+    SELECT count(*) FROM hapax.queue_message WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1)";
+
+/// Messages in all queues; `$1` how many to count at most.
+pub(super) const MESSAGES: &str = "\
+    SELECT count(*) FROM (SELECT FROM hapax.queue_message ORDER BY id LIMIT $1::bigint) AS m";
+
+/// `$1` endpoint, `$2` message id, `$3` saga or empty, `$4` destination or empty, `$5` fingerprint, `$6` attempts, `$7` time,
+/// `$8` reason, `$9` envelope.
+pub(super) const LETTER_ADD: &str = "\
+    INSERT INTO hapax.queue_dead_letter \
+      (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
+
+/// `$1` endpoint, `$2` message id or null, `$3` limit, `$4` skip.
+pub(super) const LETTER_LIST: &str = "\
+    SELECT saga, destination, attempts, time, reason, envelope, sent_at, first_at FROM hapax.queue_dead_letter \
+    WHERE endpoint = $1 AND ($2::text IS NULL OR message_id = $2) ORDER BY id LIMIT $3 OFFSET $4";
+
+/// `$1` age in milliseconds, `$2` limit. One row: how many.
+pub(super) fn letter_purge() -> String {
+    format!(
+        "WITH {WITH_NOW}, gone AS (DELETE FROM hapax.queue_dead_letter AS l WHERE l.id = ANY (ARRAY(\
+           SELECT l.id FROM hapax.queue_dead_letter AS l WHERE l.time <= {NOW} - $1::bigint \
+           ORDER BY l.time LIMIT $2::bigint)) RETURNING l.id) SELECT count(*) FROM gone"
+    )
+}
+
+/// What the role that runs the program needs, but for the schema's own name.
+pub(super) const GRANTS: &str = "\
+    GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+    GRANT SELECT ON hapax.queue_migration, hapax.queue_meta TO {role};\n\
+    GRANT SELECT, INSERT ON hapax.queue TO {role};\n\
+    GRANT SELECT, INSERT, DELETE ON hapax.queue_subscription, hapax.queue_given, hapax.queue_dead_letter TO {role};\n\
+    GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.queue_message TO {role};\n";
+
+/// Every text, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn all() -> Vec<String> {
+    let mut all: Vec<String> = groups().into_iter().map(group).collect();
+    all.extend([take_ordered(), look(), letter_purge(), order_lock(1), SCHEMA.version.to_owned()]);
+    let others =
+        [TELL, QUEUE_ID, QUEUE_ADD, SUBSCRIBE, UNSUBSCRIBE, ABANDON, BACKLOG, MESSAGES, LETTER_ADD, LETTER_LIST];
+    all.extend(others.map(str::to_owned));
+    all
+}
+
+/// Everything that a group may hold.
+#[cfg(test)]
+pub(super) fn groups() -> Vec<Kinds> {
+    let bit = |bits: u8, at: u8| bits & (1 << at) != 0;
+    let kinds = |bits: u8| Kinds {
+        ack: bit(bits, 0),
+        retry: bit(bits, 1),
+        set_aside: bit(bits, 2),
+        extend: bit(bits, 3),
+        ordered: bit(bits, 4),
+        send: bit(bits, 5),
+        take: bit(bits, 6),
+    };
+    let holds = |kinds: &Kinds| {
+        let ends = kinds.ack || kinds.retry || kinds.set_aside;
+        (ends || kinds.extend || kinds.send || kinds.take) && (ends || !kinds.ordered)
+    };
+    (0..128).map(kinds).filter(holds).collect()
+}
