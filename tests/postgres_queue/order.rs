@@ -136,6 +136,20 @@ async fn a_message_before_which_one_is_locked_by_somebody_is_not_given_without_i
     expect_nothing(&queue, &ends).await;
     run(&mut lock, "ROLLBACK").await;
     assert_eq!(bodies(&receive(&ends, 10).await), ["k1", "k2"]);
+
+    send(&queue, &[keyed("m", "m1"), keyed("m", "m2"), keyed("m", "m3")]).await;
+    let second = "SELECT min(id) + 1 FROM queue_message WHERE key = 'm'";
+    run(&mut lock, &format!("BEGIN; SELECT FROM queue_message WHERE id = ({second}) FOR UPDATE")).await;
+    let m1 = next_of(&receive(&ends, 10).await, "m1");
+    run(&mut lock, "ROLLBACK").await;
+    ack(&ends, &m1).await;
+    assert_eq!(bodies(&receive(&ends, 10).await), ["m2", "m3"]);
+}
+
+/// The only one that was given.
+fn next_of(given: &[hapax::ports::Delivery], expected: &str) -> hapax::ports::Delivery {
+    assert_eq!(bodies(given), [expected]);
+    given[0].clone()
 }
 
 fn due_in(key: &str, body: &str, delay: Duration) -> Outgoing {
