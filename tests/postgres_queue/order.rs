@@ -122,6 +122,36 @@ async fn a_message_that_becomes_due_waits_for_a_later_one_of_its_key_that_is_giv
     assert_eq!(bodies(&receive(&others, 2).await), ["timeout", "k2"]);
 }
 
+/// Somebody may be about to extend or settle what was under a lease that has run out.
+#[tokio::test]
+async fn a_message_before_which_one_is_locked_by_somebody_is_not_given_without_it() {
+    let schema = PostgresSchema::new();
+    let queue = ordered(&schema).await;
+    let ends = shop(&queue).await;
+    send(&queue, &[keyed("k", "k1"), keyed("k", "k2"), keyed("j", "j1")]).await;
+    let mut lock = beside(&schema).await;
+    run(&mut lock, "BEGIN; SELECT FROM queue_message WHERE id = 1 FOR UPDATE").await;
+    let j1 = receive(&ends, 10).await;
+    assert_eq!(bodies(&j1), ["j1"]);
+    expect_nothing(&queue, &ends).await;
+    run(&mut lock, "ROLLBACK").await;
+    assert_eq!(bodies(&receive(&ends, 10).await), ["k1", "k2"]);
+
+    send(&queue, &[keyed("m", "m1"), keyed("m", "m2"), keyed("m", "m3")]).await;
+    let second = "SELECT min(id) + 1 FROM queue_message WHERE key = 'm'";
+    run(&mut lock, &format!("BEGIN; SELECT FROM queue_message WHERE id = ({second}) FOR UPDATE")).await;
+    let m1 = next_of(&receive(&ends, 10).await, "m1");
+    run(&mut lock, "ROLLBACK").await;
+    ack(&ends, &m1).await;
+    assert_eq!(bodies(&receive(&ends, 10).await), ["m2", "m3"]);
+}
+
+/// The only one that was given.
+fn next_of(given: &[hapax::ports::Delivery], expected: &str) -> hapax::ports::Delivery {
+    assert_eq!(bodies(given), [expected]);
+    given[0].clone()
+}
+
 fn due_in(key: &str, body: &str, delay: Duration) -> Outgoing {
     let mut outgoing = keyed(key, body);
     let due = Some(Timestamp::now().after(delay));

@@ -28,10 +28,10 @@ use super::{
     start,
 };
 
-/// Beside the store's settings. What is given drives each join, and an index gives the order: a table that was empty when a
-/// plan was made, or analysed while it was, must not turn that round.
+/// Beside the store's settings. An index gives what is asked for in its order: a table that was empty when a plan was made,
+/// or analysed while it was, must not turn that into collecting and sorting.
 const SETTINGS: [(&str, &str); 3] =
-    [("enable_bitmapscan", "off"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
+    [("enable_bitmapscan", "off"), ("enable_sort", "off"), ("enable_incremental_sort", "off")];
 
 /// Tables, and how they are made.
 #[derive(Debug)]

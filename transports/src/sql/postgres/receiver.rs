@@ -12,7 +12,7 @@ use sqlx::{
     Row,
     postgres::{PgArguments, PgRow},
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{
     super::errors::transport_error,
@@ -134,13 +134,10 @@ impl EndpointQueue {
     /// Claims up to `max` messages that are available.
     async fn claim(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let (from, freed) = self.signal.begin();
-        let (began, begun) = (Instant::now(), Begun { signal: &self.signal, freed });
-        let (claim, mut looked) = self.claimed(max, from, begun.freed.clone()).await?;
+        let begun = Begun { signal: &self.signal, freed };
+        let (claim, looked) = self.claimed(max, from, begun.freed.clone()).await?;
         let freed = begun.ended();
         let given = claim.take();
-        if given.is_empty() {
-            looked.idle = began.elapsed();
-        }
         self.signal.looked(from, looked);
         if looked.left {
             self.signal.free_again(freed);

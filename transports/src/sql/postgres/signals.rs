@@ -91,7 +91,7 @@ pub(super) struct Looked {
     pub(super) more: bool,
     /// What was looked at may be given as well.
     pub(super) left: bool,
-    /// For nothing.
+    /// What it took the server, if nothing was given.
     pub(super) idle: Duration,
 }
 
@@ -220,12 +220,11 @@ impl Signal {
             return; // Or another take has been quicker, or this one was beside a full look.
         }
         look.full_took += looked.idle;
-        if let Some(last) = looked.last {
-            look.from = last;
-        }
-        if !looked.more {
+        if looked.more {
+            look.from = looked.last.unwrap_or(look.from);
+        } else {
             // To the end: from here on, what is committed late is looked for.
-            look.from = look.from.min(Position { due: looked.now - LATE_MS, id: 0 });
+            look.from = Position { due: looked.now - LATE_MS, id: 0 };
             if look.full_runs || is_full {
                 look.full_runs = false;
                 look.full_next = Instant::now() + self.full_every.max(look.full_took * FULL_PART);

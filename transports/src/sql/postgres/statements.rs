@@ -47,6 +47,8 @@ pub(super) mod row {
     /// How far a take has looked: the server's time as the token, how many were looked at as the deliveries, of the last of
     /// them the number as the id and `due_at`, and some key if there are others that may be given.
     pub(in super::super) const LOOKED: i32 = 3;
+    /// How many milliseconds a take has taken, as the token.
+    pub(in super::super) const TOOK: i32 = 4;
 }
 
 /// What becomes of a lease, as in the array.
@@ -71,7 +73,9 @@ const GIVEN_ROWS: &str = "SELECT 2, token, id, deliveries, due_at, envelope, key
 fn looked(at: &str, is_more: &str) -> String {
     format!(
         "SELECT 3, {NOW}, (SELECT id FROM {at} ORDER BY due_at DESC, id DESC LIMIT 1), (SELECT count(*) FROM {at}), \
-           (SELECT due_at FROM {at} ORDER BY due_at DESC, id DESC LIMIT 1), NULL::bytea, CASE WHEN {is_more} THEN 'more' END"
+           (SELECT due_at FROM {at} ORDER BY due_at DESC, id DESC LIMIT 1), NULL::bytea, CASE WHEN {is_more} THEN 'more' END \
+         UNION ALL SELECT 4, (date_part('epoch', clock_timestamp()) * 1000)::bigint - {NOW}, NULL::bigint, NULL::bigint, \
+           NULL::bigint, NULL::bytea, NULL::text"
     )
 }
 
@@ -212,36 +216,48 @@ pub(super) const WINDOW: i64 = 1000;
 ///    be at work, though it was sent later than one that has become due since), and the first that holds up those behind
 ///    it: open and no candidate; what was never given and is not due yet holds up nobody.
 /// 2. `p` are those that may be given, each only with all candidates of its key before it: `turn` sorts it behind them.
-/// 3. Another receiver may settle or extend meanwhile what was under a lease that has run out; `l` are those that could be
-///    locked and are still the same, `t` those of them before which none of their key is missing.
+/// 3. Another receiver may settle or extend meanwhile what was under a lease that has run out, or hold its lock. `h` are the
+///    heads of keys that could be locked and are still the same: where the head is not, nothing of its key is given, and
+///    others take its place. `l` are those behind them, `t` those of them before which none of their key is missing.
 pub(super) fn take_ordered() -> String {
     let candidate = format!("m.due_at <= {NOW} AND m.leased_until <= {NOW}");
     let columns = "m.id, m.key, m.due_at, octet_length(m.envelope) AS bytes";
+    // A range and not an equation, so that no other index has the order asked for.
+    let of_key = "m.key IS NOT NULL AND (m.queue, m.key, m.id) >= ($1::bigint, k.key, 0) \
+                  AND (m.queue, m.key, m.id) <= ($1::bigint, k.key, 9223372036854775807)";
+    let in_order = "ORDER BY m.queue, m.key, m.id";
+    let lock = format!(
+        "CROSS JOIN LATERAL (SELECT FROM hapax.queue_message AS m WHERE m.id = p.id AND {candidate} \
+         FOR UPDATE SKIP LOCKED) AS m"
+    );
     format!(
         "WITH {WITH_NOW}, \
          w AS MATERIALIZED (SELECT {columns} FROM hapax.queue_message AS m \
            WHERE m.queue = $1::bigint AND (m.due_at, m.id) > ($2::bigint, $3::bigint) AND {candidate} \
            ORDER BY m.due_at, m.id LIMIT {WINDOW}), \
          f AS MATERIALIZED (SELECT m.* FROM unnest($8::text[]) AS k (key) CROSS JOIN LATERAL (SELECT {columns} \
-           FROM hapax.queue_message AS m WHERE m.queue = $1::bigint AND m.key = k.key AND {candidate} \
-           ORDER BY m.id LIMIT $4::bigint) AS m), \
+           FROM hapax.queue_message AS m WHERE {of_key} AND {candidate} \
+           {in_order} LIMIT $4::bigint) AS m), \
          c AS MATERIALIZED (SELECT * FROM w UNION SELECT * FROM f), \
-         k AS MATERIALIZED (SELECT k.key, EXISTS (SELECT FROM hapax.queue_given AS f WHERE f.queue = $1::bigint \
-             AND f.key = k.key AND (SELECT m.leased_until FROM hapax.queue_message AS m WHERE m.id = f.id) > {NOW}) AS given, \
-           (SELECT m.id FROM hapax.queue_message AS m WHERE m.queue = $1::bigint AND m.key = k.key \
+         k AS MATERIALIZED (SELECT k.key, (SELECT true FROM hapax.queue_given AS f WHERE f.queue = $1::bigint \
+             AND f.key = k.key AND (SELECT m.leased_until FROM hapax.queue_message AS m WHERE m.id = f.id) > {NOW} \
+             LIMIT 1) AS given, \
+           (SELECT m.id FROM hapax.queue_message AS m WHERE {of_key} \
              AND NOT (m.first_at IS NULL AND m.due_at > {NOW}) AND m.id NOT IN (SELECT c.id FROM c) \
-             ORDER BY m.id LIMIT 1) AS first \
+             {in_order} LIMIT 1) AS first \
            FROM (SELECT DISTINCT key FROM c WHERE key IS NOT NULL) AS k), \
          q AS MATERIALIZED (SELECT c.id, c.key, c.bytes, CASE WHEN c.key IS NULL THEN c.due_at \
              ELSE max(c.due_at) OVER (PARTITION BY c.key ORDER BY c.id) END AS turn \
-           FROM c LEFT JOIN k ON k.key = c.key WHERE c.key IS NULL OR NOT k.given AND (k.first IS NULL OR c.id < k.first)), \
-         p AS MATERIALIZED (SELECT id, key FROM (SELECT id, key, turn, sum(bytes) OVER \
+           FROM c LEFT JOIN k ON k.key = c.key WHERE c.key IS NULL OR k.given IS NULL AND (k.first IS NULL OR c.id < k.first)), \
+         p AS MATERIALIZED (SELECT id, key, turn, head FROM (SELECT id, key, turn, \
+             key IS NULL OR id = min(id) OVER (PARTITION BY key) AS head, sum(bytes) OVER \
              (ORDER BY turn, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM q) AS q \
-           WHERE coalesce(before, 0) < $5::bigint ORDER BY turn, id LIMIT $4::bigint), \
-         l AS MATERIALIZED (SELECT m.id, m.key FROM hapax.queue_message AS m \
-           WHERE m.id = ANY (ARRAY(SELECT id FROM p)) AND {candidate} FOR UPDATE SKIP LOCKED), \
-         t AS MATERIALIZED (SELECT l.id FROM l LEFT JOIN (SELECT p.key, min(p.id) AS id FROM p \
-             WHERE p.id NOT IN (SELECT l.id FROM l) GROUP BY p.key) AS gone ON gone.key = l.key \
+           WHERE coalesce(before, 0) < $5::bigint ORDER BY turn, id), \
+         h AS MATERIALIZED (SELECT p.id, p.key FROM p {lock} WHERE p.head LIMIT $4::bigint), \
+         l AS MATERIALIZED (SELECT p.id, p.key FROM p {lock} WHERE NOT p.head AND p.key IN (SELECT h.key FROM h) \
+           LIMIT greatest($4::bigint - (SELECT count(*) FROM h), 0)), \
+         t AS MATERIALIZED (SELECT h.id FROM h UNION ALL SELECT l.id FROM l LEFT JOIN (SELECT p.key, min(p.id) AS id \
+             FROM p WHERE NOT p.head AND p.id NOT IN (SELECT l.id FROM l) GROUP BY p.key) AS gone ON gone.key = l.key \
            WHERE gone.id IS NULL OR l.id < gone.id), \
          {}, \
          o AS (INSERT INTO hapax.queue_given (id, queue, key) SELECT g.id, $1::bigint, g.key FROM g \

@@ -266,12 +266,18 @@ struct Answers<'r> {
     given: Vec<&'r PgRow>,
     /// The server's time, how many a take has looked at, the last of them, and whether there are others.
     looked: (i64, i64, Option<Position>, bool),
+    took: Duration,
 }
 
 impl<'r> Answers<'r> {
     fn of(rows: &'r [PgRow]) -> Result<Self, sqlx::Error> {
-        let mut answers =
-            Self { ended: HashSet::new(), sent: Vec::new(), given: Vec::new(), looked: (0, 0, None, false) };
+        let mut answers = Self {
+            ended: HashSet::new(),
+            sent: Vec::new(),
+            given: Vec::new(),
+            looked: (0, 0, None, false),
+            took: Duration::ZERO,
+        };
         for row in rows {
             match row.try_get::<i32, _>(0)? {
                 row::ENDED => drop(answers.ended.insert((row.try_get(2)?, row.try_get(1)?))),
@@ -283,6 +289,10 @@ impl<'r> Answers<'r> {
                     let is_more = row.try_get::<Option<&str>, _>(6)?.is_some();
                     answers.looked = (row.try_get(1)?, row.try_get(3)?, last, is_more);
                 }
+                row::TOOK => {
+                    let ms: i64 = row.try_get(1)?;
+                    answers.took = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+                }
                 _ => return Err(sqlx::Error::RowNotFound),
             }
         }
@@ -291,11 +301,10 @@ impl<'r> Answers<'r> {
 
     fn looked(&self, take: &Take) -> Looked {
         let (now, count, last, is_more) = self.looked;
+        let idle = if self.given.is_empty() { self.took } else { Duration::ZERO };
         match take.freed {
-            None => Looked { now, last, more: is_more, left: false, idle: Duration::ZERO },
-            Some(_) => {
-                Looked { now, last, more: is_more || count >= statements::WINDOW, left: is_more, idle: Duration::ZERO }
-            }
+            None => Looked { now, last, more: is_more, left: false, idle },
+            Some(_) => Looked { now, last, more: is_more || count >= statements::WINDOW, left: is_more, idle },
         }
     }
 }
