@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-use super::{names::Names, statements};
+use super::{arguments::put_in, names::Names, statements};
 
 /// Each migration records its own version in `migration` and, from the second on, in `meta` under `usable_from` how old a
 /// program may be that goes on with the database: it stays where a step only adds, and becomes the step's own version where
@@ -53,14 +53,17 @@ pub(super) fn grants_sql(names: &Names, role: &str) -> String {
 }
 
 pub(super) async fn contents(connection: &mut PgConnection, names: &Names) -> Result<Contents, sqlx::Error> {
-    let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = ANY($2)";
-    let tables = [names.table("migration"), names.table("meta")];
-    let row = sqlx::query(there).bind(names.schema()).bind(&tables[..]).fetch_one(&mut *connection).await?;
+    // Each in one message, for connection poolers: see `put_in`. Names are checked, and need no quotes.
+    let (schema, migration, meta) = (names.schema(), names.table("migration"), names.table("meta"));
+    let there = format!(
+        "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = '{schema}' AND tablename IN ('{migration}', '{meta}')"
+    );
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(there))).await?;
     if row.try_get::<i64, _>(0)? < 2 {
         return Ok(Contents { version: 0, usable_from: None });
     }
     let text = names.put_into(statements::SCHEMA_VERSION);
-    let row = sqlx::query(AssertSqlSafe(text)).fetch_one(connection).await?;
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await?;
     Ok(Contents { version: row.try_get(0)?, usable_from: row.try_get(1)? })
 }
 
@@ -68,10 +71,11 @@ pub(super) async fn contents(connection: &mut PgConnection, names: &Names) -> Re
 /// start at once, one does the work and the others find it done.
 pub(super) async fn migrate(connection: &mut PgConnection, names: &Names) -> Result<Contents, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *transaction).await?;
+    let lock = AssertSqlSafe(put_in("SELECT pg_advisory_xact_lock($1)", &[LOCK]));
+    transaction.execute(sqlx::raw_sql(lock)).await?;
     let before = contents(&mut transaction, names).await?;
-    let there = sqlx::query("SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1").bind(names.schema());
-    if there.fetch_optional(&mut *transaction).await?.is_none() {
+    let there = format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname = '{}'", names.schema());
+    if transaction.fetch_optional(sqlx::raw_sql(AssertSqlSafe(there))).await?.is_none() {
         let create = format!("CREATE SCHEMA \"{}\"", names.schema());
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(create))).await?;
     }

@@ -1,0 +1,256 @@
+//! A PostgreSQL store whose server is killed, whose connections are ended in the middle of a commit, which meets locks that
+//! others hold, and other stores that write the same rows in another order: what was confirmed is there, what was refused is
+//! not, and nothing needs to be opened again.
+#![allow(clippy::unwrap_used)]
+
+#[path = "postgres/samples.rs"]
+mod samples;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use hapax::{
+    Postgres,
+    entity::{DedupEntry, Expected, Version},
+    ids::EntityKey,
+    ports::{DedupStore, EntityStore, ErrorKind, Saved, StoreError},
+};
+use hapax_tests::{PostgresSchema, PostgresServer};
+use samples::Samples;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a caller of `save` knows afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Saved,
+    Refused,
+    Unknown,
+}
+
+impl Told {
+    /// # Panics
+    /// At what no fault here may be told as: a conflict where nobody else writes, or an error that is not transient.
+    fn by(answer: &Result<Saved, StoreError>) -> Self {
+        match answer {
+            Ok(Saved::At(_)) => Self::Saved,
+            Err(e) if e.is_unknown_outcome() => Self::Unknown,
+            Err(e) if e.kind() == ErrorKind::Unavailable => Self::Refused,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// New entities, each with a dedup entry, saved by several tasks until `until` says so; what each was told.
+async fn save_until(
+    store: &Postgres,
+    samples: &Samples,
+    until: &Arc<AtomicBool>,
+    saved: &Arc<AtomicU32>,
+) -> Vec<(u32, Told)> {
+    const TASKS: u32 = 8;
+    let tasks = (0..TASKS).map(|task| {
+        let (store, samples, until, saved) = (store.clone(), samples.clone(), until.clone(), saved.clone());
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            for number in (task..).step_by(TASKS as usize) {
+                if until.load(Ordering::Relaxed) {
+                    break;
+                }
+                let done = [samples.done(number)];
+                let answer = store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &done).await;
+                told.push((number, Told::by(&answer)));
+                match answer {
+                    Ok(_) => drop(saved.fetch_add(1, Ordering::Relaxed)),
+                    // As a caller does, so that it is not only refusals.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+            told
+        })
+    });
+    join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect()
+}
+
+/// What is stored is what was told; how many of each.
+async fn audit(store: &Postgres, samples: &Samples, told: &[(u32, Told)]) -> [usize; 3] {
+    let mut counts = [0; 3];
+    for (number, told) in told {
+        let done = samples.done(*number);
+        let loaded = store.load(&samples.key(*number), &[done.key]).await.unwrap();
+        let marked = loaded.known.unwrap().entry(&done.key).cloned();
+        let stored = loaded.stored.map(|stored| stored.entity);
+        assert_eq!(stored.is_some(), marked.is_some(), "{number}, {told:?}: half of it is stored");
+        match told {
+            Told::Saved => assert_eq!(stored, Some(samples.entity(*number)), "{number}: confirmed and lost"),
+            Told::Refused => assert_eq!(stored, None, "{number}: refused and stored"),
+            Told::Unknown => {}
+        }
+        counts[*told as usize] += 1;
+    }
+    counts
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_postgres_server_that_is_killed_loses_nothing_that_it_has_confirmed() {
+    const KILLS: u32 = 3;
+    let mut server = PostgresServer::start(&[]).await;
+    let store = Postgres::open(server.url()).await.unwrap();
+    let samples = Samples::new("killed");
+    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let saving = {
+        let (store, samples, end, saved) = (store.clone(), samples.clone(), end.clone(), saved.clone());
+        tokio::spawn(async move { save_until(&store, &samples, &end, &saved).await })
+    };
+    let more = async |than: u32| until("saves go on", || saved.load(Ordering::Relaxed) >= than).await;
+    for _ in 0..KILLS {
+        more(saved.load(Ordering::Relaxed) + 300).await;
+        server.kill();
+        server.restart().await;
+    }
+    // By itself: nothing is opened again.
+    more(saved.load(Ordering::Relaxed) + 300).await;
+    end.store(true, Ordering::Relaxed);
+    let told = saving.await.unwrap();
+    let [saved, refused, unknown] = audit(&store, &samples, &told).await;
+    println!("{KILLS} kills: {saved} saved, {refused} refused, {unknown} unknown");
+    assert!(saved >= 1200 && refused > 0 && unknown > 0, "{saved} {refused} {unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_postgres_commit_whose_connection_is_ended_is_unknown_and_never_called_rolled_back() {
+    let schema = PostgresSchema::new();
+    let samples = Samples::new("cut");
+    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let cut: Arc<Postgres> = schema.open_and_cut(Arc::new).await;
+    let saving = {
+        let (samples, end, saved) = (samples.clone(), end.clone(), saved.clone());
+        tokio::spawn(async move { save_until(&cut, &samples, &end, &saved).await })
+    };
+    let began = Instant::now();
+    until("saves go on", || saved.load(Ordering::Relaxed) >= 500 && began.elapsed() > Duration::from_secs(2)).await;
+    end.store(true, Ordering::Relaxed);
+    let told = saving.await.unwrap();
+    let [saved, refused, unknown] = audit(&schema.open().await, &samples, &told).await;
+    println!("cut: {saved} saved, {refused} refused, {unknown} unknown");
+    assert!(unknown > 0, "no commit was cut: {saved} {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_store_whose_tables_are_locked_says_so_in_time_and_goes_on_afterwards() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let schema = PostgresSchema::new();
+    drop(schema.open().await);
+    let server: PgConnectOptions = schema.url().parse().unwrap();
+    let options = Postgres::with(server.application_name(schema.name())).schema(schema.name()).writers(1);
+    let store = options.write_limit(LIMIT).read_limit(LIMIT).open().await.unwrap();
+    let samples = Samples::new("locked");
+    let save = async |number: u32| {
+        store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[samples.done(number)]).await
+    };
+    assert_eq!(Told::by(&save(0).await), Told::Saved);
+    let mut other = PgConnection::connect(schema.url()).await.unwrap();
+    let lock = format!("BEGIN; LOCK TABLE {}.entity IN ACCESS EXCLUSIVE MODE", schema.name());
+    other.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await.unwrap();
+
+    let began = Instant::now();
+    let answer = save(1).await;
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
+    assert!(error.to_string().contains("longer than its limit"), "{error}");
+    let error = store.load(&samples.key(0), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert!(began.elapsed() < PATIENCE / 6, "{:?}", began.elapsed());
+
+    // The server gives up too, although the lock is still held: nothing heaps up there.
+    let began = Instant::now();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waiting).bind(schema.name()).fetch_one(&mut other).await.unwrap() > 0 {
+        assert!(began.elapsed() < PATIENCE / 6, "the server still waits for the lock");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    other.execute("ROLLBACK").await.unwrap();
+    let began = Instant::now();
+    for number in 2.. {
+        if Told::by(&save(number).await) == Told::Saved {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "the store does not go on");
+    }
+    let known = store.load(&samples.key(0), &[samples.done(0).key]).await.unwrap();
+    assert_eq!(known.stored.unwrap().entity, samples.entity(0));
+}
+
+/// Two stores, as two processes would have them, write the same entities and the same dedup entries in groups, one from the
+/// first to the last and the other from the last to the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_postgres_stores_that_write_the_same_rows_in_opposite_orders_get_in_nobodys_way() {
+    const KEYS: u32 = 50;
+    const ROUNDS: u32 = 40;
+    let schema = PostgresSchema::new();
+    let samples = Samples::new("orders");
+    let hammer = |store: Postgres, backwards: bool| {
+        let samples = samples.clone();
+        tokio::spawn(async move {
+            let mut wins = vec![0; KEYS as usize];
+            for round in 0..ROUNDS {
+                let mut numbers: Vec<u32> = (0..KEYS).collect();
+                if backwards {
+                    numbers.reverse();
+                }
+                let saves = numbers.iter().map(|&number| {
+                    // The same one of all of this round, so that stores meet there too.
+                    let done = [samples.done(round * KEYS + number)];
+                    increment(&store, samples.key(number), &samples, done)
+                });
+                let inserts = numbers.iter().map(|number| {
+                    let (store, done) = (&store, [samples.done(1_000_000 + round * KEYS + number)]);
+                    async move { store.insert(&done).await.unwrap() }
+                });
+                let (won, _) = futures_util::join!(join_all(saves), join_all(inserts));
+                for (number, won) in numbers.into_iter().zip(won) {
+                    wins[number as usize] += u32::from(won);
+                }
+            }
+            wins
+        })
+    };
+    let [first, second] = [schema.open().await, schema.open().await];
+    let [forwards, backwards] = [hammer(first.clone(), false), hammer(second, true)];
+    let (forwards, backwards) = (forwards.await.unwrap(), backwards.await.unwrap());
+    for number in 0..KEYS {
+        let stored = first.load(&samples.key(number), &[]).await.unwrap().stored.unwrap();
+        let wins = forwards[number as usize] + backwards[number as usize];
+        assert_eq!(Samples::number(&stored.entity), wins, "{number}");
+        assert!(wins >= ROUNDS, "{number}: of two that write at once, one wins");
+    }
+    println!("{} and {} wins", forwards.iter().sum::<u32>(), backwards.iter().sum::<u32>());
+}
+
+/// Counts one more in an entity, unless somebody else does at that moment. Any error is one too many.
+async fn increment(store: &Postgres, key: EntityKey, samples: &Samples, done: [DedupEntry; 1]) -> bool {
+    let stored = store.load(&key, &[]).await.unwrap().stored;
+    let (expected, count): (Option<Version>, u32) = match stored {
+        Some(stored) => (Some(stored.version), Samples::number(&stored.entity)),
+        None => (None, 0),
+    };
+    let expected = expected.map_or(Expected::Absent, Expected::Version);
+    store.save(&key, &expected, &samples.entity(count + 1), &done).await.unwrap() != Saved::Conflict
+}
