@@ -254,3 +254,48 @@ async fn increment(store: &Postgres, key: EntityKey, samples: &Samples, done: [D
     let expected = expected.map_or(Expected::Absent, Expected::Version);
     store.save(&key, &expected, &samples.entity(count + 1), &done).await.unwrap() != Saved::Conflict
 }
+
+/// One row that the database refuses, and one that cannot be read, among others that are written and read with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poisoned_postgres_row_hurts_nobody_in_its_group() {
+    const KEYS: u32 = 40;
+    const POISONED: u32 = 17;
+    let schema = PostgresSchema::new();
+    let store = schema.open().await;
+    let samples = Samples::new("poisoned");
+    let name = schema.name();
+    let trigger = format!(
+        "CREATE FUNCTION {name}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$; \
+         CREATE TRIGGER refuse BEFORE INSERT ON {name}.entity FOR EACH ROW WHEN (NEW.key = 'key-{POISONED}') \
+         EXECUTE FUNCTION {name}.refuse()"
+    );
+    schema.run(&trigger).await.unwrap();
+    let saves = (0..KEYS).map(|number| {
+        let (store, key, entity, done) = (&store, samples.key(number), samples.entity(number), [samples.done(number)]);
+        async move { store.save(&key, &Expected::Absent, &entity, &done).await }
+    });
+    let before = store.commits();
+    for (number, saved) in (0..KEYS).zip(join_all(saves).await) {
+        match saved {
+            Err(e) if number == POISONED => {
+                assert_eq!(e.kind(), ErrorKind::Misconfigured, "{e:?}");
+                assert!(e.to_string().contains("a trigger or constraint on hapax's tables"), "{e}");
+            }
+            saved => assert!(matches!(saved, Ok(Saved::At(_))), "{number}: {saved:?}"),
+        }
+    }
+    // They were a group, which was taken apart.
+    assert!(store.commits() - before >= u64::from(KEYS / 2), "{}", store.commits() - before);
+
+    let damage = format!("UPDATE {name}.entity SET outbox = '\\xdeadbeef' WHERE key = 'key-3'");
+    schema.run(&damage).await.unwrap();
+    let keys: Vec<EntityKey> = (0..KEYS).map(|number| samples.key(number)).collect();
+    let loads = join_all(keys.iter().map(|key| store.load(key, &[]))).await;
+    for (number, loaded) in (0..KEYS).zip(loads) {
+        match number {
+            3 => assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Malformed),
+            POISONED => assert!(loaded.unwrap().stored.is_none()),
+            _ => assert_eq!(loaded.unwrap().stored.unwrap().entity, samples.entity(number)),
+        }
+    }
+}
