@@ -70,10 +70,10 @@ pub(crate) fn worker(folder: &Path, task: &str, point: &str) -> Output {
 
 /// Fills the queue; answers how many messages there are.
 pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
-    let queue = if scenario.apart || scenario.postgres {
-        SqliteQueue::open(folder.join("queue.db")).await.unwrap()
-    } else {
-        SqliteQueue::on(&Sqlite::open(folder.join("store.db")).await.unwrap()).await.unwrap()
+    let store = if scenario.postgres { None } else { Some(Sqlite::open(folder.join("store.db")).await.unwrap()) };
+    let queue = match &store {
+        Some(store) if !scenario.apart => SqliteQueue::on(store).await.unwrap(),
+        _ => SqliteQueue::open(folder.join("queue.db")).await.unwrap(),
     };
     let endpoint: EndpointName = ENDPOINT.parse().unwrap();
     let connected = queue.connect(&endpoint, &[]).await.unwrap();
@@ -88,7 +88,9 @@ pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
     for result in connected.dispatcher.dispatch(&outgoing).await {
         result.unwrap();
     }
-    queue.close().await;
+    if let Some(store) = store {
+        store.close().await;
+    }
     if scenario.handled_before {
         assert!(worker(folder, "work", "none").status.success());
     }
