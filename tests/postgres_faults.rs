@@ -152,6 +152,52 @@ async fn a_postgres_commit_whose_connection_is_ended_is_unknown_and_never_called
     assert!(unknown > 0, "no commit was cut: {saved} {refused}");
 }
 
+/// The one moment that can be held: the commit is on the disk, and the server waits for a standby before it says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_commit_that_is_made_and_not_told_is_unknown_and_found_by_loading() {
+    let server = PostgresServer::start(&[]).await;
+    let schema = PostgresSchema::on(&server.url());
+    let store = schema.open().await;
+    let samples = Samples::new("untold");
+    assert!(matches!(first_save(&store, &samples, 0).await, Saved::At(_)));
+    let standbys = async |names: &str| {
+        schema.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await.unwrap();
+        schema.run("SELECT pg_reload_conf()").await.unwrap();
+    };
+    standbys("nobody").await;
+    let mut number = 0;
+    // Until the server has read its settings, commits are told.
+    let error = loop {
+        number += 1;
+        let (key, entity, done) = (samples.key(number), samples.entity(number), [samples.done(number)]);
+        let mut save = store.save(&key, &Expected::Absent, &entity, &done);
+        let answer = tokio::select! {
+            answer = &mut save => answer,
+            () = end_whoever_waits(&server) => save.await,
+        };
+        if let Err(error) = answer {
+            break error;
+        }
+    };
+    standbys("").await;
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
+    assert!(error.to_string().contains("load again"), "{error}");
+    let stored = store.load(&samples.key(number), &[samples.done(number).key]).await.unwrap().stored.unwrap();
+    assert_eq!(stored.entity, samples.entity(number));
+    assert!(matches!(first_save(&store, &samples, number + 1).await, Saved::At(_)));
+}
+
+/// Ends the connection that waits for a standby, once there is one.
+async fn end_whoever_waits(server: &PostgresServer) {
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let began = Instant::now();
+    while sqlx::query_scalar::<_, i64>(end).fetch_one(&mut other).await.unwrap() == 0 {
+        assert!(began.elapsed() < PATIENCE, "nobody waits for a standby");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_postgres_store_whose_tables_are_locked_says_so_in_time_and_goes_on_afterwards() {
     const LIMIT: Duration = Duration::from_millis(300);
