@@ -11,8 +11,8 @@ mod tally;
 
 use std::{collections::BTreeSet, os::unix::process::ExitStatusExt};
 
-use books::{SIGKILL, Scenario, check, feed, step, steps, worker};
-use hapax_tests::Scratch;
+use books::{SIGKILL, Scenario, check, feed, name_server, step, steps, worker};
+use hapax_tests::{PostgresSchema, Scratch};
 
 /// A task that asks for more than this does not end.
 const CALLS_MAX: u32 = 300;
@@ -32,6 +32,20 @@ async fn a_kill_at_any_port_call_is_made_good_with_the_queue_in_a_file_of_its_ow
 }
 
 #[tokio::test]
+async fn a_kill_at_any_port_call_is_made_good_on_postgres() {
+    let calls = &["receive", "load", "save", "dispatch", "finish", "settle"];
+    let scenario = Scenario { postgres: true, calls, ..Scenario::work() };
+    kill_everywhere(&scenario).await;
+}
+
+#[tokio::test]
+async fn a_kill_at_any_port_call_of_the_sweeper_is_made_good_on_postgres() {
+    let calls = &["pending", "load", "dispatch", "finish"];
+    let scenario = Scenario { task: "sweep", recovery: "sweep", postgres: true, calls, ..Scenario::work() };
+    kill_everywhere(&scenario).await;
+}
+
+#[tokio::test]
 async fn a_kill_at_any_port_call_of_an_endpoint_that_is_stopping_is_made_good() {
     let calls = &["connect", "receive", "load", "save", "settle"];
     let scenario = Scenario { task: "stop", calls, ..Scenario::work() };
@@ -40,6 +54,15 @@ async fn a_kill_at_any_port_call_of_an_endpoint_that_is_stopping_is_made_good() 
 
 #[tokio::test]
 async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good() {
+    kill_the_upkeep(false).await;
+}
+
+#[tokio::test]
+async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good_on_postgres() {
+    kill_the_upkeep(true).await;
+}
+
+async fn kill_the_upkeep(postgres: bool) {
     let mut steps = steps();
     steps.push(step("d", 0, true));
     let scenario = Scenario {
@@ -48,6 +71,7 @@ async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good() {
         handled_before: true,
         calls: &["evict", "purge"],
         steps,
+        postgres,
         ..Scenario::work()
     };
     kill_everywhere(&scenario).await;
@@ -105,6 +129,10 @@ async fn kill_everywhere(scenario: &Scenario) {
 async fn kill(scenario: &Scenario, point: &str) -> Option<String> {
     let scratch = Scratch::new(&format!("processes-{}-{point}", scenario.task));
     let folder = scratch.folder();
+    let schema = scenario.postgres.then(PostgresSchema::new);
+    if let Some(schema) = &schema {
+        name_server(folder, schema);
+    }
     let messages = feed(folder, scenario).await;
     let crashed = worker(folder, scenario.task, point);
     let said = String::from_utf8_lossy(&crashed.stdout).trim().to_owned();

@@ -18,7 +18,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use books::{SIGKILL, Scenario, check, feed, steps, worker};
+use books::{SIGKILL, Scenario, check, feed, worker};
 use hapax_tests::Scratch;
 use shim::shim;
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -36,7 +36,7 @@ const HALF_EVERY: u32 = 3;
 const WORK_EVERY: u32 = 10;
 
 fn scenario(apart: bool) -> Scenario {
-    Scenario { task: "work", recovery: "work", steps: steps(), handled_before: false, apart, twice: true, calls: &[] }
+    Scenario { apart, ..Scenario::work() }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test program uses a part of it.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
     sync::Arc,
 };
@@ -14,8 +14,9 @@ use hapax::{
     ids::EndpointName,
     ports::Transport,
 };
+use hapax_tests::PostgresSchema;
 use serde::Deserialize;
-use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use crate::tally::{ENDPOINT, Step};
 
@@ -29,6 +30,8 @@ pub(crate) struct Scenario {
     /// A clean worker handles everything first.
     pub(crate) handled_before: bool,
     pub(crate) apart: bool,
+    /// The store is on the tests' PostgreSQL server; the queue has a file of its own.
+    pub(crate) postgres: bool,
     /// Each message is sent twice.
     pub(crate) twice: bool,
     /// Calls that must have been crashed on both sides.
@@ -39,7 +42,16 @@ impl Scenario {
     /// The usual one: three steps, each sent twice, in the store's own file, handled by a worker.
     pub(crate) fn work() -> Self {
         let (task, recovery) = ("work", "work");
-        Self { task, recovery, steps: steps(), handled_before: false, apart: false, twice: true, calls: &[] }
+        Self {
+            task,
+            recovery,
+            steps: steps(),
+            handled_before: false,
+            apart: false,
+            twice: true,
+            postgres: false,
+            calls: &[],
+        }
     }
 }
 
@@ -58,11 +70,10 @@ pub(crate) fn worker(folder: &Path, task: &str, point: &str) -> Output {
 
 /// Fills the queue; answers how many messages there are.
 pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
-    let store = Sqlite::open(folder.join("store.db")).await.unwrap();
-    let queue = if scenario.apart {
-        SqliteQueue::open(folder.join("queue.db")).await.unwrap()
-    } else {
-        SqliteQueue::on(&store).await.unwrap()
+    let store = if scenario.postgres { None } else { Some(Sqlite::open(folder.join("store.db")).await.unwrap()) };
+    let queue = match &store {
+        Some(store) if !scenario.apart => SqliteQueue::on(store).await.unwrap(),
+        _ => SqliteQueue::open(folder.join("queue.db")).await.unwrap(),
     };
     let endpoint: EndpointName = ENDPOINT.parse().unwrap();
     let connected = queue.connect(&endpoint, &[]).await.unwrap();
@@ -77,7 +88,9 @@ pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
     for result in connected.dispatcher.dispatch(&outgoing).await {
         result.unwrap();
     }
-    store.close().await;
+    if let Some(store) = store {
+        store.close().await;
+    }
     if scenario.handled_before {
         assert!(worker(folder, "work", "none").status.success());
     }
@@ -93,46 +106,96 @@ struct Handled {
     handled: Vec<String>,
 }
 
-/// The books, from the file alone: every step and every note handled once, nothing left in the outboxes, as many dedup
+/// Tells workers in `folder` to keep their store in `schema`.
+pub(crate) fn name_server(folder: &Path, schema: &PostgresSchema) {
+    std::fs::write(folder.join("server"), format!("{}\n{}", schema.url(), schema.name())).unwrap();
+}
+
+/// The books, from what is stored alone: every step and every note handled once, nothing left in the outboxes, as many dedup
 /// entries as messages, no dead letter, nothing left in the queue.
 pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -> Result<(), String> {
-    let mut file = open(&folder.join("store.db")).await;
+    let mut stored = Stored::open(folder).await;
     let steps: Vec<String> = scenario.steps.iter().map(|step| step.step.clone()).collect();
     let notes: Vec<String> = scenario.steps.iter().flat_map(Step::notes).collect();
     let upkeep = scenario.task == "upkeep";
-    let tally = handled(&mut file, "tally").await;
+    let tally = stored.handled("tally").await;
     if upkeep {
         equal("tombstones", tally.is_some(), false)?; // Completed, and purged.
     } else {
         equal("steps", sorted(tally.unwrap_or_default()), sorted(steps))?;
     }
-    equal("notes", sorted(handled(&mut file, "notes").await.unwrap_or_default()), sorted(notes.clone()))?;
+    equal("notes", sorted(stored.handled("notes").await.unwrap_or_default()), sorted(notes.clone()))?;
     let dedup = if upkeep { 0 } else { messages + notes.len() };
-    equal("dedup entries", count(&mut file, "hapax_dedup").await, dedup as i64)?;
-    equal("pending", count(&mut file, "hapax_entity WHERE pending_since IS NOT NULL").await, 0)?;
-    equal("dead letters", count(&mut file, "hapax_dead_letter").await, 0)?;
-    file.close().await.unwrap();
-    let queue = if scenario.apart { folder.join("queue.db") } else { folder.join("store.db") };
+    equal("dedup entries", stored.count("dedup").await, dedup as i64)?;
+    equal("pending", stored.count("entity WHERE pending_since IS NOT NULL").await, 0)?;
+    equal("dead letters", stored.count("dead_letter").await, 0)?;
+    stored.close().await;
+    let queue = if scenario.apart || scenario.postgres { folder.join("queue.db") } else { folder.join("store.db") };
     let queue = SqliteQueue::open(queue).await.unwrap();
     equal("backlog", queue.backlog(&ENDPOINT.parse().unwrap()).await.unwrap(), 0)
 }
 
-async fn open(path: &PathBuf) -> SqliteConnection {
-    SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path)).await.unwrap()
+/// What a store keeps, without the store.
+enum Stored {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
 }
 
-async fn handled(file: &mut SqliteConnection, saga: &str) -> Option<Vec<String>> {
-    const STATE: &str =
-        "SELECT e.state FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope WHERE s.saga = ?";
-    let row = sqlx::query(STATE).bind(saga).fetch_optional(file).await.unwrap()?;
-    let framed: Vec<u8> = row.get(0);
-    let state: Handled = serde_json::from_slice(&framed[FRAME_BYTES..]).unwrap();
-    Some(state.handled)
-}
+impl Stored {
+    async fn open(folder: &Path) -> Self {
+        if let Ok(named) = std::fs::read_to_string(folder.join("server")) {
+            let (url, schema) = named.split_once('\n').unwrap();
+            let mut server = PgConnection::connect(url).await.unwrap();
+            let sql = AssertSqlSafe(format!("SET search_path = {schema}"));
+            server.execute(sqlx::raw_sql(sql)).await.unwrap();
+            return Self::Postgres(server);
+        }
+        let file = SqliteConnectOptions::new().filename(folder.join("store.db"));
+        Self::Sqlite(SqliteConnection::connect_with(&file).await.unwrap())
+    }
 
-async fn count(file: &mut SqliteConnection, what: &str) -> i64 {
-    let sql = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {what}"));
-    sqlx::query_scalar(sql).fetch_one(file).await.unwrap()
+    async fn handled(&mut self, saga: &str) -> Option<Vec<String>> {
+        let framed: Vec<u8> = match self {
+            Self::Sqlite(file) => {
+                let sql =
+                    "SELECT e.state FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope WHERE s.saga = ?";
+                sqlx::query(sql).bind(saga).fetch_optional(file).await.unwrap()?.get(0)
+            }
+            Self::Postgres(server) => {
+                let sql = "SELECT e.state FROM entity AS e JOIN scope AS s ON s.id = e.scope WHERE s.saga = $1";
+                sqlx::query(sql).bind(saga).fetch_optional(server).await.unwrap()?.get(0)
+            }
+        };
+        let state: Handled = serde_json::from_slice(&framed[FRAME_BYTES..]).unwrap();
+        Some(state.handled)
+    }
+
+    async fn count(&mut self, what: &str) -> i64 {
+        match self {
+            Self::Sqlite(file) => {
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM hapax_{what}"));
+                sqlx::query_scalar(sql).fetch_one(file).await.unwrap()
+            }
+            Self::Postgres(server) => {
+                // Dedup entries are in four tables.
+                let what = if what == "dedup" {
+                    let tables: Vec<String> = (0..4).map(|slot| format!("SELECT key FROM dedup_{slot}")).collect();
+                    format!("({}) AS d", tables.join(" UNION ALL "))
+                } else {
+                    what.to_owned()
+                };
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {what}"));
+                sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
+            }
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Self::Sqlite(file) => file.close().await.unwrap(),
+            Self::Postgres(server) => server.close().await.unwrap(),
+        }
+    }
 }
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {

@@ -15,7 +15,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use fuse::{Fuse, Fused};
 use hapax::{
-    Endpoint, Registry, SagaManager, Sqlite, SqliteQueue,
+    Endpoint, Postgres, Registry, SagaManager, Sqlite, SqliteQueue,
     codec::Codec,
     deliver::{Deliver, Recoverability},
     endpoint::{Jittered, RandomIds, Settings, SystemClock},
@@ -24,8 +24,8 @@ use hapax::{
     manager::{Limits, Passes, Ports, Stores},
     metrics::NoMetrics,
     ports::{
-        Backoff, Cause, Delivery, DispatchError, Dispatcher, ErrorKind, Granted, Receiver, Refused, Settled,
-        Settlement, Transport, TransportError,
+        Backoff, Cause, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore, ErrorKind, Granted,
+        Receiver, Refused, Settled, Settlement, Transport, TransportError,
     },
 };
 use sagas::{Note, Notes, Tally};
@@ -43,16 +43,54 @@ async fn main() {
     let fuse = || Fuse::parse(point).expect("`none`, `N-before` or `N-after`");
     let folder = Path::new(folder);
     match task.as_str() {
-        "work" => Worker::open(folder, fuse(), true).await.work().await,
-        "ack-early" => Worker::open(folder, fuse(), true).await.ack_early().await,
-        "leave" => Worker::open(folder, fuse(), false).await.leave().await,
-        "sweep" => Worker::open(folder, fuse(), true).await.sweep().await,
-        "upkeep" => Worker::open(folder, fuse(), true).await.upkeep().await,
-        "stop" => stop(folder, fuse()).await,
         "migrate" => migrate(folder).await,
         "serve" => serve::serve(folder, point).await,
+        task => match open_server(folder).await {
+            Some((store, queue)) => run(task, store, queue, fuse()).await,
+            None => {
+                let (store, queue) = open(folder).await;
+                run(task, store, queue, fuse()).await;
+            }
+        },
+    }
+}
+
+async fn run<S: Store>(task: &str, store: S, queue: SqliteQueue, fuse: Fuse) {
+    match task {
+        "work" => Worker::new(store, queue, fuse, true).await.work().await,
+        "ack-early" => Worker::new(store, queue, fuse, true).await.ack_early().await,
+        "leave" => Worker::new(store, queue, fuse, false).await.leave().await,
+        "sweep" => Worker::new(store, queue, fuse, true).await.sweep().await,
+        "upkeep" => Worker::new(store, queue, fuse, true).await.upkeep().await,
+        "stop" => stop(store, queue, fuse).await,
         other => panic!("there is no task {other}"),
     }
+}
+
+/// What a worker needs of a store.
+trait Store: EntityStore + DedupStore + DeadLetters + Clone + 'static {
+    async fn close(&self);
+}
+
+impl Store for Sqlite {
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+}
+
+impl Store for Postgres {
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+}
+
+/// The store on a server, if the folder names one: in the file `server`, its URL and a schema. The queue has a file of its
+/// own.
+async fn open_server(folder: &Path) -> Option<(Postgres, SqliteQueue)> {
+    let named = std::fs::read_to_string(folder.join("server")).ok()?;
+    let (url, schema) = named.split_once('\n').unwrap();
+    let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.unwrap();
+    Some((store, SqliteQueue::options().lease(LEASE).open(folder.join("queue.db")).await.unwrap()))
 }
 
 /// Store and queue, in one file unless the folder holds a file for the queue.
@@ -72,8 +110,8 @@ async fn migrate(folder: &Path) {
 }
 
 /// The heart without the shell: what it asks of the ports is the same in every run.
-struct Worker {
-    store: Sqlite,
+struct Worker<S> {
+    store: S,
     queue: SqliteQueue,
     endpoint: EndpointName,
     receiver: Arc<dyn Receiver>,
@@ -82,9 +120,8 @@ struct Worker {
     deliver: Deliver,
 }
 
-impl Worker {
-    async fn open(folder: &Path, fuse: Fuse, sends: bool) -> Self {
-        let (store, queue) = open(folder).await;
+impl<S: Store> Worker<S> {
+    async fn new(store: S, queue: SqliteQueue, fuse: Fuse, sends: bool) -> Self {
         let endpoint: EndpointName = ENDPOINT.parse().unwrap();
         let transport = Fused { port: Arc::new(queue.clone()), fuse: fuse.clone() };
         let connected = transport.connect(&endpoint, &[]).await.unwrap();
@@ -204,8 +241,7 @@ impl Backoff for Never {
 }
 
 /// A whole endpoint that is told to stop when it has just begun to handle its first message.
-async fn stop(folder: &Path, fuse: Fuse) {
-    let (store, queue) = open(folder).await;
+async fn stop<S: Store>(store: S, queue: SqliteQueue, fuse: Fuse) {
     let endpoint = Endpoint::builder(ENDPOINT)
         .store(Fused { port: Arc::new(store), fuse: fuse.clone() })
         .transport(Fused { port: Arc::new(queue), fuse: fuse.clone() })

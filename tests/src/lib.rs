@@ -3,6 +3,8 @@
 mod backend;
 mod driver;
 mod postgres;
+mod postgres_role;
+mod postgres_server;
 mod rig;
 mod scripted;
 mod watched;
@@ -11,6 +13,8 @@ mod workbench;
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
 pub use postgres::PostgresSchema;
+pub use postgres_role::PostgresRole;
+pub use postgres_server::{Pgbouncer, PostgresServer};
 pub use rig::{Rig, Setup, Shape, Stage};
 pub use scripted::{Events, Hands, Out, Save, Scripted};
 pub use watched::Watched;

@@ -41,6 +41,26 @@ impl PostgresSchema {
         Self { url, name }
     }
 
+    /// A schema on another server than the tests' own.
+    #[must_use]
+    pub fn on(url: &str) -> Self {
+        Self { url: url.to_owned(), name: "hapax".to_owned() }
+    }
+
+    /// Runs `sql`, one or more statements, as the user who owns everything.
+    ///
+    /// # Errors
+    /// The server's.
+    ///
+    /// # Panics
+    /// When there is no server.
+    pub async fn run(&self, sql: &str) -> Result<(), sqlx::Error> {
+        let mut connection = PgConnection::connect(&self.url).await.expect("a connection");
+        let ran = connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
+        connection.close().await?;
+        ran.map(|_| ())
+    }
+
     /// How a store in it is opened; its tables are made.
     pub fn options(&self) -> PostgresOptions {
         Postgres::options(&self.url).schema(&self.name).migrate(true)

@@ -11,3 +11,12 @@ impl Bind for PgArguments {
         self
     }
 }
+
+/// `sql` with `numbers` in place of `$1`, `$2` .., to be sent as one message, for rare work that is of several statements.
+/// What is prepared takes two, and outside a transaction a connection pooler may send the second to another session, where
+/// another client has prepared something else under the same name.
+pub(super) fn put_in(sql: &str, numbers: &[i64]) -> String {
+    let last_first = numbers.iter().enumerate().rev(); // `$1` is the beginning of `$10`.
+    last_first
+        .fold(sql.to_owned(), |sql, (at, number)| sql.replace(&format!("${}", at + 1), &format!("'{number}'::bigint")))
+}

@@ -26,6 +26,8 @@ pub(super) struct Dial {
     pub(super) options: PgConnectOptions,
     /// What is set at the beginning of each transaction where a connection pooler may give each one another session.
     pub(super) pooled: Option<Arc<str>>,
+    /// By what our own sessions are known, where settings of a session are ours to make.
+    pub(super) mark: Option<Arc<str>>,
     /// A statement without an answer for so long is given up.
     pub(super) limit: Duration,
     pub(super) commits: Arc<AtomicU64>,
@@ -54,9 +56,14 @@ impl Link {
         Ok(rows)
     }
 
-    /// Runs a statement that writes nothing.
+    /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
+    /// on another: it may be told of that only now.
     pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        self.run(sql, arguments, false).await
+        let was_open = self.open.is_some();
+        match self.run(sql, arguments.clone(), false).await {
+            Err(failure) if was_open && failure.is_of_the_connection() => self.run(sql, arguments, false).await,
+            ran => ran,
+        }
     }
 
     async fn run(&mut self, sql: &Arc<str>, arguments: PgArguments, writes: bool) -> Result<Vec<PgRow>, Failure> {

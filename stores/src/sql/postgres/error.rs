@@ -52,9 +52,24 @@ impl Failure {
         matches!(&*self.cause, Cause::Driver(error) if refused(error))
     }
 
+    /// Whether the connection has ended, or the server has ended it.
+    pub(super) fn is_of_the_connection(&self) -> bool {
+        match &*self.cause {
+            Cause::Driver(error) => {
+                error.as_database_error().is_none() || self.code().is_some_and(|code| code.starts_with("57P"))
+            }
+            Cause::TooLate | Cause::Rotating => false,
+        }
+    }
+
     /// A lost race with another transaction: the server has rolled it back, and it may be tried again at once.
     pub(super) fn is_of_a_race(&self) -> bool {
         !self.unknown && matches!(self.code(), Some("40001" | "40P01"))
+    }
+
+    /// Others hold a lock for longer than was waited for.
+    pub(super) fn is_of_a_lock(&self) -> bool {
+        !self.unknown && matches!(self.code(), Some("55P03" | "40P01"))
     }
 
     /// The server or the way to it is at fault, not what was asked: trying members of a group one by one would only repeat

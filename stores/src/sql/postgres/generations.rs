@@ -13,7 +13,7 @@ use std::{
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
-use super::{connection::Link, error::Failure, names::Names, statements};
+use super::{arguments::put_in, connection::Link, error::Failure, names::Names, statements};
 
 /// Tables for dedup entries.
 const SLOTS: i16 = 4;
@@ -93,8 +93,8 @@ pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retentio
     let retention = match longest {
         Some(longest) if longest >= retention => longest,
         _ => {
-            let keep = AssertSqlSafe(names.put_into(statements::RETENTION));
-            sqlx::query(keep).bind(retention).execute(&mut *connection).await.map_err(Failure::of_write)?;
+            let keep = AssertSqlSafe(put_in(&names.put_into(statements::RETENTION), &[retention]));
+            connection.execute(sqlx::raw_sql(keep)).await.map_err(Failure::of_write)?;
             retention
         }
     };
@@ -107,7 +107,10 @@ pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retentio
         match empty(connection, names, &list, now, retention).await {
             Ok(entries) => done.entries = entries,
             // Somebody reads it. It is as good later.
-            Err(failure) if failure.is_of_a_statement() => done.more = true,
+            Err(failure) if failure.is_of_a_lock() => {
+                connection.execute("ROLLBACK").await.map_err(Failure::of_read)?;
+                done.more = true;
+            }
             Err(failure) => return Err(failure),
         }
     }
@@ -125,7 +128,7 @@ pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retentio
 
 async fn list(connection: &mut PgConnection, names: &Names) -> Result<(Vec<Generation>, i64, Option<i64>), Failure> {
     let text = AssertSqlSafe(names.put_into(&statements::generations()));
-    let rows = sqlx::query(text).fetch_all(connection).await.map_err(Failure::of_read)?;
+    let rows = connection.fetch_all(sqlx::raw_sql(text)).await.map_err(Failure::of_read)?;
     let mut list = Vec::with_capacity(rows.len());
     let (mut now, mut longest) = (0, None);
     for row in &rows {
@@ -143,7 +146,7 @@ async fn list(connection: &mut PgConnection, names: &Names) -> Result<(Vec<Gener
 
 async fn holds_any(connection: &mut PgConnection, names: &Names, slot: i16) -> Result<bool, Failure> {
     let text = AssertSqlSafe(names.put_into(&statements::holds_any(slot)));
-    let row = sqlx::query(text).fetch_one(connection).await.map_err(Failure::of_read)?;
+    let row = connection.fetch_one(sqlx::raw_sql(text)).await.map_err(Failure::of_read)?;
     row.try_get(0).map_err(Failure::of_read)
 }
 
@@ -160,10 +163,10 @@ pub(super) async fn rotate(connection: &mut PgConnection, names: &Names, newest:
         let (list, ..) = list(connection, names).await?;
         let free = (0..SLOTS).find(|slot| list.iter().all(|one| one.slot != *slot));
         if let Some(free) = free {
-            let close = sqlx::query(text(&statements::close())).bind(newest);
-            if close.execute(&mut *connection).await.map_err(Failure::of_read)?.rows_affected() == 1 {
-                let begin = sqlx::query(text(&statements::begin())).bind(newest + 1).bind(free);
-                begin.execute(&mut *connection).await.map_err(Failure::of_read)?;
+            let close = sqlx::raw_sql(text(&put_in(&statements::close(), &[newest])));
+            if connection.execute(close).await.map_err(Failure::of_read)?.rows_affected() == 1 {
+                let begin = sqlx::raw_sql(text(&put_in(&statements::begin(), &[newest + 1, free.into()])));
+                connection.execute(begin).await.map_err(Failure::of_read)?;
             }
         }
     }
@@ -184,20 +187,14 @@ async fn empty(
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
     let begin = format!("BEGIN; SET LOCAL lock_timeout = {}", LOCK_LIMIT.as_millis());
     connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await.map_err(Failure::of_read)?;
-    let gone = sqlx::query(text(&statements::drop_generation())).bind(oldest.id).bind(retention);
-    let gone = gone.execute(&mut *connection).await.map_err(Failure::of_read)?.rows_affected() == 1;
+    let gone = sqlx::raw_sql(text(&put_in(&statements::drop_generation(), &[oldest.id, retention])));
+    let gone = connection.execute(gone).await.map_err(Failure::of_read)?.rows_affected() == 1;
     let mut entries = 0;
     if gone {
-        let count = sqlx::query(text(&statements::count(oldest.slot))).fetch_one(&mut *connection).await;
+        let count = connection.fetch_one(sqlx::raw_sql(text(&statements::count(oldest.slot)))).await;
         let count: i64 = count.and_then(|row| row.try_get(0)).map_err(Failure::of_read)?;
         let truncate = text(&statements::truncate(oldest.slot));
-        if let Err(error) = connection.execute(sqlx::raw_sql(truncate)).await {
-            let failure = Failure::of_read(error);
-            if failure.is_of_a_statement() {
-                connection.execute("ROLLBACK").await.map_err(Failure::of_read)?;
-            }
-            return Err(failure);
-        }
+        connection.execute(sqlx::raw_sql(truncate)).await.map_err(Failure::of_read)?;
         entries = u64::try_from(count).unwrap_or_default();
     }
     connection.execute("COMMIT").await.map_err(Failure::of_write)?;

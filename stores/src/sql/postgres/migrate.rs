@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-use super::{names::Names, statements, wire::Schema};
+use super::{arguments::put_in, names::Names, statements, wire::Schema};
 
 /// Each migration records its own version in `migration` and, from the second on, in `meta` under `usable_from` how old a
 /// program may be that goes on with the database: it stays where a step only adds, and becomes the step's own version where
@@ -61,14 +61,18 @@ pub(super) async fn contents(
     names: &Names,
     schema: &Schema,
 ) -> Result<Contents, sqlx::Error> {
-    let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = ANY($2)";
-    let tables = schema.tables.map(|table| names.table(table));
-    let row = sqlx::query(there).bind(names.schema()).bind(&tables[..]).fetch_one(&mut *connection).await?;
+    // Each in one message, for connection poolers: see `put_in`. Names are checked, and need no quotes.
+    let [migration, meta] = schema.tables.map(|table| names.table(table));
+    let there = format!(
+        "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = '{}' AND tablename IN ('{migration}', '{meta}')",
+        names.schema()
+    );
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(there))).await?;
     if row.try_get::<i64, _>(0)? < 2 {
         return Ok(Contents { version: 0, usable_from: None });
     }
     let text = names.put_into(schema.version);
-    let row = sqlx::query(AssertSqlSafe(text)).fetch_one(connection).await?;
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await?;
     Ok(Contents { version: row.try_get(0)?, usable_from: row.try_get(1)? })
 }
 
@@ -80,10 +84,11 @@ pub(super) async fn migrate(
     schema: &Schema,
 ) -> Result<Contents, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *transaction).await?;
+    let lock = AssertSqlSafe(put_in("SELECT pg_advisory_xact_lock($1)", &[LOCK]));
+    transaction.execute(sqlx::raw_sql(lock)).await?;
     let before = contents(&mut transaction, names, schema).await?;
-    let there = sqlx::query("SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1").bind(names.schema());
-    if there.fetch_optional(&mut *transaction).await?.is_none() {
+    let there = format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname = '{}'", names.schema());
+    if transaction.fetch_optional(sqlx::raw_sql(AssertSqlSafe(there))).await?.is_none() {
         let create = format!("CREATE SCHEMA \"{}\"", names.schema());
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(create))).await?;
     }

@@ -1,4 +1,4 @@
-use std::{str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::{PgPool, postgres::PgConnectOptions};
@@ -23,7 +23,7 @@ const READERS: usize = 1;
 const CONNECTIONS_LIMIT: usize = 64;
 
 /// How a [`Postgres`] store is opened. From [`Postgres::options`] or [`Postgres::with`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct PostgresOptions {
     pub(super) place: Result<PgConnectOptions, String>,
@@ -55,6 +55,13 @@ impl PostgresOptions {
     }
 
     pub(super) fn url(url: &str) -> Self {
+        // What the driver takes for the name of a host or a database is shown in messages.
+        if has_unescaped_password(url) {
+            return Self::at(Err("`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`".to_owned()));
+        }
+        if !url.is_empty() && !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Self::at(Err("it is not one of PostgreSQL".to_owned()));
+        }
         // The driver's error may show the URL, and with it the password.
         Self::at(PgConnectOptions::from_str(url).map_err(|e| match e {
             sqlx::Error::Configuration(e) => e.to_string(),
@@ -85,9 +92,12 @@ impl PostgresOptions {
         self
     }
 
-    /// Whether a connection pooler (pgbouncer) that gives each transaction another session stands before the server. Nothing
-    /// is kept prepared then, and each statement takes five round trips instead of one: connect to the server itself where
-    /// you can. Default: no, and lost statements are an error that names this setting.
+    /// Whether a connection pooler (pgbouncer) that may give each transaction another session stands before the server.
+    /// Nothing is kept prepared then, settings are made anew in each transaction, and each statement takes five round trips
+    /// instead of one: connect to the server itself where you can. Default: no, and a pooler that refuses or swallows the
+    /// settings of a session, as pgbouncer 1.18 does in every mode, is refused at the start. What cannot be detected is a
+    /// pooler that passes them on and shares the session nevertheless: statements that it loses are an error that names
+    /// this setting. No promise rests on a session.
     pub const fn pooler(mut self, pooler: bool) -> Self {
         self.pooler = pooler;
         self
@@ -135,6 +145,26 @@ impl PostgresOptions {
     pub async fn open(self) -> Result<Postgres, StoreError> {
         start::open(self).await
     }
+}
+
+impl fmt::Debug for PostgresOptions {
+    /// Without the place: the driver shows the password with it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { schema, table_prefix, migrate, pooler, .. } = self;
+        let mut shown = f.debug_struct("PostgresOptions");
+        shown.field("schema", schema).field("table_prefix", table_prefix).field("migrate", migrate);
+        shown.field("pooler", pooler).finish_non_exhaustive()
+    }
+}
+
+/// Whether the end of a password is where a database, a parameter or a fragment should be.
+fn has_unescaped_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = path.split_once('/').map_or("", |(_, path)| path);
+    let is_parameter = |query: &str| query.split('@').next().is_some_and(|before| before.contains('='));
+    fragment.contains('@') || path.contains('@') || query.contains('@') && !is_parameter(query)
 }
 
 impl From<&PgPool> for PostgresOptions {

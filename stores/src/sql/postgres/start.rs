@@ -6,7 +6,7 @@ use std::{
 };
 
 use hapax_core::ports::{ErrorKind, StoreError};
-use sqlx::{ConnectOptions, PgConnection, Row, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions, Executor, PgConnection, Row, postgres::PgConnectOptions};
 use tokio::{
     runtime::Handle,
     sync::{Mutex, mpsc},
@@ -41,13 +41,18 @@ const SETTINGS: [(&str, &str); 4] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
+/// A setting that the server keeps for anybody who asks. By its value a session is known as the one that was asked for.
+const MARK: &str = "hapax.session";
+const POOLER: &str = "a connection pooler stands before the server and does not pass on the settings of the session: connect \
+                      to the server itself, or set `pooler(true)`";
+
 pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreError> {
     let runtime =
         Handle::try_current().map_err(|_| misconfigured("there is no tokio runtime: open it within one".to_owned()))?;
     let names = Names::new(&options.schema, &options.table_prefix)?;
     let (dial, place) = dial(&options)?;
     let mut connection = connect(&dial.options, &place).await?;
-    check_server(&mut connection, &place).await?;
+    check_server(&mut connection, &place, dial.mark.as_deref()).await?;
     check_schema(&mut connection, &names, &SCHEMA, options.migrate, &place).await?;
 
     let place: Arc<str> = place.into();
@@ -102,14 +107,17 @@ pub(super) fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreErr
     let limit = format!("{}ms", write_limit.as_millis().min(i32::MAX as u128));
     let settings = SETTINGS.map(|(name, value)| (name, value.to_owned())).into_iter();
     let settings = settings.chain([("statement_timeout", limit)]);
+    let mark: Option<Arc<str>> = (!options.pooler).then(|| format!("{:016x}", fastrand::u64(..)).into());
     let (connect, pooled) = if options.pooler {
         let set: Vec<String> = settings
             .filter(|(name, _)| *name != "default_transaction_isolation")
             .map(|(name, value)| format!("SET LOCAL {name} = '{value}'"))
             .collect();
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", set.join("; "));
-        (place.statement_cache_capacity(0), Some(begin.into()))
+        // What pgbouncer refuses of what the driver asks for by itself; nothing here is a floating-point number.
+        (place.extra_float_digits(None).statement_cache_capacity(0), Some(begin.into()))
     } else {
+        let settings = settings.chain(mark.iter().map(|mark| (MARK, mark.to_string())));
         (place.options(settings).statement_cache_capacity(STATEMENTS), None)
     };
     let connect = match connect.get_application_name() {
@@ -118,15 +126,13 @@ pub(super) fn dial(options: &PostgresOptions) -> Result<(Dial, String), StoreErr
     };
     let connect = connect.disable_statement_logging();
     let commits = Arc::new(AtomicU64::new(0));
-    Ok((Dial { options: connect, pooled, limit: write_limit, commits }, name))
+    Ok((Dial { options: connect, pooled, mark, limit: write_limit, commits }, name))
 }
 
 pub(super) async fn connect(options: &PgConnectOptions, place: &str) -> Result<PgConnection, StoreError> {
     let failed = |e| {
         if matches!(e, sqlx::Error::Database(ref e) if e.message().contains("unsupported startup parameter")) {
-            let why =
-                "a connection pooler stands before the server: connect to the server itself, or set `pooler(true)`";
-            return misconfigured(format!("{place}: {why}")).caused_by(e);
+            return misconfigured(format!("{place}: {POOLER}")).caused_by(e);
         }
         Failure::of_read(e).store_error(OPENING, place)
     };
@@ -137,16 +143,27 @@ fn misconfigured(why: String) -> StoreError {
     StoreError::new(ErrorKind::Misconfigured, OPENING, why)
 }
 
-/// What the promises need of a server: what it has confirmed is on its disk, and it is the primary.
-pub(super) async fn check_server(connection: &mut PgConnection, place: &str) -> Result<(), StoreError> {
+/// What the promises need of a server: what it has confirmed is on its disk, and it is the primary. And that the session is
+/// our own, with the settings that were asked for: a pooler may swallow them and say nothing.
+pub(super) async fn check_server(
+    connection: &mut PgConnection,
+    place: &str,
+    mark: Option<&str>,
+) -> Result<(), StoreError> {
     let failed = |e| Failure::of_read(e).store_error(OPENING, place);
     let sql = "SELECT current_setting('server_version_num')::int, current_setting('fsync'), \
                current_setting('synchronous_commit'), pg_is_in_recovery(), current_setting('server_encoding'), \
-               current_setting('full_page_writes')";
-    let row = sqlx::query(sql).persistent(false).fetch_one(connection).await.map_err(failed)?;
+               current_setting('full_page_writes'), current_setting('transaction_read_only'), \
+               coalesce(current_setting('hapax.session', true), '')";
+    let row = connection.fetch_one(sqlx::raw_sql(sql)).await.map_err(failed)?;
     let text = |at: usize| row.try_get::<String, _>(at).map_err(failed);
     let version: i32 = row.try_get(0).map_err(failed)?;
     let complain = |why: String| Err(misconfigured(format!("{place}: {why}")));
+    if let Some(mark) = mark
+        && text(7)? != mark
+    {
+        return complain(POOLER.to_owned());
+    }
     if version < OLDEST {
         return complain(format!(
             "the server has version {}, hapax needs {} or later",
@@ -171,6 +188,13 @@ pub(super) async fn check_server(connection: &mut PgConnection, place: &str) -> 
     }
     if row.try_get(3).map_err(failed)? {
         return complain("the server is a standby and takes no writes: connect to the primary".to_owned());
+    }
+    if text(6)? != "off" {
+        return complain(
+            "`default_transaction_read_only` is on, so that nothing can be written: `ALTER ROLE .. SET \
+             default_transaction_read_only = off`, or of the database"
+                .to_owned(),
+        );
     }
     if text(4)? != "UTF8" {
         return complain(format!("the database keeps text as {}: create one with `ENCODING 'UTF8'`", text(4)?));

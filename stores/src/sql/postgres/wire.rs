@@ -110,12 +110,12 @@ impl Server {
     }
 
     fn new(dial: Dial, place: Arc<str>, names: Names) -> Self {
-        let Dial { options, pooled, limit, commits } = dial;
+        let Dial { options, pooled, mark, limit, commits } = dial;
         let dial = match pooled {
-            None => Dial { options: options.options(SETTINGS), pooled, limit, commits },
+            None => Dial { options: options.options(SETTINGS), pooled, mark, limit, commits },
             Some(begin) => {
                 let set = SETTINGS.map(|(name, value)| format!("; SET LOCAL {name} = '{value}'")).concat();
-                Dial { options, pooled: Some(format!("{begin}{set}").into()), limit, commits }
+                Dial { options, pooled: Some(format!("{begin}{set}").into()), mark, limit, commits }
             }
         };
         Self { dial, place, names }
@@ -123,7 +123,7 @@ impl Server {
 
     async fn check(self, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
         let mut connection = start::connect(&self.dial.options, &self.place).await?;
-        start::check_server(&mut connection, &self.place).await?;
+        start::check_server(&mut connection, &self.place, self.dial.mark.as_deref()).await?;
         start::check_schema(&mut connection, &self.names, schema, may_migrate, &self.place).await?;
         Link::new(self.dial.clone(), Some(connection)).close().await;
         Ok(self)
