@@ -2,7 +2,7 @@
 
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 
 #[cfg(feature = "memory")]

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "in-process")]
 pub mod in_process;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 
 #[cfg(feature = "in-process")]

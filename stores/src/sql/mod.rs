@@ -2,6 +2,8 @@
 //! snapshot and marks ride with saves.
 
 mod group;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod rows;

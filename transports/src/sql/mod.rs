@@ -1,6 +1,8 @@
 //! Queues in SQL databases.
 
 mod errors;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod room;

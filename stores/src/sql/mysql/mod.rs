@@ -1,0 +1,1 @@
+//! Entities, dedup entries and dead letters in a MariaDB or MySQL database.

@@ -1,0 +1,1 @@
+//! Durable queues in a MariaDB or MySQL database.
