@@ -22,6 +22,9 @@ const PAGE: &str = "model/mutants/SURVIVORS.md";
 /// How cargo-mutants ends when it has looked at everything: all caught, some missed, some that took too long.
 const LOOKED: [i32; 3] = [0, 2, 3];
 
+/// What the judges' test programs are told: the manager is the same on every store, so that no server has to run.
+const TOLD: [&str; 2] = ["--skip=on_postgres", "--skip=on_mysql"];
+
 /// A judge is given this many times what it takes with the source as it is, and at least so long: other work on the machine
 /// must not look like a mutant that does not end.
 const PATIENCE: u32 = 5;
@@ -146,7 +149,7 @@ fn unchanged(tree: &Tree, judge: &Judge) -> Result<Duration, String> {
     };
     process::run(test().arg("--no-run"))?;
     let start = Instant::now();
-    process::run(&mut test()).map_err(|error| format!("red without a mutant: {error}"))?;
+    process::run(test().arg("--").args(TOLD)).map_err(|error| format!("red without a mutant: {error}"))?;
     Ok((start.elapsed() * PATIENCE).max(PATIENCE_MIN))
 }
 
@@ -165,6 +168,8 @@ fn command(tree: &Tree, judge: &Judge, parts: &[String], patience: Duration) -> 
     command.args(["--test-package", judge.package]);
     command.args(asked(judge).iter().map(|arg| format!("--cargo-arg={arg}")));
     command.args(parts.iter().map(|part| format!("--re={}", literally(part))));
+    // To cargo-mutants, which passes it on to cargo, which passes it on to the test programs.
+    command.args(["--", "--"]).args(TOLD);
     command
 }
 
