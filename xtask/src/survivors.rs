@@ -126,7 +126,10 @@ fn judged(parts: &[String], report: &mut Report) -> Option<Vec<String>> {
                 command(&tree, judge, parts, patience)
                     .args((at > 0).then_some("--iterate"))
                     .arg("--output")
-                    .arg(&folder),
+                    .arg(&folder)
+                    // To cargo-mutants, which passes it on to cargo, which passes it on to the test programs.
+                    .args(["--", "--"])
+                    .args(TOLD),
             )?;
             let found = Verdicts::take(&folder.join("mutants.out"))?;
             let said = found.said();
@@ -168,8 +171,6 @@ fn command(tree: &Tree, judge: &Judge, parts: &[String], patience: Duration) -> 
     command.args(["--test-package", judge.package]);
     command.args(asked(judge).iter().map(|arg| format!("--cargo-arg={arg}")));
     command.args(parts.iter().map(|part| format!("--re={}", literally(part))));
-    // To cargo-mutants, which passes it on to cargo, which passes it on to the test programs.
-    command.args(["--", "--"]).args(TOLD);
     command
 }
 
