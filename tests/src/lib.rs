@@ -3,6 +3,7 @@
 mod backend;
 mod driver;
 mod postgres;
+mod postgres_database;
 mod postgres_role;
 mod postgres_server;
 mod rig;
@@ -13,6 +14,7 @@ mod workbench;
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
 pub use postgres::PostgresSchema;
+pub use postgres_database::PostgresDatabase;
 pub use postgres_role::PostgresRole;
 pub use postgres_server::{Pgbouncer, PostgresServer};
 pub use rig::{Rig, Setup, Shape, Stage};
