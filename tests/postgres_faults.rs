@@ -16,7 +16,7 @@ use std::{
 
 use futures_util::future::join_all;
 use hapax::{
-    Postgres,
+    Postgres, PostgresQueue,
     entity::{DedupEntry, Expected, Version},
     ids::EntityKey,
     ports::{DedupStore, EntityStore, ErrorKind, Saved, StoreError},
@@ -355,4 +355,69 @@ async fn a_poisoned_postgres_row_hurts_nobody_in_its_group() {
 
 async fn first_save(store: &Postgres, samples: &Samples, number: u32) -> Saved {
     store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[]).await.unwrap()
+}
+
+/// As after a fail-over: another server behind the same address, or one that was set otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_server_that_is_not_as_it_was_is_refused_when_it_is_reached_again() {
+    let mut server = PostgresServer::start(&[]).await;
+    let store = Postgres::open(server.url()).await.unwrap();
+    let queue = PostgresQueue::on(&store).await.unwrap();
+    let (samples, endpoint) = (Samples::new("replaced"), "replaced".parse().unwrap());
+    assert!(matches!(first_save(&store, &samples, 0).await, Saved::At(_)));
+    let mut number = 0;
+    for (settings, standby, words) in [
+        (["fsync=off"].as_slice(), false, ["`fsync` is off", "`fsync = on`"]),
+        (&["full_page_writes=off"], false, ["`full_page_writes` is off", "on"]),
+        (&["synchronous_commit=off"], false, ["`synchronous_commit` is off", "ALTER ROLE"]),
+        (&["default_transaction_read_only=on"], false, ["`default_transaction_read_only` is on", "ALTER ROLE"]),
+        (&[], true, ["a standby", "connect to the primary"]),
+    ] {
+        server.kill();
+        server.settings(settings);
+        if standby {
+            server.standby(true);
+        }
+        server.restart().await;
+        number += 1;
+        let key = samples.key(number);
+        let done = [samples.done(number)];
+        let entity = samples.entity(number);
+        refused(&words, async || store.save(&key, &Expected::Absent, &entity, &[]).await.map(drop)).await;
+        refused(&words, async || store.load(&samples.key(0), &[]).await.map(drop)).await;
+        refused(&words, async || store.insert(&done).await).await;
+        refused(&words, async || store.evict(Duration::from_millis(1)).await.map(drop)).await;
+        refused(&words, async || queue.abandon(&endpoint, 1).await.map(drop)).await;
+
+        server.kill();
+        server.settings(&[]);
+        if standby {
+            server.standby(false);
+        }
+        server.restart().await;
+        // By itself: nothing is opened again. What was refused was not written.
+        let began = Instant::now();
+        let saved = loop {
+            match store.save(&key, &Expected::Absent, &entity, &done).await {
+                Ok(saved) => break saved,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+            }
+        };
+        assert!(matches!(saved, Saved::At(_)), "{saved:?}");
+        assert_eq!(store.load(&samples.key(0), &[]).await.unwrap().stored.unwrap().entity, samples.entity(0));
+    }
+}
+
+/// Whoever met the kill is told of that, and then of what is wrong with the server: with all of `words`.
+async fn refused(words: &[&str], call: impl AsyncFn() -> Result<(), StoreError>) {
+    let began = Instant::now();
+    let error = loop {
+        match call().await {
+            Err(error) if error.is_transient() => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+            told => break told.expect_err("it was not refused"),
+        }
+    };
+    let line = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(words.iter().all(|word| line.contains(word)), "{line}");
 }

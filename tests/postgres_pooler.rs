@@ -25,7 +25,7 @@ use hapax::{
 };
 use hapax_tests::{Pgbouncer, PostgresSchema};
 use samples::Samples;
-use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
 /// A schema behind a pooler of one test.
 #[derive(Debug)]
@@ -167,4 +167,47 @@ async fn prepare(url: String, end: Arc<AtomicBool>) {
         {
         }
     }
+}
+
+/// What takes several statements has the time limit too that a session of its own would have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_postgres_store_behind_a_pooler_waits_in_the_server_for_ever() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let Some(pooled) = Pooled::new(&[]).await else { return };
+    let store = pooled.options(&pooled.schema).pooler(true).write_limit(LIMIT).open().await.unwrap();
+    let samples = Samples::new("waiting");
+    store.insert(&[samples.done(0)]).await.unwrap();
+    let over = Entity { completed: true, ..samples.entity(0) };
+    let saved = store.save(&samples.key(0), &Expected::Absent, &over, &[]).await.unwrap();
+    assert!(matches!(saved, Saved::At(_)));
+    let name = pooled.schema.name();
+    let old = format!("UPDATE {name}.generation SET opened_at = 0; UPDATE {name}.entity SET completed_at = 0");
+    pooled.schema.run(&old).await.unwrap();
+    let mut other = PgConnection::connect(pooled.schema.url()).await.unwrap();
+    for (table, mode) in [
+        ("generation", "ACCESS EXCLUSIVE"),
+        ("dedup_0", "ACCESS EXCLUSIVE"),
+        ("dedup_0", "ROW EXCLUSIVE"),
+        ("entity", "ACCESS EXCLUSIVE"),
+        ("floor", "ACCESS SHARE"),
+    ] {
+        let lock = format!("BEGIN; LOCK TABLE {name}.{table} IN {mode} MODE");
+        other.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await.unwrap();
+        let error = match table {
+            "entity" | "floor" => store.purge(samples.key(0).scope(), Duration::ZERO, 10).await.unwrap_err(),
+            _ => store.evict(Duration::from_millis(1)).await.unwrap_err(),
+        };
+        assert!(error.is_transient(), "{error:?}");
+        let waiting =
+            format!("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{name}.{table}'::regclass");
+        let began = std::time::Instant::now();
+        while sqlx::query_scalar::<_, i64>(AssertSqlSafe(waiting.clone())).fetch_one(&mut other).await.unwrap() > 0 {
+            assert!(began.elapsed() < PATIENCE, "{table}, {mode}: the server still waits");
+            tokio::task::yield_now().await;
+        }
+        other.execute("ROLLBACK").await.unwrap();
+    }
+    store.evict(Duration::from_millis(1)).await.unwrap();
+    assert_eq!(store.purge(samples.key(0).scope(), Duration::ZERO, 10).await.unwrap(), 1);
 }

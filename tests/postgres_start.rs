@@ -9,7 +9,7 @@ mod samples;
 use std::time::Duration;
 
 use hapax::{
-    Postgres,
+    Postgres, PostgresQueue,
     entity::Expected,
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, StoreError},
     stores::postgres::PostgresOptions,
@@ -88,6 +88,24 @@ async fn a_wrong_password_of_postgres_is_refused_and_not_shown() {
     // With the right one it gets as far as the schema.
     let error = refusal(Postgres::options(url("right"))).await;
     says(&error, ErrorKind::Misconfigured, &["has no schema"]);
+}
+
+/// With a store and a queue in one program, which of them it was.
+#[tokio::test]
+async fn what_could_not_be_opened_is_named_store_or_queue() {
+    let schema = PostgresSchema::new();
+    let role = PostgresRole::new(&schema, &["synchronous_commit = off"]).await;
+    let nowhere = Postgres::options("postgres://user@127.0.0.1:1/db");
+    let url = Postgres::options("mysql://host/db");
+    for database in [nowhere, url, schema.options().schema("A"), schema.options(), role.options(&schema)] {
+        let database = database.migrate(false);
+        let error = refusal(database.clone()).await.to_string();
+        assert!(error.starts_with("opening the PostgreSQL store: "), "{error}");
+        let error = PostgresQueue::options().open_database(database).await.unwrap_err().to_string();
+        assert!(error.starts_with("opening the PostgreSQL queue: "), "{error}");
+    }
+    let error = PostgresQueue::schema_sql(&schema.options().schema("A")).unwrap_err().to_string();
+    assert!(error.starts_with("opening the PostgreSQL queue: "), "{error}");
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ mod driver;
 #[cfg(feature = "databases")]
 mod postgres;
 #[cfg(feature = "databases")]
+mod postgres_database;
+#[cfg(feature = "databases")]
 mod postgres_role;
 #[cfg(feature = "databases")]
 mod postgres_server;
@@ -17,6 +19,8 @@ pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
 #[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
+#[cfg(feature = "databases")]
+pub use postgres_database::PostgresDatabase;
 #[cfg(feature = "databases")]
 pub use postgres_role::PostgresRole;
 #[cfg(feature = "databases")]

@@ -47,6 +47,12 @@ impl PostgresSchema {
         Self { url: url.to_owned(), name: "hapax".to_owned() }
     }
 
+    /// The same server and database, another schema.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        Self { url: self.url.clone(), name: name.to_owned() }
+    }
+
     /// Runs `sql`, one or more statements, as the user who owns everything.
     ///
     /// # Errors

@@ -63,6 +63,20 @@ impl PostgresServer {
         sqlx::query("SELECT pg_reload_conf()").execute(&mut connection).await.expect("it reads them");
     }
 
+    /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
+    pub fn settings(&mut self, settings: &[&str]) {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+    }
+
+    /// Is a standby from its next start on, or the primary again.
+    ///
+    /// # Panics
+    /// When it cannot be told so.
+    pub fn standby(&self, is: bool) {
+        let file = self.scratch.file("data/standby.signal");
+        if is { fs::write(file, "") } else { fs::remove_file(file) }.expect("a file that says so");
+    }
+
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
         drop(self.running.take());

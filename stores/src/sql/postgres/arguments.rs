@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use sqlx::{Arguments, Encode, Postgres, Type, postgres::PgArguments};
 
 /// Binding that cannot fail, in a chain.
@@ -19,4 +21,28 @@ pub(super) fn put_in(sql: &str, numbers: &[i64]) -> String {
     let last_first = numbers.iter().enumerate().rev(); // `$1` is the beginning of `$10`.
     last_first
         .fold(sql.to_owned(), |sql, (at, number)| sql.replace(&format!("${}", at + 1), &format!("'{number}'::bigint")))
+}
+
+/// How rare work of several statements begins a transaction: at the level and with the time limit that a session of our own
+/// has, which behind a connection pooler is nobody's own.
+#[derive(Debug, Clone)]
+pub(super) struct Begin(Option<Arc<str>>);
+
+impl Begin {
+    /// With the text that begins each transaction behind a connection pooler, if there is one.
+    pub(super) const fn new(pooled: Option<Arc<str>>) -> Self {
+        Self(pooled)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        self.0.as_deref().unwrap_or("BEGIN")
+    }
+
+    /// `sql` in a transaction of its own, as one message.
+    pub(super) fn alone(&self, sql: String) -> String {
+        match &self.0 {
+            Some(begin) => format!("{begin}; {sql}; COMMIT"),
+            None => sql,
+        }
+    }
 }

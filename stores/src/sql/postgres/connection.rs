@@ -4,18 +4,21 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection,
+    AssertSqlSafe, Connection, Executor, PgConnection,
     postgres::{PgArguments, PgConnectOptions, PgRow},
 };
 use tokio::time::timeout;
 
-use super::error::Failure;
+use super::{
+    error::Failure,
+    server::{self, Tables},
+};
 
 /// What takes several statements.
 pub(super) type Work<'c, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'c>>;
@@ -31,6 +34,13 @@ pub(super) struct Dial {
     /// A statement without an answer for so long is given up.
     pub(super) limit: Duration,
     pub(super) commits: Arc<AtomicU64>,
+    /// Host, port and database, for messages.
+    pub(super) place: Arc<str>,
+    /// What a server must have; `None` while that is being found out.
+    pub(super) tables: Option<Tables>,
+    /// This process's clock, which is compared with the server's.
+    pub(super) now: fn() -> SystemTime,
+    pub(super) told_of_clock: Arc<AtomicBool>,
 }
 
 /// A connection that is opened again after it has failed.
@@ -57,7 +67,8 @@ impl Link {
     }
 
     /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
-    /// on another: it may be told of that only now.
+    /// on another: it may be told of that only now. The driver keeps the arguments that it is given, hence the copy: some bytes
+    /// for each key, in one piece, beside a round trip.
     pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
         let was_open = self.open.is_some();
         match self.run(sql, arguments.clone(), false).await {
@@ -101,11 +112,9 @@ impl Link {
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
         if self.open.is_none() {
-            let opening = timeout(self.dial.limit, self.dial.options.connect());
-            let opened = opening.await.unwrap_or_else(|_| Err(timed_out())).map_err(Failure::of_read)?;
-            return Ok(self.open.insert(opened));
+            return Ok(self.open.insert(server::connect(&self.dial).await?));
         }
-        self.open.as_mut().ok_or_else(|| Failure::of_read(timed_out()))
+        self.open.as_mut().ok_or_else(Failure::unreachable)
     }
 
     pub(super) async fn close(&mut self) {
@@ -113,10 +122,6 @@ impl Link {
             let _ = connection.close().await; // What was confirmed is stored.
         }
     }
-}
-
-fn timed_out() -> sqlx::Error {
-    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }
 
 async fn alone(

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
+use super::server::POOLER;
+
+/// What the server says of tables, columns and types that a statement names and that are not there.
+const TABLES_CHANGED: [&str; 6] = ["42P01", "42703", "42883", "3F000", "42P10", "42804"];
+
 /// A statement that failed. One error may be the answer of all members of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -19,6 +24,8 @@ enum Cause {
     TooLate,
     /// The generations of dedup entries changed each time it was tried.
     Rotating,
+    /// The server that was reached is not what the promises need.
+    Unfit(ErrorKind, String),
 }
 
 impl Failure {
@@ -42,14 +49,24 @@ impl Failure {
         Self { cause: Arc::new(Cause::Rotating), unknown: false }
     }
 
+    pub(super) fn unfit(kind: ErrorKind, why: String) -> Self {
+        Self { cause: Arc::new(Cause::Unfit(kind, why)), unknown: false }
+    }
+
+    pub(super) fn unreachable() -> Self {
+        Self::of_read(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+    }
+
     /// Whether the write may have taken effect.
     pub(super) const fn is_unknown(&self) -> bool {
         self.unknown
     }
 
-    /// Whether the server has refused the statement itself, so that the connection is as good as before.
+    /// Whether the server has refused the statement itself, so that the connection is as good as before. One that finds
+    /// other tables than it was made for is not: with the next connection it is found out why.
     pub(super) fn is_of_a_statement(&self) -> bool {
-        matches!(&*self.cause, Cause::Driver(error) if refused(error))
+        let of_tables = self.code().is_some_and(|code| TABLES_CHANGED.contains(&code));
+        matches!(&*self.cause, Cause::Driver(error) if refused(error)) && !of_tables
     }
 
     /// Whether the connection has ended, or the server has ended it.
@@ -58,7 +75,7 @@ impl Failure {
             Cause::Driver(error) => {
                 error.as_database_error().is_none() || self.code().is_some_and(|code| code.starts_with("57P"))
             }
-            Cause::TooLate | Cause::Rotating => false,
+            Cause::TooLate | Cause::Rotating | Cause::Unfit(..) => false,
         }
     }
 
@@ -84,7 +101,7 @@ impl Failure {
     fn code(&self) -> Option<&str> {
         match &*self.cause {
             Cause::Driver(error) => code(error),
-            Cause::TooLate | Cause::Rotating => None,
+            Cause::TooLate | Cause::Rotating | Cause::Unfit(..) => None,
         }
     }
 
@@ -106,6 +123,7 @@ impl Failure {
             Cause::Rotating => {
                 error(ErrorKind::Unavailable, "generations of dedup entries are being rotated: try again")
             }
+            Cause::Unfit(kind, why) => error(*kind, why),
         }
     }
 }
@@ -120,6 +138,7 @@ impl std::fmt::Display for Shown {
             Cause::Driver(error) => error.fmt(f),
             Cause::TooLate => f.write_str("no answer within the limit"),
             Cause::Rotating => f.write_str("the generations changed"),
+            Cause::Unfit(_, why) => f.write_str(why),
         }
     }
 }
@@ -141,6 +160,7 @@ fn code(error: &sqlx::Error) -> Option<&str> {
 fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
     use ErrorKind::{Denied, Misconfigured, TooLarge, Unavailable};
     let (kind, text) = match code(error) {
+        Some("08P01") if error.to_string().contains("unsupported startup parameter") => (Misconfigured, POOLER),
         Some("40001" | "40P01") => {
             (Unavailable, "it met other transactions again and again, and was rolled back each time")
         }
@@ -158,7 +178,7 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
         Some("42501") => (Denied, "this role may not do it: grant what `Postgres::grants_sql` lists"),
         Some("28000" | "28P01") => (Denied, "the server has refused the role or its password: check the URL"),
         Some("3D000") => (Misconfigured, "there is no such database: create it, or name another one in the URL"),
-        Some("42P01" | "42703" | "42883" | "3F000" | "42P10" | "42804") => (
+        Some(code) if TABLES_CHANGED.contains(&code) => (
             Misconfigured,
             "hapax's tables are not as this version needs them: apply `Postgres::migrate`, or undo what changed them",
         ),

@@ -13,7 +13,13 @@ use std::{
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
-use super::{arguments::put_in, connection::Link, error::Failure, names::Names, statements};
+use super::{
+    arguments::{Begin, put_in},
+    connection::Link,
+    error::Failure,
+    names::Names,
+    statements,
+};
 
 /// Tables for dedup entries.
 const SLOTS: i16 = 4;
@@ -88,12 +94,19 @@ pub(super) struct Done {
 }
 
 /// One step of eviction: closes the newest generation if it is old, and empties the oldest if its time is over.
-pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retention: i64) -> Result<Done, Failure> {
-    let (list, now, longest) = list(connection, names).await?;
+pub(super) async fn evict(
+    connection: &mut PgConnection,
+    begin: &Begin,
+    names: &Names,
+    retention: i64,
+) -> Result<Done, Failure> {
+    let look = begin.alone(statements::generations());
+    let (list, now, longest) = list(connection, names, &look).await?;
     let retention = match longest {
         Some(longest) if longest >= retention => longest,
         _ => {
-            let keep = AssertSqlSafe(put_in(&names.put_into(statements::RETENTION), &[retention]));
+            let keep = begin.alone(put_in(&names.put_into(statements::RETENTION), &[retention]));
+            let keep = AssertSqlSafe(keep);
             connection.execute(sqlx::raw_sql(keep)).await.map_err(Failure::of_write)?;
             retention
         }
@@ -104,7 +117,7 @@ pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retentio
     };
     let mut done = Done::default();
     if due(&list, now) {
-        match empty(connection, names, &list, now, retention).await {
+        match empty(connection, begin, names, &list, now, retention).await {
             Ok(entries) => done.entries = entries,
             // Somebody reads it. It is as good later.
             Err(failure) if failure.is_of_a_lock() => {
@@ -117,17 +130,22 @@ pub(super) async fn evict(connection: &mut PgConnection, names: &Names, retentio
     if let Some(newest) = list.last()
         && newest.closed_at.is_none()
         && newest.opened_at.saturating_add(retention / PART_OF_RETENTION) <= now
-        && holds_any(connection, names, newest.slot).await?
+        && holds_any(connection, begin, names, newest.slot).await?
     {
-        rotate(connection, names, newest.id).await?;
+        rotate(connection, begin, names, newest.id).await?;
     }
-    let (list, now, _) = self::list(connection, names).await?;
+    let (list, now, _) = self::list(connection, names, &look).await?;
     done.more |= due(&list, now);
     Ok(done)
 }
 
-async fn list(connection: &mut PgConnection, names: &Names) -> Result<(Vec<Generation>, i64, Option<i64>), Failure> {
-    let text = AssertSqlSafe(names.put_into(&statements::generations()));
+/// Asks `look`: [`statements::generations`], by itself or in a transaction that has begun.
+async fn list(
+    connection: &mut PgConnection,
+    names: &Names,
+    look: &str,
+) -> Result<(Vec<Generation>, i64, Option<i64>), Failure> {
+    let text = AssertSqlSafe(names.put_into(look));
     let rows = connection.fetch_all(sqlx::raw_sql(text)).await.map_err(Failure::of_read)?;
     let mut list = Vec::with_capacity(rows.len());
     let (mut now, mut longest) = (0, None);
@@ -144,23 +162,29 @@ async fn list(connection: &mut PgConnection, names: &Names) -> Result<(Vec<Gener
     Ok((list, now, longest))
 }
 
-async fn holds_any(connection: &mut PgConnection, names: &Names, slot: i16) -> Result<bool, Failure> {
-    let text = AssertSqlSafe(names.put_into(&statements::holds_any(slot)));
+async fn holds_any(connection: &mut PgConnection, begin: &Begin, names: &Names, slot: i16) -> Result<bool, Failure> {
+    let text = AssertSqlSafe(names.put_into(&begin.alone(statements::holds_any(slot))));
     let row = connection.fetch_one(sqlx::raw_sql(text)).await.map_err(Failure::of_read)?;
     row.try_get(0).map_err(Failure::of_read)
 }
 
 /// Closes generation `newest` and opens the next one, if there is a table free and nobody else has done it.
-pub(super) async fn rotate(connection: &mut PgConnection, names: &Names, newest: i64) -> Result<(), Failure> {
+pub(super) async fn rotate(
+    connection: &mut PgConnection,
+    begin: &Begin,
+    names: &Names,
+    newest: i64,
+) -> Result<(), Failure> {
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
-    connection.execute("BEGIN").await.map_err(Failure::of_read)?;
-    let (before, ..) = list(connection, names).await?;
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.text().to_owned()))).await.map_err(Failure::of_read)?;
+    let look = statements::generations();
+    let (before, ..) = list(connection, names, &look).await?;
     let slot = before.iter().find(|one| one.id == newest && one.closed_at.is_none()).map(|one| one.slot);
     if let Some(slot) = slot {
         let lock = text(&statements::rotation_lock(slot));
         connection.execute(sqlx::raw_sql(lock)).await.map_err(Failure::of_read)?;
         // What is read from here on is what the lock has let pass.
-        let (list, ..) = list(connection, names).await?;
+        let (list, ..) = list(connection, names, &look).await?;
         let free = (0..SLOTS).find(|slot| list.iter().all(|one| one.slot != *slot));
         if let Some(free) = free {
             let close = sqlx::raw_sql(text(&put_in(&statements::close(), &[newest])));
@@ -177,6 +201,7 @@ pub(super) async fn rotate(connection: &mut PgConnection, names: &Names, newest:
 /// The oldest generation whose time is over ceases to exist, and its table is emptied, in one commit.
 async fn empty(
     connection: &mut PgConnection,
+    begin: &Begin,
     names: &Names,
     list: &[Generation],
     now: i64,
@@ -185,7 +210,7 @@ async fn empty(
     let over = |one: &&Generation| one.closed_at.is_some_and(|at| at.saturating_add(retention) <= now);
     let Some(oldest) = list.iter().find(over) else { return Ok(0) };
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
-    let begin = format!("BEGIN; SET LOCAL lock_timeout = {}", LOCK_LIMIT.as_millis());
+    let begin = format!("{}; SET LOCAL lock_timeout = {}", begin.text(), LOCK_LIMIT.as_millis());
     connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await.map_err(Failure::of_read)?;
     let gone = sqlx::raw_sql(text(&put_in(&statements::drop_generation(), &[oldest.id, retention])));
     let gone = connection.execute(gone).await.map_err(Failure::of_read)?.rows_affected() == 1;

@@ -1,6 +1,6 @@
 //! The schema, as plain SQL files, and how far a database has come.
 
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, postgres::PgRow};
 
 use super::{arguments::put_in, names::Names, statements, wire::Schema};
 
@@ -23,6 +23,13 @@ pub(super) struct Contents {
     /// 0: nothing of ours.
     pub(super) version: i32,
     pub(super) usable_from: Option<i64>,
+}
+
+impl Contents {
+    /// From the answer to [`Schema::version`].
+    pub(super) fn of(row: &PgRow) -> Result<Self, sqlx::Error> {
+        Ok(Self { version: row.try_get(0)?, usable_from: row.try_get(1)? })
+    }
 }
 
 pub(super) fn schema_sql(names: &Names, schema: &Schema) -> String {
@@ -73,7 +80,7 @@ pub(super) async fn contents(
     }
     let text = names.put_into(schema.version);
     let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await?;
-    Ok(Contents { version: row.try_get(0)?, usable_from: row.try_get(1)? })
+    Contents::of(&row)
 }
 
 /// Brings the database to the latest version. One transaction that takes a lock and looks again: of several programs that

@@ -28,6 +28,17 @@
 //! A standby that is promoted may lack the last commits that the primary confirmed, unless commits wait for it
 //! (`synchronous_standby_names`, with `synchronous_commit = on`). Lost dedup entries double effects, if the broker gives
 //! their messages again and what they did elsewhere was not lost: set it where the promise has to outlive the primary.
+//!
+//! Each connection that is made looks at the server anew. One that has become a standby, or that confirms what it may lose,
+//! is told of in the error of every call, and nothing is read or written there; with the next server that is as it should be,
+//! all goes on. Behind a connection pooler only the connection to the pooler is seen.
+//!
+//! # Clocks
+//! The server's decides how long dedup entries and tombstones are kept, how long an outbox entry has waited for the sweeper,
+//! and in a queue when leases end and messages are due. A process's own gives the due time of a delayed message, which the
+//! server's then judges: messages come too early or too late by as much as the two are apart. What a process measures by
+//! itself, as its deadlines, it measures by a clock that is never set. A server whose clock is more than a second off is
+//! warned of when a connection is made.
 
 mod arguments;
 mod connection;
@@ -39,6 +50,7 @@ mod options;
 mod ports;
 mod read;
 mod rows;
+mod server;
 mod start;
 mod statements;
 mod upkeep;
@@ -57,6 +69,7 @@ use std::{
     time::Duration,
 };
 
+use arguments::Begin;
 use connection::Link;
 use hapax_core::{
     ids::Scope,
@@ -93,6 +106,8 @@ struct Shared {
     /// Host, port and database, for messages.
     place: Arc<str>,
     names: Names,
+    /// For rare work of several statements.
+    begin: Begin,
     texts: Texts,
     /// Each for its share of the entities.
     writers: Vec<mpsc::Sender<Write>>,
@@ -166,7 +181,7 @@ impl Postgres {
     /// # Errors
     /// Names that are none.
     pub fn schema_sql(options: &PostgresOptions) -> Result<String, StoreError> {
-        Ok(migrate::schema_sql(&Names::new(&options.schema, &options.table_prefix)?, &migrate::SCHEMA))
+        migrate::SCHEMA.sql(options)
     }
 
     /// What the role that runs the program must be granted, where another role has applied the schema, as plain SQL: less than
@@ -175,7 +190,7 @@ impl Postgres {
     /// # Errors
     /// Names that are none.
     pub fn grants_sql(options: &PostgresOptions, role: &str) -> Result<String, StoreError> {
-        Ok(migrate::grants_sql(&Names::new(&options.schema, &options.table_prefix)?, role))
+        Ok(migrate::grants_sql(&Names::new(options, start::OPENING)?, role))
     }
 
     /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed

@@ -2,6 +2,8 @@ use std::fmt;
 
 use hapax_core::ports::{ErrorKind, StoreError};
 
+use super::PostgresOptions;
+
 /// PostgreSQL cuts longer names off; the longest of ours needs the rest.
 const PART_BYTES_MAX: usize = 30;
 
@@ -13,10 +15,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(schema: &str, prefix: &str) -> Result<Self, StoreError> {
-        check("schema", schema, false)?;
-        check("table prefix", prefix, true)?;
-        Ok(Self { schema: schema.to_owned(), prefix: prefix.to_owned() })
+    /// Those of `options`, for what is being opened.
+    pub(super) fn new(options: &PostgresOptions, opening: &'static str) -> Result<Self, StoreError> {
+        let PostgresOptions { schema, table_prefix, .. } = options;
+        check("schema", schema, false)
+            .and_then(|()| check("table prefix", table_prefix, true))
+            .map_err(|why| StoreError::new(ErrorKind::Misconfigured, opening, why))?;
+        Ok(Self { schema: schema.clone(), prefix: table_prefix.clone() })
     }
 
     pub(super) fn schema(&self) -> &str {
@@ -43,28 +48,32 @@ impl fmt::Display for Names {
     }
 }
 
-fn check(what: &str, name: &str, may_be_empty: bool) -> Result<(), StoreError> {
+fn check(what: &str, name: &str, may_be_empty: bool) -> Result<(), String> {
     let usual = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let begins_well = name.bytes().next().map_or(may_be_empty, |b| !b.is_ascii_digit());
     if begins_well && name.len() <= PART_BYTES_MAX && name.bytes().all(usual) && !name.starts_with("pg_") {
         return Ok(());
     }
-    let why = format!(
+    Err(format!(
         "{what} `{name}`: use lower-case ASCII letters, digits and _ only, at most {PART_BYTES_MAX}, no digit first, not \
          `pg_`"
-    );
-    Err(StoreError::new(ErrorKind::Misconfigured, super::start::OPENING, why))
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::Names;
+    use super::{super::Postgres, Names};
+
+    fn names(schema: &str, prefix: &str) -> Result<Names, String> {
+        let options = Postgres::options("postgres://host/db").schema(schema).table_prefix(prefix);
+        Names::new(&options, "opening").map_err(|error| error.to_string())
+    }
 
     #[test]
     fn names_are_put_into_texts() {
-        let names = Names::new("own", "app_").unwrap();
+        let names = names("own", "app_").unwrap();
         let text = names.put_into("CREATE INDEX IF NOT EXISTS hapax_entity_x ON hapax.entity (key)");
         assert_eq!(text, "CREATE INDEX IF NOT EXISTS app_hapax_entity_x ON \"own\".app_entity (key)");
     }
@@ -74,9 +83,9 @@ mod tests {
         for (schema, prefix) in
             [("", ""), ("a\"b", ""), ("a b", ""), ("A", ""), ("1a", ""), ("ü", ""), ("pg_x", ""), ("a", "b;")]
         {
-            assert!(Names::new(schema, prefix).is_err(), "{schema} {prefix}");
+            assert!(names(schema, prefix).is_err(), "{schema} {prefix}");
         }
-        assert!(Names::new(&"a".repeat(31), "").is_err());
-        assert!(Names::new("hapax", "").is_ok());
+        assert!(names(&"a".repeat(31), "").is_err());
+        assert!(names("hapax", "").is_ok());
     }
 }

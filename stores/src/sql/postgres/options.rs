@@ -176,11 +176,11 @@ impl From<&PgPool> for PostgresOptions {
 }
 
 impl PostgresOptions {
-    pub(super) fn place(&self) -> Result<PgConnectOptions, StoreError> {
+    pub(super) fn place(&self, opening: &'static str) -> Result<PgConnectOptions, StoreError> {
         self.place.clone().map_err(|e| {
             let why =
                 format!("the URL of the database is wrong ({e}): write `postgres://USER:PASSWORD@HOST:PORT/DATABASE`");
-            StoreError::new(ErrorKind::Misconfigured, start::OPENING, why)
+            StoreError::new(ErrorKind::Misconfigured, opening, why)
         })
     }
 }

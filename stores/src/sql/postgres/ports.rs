@@ -171,9 +171,10 @@ impl EntityStore for Postgres {
     async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
         const OPERATION: &str = "purging tombstones";
         let Some(id) = self.scope(scope).await? else { return Ok(0) };
-        let (names, age, limit) = (self.0.names.clone(), millis_of(older_than), as_i64(limit));
+        let (begin, names) = (self.0.begin.clone(), self.0.names.clone());
+        let (age, limit) = (millis_of(older_than), as_i64(limit));
         self.rarely(OPERATION, move |connection| {
-            Box::pin(async move { upkeep::purge(connection, &names, id, age, limit).await })
+            Box::pin(async move { upkeep::purge(connection, &begin, &names, id, age, limit).await })
         })
         .await
     }
@@ -192,10 +193,10 @@ impl DedupStore for Postgres {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        let (names, retention) = (self.0.names.clone(), millis_of(retention));
+        let (begin, names, retention) = (self.0.begin.clone(), self.0.names.clone(), millis_of(retention));
         let done = self
             .rarely("evicting dedup entries", move |connection| {
-                Box::pin(async move { generations::evict(connection, &names, retention).await })
+                Box::pin(async move { generations::evict(connection, &begin, &names, retention).await })
             })
             .await?;
         Ok(Evicted { entries: done.entries, more: done.more })

@@ -2,25 +2,31 @@
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
-use super::{arguments::put_in, error::Failure, names::Names, statements};
+use super::{
+    arguments::{Begin, put_in},
+    error::Failure,
+    names::Names,
+    statements,
+};
 
 /// Removes at most `limit` tombstones of `scope`, which were completed `age` milliseconds ago or longer. The floor for
 /// versions is raised with it, and nobody begins an entity meanwhile, so that one that comes again never has a version that
 /// was used before.
 pub(super) async fn purge(
     connection: &mut PgConnection,
+    begin: &Begin,
     names: &Names,
     scope: i64,
     age: i64,
     limit: i64,
 ) -> Result<usize, Failure> {
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
-    let any = sqlx::raw_sql(text(&put_in(&statements::may_purge(), &[scope, age])));
+    let any = sqlx::raw_sql(text(&begin.alone(put_in(&statements::may_purge(), &[scope, age]))));
     let any: bool = connection.fetch_one(any).await.and_then(|row| row.try_get(0)).map_err(Failure::of_read)?;
     if limit == 0 || !any {
         return Ok(0);
     }
-    connection.execute("BEGIN").await.map_err(Failure::of_read)?;
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.text().to_owned()))).await.map_err(Failure::of_read)?;
     connection.execute(sqlx::raw_sql(text(statements::PURGE_LOCK))).await.map_err(Failure::of_read)?;
     let purge = sqlx::raw_sql(text(&put_in(&statements::purge(), &[scope, age, limit])));
     let purged: i64 = connection.fetch_one(purge).await.and_then(|row| row.try_get(0)).map_err(Failure::of_read)?;

@@ -25,13 +25,8 @@ use super::{
     error::Failure,
     migrate,
     names::Names,
-    start,
+    server, start,
 };
-
-/// Beside the store's settings. An index gives what is asked for in its order: a table that was empty when a plan was made,
-/// or analysed while it was, must not turn that into collecting and sorting.
-const SETTINGS: [(&str, &str); 3] =
-    [("enable_bitmapscan", "off"), ("enable_sort", "off"), ("enable_incremental_sort", "off")];
 
 /// Tables, and how they are made.
 #[derive(Debug)]
@@ -60,31 +55,30 @@ impl Schema {
     /// # Errors
     /// Names that are none.
     pub fn sql(&self, options: &PostgresOptions) -> Result<String, StoreError> {
-        Ok(migrate::schema_sql(&Names::new(&options.schema, &options.table_prefix)?, self))
+        Ok(migrate::schema_sql(&Names::new(options, self.opening)?, self))
     }
-}
 
-/// `text` with the names of `options` in it.
-///
-/// # Errors
-/// Names that are none.
-pub fn with_names(options: &PostgresOptions, text: &str) -> Result<String, StoreError> {
-    Ok(Names::new(&options.schema, &options.table_prefix)?.put_into(text))
-}
+    /// `text` with the names of `options` in it.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn with_names(&self, options: &PostgresOptions, text: &str) -> Result<String, StoreError> {
+        Ok(Names::new(options, self.opening)?.put_into(text))
+    }
 
-/// The name of the schema, in quotes.
-///
-/// # Errors
-/// Names that are none.
-pub fn schema_name(options: &PostgresOptions) -> Result<String, StoreError> {
-    Ok(format!("\"{}\"", Names::new(&options.schema, &options.table_prefix)?.schema()))
+    /// The name of the schema that the tables are in, in quotes.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn name(&self, options: &PostgresOptions) -> Result<String, StoreError> {
+        Ok(format!("\"{}\"", Names::new(options, self.opening)?.schema()))
+    }
 }
 
 /// A server, and the names of the tables there.
 #[derive(Debug, Clone)]
 pub struct Server {
     dial: Dial,
-    place: Arc<str>,
     names: Names,
 }
 
@@ -94,9 +88,8 @@ impl Server {
     /// # Errors
     /// See [`PostgresOptions::open`].
     pub async fn open(options: &PostgresOptions, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
-        let names = Names::new(&options.schema, &options.table_prefix)?;
-        let (dial, place) = start::dial(options)?;
-        Self::new(dial, place.into(), names).check(schema, may_migrate).await
+        let names = Names::new(options, schema.opening)?;
+        Self { dial: start::dial(options, schema.opening)?, names }.check(schema, may_migrate).await
     }
 
     /// The server of `store`, in the same schema and with the same prefix.
@@ -105,27 +98,16 @@ impl Server {
     /// See [`PostgresOptions::open`].
     pub async fn on(store: &Postgres, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
         let dial = store.0.rare.lock().await.dial().clone();
-        let dial = Dial { commits: Arc::new(AtomicU64::new(0)), ..dial };
-        Self::new(dial, store.0.place.clone(), store.0.names.clone()).check(schema, may_migrate).await
+        let dial = Dial { commits: Arc::new(AtomicU64::new(0)), tables: None, ..dial };
+        Self { dial, names: store.0.names.clone() }.check(schema, may_migrate).await
     }
 
-    fn new(dial: Dial, place: Arc<str>, names: Names) -> Self {
-        let Dial { options, pooled, mark, limit, commits } = dial;
-        let dial = match pooled {
-            None => Dial { options: options.options(SETTINGS), pooled, mark, limit, commits },
-            Some(begin) => {
-                let set = SETTINGS.map(|(name, value)| format!("; SET LOCAL {name} = '{value}'")).concat();
-                Dial { options, pooled: Some(format!("{begin}{set}").into()), mark, limit, commits }
-            }
-        };
-        Self { dial, place, names }
-    }
-
-    async fn check(self, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
-        let mut connection = start::connect(&self.dial.options, &self.place).await?;
-        start::check_server(&mut connection, &self.place, self.dial.mark.as_deref()).await?;
-        start::check_schema(&mut connection, &self.names, schema, may_migrate, &self.place).await?;
-        Link::new(self.dial.clone(), Some(connection)).close().await;
+    async fn check(mut self, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
+        let Self { dial, names } = &mut self;
+        let connection = server::connect(dial).await;
+        let mut connection = connection.map_err(|failure| failure.store_error(schema.opening, &dial.place))?;
+        dial.tables = Some(start::check_tables(&mut connection, names, schema, may_migrate, &dial.place).await?);
+        Link::new(dial.clone(), Some(connection)).close().await;
         Ok(self)
     }
 
@@ -144,7 +126,7 @@ impl Server {
     /// Host, port and database, for messages.
     #[must_use]
     pub fn place(&self) -> &Arc<str> {
-        &self.place
+        &self.dial.place
     }
 
     /// Schema and prefix: a name that no other tables of the database have.

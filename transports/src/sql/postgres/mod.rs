@@ -50,7 +50,7 @@ use hapax_stores::{
     Postgres,
     sql::postgres::{
         PostgresOptions,
-        wire::{self, Server, Wire},
+        wire::{Server, Wire},
     },
 };
 pub use options::PostgresQueueOptions;
@@ -178,8 +178,8 @@ impl PostgresQueue {
     /// Names that are none.
     pub fn grants_sql(database: &PostgresOptions, role: &str) -> Result<String, StoreError> {
         let role = format!("\"{}\"", role.replace('"', "\"\""));
-        let grants = wire::with_names(database, statements::GRANTS)?;
-        Ok(grants.replace("{schema}", &wire::schema_name(database)?).replace("{role}", &role))
+        let grants = statements::SCHEMA.with_names(database, statements::GRANTS)?;
+        Ok(grants.replace("{schema}", &statements::SCHEMA.name(database)?).replace("{role}", &role))
     }
 
     /// Sends messages from outside any handler.

@@ -13,10 +13,7 @@ use hapax_core::{
     ids::{EndpointName, MessageId, PartitionKey, TypeName},
     ports::{Connected, Dispatcher, Settled, Settlement, Transport},
 };
-use hapax_stores::{
-    Postgres,
-    sql::postgres::{PostgresOptions, wire},
-};
+use hapax_stores::{Postgres, sql::postgres::PostgresOptions};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqlSafeStr};
 
@@ -47,7 +44,7 @@ impl Place {
     }
 
     fn text(&self, sql: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(wire::with_names(&self.database, sql).unwrap())
+        AssertSqlSafe(statements::SCHEMA.with_names(&self.database, sql).unwrap())
     }
 
     async fn end(self, queue: PostgresQueue) {
