@@ -176,7 +176,7 @@ impl testing::dead_letters::Builder for InPostgres {
     }
 }
 
-/// One schema; each handle has connections of its own, as another process would.
+/// One prefix; each handle has connections of its own, as another process would.
 #[derive(Debug)]
 struct InMySql(MySqlTables, MySqlTables);
 
