@@ -27,6 +27,7 @@
 //! | feature | what | default |
 //! | --- | --- | --- |
 //! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
+//! | `mysql` | `MySql`: entities, dedup entries and dead letters in a MariaDB database; MySQL is untested | no |
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
@@ -52,6 +53,8 @@ pub use hapax_core::{
 pub use hapax_model::check;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
+#[cfg(feature = "mysql")]
+pub use hapax_stores::MySql;
 #[cfg(feature = "postgres")]
 pub use hapax_stores::Postgres;
 #[cfg(feature = "sqlite")]
@@ -77,6 +80,8 @@ pub mod transports {
 pub mod stores {
     #[cfg(feature = "memory")]
     pub use hapax_stores::memory;
+    #[cfg(feature = "mysql")]
+    pub use hapax_stores::sql::mysql;
     #[cfg(feature = "postgres")]
     pub use hapax_stores::sql::postgres;
     #[cfg(feature = "sqlite")]

@@ -23,7 +23,7 @@ use hapax::{
     testing,
     transports::in_process::Faults,
 };
-use hapax_tests::PostgresSchema;
+use hapax_tests::{MySqlTables, PostgresSchema};
 
 /// Short, so that the suite has not long to wait; long beside what a busy machine takes between two steps of a check.
 const LEASE: Duration = Duration::from_secs(1);
@@ -176,6 +176,47 @@ impl testing::dead_letters::Builder for InPostgres {
     }
 }
 
+/// One prefix; each handle has connections of its own, as another process would.
+#[derive(Debug)]
+struct InMySql(MySqlTables, MySqlTables);
+
+impl InMySql {
+    fn new() -> Self {
+        Self(MySqlTables::new(), MySqlTables::new())
+    }
+}
+
+#[async_trait]
+impl testing::entity_store::Builder for InMySql {
+    async fn entities(&self) -> Arc<dyn EntityStore> {
+        Arc::new(self.0.open().await)
+    }
+    async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(self.0.open().await))
+    }
+    /// One whose connections are ended again and again, in the middle of a statement.
+    async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {
+        Some(self.0.open_and_cut(Arc::new).await)
+    }
+}
+
+#[async_trait]
+impl testing::dedup_store::Builder for InMySql {
+    async fn dedup(&self) -> Arc<dyn DedupStore> {
+        Arc::new(self.0.open().await)
+    }
+    async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(self.1.open().await))
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for InMySql {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        Arc::new(self.0.open().await)
+    }
+}
+
 #[derive(Debug)]
 struct Queues(InProcess);
 
@@ -306,6 +347,18 @@ mod postgres {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InPostgres::new());
+    }
+}
+
+mod mysql {
+    mod entities {
+        hapax_core::entity_store_suite!(crate::InMySql::new());
+    }
+    mod dedup {
+        hapax_core::dedup_store_suite!(crate::InMySql::new());
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::InMySql::new());
     }
 }
 

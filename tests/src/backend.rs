@@ -8,7 +8,7 @@ use hapax::{
     ports::{DeadLetters, DedupStore, EntityStore},
 };
 #[cfg(feature = "databases")]
-use hapax::{Postgres, Sqlite};
+use hapax::{MySql, Postgres, Sqlite};
 
 /// A store that a rig can be built on.
 pub trait Backend: EntityStore + DedupStore + DeadLetters + Clone + 'static {
@@ -38,6 +38,15 @@ impl Backend for Sqlite {
 
 #[cfg(feature = "databases")]
 impl Backend for Postgres {
+    const EXACT: bool = false;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        None
+    }
+}
+
+#[cfg(feature = "databases")]
+impl Backend for MySql {
     const EXACT: bool = false;
 
     fn dedup_entries(&self) -> Option<usize> {

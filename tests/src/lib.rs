@@ -3,6 +3,10 @@
 mod backend;
 mod driver;
 #[cfg(feature = "databases")]
+mod mysql;
+#[cfg(feature = "databases")]
+mod mysql_server;
+#[cfg(feature = "databases")]
 mod postgres;
 #[cfg(feature = "databases")]
 mod postgres_database;
@@ -17,6 +21,10 @@ mod workbench;
 
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
+#[cfg(feature = "databases")]
+pub use mysql::MySqlTables;
+#[cfg(feature = "databases")]
+pub use mysql_server::MySqlServer;
 #[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
 #[cfg(feature = "databases")]

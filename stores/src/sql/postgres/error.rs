@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
+pub(super) use super::super::rows::malformed;
 use super::server::POOLER;
 
 /// What the server says of tables, columns and types that a statement names and that are not there.
@@ -197,9 +198,4 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
         None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
     };
     (kind, text.to_owned())
-}
-
-/// A stored value that this program cannot read.
-pub(super) fn malformed(operation: &'static str, place: &str, what: &str) -> StoreError {
-    StoreError::new(ErrorKind::Malformed, operation, format!("{place}: {what} cannot be read by this version of hapax"))
 }
