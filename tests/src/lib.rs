@@ -2,6 +2,7 @@
 
 mod backend;
 mod driver;
+mod mysql;
 mod postgres;
 mod postgres_role;
 mod postgres_server;
@@ -12,6 +13,7 @@ mod workbench;
 
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
+pub use mysql::MySqlDatabase;
 pub use postgres::PostgresSchema;
 pub use postgres_role::PostgresRole;
 pub use postgres_server::{Pgbouncer, PostgresServer};

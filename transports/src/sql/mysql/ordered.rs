@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,7 +13,7 @@ use super::{
     arguments::{rows, text},
     signals::{Looked, Position},
     statements::{self, WINDOW, row},
-    writer::Take,
+    writer::Wanted,
 };
 
 /// Rows that are locked at once, at least: where those before them are locked by others, they are wanted.
@@ -26,28 +27,38 @@ const LOCKED_MIN: usize = 16;
 /// 2. They are given in the order in which they have become due, but none before an earlier one of its key.
 /// 3. Somebody may have locked one of them meanwhile, to settle or extend what was under a lease that has run out. Then
 ///    nothing of its key from there on is given, and others take its place.
-pub(super) async fn take(wire: &mut Wire, server: &Server, take: &Take) -> Result<(Vec<MySqlRow>, Looked), Fault> {
-    let done = within(wire, server, take).await;
+pub(super) async fn take(
+    wire: &mut Wire,
+    server: &Server,
+    wanted: Wanted,
+    freed: &[Arc<str>],
+) -> Result<(Vec<MySqlRow>, Looked), Fault> {
+    let done = within(wire, server, wanted, freed).await;
     if matches!(&done, Err(fault) if !fault.is_unknown()) {
         wire.roll_back().await; // A row that could not be read leaves the transaction open.
     }
     done
 }
 
-async fn within(wire: &mut Wire, server: &Server, take: &Take) -> Result<(Vec<MySqlRow>, Looked), Fault> {
+async fn within(
+    wire: &mut Wire,
+    server: &Server,
+    wanted: Wanted,
+    freed: &[Arc<str>],
+) -> Result<(Vec<MySqlRow>, Looked), Fault> {
     let text = |statements: Vec<String>| text(server, &statements);
-    let rows = rows(wire.begin(text(statements::ordered_candidates(take))).await?);
-    let mut giving = Giving::new(take, &rows).map_err(Fault::of_row)?;
+    let candidates = rows(wire.begin(text(statements::ordered_candidates(wanted, freed))).await?);
+    let mut giving = Giving::new(wanted, &candidates).map_err(Fault::of_row)?;
     let (heads, keyed) = giving.keyed();
     let mut firsts = HashMap::new();
     if !heads.is_empty() {
-        let rows = rows(wire.steps(text(statements::ordered_keys(take.queue, &heads, &keyed))).await?);
-        firsts = self::firsts(&rows).map_err(Fault::of_row)?;
+        let keys = rows(wire.steps(text(statements::ordered_keys(wanted.queue, &heads, &keyed))).await?);
+        firsts = self::firsts(&keys).map_err(Fault::of_row)?;
     }
     giving.choose(&firsts);
     while let Some(ids) = giving.next_to_lock() {
-        let rows = rows(wire.steps(text(statements::ordered_lock(&ids, take.token))).await?);
-        giving.locked(rows).map_err(Fault::of_row)?;
+        let locked = rows(wire.steps(text(statements::ordered_lock(&ids, wanted.token))).await?);
+        giving.locked(locked).map_err(Fault::of_row)?;
     }
     wire.commit(text(giving.statements())).await?;
     Ok(giving.done())
@@ -64,8 +75,8 @@ struct Candidate {
 /// Of each key, the first that holds up those behind it.
 type Firsts = HashMap<Vec<u8>, i64>;
 
-struct Giving<'t> {
-    take: &'t Take,
+struct Giving {
+    wanted: Wanted,
     candidates: Vec<Candidate>,
     /// Those that may be given, in the order in which they are, and how many they were.
     open: VecDeque<Candidate>,
@@ -75,8 +86,8 @@ struct Giving<'t> {
     looked: Looked,
 }
 
-impl<'t> Giving<'t> {
-    fn new(take: &'t Take, rows: &[MySqlRow]) -> Result<Self, sqlx::Error> {
+impl Giving {
+    fn new(wanted: Wanted, rows: &[MySqlRow]) -> Result<Self, sqlx::Error> {
         let mut looked = Looked { now: 0, last: None, more: false, left: false, idle: Duration::ZERO };
         let (mut candidates, mut known, mut in_window) = (Vec::new(), HashSet::new(), 0);
         for row in rows {
@@ -99,7 +110,7 @@ impl<'t> Giving<'t> {
         }
         looked.more = in_window >= WINDOW;
         let (open, locking, given) = (VecDeque::new(), Vec::new(), Vec::new());
-        Ok(Self { take, candidates, open, may_be_given: 0, locking, given, looked })
+        Ok(Self { wanted, candidates, open, may_be_given: 0, locking, given, looked })
     }
 
     /// One message of each key, and all that have one.
@@ -141,7 +152,7 @@ impl<'t> Giving<'t> {
         turns.sort_unstable_by_key(|(turn, candidate)| (*turn, candidate.id));
         let mut ahead = 0;
         let fits = |(_, candidate): &(i64, Candidate)| {
-            let fits = ahead < self.take.bytes_max;
+            let fits = ahead < self.wanted.bytes_max;
             ahead += candidate.bytes;
             fits
         };
@@ -149,7 +160,7 @@ impl<'t> Giving<'t> {
     }
 
     fn next_to_lock(&mut self) -> Option<Vec<i64>> {
-        let wanted = self.take.max - self.given.len();
+        let wanted = self.wanted.max - self.given.len();
         if wanted == 0 || self.open.is_empty() {
             return None;
         }
@@ -170,7 +181,7 @@ impl<'t> Giving<'t> {
         };
         for candidate in std::mem::take(&mut self.locking) {
             match locked.remove(&candidate.id).filter(|_| !is_missing(&missing, &candidate)) {
-                Some(row) if self.given.len() < self.take.max => self.given.push((candidate, row)),
+                Some(row) if self.given.len() < self.wanted.max => self.given.push((candidate, row)),
                 Some(_) => {}
                 None => missing.extend(candidate.key),
             }
@@ -182,8 +193,7 @@ impl<'t> Giving<'t> {
     fn statements(&self) -> Vec<String> {
         let ids: Vec<i64> = self.given.iter().map(|(candidate, _)| candidate.id).collect();
         let keyed = self.given.iter().filter_map(|(candidate, _)| Some((candidate.id, candidate.key.as_deref()?)));
-        let Take { queue, token, lease, .. } = *self.take;
-        statements::ordered_give(queue, &ids, &keyed.collect::<Vec<(i64, &[u8])>>(), token, lease)
+        statements::ordered_give(self.wanted, &ids, &keyed.collect::<Vec<(i64, &[u8])>>())
     }
 
     fn done(self) -> (Vec<MySqlRow>, Looked) {

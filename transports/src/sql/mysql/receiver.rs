@@ -13,11 +13,10 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     super::errors::transport_error,
-    MySqlQueue,
-    millis,
+    MySqlQueue, millis,
     signals::{Looked, Position, Signal},
     statements,
-    writer::{Ask, End, Lease, Take, What},
+    writer::{Ask, End, Lease, Take, Wanted, What},
 };
 
 /// Most messages that one claim gives: more would keep the others of its commit waiting, and other processes idle.
@@ -155,14 +154,17 @@ impl EndpointQueue {
         freed: Vec<Arc<str>>,
     ) -> Result<(Claim, Looked), TransportError> {
         let (answer, answered) = oneshot::channel();
-        let take = Take {
-            operation: RECEIVING,
+        let wanted = Wanted {
             queue: self.signal.queue,
             from,
             max,
             bytes_max: CLAIM_BYTES_MAX,
             token: self.queue.token(),
             lease: self.lease_ms(),
+        };
+        let take = Take {
+            operation: RECEIVING,
+            wanted,
             freed: self.queue.0.options.ordered_keys.then_some(freed),
             claim: Claim { end: self.clone(), deliveries: Vec::new() },
             answer,

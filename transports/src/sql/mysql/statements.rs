@@ -8,14 +8,14 @@
 //! lock each of them. Rows are locked in the order of their numbers, so that groups of several processes do not lock each
 //! other out as a rule.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hapax_stores::sql::mysql::wire::{Schema, Server, Text};
 
 use super::{
     arguments::{as_i64, bytes, list},
     signals::Position,
-    writer::{Lease, Message, Take, What},
+    writer::{Lease, Message, Wanted, What},
 };
 
 /// The queue's tables.
@@ -31,7 +31,7 @@ pub(super) static SCHEMA: Schema = Schema {
 /// By the server's clock, whatever the session's time zone: some have an hour that comes twice.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000";
 /// The time of all statements of a text.
-const SET_NOW: &str = "SET @now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000";
+pub(super) const SET_NOW: &str = "SET @now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000";
 
 /// Values of one list: from a thousand on MariaDB makes a table of it and joins that, in any order.
 pub(super) const LIST_MAX: usize = 900;
@@ -109,7 +109,10 @@ impl<'s> Group<'s> {
             }
             self.change(leases);
             if !ordered.is_empty() {
-                self.push(&format!("DELETE f FROM {} STRAIGHT_JOIN hapax.queue_given AS f ON f.id = j.id", ids("@ended")));
+                self.push(&format!(
+                    "DELETE f FROM {} STRAIGHT_JOIN hapax.queue_given AS f ON f.id = j.id",
+                    ids("@ended")
+                ));
             }
         }
     }
@@ -128,19 +131,16 @@ impl<'s> Group<'s> {
 
     /// Retries and extensions: one statement for all of which the same becomes.
     fn change(&mut self, leases: &[&Lease]) {
-        let mut changes: Vec<(String, Vec<&Lease>)> = Vec::new();
+        let mut changes: BTreeMap<String, Vec<&Lease>> = BTreeMap::new();
         for lease in leases {
             let set = match lease.what {
-                What::Retry { delay, uncounted } => format!(
-                    "m.due_at = @now + {delay}, m.leased_until = 0, m.deliveries = m.deliveries - {uncounted}"
-                ),
+                What::Retry { delay, uncounted } => {
+                    format!("m.due_at = @now + {delay}, m.leased_until = 0, m.deliveries = m.deliveries - {uncounted}")
+                }
                 What::Extend { lease } => format!("m.leased_until = @now + {lease}"),
                 What::Ack | What::SetAside { .. } => continue,
             };
-            match changes.iter_mut().find(|change| change.0 == set) {
-                Some((_, same)) => same.push(lease),
-                None => changes.push((set, vec![lease])),
-            }
+            changes.entry(set).or_default().push(lease);
         }
         for (set, leases) in changes {
             self.push(&format!("UPDATE {MESSAGE_BY_ID} SET {set} WHERE {}", held(&leases)));
@@ -187,8 +187,7 @@ impl<'s> Group<'s> {
     }
 
     /// Messages that lie behind the place where the take begins. Rows that others have locked are passed over.
-    pub(super) fn take(&mut self, take: &Take) {
-        let Take { queue, from, max, bytes_max, token, lease, .. } = *take;
+    pub(super) fn take(&mut self, Wanted { queue, from, max, bytes_max, token, lease }: Wanted) {
         let candidates = candidates(queue, from, "@now");
         self.push(&format!(
             "SELECT COUNT(*), JSON_ARRAYAGG(IF(COALESCE(p.ahead, 0) < {bytes_max}, p.id, NULL)) INTO @all, @ids FROM \
@@ -257,15 +256,15 @@ pub(super) const WINDOW: usize = 1000;
 /// The first texts of a take in the order of keys. Takes in one queue are made one after the other: each sees what those before
 /// have given. Then come the candidates: the first behind the place where the take begins and, of each key of which something
 /// was settled here, as many as are wanted.
-pub(super) fn ordered_candidates(take: &Take) -> Vec<String> {
+pub(super) fn ordered_candidates(wanted: Wanted, freed: &[Arc<str>]) -> Vec<String> {
     const COLUMNS: &str = "m.id, m.due_at, m.bytes, m.partition_key";
-    let Take { queue, from, max, .. } = *take;
+    let Wanted { queue, from, max, .. } = wanted;
     let window = format!(
         "SELECT {}, {COLUMNS} FROM {} ORDER BY m.due_at, m.id LIMIT {WINDOW}",
         row::CANDIDATE,
         candidates(queue, from, "@now")
     );
-    let freed = |key: &Arc<str>| {
+    let of_key = |key: &Arc<str>| {
         format!(
             "SELECT {}, {COLUMNS} FROM {MESSAGE_KEYED} WHERE m.queue = {queue} AND m.partition_key = {} \
              AND m.due_at <= @now AND m.leased_until <= @now ORDER BY m.id LIMIT {max}",
@@ -274,7 +273,7 @@ pub(super) fn ordered_candidates(take: &Take) -> Vec<String> {
         )
     };
     let mut texts = vec![order_lock(queue), SET_NOW.to_owned(), window];
-    texts.extend(take.freed.iter().flatten().map(freed));
+    texts.extend(freed.iter().map(of_key));
     texts.push(format!("SELECT {}, @now, 0, {NOW} - @now", row::LOOKED));
     texts
 }
@@ -290,8 +289,7 @@ const MESSAGE_KEYED: &str = "hapax.queue_message AS m FORCE INDEX (keyed)";
 /// later than one that has become due since), and the first that holds up those behind it: open and none of `candidates`.
 /// What was never given and is not due yet holds up nobody.
 pub(super) fn ordered_keys(queue: i64, heads: &[i64], candidates: &[i64]) -> Vec<String> {
-    let others: String =
-        candidates.chunks(LIST_MAX).map(|ids| format!(" AND m.id NOT IN ({})", list(ids))).collect();
+    let others: String = candidates.chunks(LIST_MAX).map(|ids| format!(" AND m.id NOT IN ({})", list(ids))).collect();
     let of = |heads: &[i64]| {
         format!(
             "SELECT {}, k.partition_key, EXISTS (SELECT 1 FROM hapax.queue_given AS f FORCE INDEX (keyed) \
@@ -321,7 +319,8 @@ pub(super) fn ordered_lock(ids: &[i64], token: i64) -> Vec<String> {
 }
 
 /// The last: gives those of `ids`, which are locked, and writes down which of them have keys.
-pub(super) fn ordered_give(queue: i64, ids: &[i64], keyed: &[(i64, &[u8])], token: i64, lease: i64) -> Vec<String> {
+pub(super) fn ordered_give(wanted: Wanted, ids: &[i64], keyed: &[(i64, &[u8])]) -> Vec<String> {
+    let Wanted { queue, token, lease, .. } = wanted;
     let of = |ids: &[i64]| format!("UPDATE {MESSAGE_BY_ID} SET {} WHERE m.id IN ({})", given(token, lease), list(ids));
     let mut texts: Vec<String> = ids.chunks(LIST_MAX).map(of).collect();
     if !keyed.is_empty() {

@@ -10,7 +10,10 @@ use std::{
 use hapax_core::ports::TransportError;
 use hapax_stores::sql::mysql::wire::{Fault, Server, Text, Wire};
 use sqlx::{Row, mysql::MySqlRow};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::Instant,
+};
 
 use super::{
     super::errors::transport_error,
@@ -99,17 +102,24 @@ impl Message {
 
 pub(super) struct Take {
     pub(super) operation: &'static str,
-    pub(super) queue: i64,
-    pub(super) from: Position,
-    pub(super) max: usize,
-    pub(super) bytes_max: usize,
-    pub(super) token: i64,
-    pub(super) lease: i64,
+    pub(super) wanted: Wanted,
     /// Keys of which something was settled here; `None`: no order is asked for.
     pub(super) freed: Option<Vec<Arc<str>>>,
     /// What becomes of the rows.
     pub(super) claim: Claim,
     pub(super) answer: oneshot::Sender<Result<(Claim, Looked), TransportError>>,
+}
+
+/// What a take gives, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) queue: i64,
+    pub(super) from: Position,
+    pub(super) max: usize,
+    /// The last one aside.
+    pub(super) bytes_max: usize,
+    pub(super) token: i64,
+    pub(super) lease: i64,
 }
 
 impl Ask {
@@ -225,17 +235,21 @@ impl Writer {
     }
 
     async fn write(&mut self, group: &[Ask]) -> Result<Told, Fault> {
-        let mut races = 0;
+        let (mut races, began) = (0, Instant::now());
         loop {
             let told = match group {
-                [Ask::Take(take)] if take.freed.is_some() => {
-                    let given = ordered::take(&mut self.wire, &self.server, take).await;
+                [Ask::Take(Take { wanted, freed: Some(freed), .. })] => {
+                    let given = ordered::take(&mut self.wire, &self.server, *wanted, freed).await;
                     given.map(|(given, looked)| Told::Ordered(given, looked))
                 }
                 _ => self.wire.transaction(text(group, &self.server)).await.map(|told| Told::Group(rows(told))),
             };
             match told {
-                Err(fault) if fault.is_of_a_race() && races < RACES_MAX => races += 1,
+                Err(fault)
+                    if fault.is_of_a_race() && races < RACES_MAX && began.elapsed() < self.server.limit() / 2 =>
+                {
+                    races += 1
+                }
                 told => return told,
             }
         }
@@ -245,7 +259,9 @@ impl Writer {
     fn answer(&self, group: Vec<Ask>, told: Told) {
         let answers = match &told {
             Told::Group(rows) => Answers::of(rows),
-            Told::Ordered(given, looked) => Ok(Answers { given: given.iter().collect(), looked: Some(*looked), ..Answers::default() }),
+            Told::Ordered(given, looked) => {
+                Ok(Answers { given: given.iter().collect(), looked: Some(*looked), ..Answers::default() })
+            }
         };
         let answers = match answers {
             Ok(answers) => answers,
@@ -314,7 +330,7 @@ impl<'r> Answers<'r> {
         Looked {
             now,
             last: self.given.iter().filter_map(place).max(),
-            more: count >= take.max || count > self.given.len(),
+            more: count >= take.wanted.max || count > self.given.len(),
             left: false,
             idle: Duration::from_millis(idle),
         }
@@ -384,7 +400,7 @@ fn text(group: &[Ask], server: &Server) -> Text {
     text.send(&messages(group).collect::<Vec<&Message>>());
     for ask in group {
         if let Ask::Take(take) = ask {
-            text.take(take);
+            text.take(take.wanted);
         }
     }
     text.text()
