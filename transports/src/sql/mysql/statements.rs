@@ -110,7 +110,7 @@ impl<'s> Group<'s> {
             self.change(leases);
             if !ordered.is_empty() {
                 self.push(&format!(
-                    "DELETE f FROM {} STRAIGHT_JOIN hapax.queue_given AS f ON f.id = j.id",
+                    "DELETE f FROM {} STRAIGHT_JOIN hapax.queue_given AS f FORCE INDEX (PRIMARY) ON f.id = j.id",
                     ids("@ended")
                 ));
             }
@@ -195,7 +195,7 @@ impl<'s> Group<'s> {
                  AS ahead FROM (SELECT m.id, m.due_at, m.bytes FROM {candidates} \
                  ORDER BY m.due_at, m.id LIMIT {max} FOR UPDATE SKIP LOCKED) AS t) AS p"
         ));
-        let join = format!("{} STRAIGHT_JOIN hapax.queue_message AS m ON m.id = j.id", ids("@ids"));
+        let join = format!("{} STRAIGHT_JOIN {MESSAGE_BY_ID} ON m.id = j.id", ids("@ids"));
         self.push(&format!("UPDATE {join} SET {}", given(token, lease)));
         self.push(&format!(
             "SELECT {}, m.token, m.id, m.deliveries, m.due_at, m.envelope, m.partition_key FROM {join}",
@@ -293,7 +293,7 @@ pub(super) fn ordered_keys(queue: i64, heads: &[i64], candidates: &[i64]) -> Vec
     let of = |heads: &[i64]| {
         format!(
             "SELECT {}, k.partition_key, EXISTS (SELECT 1 FROM hapax.queue_given AS f FORCE INDEX (keyed) \
-               STRAIGHT_JOIN hapax.queue_message AS g ON g.id = f.id WHERE f.queue = {queue} \
+               STRAIGHT_JOIN hapax.queue_message AS g FORCE INDEX (PRIMARY) ON g.id = f.id WHERE f.queue = {queue} \
                AND f.partition_key = k.partition_key AND g.leased_until > @now), \
              (SELECT m.id FROM {MESSAGE_KEYED} WHERE m.queue = {queue} AND m.partition_key = k.partition_key \
                AND NOT (m.first_at = 0 AND m.due_at > @now){others} ORDER BY m.id LIMIT 1) \
@@ -378,9 +378,10 @@ pub(super) fn abandon(endpoint: &str, limit: usize) -> Vec<String> {
         format!("DELETE s FROM hapax.queue_subscription AS s WHERE s.queue = {queue}"),
         format!("SET @queue = {queue}"),
         format!("DELETE FROM hapax.queue_message WHERE queue = @queue ORDER BY due_at, id LIMIT {limit}"),
-        "DELETE f FROM hapax.queue_given AS f FORCE INDEX (keyed) LEFT JOIN hapax.queue_message AS m ON m.id = f.id \
-         WHERE f.queue = @queue AND m.id IS NULL"
-            .to_owned(),
+        format!(
+            "DELETE f FROM hapax.queue_given AS f FORCE INDEX (keyed) LEFT JOIN {MESSAGE_BY_ID} ON m.id = f.id \
+             WHERE f.queue = @queue AND m.id IS NULL"
+        ),
     ]
 }
 

@@ -223,7 +223,7 @@ async fn no_statement_goes_through_all_messages_whatever_the_table_was_when_it_w
         let texts: Vec<String> = texts(&queue).concat();
         let prepared = prepared(&queue).into_iter().filter(|sql| !sql.ends_with("queue_message"));
         for sql in texts.into_iter().chain(prepared.map(|sql| sql.replace('?', "5"))) {
-            if sql.starts_with("SET ") {
+            if sql.starts_with("SET ") || sql.starts_with("INSERT") && !sql.contains("SELECT") {
                 continue;
             }
             let (given, is_take) = (sql.contains("JSON_TABLE"), sql.contains("ORDER BY m.due_at"));
@@ -342,8 +342,11 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     run(&mut other, "UPDATE hapax_queue_message SET due_at = sent_at WHERE id = 1").await;
     let receiver = ends.receiver.clone();
     let taking = tokio::spawn(async move { receiver.receive(10).await });
-    let waits =
-        format!("SELECT COUNT(*) FROM information_schema.innodb_locks WHERE lock_table LIKE '%{}%'", place.name);
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist \
+         WHERE db = '{}' AND info LIKE '%FOR UPDATE%' AND info NOT LIKE '%processlist%' AND time_ms > 200",
+        place.name
+    );
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while numbers(&mut other, &waits).await == [0] {
         assert!(!taking.is_finished(), "it was given beside a later one of its key");
