@@ -1,6 +1,7 @@
 //! One connection, and one transaction at a time on it.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,6 +17,9 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{arguments::Text, error::Failure};
+
+/// What takes several statements.
+pub(super) type Work<'l, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'l>>;
 
 /// How a connection is used.
 #[derive(Debug, Clone)]
@@ -53,6 +57,8 @@ pub struct Answer {
 pub(super) struct Link {
     dial: Dial,
     open: Option<MySqlConnection>,
+    /// How many connections there have been.
+    session: u64,
     stage: Stage,
 }
 
@@ -74,7 +80,7 @@ enum Message {
 
 impl Link {
     pub(super) const fn new(dial: Dial, open: Option<MySqlConnection>) -> Self {
-        Self { dial, open, stage: Stage::Idle }
+        Self { dial, open, session: 0, stage: Stage::Idle }
     }
 
     pub(super) const fn dial(&self) -> &Dial {
@@ -94,6 +100,19 @@ impl Link {
         self.alone(Message::Text(text.into()), Stage::Idle, Some(0)).await
     }
 
+    /// Which connection it is by now, for what a session keeps.
+    pub(super) const fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// As [`Link::define`], on that connection or not at all.
+    pub(super) async fn define_in(&mut self, session: u64, text: String) -> Result<Vec<Answer>, Failure> {
+        if self.session != session || self.open.is_none() || self.stage != Stage::Idle {
+            return Err(Failure::of_read(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
+        }
+        self.define(text).await
+    }
+
     /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
     /// on another: it may be told of that only now.
     pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Vec<MySqlRow>, Failure> {
@@ -108,9 +127,7 @@ impl Link {
     async fn look(&mut self, message: Message) -> Result<Vec<MySqlRow>, Failure> {
         let was_open = self.open.is_some();
         let answers = match self.alone(message.clone(), Stage::Idle, None).await {
-            Err(failure) if was_open && failure.is_of_the_connection() => {
-                self.alone(message, Stage::Idle, None).await
-            }
+            Err(failure) if was_open && failure.is_of_the_connection() => self.alone(message, Stage::Idle, None).await,
             looked => looked,
         };
         Ok(answers?.into_iter().next().unwrap_or_default().rows)
@@ -179,6 +196,7 @@ impl Link {
             let opening = timeout(self.dial.limit, self.dial.connect());
             let opened = opening.await.unwrap_or_else(|_| Err(timed_out())).map_err(Failure::of_read)?;
             self.open = Some(opened);
+            self.session += 1;
         }
         self.exchange(message, then, commit).await
     }
@@ -191,12 +209,7 @@ impl Link {
     }
 
     /// `commit`: after how many answers a failure may be one of a commit.
-    async fn exchange(
-        &mut self,
-        message: Message,
-        then: Stage,
-        commit: Option<usize>,
-    ) -> Result<Vec<Answer>, Failure> {
+    async fn exchange(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
         let (limit, mut answers) = (self.dial.limit, Vec::new());
         let Some(connection) = self.open.as_mut() else { return Err(Failure::of_read(timed_out())) };
         let begins = then == Stage::Within || commit.is_some_and(|before| before > 0);
@@ -253,10 +266,8 @@ impl Message {
     async fn run(self, connection: &mut MySqlConnection, answers: &mut Vec<Answer>) -> Result<(), sqlx::Error> {
         let mut answer = Answer::default();
         let mut events = match self {
-            Self::Prepared(sql, arguments) => {
-                sqlx::query_with(AssertSqlSafe(sql), *arguments).fetch_many(connection)
-            }
-            Self::Text(text) => sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(connection),
+            Self::Prepared(sql, arguments) => connection.fetch_many(sqlx::query_with(AssertSqlSafe(sql), *arguments)),
+            Self::Text(text) => connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(text))),
         };
         while let Some(event) = events.try_next().await? {
             match event {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::mysql::MySqlDatabaseError;
 
+pub(super) use super::super::rows::malformed;
+
 /// Numbers that MariaDB and MySQL give to errors, those that we tell apart.
 mod number {
     pub(super) const DISK_FULL: u16 = 1021;
@@ -122,6 +124,11 @@ impl Failure {
         !self.unknown && matches!(self.number(), Some(n::LOCK_WAIT | n::DEADLOCK))
     }
 
+    /// Others hold a row for longer than was waited for.
+    pub(super) fn is_of_a_wait(&self) -> bool {
+        !self.unknown && self.number() == Some(n::LOCK_WAIT)
+    }
+
     /// A row was there already.
     pub(super) fn is_of_a_duplicate(&self) -> bool {
         !self.unknown && self.number() == Some(n::DUPLICATE)
@@ -220,9 +227,7 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
         Some(n::INTERRUPTED | n::TIME_LIMIT_MARIADB | n::TIME_LIMIT_MYSQL) => {
             (Unavailable, "the server has ended it after its time limit; nothing was changed")
         }
-        Some(n::LOCK_WAIT) => {
-            (Unavailable, "another transaction has kept a lock for too long: end that transaction")
-        }
+        Some(n::LOCK_WAIT) => (Unavailable, "another transaction has kept a lock for too long: end that transaction"),
         Some(n::TOO_MANY_CONNECTIONS | n::TOO_MANY_CONNECTIONS_OF_USER | n::USER_LIMIT) => (
             Unavailable,
             "the server has no connection left: raise `max_connections`, or use fewer (`writers`, `readers`)",
@@ -239,9 +244,7 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
         Some(n::DENIED | n::DENIED_DATABASE | n::DENIED_HOST | n::DENIED_WITHOUT_PASSWORD) => {
             (Denied, "the server has refused the account, its password or its database: check the URL")
         }
-        Some(n::NO_DATABASE) => {
-            (Misconfigured, "there is no such database: create it, or name another one in the URL")
-        }
+        Some(n::NO_DATABASE) => (Misconfigured, "there is no such database: create it, or name another one in the URL"),
         Some(n::NO_TABLE | n::UNKNOWN_COLUMN) => (
             Misconfigured,
             "hapax's tables are not as this version needs them: apply `MySql::migrate`, or undo what changed them",
@@ -260,16 +263,10 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
             (TooLarge, "it is larger than the server takes: raise `max_allowed_packet`, and open the store again")
         }
         Some(n::WRONG_VALUE) => (Misconfigured, "a table cannot hold this text: it needs the character set utf8mb4"),
-        Some(n::BINLOG_FORMAT) => (
-            Misconfigured,
-            "the server's binary log takes statements only: set `binlog_format` to `MIXED` or `ROW`",
-        ),
+        Some(n::BINLOG_FORMAT) => {
+            (Misconfigured, "the server's binary log takes statements only: set `binlog_format` to `MIXED` or `ROW`")
+        }
         Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
         None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
     }
-}
-
-/// A stored value that this program cannot read.
-pub(super) fn malformed(operation: &'static str, place: &str, what: &str) -> StoreError {
-    StoreError::new(ErrorKind::Malformed, operation, format!("{place}: {what} cannot be read by this version of hapax"))
 }

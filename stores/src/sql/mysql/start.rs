@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    MySql, Shared, Texts,
+    Confirmed, MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
     generations::{Generations, View},
@@ -90,6 +90,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         rare,
         commits,
         entity_bytes_max,
+        confirmed: Confirmed::default(),
         write_limit,
         read_limit,
         scopes,
@@ -127,7 +128,8 @@ pub(super) fn dial(options: &MySqlOptions) -> Result<(Dial, String), StoreError>
          /*M! , SESSION max_statement_time = {seconds}, SESSION idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
          SESSION in_predicate_conversion_threshold = 0 */"
     );
-    let connect = place.charset("utf8mb4").set_names(true).statement_cache_capacity(STATEMENTS).disable_statement_logging();
+    let connect =
+        place.charset("utf8mb4").set_names(true).statement_cache_capacity(STATEMENTS).disable_statement_logging();
     let commits = Arc::new(AtomicU64::new(0));
     Ok((Dial { options: connect, settings: settings.into(), limit, commits }, name))
 }
@@ -167,7 +169,8 @@ pub(super) async fn check_server(connection: &mut MySqlConnection, place: &str) 
         false => (version(value("version")), OLDEST_MYSQL, "MySQL"),
     };
     if number < oldest {
-        let why = format!("the server is {name} {}.{}, hapax needs {}.{} or later", number.0, number.1, oldest.0, oldest.1);
+        let why =
+            format!("the server is {name} {}.{}, hapax needs {}.{} or later", number.0, number.1, oldest.0, oldest.1);
         return complain(&why);
     }
     if !matches!(value("innodb_flush_log_at_trx_commit"), "1" | "3") {
@@ -187,7 +190,9 @@ pub(super) async fn check_server(connection: &mut MySqlConnection, place: &str) 
         );
     }
     if is_on("read_only") || is_on("innodb_read_only") {
-        return complain("`read_only` is on, the server is a replica: connect to the primary, or set `read_only = OFF`");
+        return complain(
+            "`read_only` is on, the server is a replica: connect to the primary, or set `read_only = OFF`",
+        );
     }
     let packet_bytes_max = value("max_allowed_packet").parse().unwrap_or(0);
     if packet_bytes_max < PACKET_BYTES_MIN {

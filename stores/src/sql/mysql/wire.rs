@@ -16,7 +16,6 @@ use std::{
 use hapax_core::ports::StoreError;
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 
-pub use super::{arguments::Text, connection::Answer};
 use super::{
     MySql, MySqlOptions,
     connection::{Dial, Link},
@@ -25,6 +24,7 @@ use super::{
     names::Names,
     start,
 };
+pub use super::{arguments::Text, connection::Answer};
 
 /// Tables, and how they are made.
 #[derive(Debug)]
