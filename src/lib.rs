@@ -53,6 +53,8 @@ pub use hapax_core::{
 pub use hapax_model::check;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
+#[cfg(feature = "mysql")]
+pub use hapax_stores::MySql;
 #[cfg(feature = "postgres")]
 pub use hapax_stores::Postgres;
 #[cfg(feature = "sqlite")]
@@ -82,6 +84,8 @@ pub mod transports {
 pub mod stores {
     #[cfg(feature = "memory")]
     pub use hapax_stores::memory;
+    #[cfg(feature = "mysql")]
+    pub use hapax_stores::sql::mysql;
     #[cfg(feature = "postgres")]
     pub use hapax_stores::sql::postgres;
     #[cfg(feature = "sqlite")]

@@ -183,12 +183,7 @@ impl Link {
     }
 
     /// What begins outside of a transaction.
-    async fn alone(
-        &mut self,
-        message: Message,
-        then: Stage,
-        commit: Option<usize>,
-    ) -> Result<Vec<Answer>, Failure> {
+    async fn alone(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
         if self.stage != Stage::Idle {
             self.give_up(); // Somebody has left in the middle of something.
         }

@@ -93,7 +93,7 @@ impl<'s> Group<'s> {
             let ordered: Vec<&Lease> = leases.iter().filter(|l| l.ordered).filter(is_over).copied().collect();
             if !ordered.is_empty() {
                 self.push(&format!(
-                    "SELECT JSON_ARRAYAGG(m.id) INTO @ended FROM {MESSAGE_BY_ID} WHERE {}",
+                    "DELETE f FROM {MESSAGE_BY_ID} STRAIGHT_JOIN {GIVEN_OF_IT} WHERE {}",
                     held(&ordered)
                 ));
             }
@@ -108,12 +108,6 @@ impl<'s> Group<'s> {
                 self.push(&format!("DELETE m FROM {MESSAGE_BY_ID} WHERE {}", held(&gone)));
             }
             self.change(leases);
-            if !ordered.is_empty() {
-                self.push(&format!(
-                    "DELETE f FROM {} STRAIGHT_JOIN hapax.queue_given AS f FORCE INDEX (PRIMARY) ON f.id = j.id",
-                    ids("@ended")
-                ));
-            }
         }
     }
 
@@ -195,7 +189,9 @@ impl<'s> Group<'s> {
                  AS ahead FROM (SELECT m.id, m.due_at, m.bytes FROM {candidates} \
                  ORDER BY m.due_at, m.id LIMIT {max} FOR UPDATE SKIP LOCKED) AS t) AS p"
         ));
-        let join = format!("{} STRAIGHT_JOIN {MESSAGE_BY_ID} ON m.id = j.id", ids("@ids"));
+        let join = format!(
+            "JSON_TABLE(@ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS j STRAIGHT_JOIN {MESSAGE_BY_ID} ON m.id = j.id"
+        );
         self.push(&format!("UPDATE {join} SET {}", given(token, lease)));
         self.push(&format!(
             "SELECT {}, m.token, m.id, m.deliveries, m.due_at, m.envelope, m.partition_key FROM {join}",
@@ -209,9 +205,21 @@ impl<'s> Group<'s> {
 const MESSAGE_BY_ID: &str = "hapax.queue_message AS m FORCE INDEX (PRIMARY)";
 const MESSAGE_DUE: &str = "hapax.queue_message AS m FORCE INDEX (due)";
 
-/// Numbers in a variable as a table.
-fn ids(variable: &str) -> String {
-    format!("JSON_TABLE({variable}, '$[*]' COLUMNS (id BIGINT PATH '$')) AS j")
+const GIVEN_OF_IT: &str = "hapax.queue_given AS f FORCE INDEX (PRIMARY) ON f.id = m.id";
+
+/// An ack that is a group by itself, in one statement and without a transaction around it. `?` number, token. Whether
+/// anything is gone tells whether the lease was held.
+pub(super) fn ack_alone(ordered: bool) -> String {
+    let (rows, join) = if ordered { ("m, f", format!(" LEFT JOIN {GIVEN_OF_IT}")) } else { ("m", String::new()) };
+    format!("DELETE {rows} FROM {MESSAGE_BY_ID}{join} WHERE m.id = ? AND m.token = ? AND m.leased_until > {NOW}")
+}
+
+/// A message to an endpoint that is a group by itself. `?` queue, due time or 0, bytes, key or null, message id, envelope.
+pub(super) fn send_alone() -> String {
+    format!(
+        "INSERT INTO hapax.queue_message (queue, due_at, sent_at, bytes, partition_key, message_id, envelope) \
+         VALUES (?, GREATEST({NOW}, ?), {NOW}, ?, ?, ?, ?)"
+    )
 }
 
 /// Those of `leases` that are held. A number and its token are looked for as one text: a list of pairs would be gone through

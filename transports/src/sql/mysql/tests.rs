@@ -160,7 +160,9 @@ fn texts(queue: &MySqlQueue) -> Vec<Vec<String>> {
 fn prepared(queue: &MySqlQueue) -> Vec<String> {
     use statements::{BACKLOG, LETTER_ADD, LETTER_LIST, LETTER_PURGE, MESSAGES, QUEUE_ADD, QUEUE_ID, SCHEMA};
     let all = [BACKLOG, LETTER_ADD, LETTER_LIST, LETTER_PURGE, MESSAGES, QUEUE_ADD, QUEUE_ID, SCHEMA.version];
-    all.iter().map(|sql| queue.0.server.text(sql).to_string()).collect()
+    let made = [statements::ack_alone(false), statements::ack_alone(true), statements::send_alone()];
+    let all = all.into_iter().map(str::to_owned).chain(made);
+    all.map(|sql| queue.0.server.text(&sql).to_string()).collect()
 }
 
 #[tokio::test]

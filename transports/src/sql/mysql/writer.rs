@@ -9,7 +9,10 @@ use std::{
 
 use hapax_core::ports::TransportError;
 use hapax_stores::sql::mysql::wire::{Fault, Server, Text, Wire};
-use sqlx::{Row, mysql::MySqlRow};
+use sqlx::{
+    Row,
+    mysql::{MySqlArguments, MySqlRow},
+};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::Instant,
@@ -17,11 +20,11 @@ use tokio::{
 
 use super::{
     super::errors::transport_error,
-    arguments::rows,
+    arguments::{Bind, as_i64, rows},
     ordered,
     receiver::Claim,
     signals::{Looked, Position},
-    statements::{Group, row},
+    statements::{self, Group, row},
 };
 
 /// Messages and settlements that share a commit, at most: more would keep the first waiting for the last.
@@ -61,6 +64,13 @@ pub(super) struct Lease {
 }
 
 impl Lease {
+    /// For [`statements::ack_alone`].
+    fn arguments(&self) -> MySqlArguments {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(self.id).bind(self.token);
+        arguments
+    }
+
     fn size(&self) -> usize {
         match &self.what {
             What::SetAside { reason, .. } => 2 * reason.len() + 2 * PART_BYTES,
@@ -93,6 +103,14 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// For [`statements::send_alone`].
+    fn arguments(&self, queue: i64) -> MySqlArguments {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(queue).bind(self.due).bind(as_i64(self.envelope.len()));
+        arguments.bind(self.key.as_ref().map(String::as_bytes)).bind(self.id.as_bytes()).bind(&self.envelope[..]);
+        arguments
+    }
+
     /// What it takes in a text, in bytes: each of its own is two digits there.
     pub(super) fn size(&self) -> usize {
         let key = self.key.as_ref().map_or(0, String::len);
@@ -166,6 +184,8 @@ pub(super) struct Writer {
     wire: Wire,
     server: Server,
     text_max: usize,
+    ack: [Arc<str>; 2],
+    send: Arc<str>,
 }
 
 /// What was told to a group.
@@ -173,11 +193,15 @@ enum Told {
     Group(Vec<MySqlRow>),
     /// To a take in the order of keys, which is a group by itself.
     Ordered(Vec<MySqlRow>, Looked),
+    /// To one ack or one message: whether there was a row to write.
+    Alone(bool),
 }
 
 impl Writer {
     pub(super) fn new(server: &Server, text_max: usize) -> Self {
-        Self { wire: server.wire(), server: server.clone(), text_max }
+        let ack = [false, true].map(|ordered| server.text(&statements::ack_alone(ordered)));
+        let send = server.text(&statements::send_alone());
+        Self { wire: server.wire(), server: server.clone(), text_max, ack, send }
     }
 
     /// Ends when the last handle to the queue is gone, or when it is told to close.
@@ -237,10 +261,17 @@ impl Writer {
     async fn write(&mut self, group: &[Ask]) -> Result<Told, Fault> {
         let (mut races, began) = (0, Instant::now());
         loop {
-            let told = match group {
-                [Ask::Take(Take { wanted, freed: Some(freed), .. })] => {
+            let told = match (group, alone(group)) {
+                ([Ask::Take(Take { wanted, freed: Some(freed), .. })], _) => {
                     let given = ordered::take(&mut self.wire, &self.server, *wanted, freed).await;
                     given.map(|(given, looked)| Told::Ordered(given, looked))
+                }
+                (_, Some(alone)) => {
+                    let (sql, arguments) = match alone {
+                        Alone::Ack(lease) => (&self.ack[usize::from(lease.ordered)], lease.arguments()),
+                        Alone::Message(queue, message) => (&self.send, message.arguments(queue)),
+                    };
+                    self.wire.write(sql, arguments).await.map(|answer| Told::Alone(answer.affected > 0))
                 }
                 _ => self.wire.transaction(text(group, &self.server)).await.map(|told| Told::Group(rows(told))),
             };
@@ -261,6 +292,10 @@ impl Writer {
             Told::Group(rows) => Answers::of(rows),
             Told::Ordered(given, looked) => {
                 Ok(Answers { given: given.iter().collect(), looked: Some(*looked), ..Answers::default() })
+            }
+            Told::Alone(written) => {
+                let ended = leases(&group).filter(|_| *written).map(|lease| (lease.id, lease.token));
+                Ok(Answers { ended: ended.collect(), ..Answers::default() })
             }
         };
         let answers = match answers {
@@ -389,6 +424,27 @@ fn leases(group: &[Ask]) -> impl Iterator<Item = &Lease> {
 fn messages(group: &[Ask]) -> impl Iterator<Item = &Message> {
     let messages = group.iter().filter_map(|ask| if let Ask::Send(send) = ask { Some(&send.messages) } else { None });
     messages.flatten()
+}
+
+/// What is one statement without a transaction around it, since it is a group by itself.
+enum Alone<'g> {
+    Ack(&'g Lease),
+    Message(i64, &'g Message),
+}
+
+fn alone(group: &[Ask]) -> Option<Alone<'_>> {
+    let [ask] = group else { return None };
+    match ask {
+        Ask::End(End { leases, .. }) => match &leases[..] {
+            [lease] if matches!(lease.what, What::Ack) => Some(Alone::Ack(lease)),
+            _ => None,
+        },
+        Ask::Send(Send { messages, .. }) => match &messages[..] {
+            [message] => Some(Alone::Message(message.queue?, message)),
+            _ => None,
+        },
+        Ask::Take(_) | Ask::Close => None,
+    }
 }
 
 /// All that a group asks for.
