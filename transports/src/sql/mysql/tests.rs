@@ -146,7 +146,7 @@ fn texts(queue: &MySqlQueue) -> Vec<Vec<String>> {
     .concat();
     let look = statements::look(&[(1, Position::START), (2, Position { due: 1_000, id: 7 })]);
     let types = ["shop.added", "shop.gone"];
-    let others = vec![
+    let others = [
         group(queue),
         ordered,
         vec![look],
