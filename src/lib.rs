@@ -27,6 +27,7 @@
 //! | feature | what | default |
 //! | --- | --- | --- |
 //! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
+//! | `mysql` | `MySql`: entities, dedup entries and dead letters in a MariaDB database; MySQL is untested | no |
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |

@@ -23,7 +23,7 @@ use hapax::{
     testing,
     transports::in_process::Faults,
 };
-use hapax_tests::{MySqlDatabase, PostgresSchema};
+use hapax_tests::{MySqlTables, PostgresSchema};
 
 /// Short, so that the suite has not long to wait; long beside what a busy machine takes between two steps of a check.
 const LEASE: Duration = Duration::from_secs(1);
@@ -176,6 +176,47 @@ impl testing::dead_letters::Builder for InPostgres {
     }
 }
 
+/// One prefix; each handle has connections of its own, as another process would.
+#[derive(Debug)]
+struct InMySql(MySqlTables, MySqlTables);
+
+impl InMySql {
+    fn new() -> Self {
+        Self(MySqlTables::new(), MySqlTables::new())
+    }
+}
+
+#[async_trait]
+impl testing::entity_store::Builder for InMySql {
+    async fn entities(&self) -> Arc<dyn EntityStore> {
+        Arc::new(self.0.open().await)
+    }
+    async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(self.0.open().await))
+    }
+    /// One whose connections are ended again and again, in the middle of a statement.
+    async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {
+        Some(self.0.open_and_cut(Arc::new).await)
+    }
+}
+
+#[async_trait]
+impl testing::dedup_store::Builder for InMySql {
+    async fn dedup(&self) -> Arc<dyn DedupStore> {
+        Arc::new(self.0.open().await)
+    }
+    async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(self.1.open().await))
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for InMySql {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        Arc::new(self.0.open().await)
+    }
+}
+
 #[derive(Debug)]
 struct Queues(InProcess);
 
@@ -273,10 +314,10 @@ impl testing::dead_letters::Builder for QueuesInPostgres {
     }
 }
 
-/// Queues in one database; each handle has connections of its own, as another process would.
+/// Queues in one set of tables; each handle has connections of its own, as another process would.
 #[derive(Debug)]
 struct QueuesInMySql {
-    database: MySqlDatabase,
+    tables: MySqlTables,
     ordered: bool,
     /// Beside the store's tables, found by its handle.
     on_store: bool,
@@ -284,14 +325,14 @@ struct QueuesInMySql {
 
 impl QueuesInMySql {
     fn new(ordered: bool, on_store: bool) -> Self {
-        Self { database: MySqlDatabase::new(), ordered, on_store }
+        Self { tables: MySqlTables::new(), ordered, on_store }
     }
 
     async fn open(&self) -> Arc<MySqlQueue> {
         let options = MySqlQueue::options().lease(LEASE).ordered_keys(self.ordered);
         Arc::new(match self.on_store {
-            true => options.migrate(true).on(&self.database.open().await).await.unwrap(),
-            false => self.database.open_queue(options).await,
+            true => options.migrate(true).on(&self.tables.open().await).await.unwrap(),
+            false => self.tables.open_queue(options).await,
         })
     }
 }
@@ -346,6 +387,18 @@ mod postgres {
     }
 }
 
+mod mysql {
+    mod entities {
+        hapax_core::entity_store_suite!(crate::InMySql::new());
+    }
+    mod dedup {
+        hapax_core::dedup_store_suite!(crate::InMySql::new());
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::InMySql::new());
+    }
+}
+
 mod in_process {
     mod queues {
         hapax_core::transport_suite!(crate::Queues::new());
@@ -389,13 +442,13 @@ mod postgres_queue {
 }
 
 mod mysql_queue {
-    mod own_database {
+    mod own_tables {
         hapax_core::transport_suite!(crate::QueuesInMySql::new(false, false));
     }
-    mod own_database_ordered {
+    mod own_tables_ordered {
         hapax_core::transport_suite!(crate::QueuesInMySql::new(true, false));
     }
-    mod stores_database {
+    mod stores_tables {
         hapax_core::transport_suite!(crate::QueuesInMySql::new(false, true));
     }
     mod letters {

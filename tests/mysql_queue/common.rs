@@ -8,9 +8,10 @@ use hapax::{
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, PartitionKey, TypeName},
     ports::{Connected, Delivery, Dispatcher, Settled, Settlement, Transport},
+    stores::mysql::MySqlOptions,
     transports::mysql_queue::MySqlQueueOptions,
 };
-use hapax_tests::MySqlDatabase;
+use hapax_tests::MySqlTables;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, postgres::MySqlConnectOptions};
 use tokio::time::Instant;
 
@@ -101,38 +102,55 @@ pub(crate) fn dead(reason: &str) -> Settlement {
 }
 
 /// Queues that are opened by an account of their own, so that the server can be told to end their connections.
-pub(crate) async fn open_named(database: &MySqlDatabase, name: &str, options: MySqlQueueOptions) -> MySqlQueue {
-    let mut owner = beside(database).await;
-    run(&mut owner, &format!("CREATE OR REPLACE USER {name}; GRANT ALL ON {}.* TO {name}", database.name())).await;
-    let place = MySql::with(database.place().username(name));
-    options.migrate(true).open_database(place).await.unwrap()
+pub(crate) async fn open_named(tables: &MySqlTables, name: &str, options: MySqlQueueOptions) -> MySqlQueue {
+    let create = format!("CREATE OR REPLACE USER {name}; GRANT ALL ON *.* TO {name}");
+    run(&mut beside(tables).await, &create).await;
+    options.migrate(true).open_database(by(tables, name)).await.unwrap()
 }
 
-pub(crate) async fn ordered(database: &MySqlDatabase) -> MySqlQueue {
-    database.open_queue(MySqlQueue::options().ordered_keys(true)).await
+/// How an account reaches the tables.
+pub(crate) fn by(tables: &MySqlTables, account: &str) -> MySqlOptions {
+    let place: MySqlConnectOptions = tables.url().parse().unwrap();
+    MySql::with(place.username(account)).table_prefix(tables.prefix())
 }
 
-/// A connection beside the queue's own, as another program would have it.
-pub(crate) async fn beside(database: &MySqlDatabase) -> MySqlConnection {
-    database.place().connect().await.unwrap()
+/// What is only there for one test goes with it.
+pub(crate) async fn forget(tables: &MySqlTables, name: &str) {
+    run(&mut beside(tables).await, &format!("DROP USER {name}")).await;
 }
 
-pub(crate) async fn run(connection: &mut MySqlConnection, sql: &str) {
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(connection).await.unwrap();
+pub(crate) async fn ordered(tables: &MySqlTables) -> MySqlQueue {
+    tables.open_queue(MySqlQueue::options().ordered_keys(true)).await
 }
 
-pub(crate) async fn number(connection: &mut MySqlConnection, sql: &str) -> i64 {
-    sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(connection).await.unwrap()
+/// A connection beside the queue's own, as another program would have it. `hapax.` stands for the tables' prefix.
+pub(crate) struct Beside {
+    pub(crate) connection: MySqlConnection,
+    prefix: String,
+}
+
+pub(crate) async fn beside(tables: &MySqlTables) -> Beside {
+    Beside { connection: tables.connection().await, prefix: tables.prefix().to_owned() }
+}
+
+pub(crate) async fn run(beside: &mut Beside, sql: &str) {
+    let sql = AssertSqlSafe(sql.replace("hapax.", &beside.prefix));
+    sqlx::raw_sql(sql).execute(&mut beside.connection).await.unwrap();
+}
+
+pub(crate) async fn number(beside: &mut Beside, sql: &str) -> i64 {
+    let sql = AssertSqlSafe(sql.replace("hapax.", &beside.prefix));
+    sqlx::query_scalar(sql).fetch_one(&mut beside.connection).await.unwrap()
 }
 
 /// Lets an hour pass for what is leased or put off.
-pub(crate) async fn an_hour_passes(database: &MySqlDatabase) {
-    let sql = "UPDATE hapax_queue_message SET due_at = due_at - 3600000, leased_until = leased_until - 3600000";
-    run(&mut beside(database).await, sql).await;
+pub(crate) async fn an_hour_passes(tables: &MySqlTables) {
+    let sql = "UPDATE hapax.queue_message SET due_at = due_at - 3600000, leased_until = leased_until - 3600000";
+    run(&mut beside(tables).await, sql).await;
 }
 
 /// Asks the server until `sql` counts something.
-pub(crate) async fn wait_for(connection: &mut MySqlConnection, sql: &str) {
+pub(crate) async fn wait_for(connection: &mut Beside, sql: &str) {
     let deadline = Instant::now() + PATIENCE;
     while number(connection, sql).await == 0 {
         assert!(Instant::now() < deadline, "it never comes to this: {sql}");
@@ -148,7 +166,7 @@ pub(crate) fn waits(name: &str) -> String {
 }
 
 /// Waits until a connection of this name waits for a lock, and ends it.
-pub(crate) async fn cut_while_it_waits(connection: &mut MySqlConnection, name: &str) {
+pub(crate) async fn cut_while_it_waits(connection: &mut Beside, name: &str) {
     let waits = waits(name);
     wait_for(connection, &format!("SELECT COUNT(*) {waits}")).await;
     let id = number(connection, &format!("SELECT p.id {waits} LIMIT 1")).await;

@@ -14,7 +14,7 @@ use hapax::{
     MySqlQueue,
     ports::{DispatchError, Dispatcher, Settled, Settlement},
 };
-use hapax_tests::MySqlDatabase;
+use hapax_tests::MySqlTables;
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
@@ -22,13 +22,13 @@ use super::common::*;
 
 #[tokio::test]
 async fn a_connection_that_ends_in_the_middle_of_sending_leaves_the_message_to_be_sent_again() {
-    let database = MySqlDatabase::new();
-    let name = format!("send_{}", database.name());
-    let queue = open_named(&database, &name, MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let name = format!("send_{}", tables.prefix());
+    let queue = open_named(&tables, &name, MySqlQueue::options()).await;
     let ends = shop(&queue).await;
     let outgoing = [to("shop", envelope("a"))];
-    let (mut lock, mut other) = (beside(&database).await, beside(&database).await);
-    run(&mut lock, "LOCK TABLES hapax_queue_message WRITE").await;
+    let (mut lock, mut other) = (beside(&tables).await, beside(&tables).await);
+    run(&mut lock, "LOCK TABLES hapax.queue_message WRITE").await;
     let (mut results, ()) = tokio::join!(queue.dispatch(&outgoing), cut_while_it_waits(&mut other, &name));
     run(&mut lock, "UNLOCK TABLES").await;
     let Err(DispatchError::Transient(_)) = results.remove(0) else { panic!("nobody can have confirmed it") };
@@ -39,13 +39,13 @@ async fn a_connection_that_ends_in_the_middle_of_sending_leaves_the_message_to_b
 #[tokio::test]
 async fn a_connection_that_ends_in_the_middle_of_a_claim_loses_nothing() {
     for ordered_keys in [false, true] {
-        let database = MySqlDatabase::new();
-        let name = format!("take_{}", database.name());
-        let queue = open_named(&database, &name, MySqlQueue::options().ordered_keys(ordered_keys)).await;
+        let tables = MySqlTables::new();
+        let name = format!("take_{}", tables.prefix());
+        let queue = open_named(&tables, &name, MySqlQueue::options().ordered_keys(ordered_keys)).await;
         let ends = shop(&queue).await;
         send(&queue, &[keyed("k", "a"), keyed("k", "b")]).await;
-        let (mut lock, mut other) = (beside(&database).await, beside(&database).await);
-        run(&mut lock, "LOCK TABLES hapax_queue_message WRITE").await;
+        let (mut lock, mut other) = (beside(&tables).await, beside(&tables).await);
+        run(&mut lock, "LOCK TABLES hapax.queue_message WRITE").await;
         let (failed, ()) = tokio::join!(ends.receiver.receive(1), cut_while_it_waits(&mut other, &name));
         run(&mut lock, "UNLOCK TABLES").await;
         failed.unwrap_err();
@@ -58,37 +58,37 @@ async fn a_connection_that_ends_in_the_middle_of_a_claim_loses_nothing() {
 
 #[tokio::test]
 async fn a_connection_that_ends_in_the_middle_of_settling_leaves_the_lease_as_it_was() {
-    let database = MySqlDatabase::new();
-    let name = format!("settle_{}", database.name());
-    let queue = open_named(&database, &name, MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let name = format!("settle_{}", tables.prefix());
+    let queue = open_named(&tables, &name, MySqlQueue::options()).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["a"]).await;
     let delivery = next(&ends).await;
-    let (mut lock, mut other) = (beside(&database).await, beside(&database).await);
+    let (mut lock, mut other) = (beside(&tables).await, beside(&tables).await);
     for settlement in [Settlement::Ack, retry(Duration::ZERO), dead("no")] {
-        run(&mut lock, "BEGIN; SELECT id FROM hapax_queue_message FOR UPDATE").await;
+        run(&mut lock, "BEGIN; SELECT id FROM hapax.queue_message FOR UPDATE").await;
         let settling = ends.receiver.settle(&delivery.receipt, settlement);
         let (failed, ()) = tokio::join!(settling, cut_while_it_waits(&mut other, &name));
         run(&mut lock, "ROLLBACK").await;
         failed.unwrap_err();
     }
     ack(&ends, &delivery).await;
-    assert_eq!(number(&mut other, "SELECT count(*) FROM hapax_queue_dead_letter").await, 0);
+    assert_eq!(number(&mut other, "SELECT count(*) FROM hapax.queue_dead_letter").await, 0);
 }
 
 /// A settle that waits for a row's lock sees the row as it is when it gets it: another has taken it meanwhile.
 #[tokio::test]
 async fn a_settle_that_waited_while_another_took_the_message_is_late() {
-    let database = MySqlDatabase::new();
-    let name = format!("fence_{}", database.name());
-    let queue = open_named(&database, &name, MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let name = format!("fence_{}", tables.prefix());
+    let queue = open_named(&tables, &name, MySqlQueue::options()).await;
     let ends = shop(&queue).await;
-    let (mut lock, mut other) = (beside(&database).await, beside(&database).await);
+    let (mut lock, mut other) = (beside(&tables).await, beside(&tables).await);
     for settlement in [Settlement::Ack, retry(Duration::ZERO), dead("no")] {
         send_bodies(&queue, &["a"]).await;
         let delivery = next(&ends).await;
         // As if the lease had run out and somebody had taken it.
-        let take = "BEGIN; UPDATE hapax_queue_message SET token = token + 1000, deliveries = deliveries + 1";
+        let take = "BEGIN; UPDATE hapax.queue_message SET token = token + 1000, deliveries = deliveries + 1";
         run(&mut lock, take).await;
         let waits = format!("SELECT COUNT(*) {}", waits(&name));
         let (settled, ()) = tokio::join!(settle(&ends, &delivery, settlement), async {
@@ -96,8 +96,8 @@ async fn a_settle_that_waited_while_another_took_the_message_is_late() {
             run(&mut lock, "COMMIT").await;
         });
         assert_eq!(settled, Settled::LeaseLost);
-        assert_eq!(number(&mut other, "SELECT count(*) FROM hapax_queue_message WHERE deliveries = 2").await, 1);
-        run(&mut other, "DELETE FROM hapax_queue_message").await;
+        assert_eq!(number(&mut other, "SELECT count(*) FROM hapax.queue_message WHERE deliveries = 2").await, 1);
+        run(&mut other, "DELETE FROM hapax.queue_message").await;
     }
 }
 
@@ -106,14 +106,14 @@ async fn a_settle_that_waited_while_another_took_the_message_is_late() {
 async fn a_process_whose_connections_end_again_and_again_handles_all_it_is_given() {
     const MESSAGES: usize = 200;
     for ordered_keys in [false, true] {
-        let database = MySqlDatabase::new();
-        let name = format!("cut_{}", database.name());
+        let tables = MySqlTables::new();
+        let name = format!("cut_{}", tables.prefix());
         let options = MySqlQueue::options().ordered_keys(ordered_keys).lease(Duration::from_millis(500));
-        let cut = open_named(&database, &name, options.clone()).await;
-        let whole = database.open_queue(options).await;
+        let cut = open_named(&tables, &name, options.clone()).await;
+        let whole = tables.open_queue(options).await;
         let over = Arc::new(AtomicBool::new(false));
         let cutter = tokio::spawn({
-            let (over, mut connection) = (over.clone(), beside(&database).await);
+            let (over, mut connection) = (over.clone(), beside(&tables).await);
             async move {
                 let sql = format!(
                     "SELECT id FROM information_schema.processlist WHERE user = '{name}' AND command <> 'Sleep'"
@@ -121,11 +121,11 @@ async fn a_process_whose_connections_end_again_and_again_handles_all_it_is_given
                 let mut cuts = 0;
                 while !over.load(Ordering::Relaxed) {
                     let ids: Vec<i64> =
-                        sqlx::query_scalar(AssertSqlSafe(sql.clone())).fetch_all(&mut connection).await.unwrap();
+                        sqlx::query_scalar(AssertSqlSafe(sql.clone())).fetch_all(&mut connection.connection).await.unwrap();
                     for id in ids {
                         // It may be gone by itself.
                         let kill = AssertSqlSafe(format!("KILL {id}"));
-                        cuts += i32::from(sqlx::raw_sql(kill).execute(&mut connection).await.is_ok());
+                        cuts += i32::from(sqlx::raw_sql(kill).execute(&mut connection.connection).await.is_ok());
                     }
                     tokio::time::sleep(Duration::from_millis(3)).await;
                 }

@@ -17,17 +17,17 @@ use hapax::{
     ports::{Receipt, Settled, Settlement, Transport},
     time::Timestamp,
 };
-use hapax_tests::MySqlDatabase;
+use hapax_tests::MySqlTables;
 
-async fn open(database: &MySqlDatabase) -> MySqlQueue {
-    database.open_queue(MySqlQueue::options()).await
+async fn open(database: &MySqlTables) -> MySqlQueue {
+    tables.open_queue(MySqlQueue::options()).await
 }
 
 #[tokio::test]
 async fn a_lease_that_runs_out_is_another_s_though_its_holder_is_alive() {
-    let database = MySqlDatabase::new();
+    let tables = MySqlTables::new();
     let options = MySqlQueue::options().lease(Duration::from_millis(300));
-    let (here, there) = (database.open_queue(options.clone()).await, database.open_queue(options).await);
+    let (here, there) = (tables.open_queue(options.clone()).await, tables.open_queue(options).await);
     let (first, second) = (shop(&here).await, shop(&there).await);
     send_bodies(&here, &["a"]).await;
     let late = next(&first).await;
@@ -39,7 +39,7 @@ async fn a_lease_that_runs_out_is_another_s_though_its_holder_is_alive() {
         assert_eq!(settle(&first, &late, settlement).await, Settled::LeaseLost);
     }
     assert_eq!(here.backlog(&endpoint("shop")).await.unwrap(), 1);
-    assert_eq!(number(&mut beside(&database).await, "SELECT count(*) FROM hapax_queue_dead_letter").await, 0);
+    assert_eq!(number(&mut beside(&tables).await, "SELECT count(*) FROM hapax.queue_dead_letter").await, 0);
     // Its lease may have run out by now, too: then it comes once more.
     let ended = settle(&second, &current, Settlement::Ack).await;
     assert!(ended == Settled::Done || next(&second).await.attempts > 2);
@@ -47,12 +47,12 @@ async fn a_lease_that_runs_out_is_another_s_though_its_holder_is_alive() {
 
 #[tokio::test]
 async fn a_lease_that_has_run_out_is_lost_before_anybody_takes_it_and_is_not_revived() {
-    let database = MySqlDatabase::new();
-    let queue = open(&database).await;
+    let tables = MySqlTables::new();
+    let queue = open(&tables).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["a"]).await;
     let late = next(&ends).await;
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     ends.receiver.extend(std::slice::from_ref(&late.receipt)).await.unwrap();
     for settlement in [dead("late"), retry(Duration::ZERO), Settlement::Ack] {
         assert_eq!(settle(&ends, &late, settlement).await, Settled::LeaseLost);
@@ -62,14 +62,14 @@ async fn a_lease_that_has_run_out_is_lost_before_anybody_takes_it_and_is_not_rev
 
 #[tokio::test]
 async fn an_extension_begins_the_lease_anew_and_a_foreign_receipt_settles_nothing() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options().lease(Duration::from_secs(7200))).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().lease(Duration::from_secs(7200))).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["a", "b"]).await;
     let deliveries = receive(&ends, 2).await;
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     ends.receiver.extend(std::slice::from_ref(&deliveries[0].receipt)).await.unwrap();
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     let own = deliveries[0].receipt.as_text().unwrap().to_owned();
     let (id, token) = own.split_once(':').unwrap();
     let token: i64 = token.parse().unwrap();
@@ -84,8 +84,8 @@ async fn an_extension_begins_the_lease_anew_and_a_foreign_receipt_settles_nothin
 /// One lease settled twice at once, beside others of the same token: it ends once.
 #[tokio::test]
 async fn of_two_settlements_of_one_lease_at_once_one_counts() {
-    let database = MySqlDatabase::new();
-    let queue = open(&database).await;
+    let tables = MySqlTables::new();
+    let queue = open(&tables).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["a", "b", "c"]).await;
     let deliveries = receive(&ends, 3).await;
@@ -97,8 +97,8 @@ async fn of_two_settlements_of_one_lease_at_once_one_counts() {
 
 #[tokio::test]
 async fn a_retry_that_does_not_count_is_taken_off_the_count_and_one_with_a_delay_waits() {
-    let database = MySqlDatabase::new();
-    let queue = open(&database).await;
+    let tables = MySqlTables::new();
+    let queue = open(&tables).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["a"]).await;
     for _ in 0..3 {
@@ -111,14 +111,14 @@ async fn a_retry_that_does_not_count_is_taken_off_the_count_and_one_with_a_delay
     let delivery = next(&ends).await;
     assert_eq!(settle(&ends, &delivery, retry(Duration::from_secs(1800))).await, Settled::Done);
     expect_nothing(&queue, &ends).await;
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     assert_eq!(next(&ends).await.attempts, 2);
 }
 
 #[tokio::test]
 async fn messages_counts_and_delays_survive_the_process() {
-    let database = MySqlDatabase::new();
-    let queue = open(&database).await;
+    let tables = MySqlTables::new();
+    let queue = open(&tables).await;
     let ends = shop(&queue).await;
     let due = Timestamp::now().after(Duration::from_secs(1800));
     send(&queue, &[to("shop", Envelope { due: Some(due), ..envelope("later") })]).await;
@@ -128,11 +128,11 @@ async fn messages_counts_and_delays_survive_the_process() {
     drop(ends);
     queue.close().await;
 
-    let queue = open(&database).await;
+    let queue = open(&tables).await;
     let ends = shop(&queue).await;
     assert_eq!(queue.backlog(&endpoint("shop")).await.unwrap(), 2);
     expect_nothing(&queue, &ends).await;
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     let mut again = vec![next(&ends).await, next(&ends).await];
     again.sort_by_key(body);
     assert_eq!(bodies(&again), ["later", "now"]);
@@ -143,8 +143,8 @@ async fn messages_counts_and_delays_survive_the_process() {
 #[tokio::test]
 async fn several_receivers_of_one_queue_share_its_messages() {
     const MESSAGES: usize = 500;
-    let database = MySqlDatabase::new();
-    let (here, there) = (open(&database).await, open(&database).await);
+    let tables = MySqlTables::new();
+    let (here, there) = (open(&tables).await, open(&tables).await);
     let all: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();
     let mut receivers = Vec::new();
     for queue in [&here, &here, &there] {
@@ -168,8 +168,8 @@ async fn several_receivers_of_one_queue_share_its_messages() {
 /// Nobody looks before an hour has passed, so that what comes was told within the process.
 #[tokio::test]
 async fn what_the_own_process_sends_needs_no_look() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options().polls(NEVER, NEVER)).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().polls(NEVER, NEVER)).await;
     let ends = queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
     let soon = || Timestamp::now().after(Duration::from_millis(300));
     for round in 0..4 {
@@ -195,9 +195,9 @@ async fn what_the_own_process_sends_needs_no_look() {
 /// However long nothing has come.
 #[tokio::test]
 async fn what_another_process_sends_is_found_by_a_look() {
-    let database = MySqlDatabase::new();
+    let tables = MySqlTables::new();
     let idle = Duration::from_millis(240);
-    let (here, there) = (database.open_queue(MySqlQueue::options().polls(idle, idle)).await, open(&database).await);
+    let (here, there) = (tables.open_queue(MySqlQueue::options().polls(idle, idle)).await, open(&tables).await);
     let ends = shop(&here).await;
     for round in 0..5 {
         let (delivery, ()) = tokio::join!(next(&ends), send_bodies(&there, &["a"]));
@@ -210,14 +210,14 @@ async fn what_another_process_sends_is_found_by_a_look() {
 #[tokio::test]
 async fn what_is_committed_late_behind_what_was_given_comes_all_the_same() {
     for ordered_keys in [false, true] {
-        let database = MySqlDatabase::new();
-        let queue = database.open_queue(MySqlQueue::options().ordered_keys(ordered_keys)).await;
+        let tables = MySqlTables::new();
+        let queue = tables.open_queue(MySqlQueue::options().ordered_keys(ordered_keys)).await;
         let ends = shop(&queue).await;
         send(&queue, &[to("elsewhere", envelope("late"))]).await;
-        let mut slow = beside(&database).await;
-        let sql = "BEGIN; INSERT INTO hapax_queue_message (queue, due_at, sent_at, bytes, message_id, envelope) \
+        let mut slow = beside(&tables).await;
+        let sql = "BEGIN; INSERT INTO hapax.queue_message (queue, due_at, sent_at, bytes, message_id, envelope) \
              SELECT q.id, m.due_at - 10000, m.sent_at, m.bytes, m.message_id, m.envelope \
-             FROM hapax_queue_message AS m CROSS JOIN hapax_queue AS q WHERE q.endpoint = 'shop'";
+             FROM hapax.queue_message AS m CROSS JOIN hapax.queue AS q WHERE q.endpoint = 'shop'";
         run(&mut slow, sql).await;
         for round in 0..5 {
             let all: Vec<String> = (0..20).map(|number| format!("{round} {number}")).collect();
@@ -240,11 +240,11 @@ async fn what_is_committed_late_behind_what_was_given_comes_all_the_same() {
 
 #[tokio::test]
 async fn four_that_start_at_once_make_the_tables_once() {
-    let database = MySqlDatabase::new();
-    let queues = join_all((0..4).map(|_| open(&database))).await;
-    let store = database.open().await; // Beside the queue's tables.
+    let tables = MySqlTables::new();
+    let queues = join_all((0..4).map(|_| open(&tables))).await;
+    let store = tables.open().await; // Beside the queue's tables.
     let beside_it = MySqlQueue::on(&store).await.unwrap();
-    let versions = number(&mut beside(&database).await, "SELECT count(*) FROM hapax_queue_migration").await;
+    let versions = number(&mut beside(&tables).await, "SELECT count(*) FROM hapax.queue_migration").await;
     assert_eq!(versions, 1);
     send_bodies(&queues[3], &["a"]).await;
     assert_eq!(body(&next(&shop(&beside_it).await).await), "a");
@@ -252,19 +252,19 @@ async fn four_that_start_at_once_make_the_tables_once() {
 
 #[tokio::test]
 async fn the_schema_may_be_made_by_hand_and_an_account_needs_what_is_granted_and_no_more() {
-    let database = MySqlDatabase::new();
-    let place = MySql::with(database.place());
+    let tables = MySqlTables::new();
+    let place = MySql::options(tables.url()).table_prefix(tables.prefix());
     let none = MySqlQueue::options().open_database(place.clone()).await.unwrap_err();
     assert!(none.to_string().contains("has no schema, this hapax needs 1: set `migrate(true)`"), "{none}");
-    let account = format!("role_{}", database.name());
-    let mut owner = beside(&database).await;
+    let account = format!("role_{}", tables.prefix());
+    let mut owner = beside(&tables).await;
     for _ in 0..2 {
         run(&mut owner, &MySqlQueue::schema_sql(&place).unwrap()).await;
     }
     run(&mut owner, &format!("CREATE USER {account}")).await;
     run(&mut owner, &MySqlQueue::grants_sql(&place, &account).unwrap()).await;
 
-    let place = MySql::with(database.place().username(&account));
+    let place = by(&tables, &account);
     for ordered_keys in [false, true] {
         let queue = MySqlQueue::options().ordered_keys(ordered_keys).open_database(place.clone()).await.unwrap();
         let ends = queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
@@ -280,19 +280,19 @@ async fn the_schema_may_be_made_by_hand_and_an_account_needs_what_is_granted_and
         queue.abandon(&endpoint("shop"), 10).await.unwrap();
         queue.close().await;
     }
-    run(&mut owner, &format!("DROP USER {account}")).await;
+    forget(&tables, &account).await;
 }
 
 #[tokio::test]
 async fn messages_that_the_server_does_not_take_are_refused_at_the_start() {
-    let database = MySqlDatabase::new();
-    let packet = number(&mut beside(&database).await, "SELECT CAST(@@max_allowed_packet AS SIGNED)").await;
+    let tables = MySqlTables::new();
+    let packet = number(&mut beside(&tables).await, "SELECT CAST(@@max_allowed_packet AS SIGNED)").await;
     let most = usize::try_from(packet / 2).unwrap();
-    let place = MySql::with(database.place());
+    let place = MySql::options(tables.url()).table_prefix(tables.prefix());
     let options = MySqlQueue::options().message_bytes_max(most).migrate(true);
     let refused = options.open_database(place).await.unwrap_err();
     assert!(refused.to_string().contains("`max_allowed_packet`"), "{refused}");
-    let queue = database.open_queue(MySqlQueue::options().message_bytes_max(most - (1 << 20))).await;
+    let queue = tables.open_queue(MySqlQueue::options().message_bytes_max(most - (1 << 20))).await;
     let ends = shop(&queue).await;
     let large = "x".repeat(most - (1 << 20) - 1000);
     send_bodies(&queue, &["a", &large, "b", &large]).await;

@@ -12,14 +12,14 @@ use hapax::{
     ports::{Settled, Settlement},
     time::Timestamp,
 };
-use hapax_tests::MySqlDatabase;
+use hapax_tests::MySqlTables;
 
 use super::common::*;
 
 #[tokio::test]
 async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere() {
-    let database = MySqlDatabase::new();
-    let (here, there) = (ordered(&database).await, ordered(&database).await);
+    let tables = MySqlTables::new();
+    let (here, there) = (ordered(&tables).await, ordered(&tables).await);
     let (first, second) = (shop(&here).await, shop(&there).await);
     send(&here, &[keyed("k", "k1"), keyed("k", "k2"), keyed("k", "k3"), keyed("j", "j1"), keyed("j", "j2")]).await;
     let k1 = next(&first).await;
@@ -35,7 +35,7 @@ async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere(
     // A retry is not a settlement that lets others pass, however long it rests.
     assert_eq!(settle(&first, &k1, retry(Duration::from_secs(1800))).await, Settled::Done);
     expect_nothing(&there, &second).await;
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     for expected in ["k1", "k2", "k3"] {
         let delivery = next(&second).await;
         assert_eq!(body(&delivery), expected);
@@ -45,8 +45,8 @@ async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere(
 
 #[tokio::test]
 async fn an_ack_lets_the_next_of_its_key_come_at_once() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options().ordered_keys(true).polls(NEVER, NEVER)).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().ordered_keys(true).polls(NEVER, NEVER)).await;
     let ends = shop(&queue).await;
     let all: Vec<Outgoing> = (0..20).map(|number| keyed("k", &number.to_string())).collect();
     send(&queue, &all).await;
@@ -58,13 +58,13 @@ async fn an_ack_lets_the_next_of_its_key_come_at_once() {
         assert_eq!(settle(&ends, &delivery, settlement).await, Settled::Done);
     }
     assert_eq!(queue.backlog(&endpoint("shop")).await.unwrap(), 0);
-    assert_eq!(number(&mut beside(&database).await, "SELECT count(*) FROM hapax_queue_given").await, 0);
+    assert_eq!(number(&mut beside(&tables).await, "SELECT count(*) FROM hapax.queue_given").await, 0);
 }
 
 #[tokio::test]
 async fn a_long_line_behind_one_key_does_not_stop_the_others() {
-    let database = MySqlDatabase::new();
-    let queue = ordered(&database).await;
+    let tables = MySqlTables::new();
+    let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     let mut all: Vec<Outgoing> = (0..2500).map(|number| keyed("hot", &number.to_string())).collect();
     all.push(keyed("cold", "cold"));
@@ -79,8 +79,8 @@ async fn a_long_line_behind_one_key_does_not_stop_the_others() {
 
 #[tokio::test]
 async fn one_that_is_retried_and_ready_again_goes_before_those_that_were_ready_sooner() {
-    let database = MySqlDatabase::new();
-    let queue = ordered(&database).await;
+    let tables = MySqlTables::new();
+    let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     send(&queue, &[keyed("k", "k1"), keyed("k", "k2")]).await;
     let k1 = next(&ends).await;
@@ -92,8 +92,8 @@ async fn one_that_is_retried_and_ready_again_goes_before_those_that_were_ready_s
 
 #[tokio::test]
 async fn a_message_that_is_not_due_holds_up_nobody_of_its_key() {
-    let database = MySqlDatabase::new();
-    let queue = ordered(&database).await;
+    let tables = MySqlTables::new();
+    let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     send(&queue, &[due_in("k", "timeout", Duration::from_secs(1800)), keyed("k", "k1"), keyed("k", "k2")]).await;
     for expected in ["k1", "k2"] {
@@ -101,20 +101,20 @@ async fn a_message_that_is_not_due_holds_up_nobody_of_its_key() {
         assert_eq!(body(&delivery), expected);
         ack(&ends, &delivery).await;
     }
-    an_hour_passes(&database).await;
+    an_hour_passes(&tables).await;
     assert_eq!(body(&next(&ends).await), "timeout");
 }
 
 /// One process at a time has a key, whichever of its messages was sent first.
 #[tokio::test]
 async fn a_message_that_becomes_due_waits_for_a_later_one_of_its_key_that_is_given() {
-    let database = MySqlDatabase::new();
-    let (here, there) = (ordered(&database).await, ordered(&database).await);
+    let tables = MySqlTables::new();
+    let (here, there) = (ordered(&tables).await, ordered(&tables).await);
     let (ends, others) = (shop(&here).await, shop(&there).await);
     send(&here, &[due_in("k", "timeout", Duration::from_secs(1800)), keyed("k", "k1"), keyed("k", "k2")]).await;
     let k1 = next(&ends).await;
     assert_eq!(body(&k1), "k1");
-    run(&mut beside(&database).await, "UPDATE hapax_queue_message SET due_at = sent_at WHERE first_at = 0").await;
+    run(&mut beside(&tables).await, "UPDATE hapax.queue_message SET due_at = sent_at WHERE first_at = 0").await;
     expect_nothing(&there, &others).await;
     let nothing = tokio::time::timeout(Duration::from_secs(1), others.receiver.receive(2)).await;
     assert!(nothing.is_err(), "it was given beside a later one of its key");
@@ -125,12 +125,12 @@ async fn a_message_that_becomes_due_waits_for_a_later_one_of_its_key_that_is_giv
 /// Somebody may be about to extend or settle what was under a lease that has run out.
 #[tokio::test]
 async fn a_message_before_which_one_is_locked_by_somebody_is_not_given_without_it() {
-    let database = MySqlDatabase::new();
-    let queue = ordered(&database).await;
+    let tables = MySqlTables::new();
+    let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     send(&queue, &[keyed("k", "k1"), keyed("k", "k2"), keyed("j", "j1")]).await;
-    let mut lock = beside(&database).await;
-    run(&mut lock, "BEGIN; SELECT id FROM hapax_queue_message WHERE id = 1 FOR UPDATE").await;
+    let mut lock = beside(&tables).await;
+    run(&mut lock, "BEGIN; SELECT id FROM hapax.queue_message WHERE id = 1 FOR UPDATE").await;
     let j1 = receive(&ends, 10).await;
     assert_eq!(bodies(&j1), ["j1"]);
     expect_nothing(&queue, &ends).await;
@@ -138,8 +138,8 @@ async fn a_message_before_which_one_is_locked_by_somebody_is_not_given_without_i
     assert_eq!(bodies(&receive(&ends, 10).await), ["k1", "k2"]);
 
     send(&queue, &[keyed("m", "m1"), keyed("m", "m2"), keyed("m", "m3")]).await;
-    let second = "SELECT min(id) + 1 FROM hapax_queue_message WHERE partition_key = 'm'";
-    run(&mut lock, &format!("BEGIN; SELECT id FROM hapax_queue_message WHERE id = ({second}) FOR UPDATE")).await;
+    let second = "SELECT min(id) + 1 FROM hapax.queue_message WHERE partition_key = 'm'";
+    run(&mut lock, &format!("BEGIN; SELECT id FROM hapax.queue_message WHERE id = ({second}) FOR UPDATE")).await;
     let m1 = next_of(&receive(&ends, 10).await, "m1");
     run(&mut lock, "ROLLBACK").await;
     ack(&ends, &m1).await;
@@ -174,16 +174,16 @@ async fn a_key_is_one_process_s_at_a_time_however_many_race_for_it() {
     const MESSAGES: usize = 240;
     const KEYS: usize = 2;
     let seed = fastrand::u64(..);
-    let database = MySqlDatabase::new();
+    let tables = MySqlTables::new();
     let held = Arc::new(Mutex::new(Held { left: MESSAGES, ..Held::default() }));
     let mut racers = Vec::new();
     for racer in 0..3 {
         let options = MySqlQueue::options().ordered_keys(true).writers(1);
-        let ends = shop(&database.open_queue(options).await).await;
+        let ends = shop(&tables.open_queue(options).await).await;
         let (held, random) = (held.clone(), fastrand::Rng::with_seed(seed.wrapping_add(racer as u64)));
         racers.push(tokio::spawn(race(racer, ends, held, random)));
     }
-    let sender = ordered(&database).await;
+    let sender = ordered(&tables).await;
     for number in 0..MESSAGES {
         let key = format!("key {}", number % KEYS);
         let soon = Duration::from_millis(5 + number as u64 % 30);

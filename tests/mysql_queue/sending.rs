@@ -8,20 +8,20 @@ use hapax::{
     ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settled, Transport},
     time::Timestamp,
 };
-use hapax_tests::MySqlDatabase;
+use hapax_tests::MySqlTables;
 use tokio::time::Instant;
 
 use super::common::*;
 
 const PICKY: &str = "\
-    CREATE TRIGGER picky BEFORE INSERT ON hapax_queue_message FOR EACH ROW \
+    CREATE TRIGGER picky BEFORE INSERT ON hapax.queue_message FOR EACH ROW \
     IF LENGTH(new.envelope) > 1000 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too long for me'; END IF";
 
 #[tokio::test]
 async fn what_is_published_goes_to_who_subscribes_wherever_that_is() {
-    let database = MySqlDatabase::new();
+    let tables = MySqlTables::new();
     let (here, there) =
-        (database.open_queue(MySqlQueue::options()).await, database.open_queue(MySqlQueue::options()).await);
+        (tables.open_queue(MySqlQueue::options()).await, tables.open_queue(MySqlQueue::options()).await);
     let subscribed = [message_type()];
     let one = here.connect(&endpoint("one"), &subscribed).await.unwrap();
     let other = there.connect(&endpoint("other"), &subscribed).await.unwrap();
@@ -50,8 +50,8 @@ async fn what_is_published_goes_to_who_subscribes_wherever_that_is() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_alone_and_before_it_is_written() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options().message_bytes_max(1000)).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().message_bytes_max(1000)).await;
     let outgoing = [to("shop", envelope("a")), to("shop", envelope(&"x".repeat(1000))), to("shop", envelope("b"))];
     assert!(queue.check(&outgoing[1]).unwrap_err().0.contains("more than the 1000"));
     let results = queue.dispatch(&outgoing).await;
@@ -61,8 +61,8 @@ async fn what_is_too_large_is_refused_alone_and_before_it_is_written() {
 
 #[tokio::test]
 async fn many_messages_of_one_call_are_written_in_their_order() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options()).await;
     let all: Vec<String> = (0..3000).map(|number| number.to_string()).collect();
     send_bodies(&queue, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let ends = shop(&queue).await;
@@ -75,9 +75,9 @@ async fn many_messages_of_one_call_are_written_in_their_order() {
 
 #[tokio::test]
 async fn what_comes_after_a_failure_in_a_call_is_not_sent_before_it() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options()).await;
-    run(&mut beside(&database).await, PICKY).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options()).await;
+    run(&mut beside(&tables).await, PICKY).await;
     let mut outgoing: Vec<_> = (0..3000).map(|number| to("shop", envelope(&number.to_string()))).collect();
     outgoing[1500] = to("shop", envelope(&"x".repeat(2000)));
     let results = queue.dispatch(&outgoing).await;
@@ -90,10 +90,10 @@ async fn what_comes_after_a_failure_in_a_call_is_not_sent_before_it() {
 
 #[tokio::test]
 async fn a_member_that_the_server_refuses_hurts_only_itself() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options()).await;
     let ends = shop(&queue).await;
-    run(&mut beside(&database).await, PICKY).await;
+    run(&mut beside(&tables).await, PICKY).await;
     let long = "x".repeat(2000);
     let sent = ["a", &long, "b", "c"];
     let results = join_all(sent.map(|body| {
@@ -119,8 +119,8 @@ async fn a_member_that_the_server_refuses_hurts_only_itself() {
 
 #[tokio::test]
 async fn a_schema_with_too_many_messages_takes_no_more_until_some_are_settled() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options().messages_max(50)).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().messages_max(50)).await;
     let mut sent = 0;
     let refused = loop {
         match queue.dispatch(&[to("shop", envelope("a"))]).await.remove(0) {
@@ -141,8 +141,8 @@ async fn a_schema_with_too_many_messages_takes_no_more_until_some_are_settled() 
 
 #[tokio::test]
 async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options()).await;
     let ends = shop(&queue).await;
     let before = Timestamp::now();
     send_bodies(&queue, &["a", "b"]).await;
@@ -173,7 +173,7 @@ async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
     assert_eq!(letters.list(&endpoint("shop"), &Page::first(1)).await.unwrap(), [all[0].letter.clone()]);
 
     assert_eq!(queue.purge(Duration::from_secs(60), 10).await.unwrap(), 0, "a young one was removed");
-    run(&mut beside(&database).await, "UPDATE hapax_queue_dead_letter SET time = time - 100000").await;
+    run(&mut beside(&tables).await, "UPDATE hapax.queue_dead_letter SET time = time - 100000").await;
     assert_eq!(queue.purge(Duration::from_secs(60), 1).await.unwrap(), 1);
     let left = queue.list(&endpoint("shop"), &Page::first(10)).await.unwrap();
     assert_eq!(left.len(), 1);
@@ -182,8 +182,8 @@ async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
 
 #[tokio::test]
 async fn what_is_asked_for_at_once_shares_commits() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options()).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options()).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["first"]).await;
     ack(&ends, &next(&ends).await).await;
@@ -204,8 +204,8 @@ async fn what_is_asked_for_at_once_shares_commits() {
 
 #[tokio::test]
 async fn a_claim_gives_no_more_bytes_than_fit_into_memory_and_the_rest_comes_at_once() {
-    let database = MySqlDatabase::new();
-    let queue = database.open_queue(MySqlQueue::options().polls(NEVER, NEVER)).await;
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().polls(NEVER, NEVER)).await;
     let ends = shop(&queue).await;
     let large = "x".repeat(900 << 10);
     for _ in 0..4 {

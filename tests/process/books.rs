@@ -14,9 +14,12 @@ use hapax::{
     ids::EndpointName,
     ports::Transport,
 };
-use hapax_tests::PostgresSchema;
+use hapax_tests::{MySqlTables, PostgresSchema};
 use serde::Deserialize;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{
+    AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, Row, SqliteConnection,
+    sqlite::SqliteConnectOptions,
+};
 
 use crate::tally::{ENDPOINT, Step};
 
@@ -30,12 +33,34 @@ pub(crate) struct Scenario {
     /// A clean worker handles everything first.
     pub(crate) handled_before: bool,
     pub(crate) apart: bool,
-    /// The store is on the tests' PostgreSQL server; the queue has a file of its own.
-    pub(crate) postgres: bool,
+    /// The store is on the tests' server of this kind; the queue has a file of its own.
+    pub(crate) server: Option<Server>,
     /// Each message is sent twice.
     pub(crate) twice: bool,
     /// Calls that must have been crashed on both sides.
     pub(crate) calls: &'static [&'static str],
+}
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Postgres,
+    MySql,
+}
+
+/// Tables of one run on a server, which go with it.
+pub(crate) enum Tables {
+    Postgres(PostgresSchema),
+    MySql(MySqlTables),
+}
+
+impl Server {
+    pub(crate) fn tables(self) -> Tables {
+        match self {
+            Self::Postgres => Tables::Postgres(PostgresSchema::new()),
+            Self::MySql => Tables::MySql(MySqlTables::new()),
+        }
+    }
 }
 
 impl Scenario {
@@ -49,7 +74,7 @@ impl Scenario {
             handled_before: false,
             apart: false,
             twice: true,
-            postgres: false,
+            server: None,
             calls: &[],
         }
     }
@@ -70,7 +95,8 @@ pub(crate) fn worker(folder: &Path, task: &str, point: &str) -> Output {
 
 /// Fills the queue; answers how many messages there are.
 pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
-    let store = if scenario.postgres { None } else { Some(Sqlite::open(folder.join("store.db")).await.unwrap()) };
+    let store =
+        if scenario.server.is_some() { None } else { Some(Sqlite::open(folder.join("store.db")).await.unwrap()) };
     let queue = match &store {
         Some(store) if !scenario.apart => SqliteQueue::on(store).await.unwrap(),
         _ => SqliteQueue::open(folder.join("queue.db")).await.unwrap(),
@@ -106,9 +132,13 @@ struct Handled {
     handled: Vec<String>,
 }
 
-/// Tells workers in `folder` to keep their store in `schema`.
-pub(crate) fn name_server(folder: &Path, schema: &PostgresSchema) {
-    std::fs::write(folder.join("server"), format!("{}\n{}", schema.url(), schema.name())).unwrap();
+/// Tells workers in `folder` to keep their store in `tables`.
+pub(crate) fn name_server(folder: &Path, tables: &Tables) {
+    let named = match tables {
+        Tables::Postgres(schema) => format!("{}\n{}", schema.url(), schema.name()),
+        Tables::MySql(tables) => format!("{}\n{}", tables.url(), tables.prefix()),
+    };
+    std::fs::write(folder.join("server"), named).unwrap();
 }
 
 /// The books, from what is stored alone: every step and every note handled once, nothing left in the outboxes, as many dedup
@@ -130,7 +160,8 @@ pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -
     equal("pending", stored.count("entity WHERE pending_since IS NOT NULL").await, 0)?;
     equal("dead letters", stored.count("dead_letter").await, 0)?;
     stored.close().await;
-    let queue = if scenario.apart || scenario.postgres { folder.join("queue.db") } else { folder.join("store.db") };
+    let queue =
+        if scenario.apart || scenario.server.is_some() { folder.join("queue.db") } else { folder.join("store.db") };
     let queue = SqliteQueue::open(queue).await.unwrap();
     equal("backlog", queue.backlog(&ENDPOINT.parse().unwrap()).await.unwrap(), 0)
 }
@@ -139,12 +170,17 @@ pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -
 enum Stored {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
+    /// With the prefix of its tables.
+    MySql(MySqlConnection, String),
 }
 
 impl Stored {
     async fn open(folder: &Path) -> Self {
         if let Ok(named) = std::fs::read_to_string(folder.join("server")) {
             let (url, schema) = named.split_once('\n').unwrap();
+            if url.starts_with("mysql") {
+                return Self::MySql(MySqlConnection::connect(url).await.unwrap(), schema.to_owned());
+            }
             let mut server = PgConnection::connect(url).await.unwrap();
             let sql = AssertSqlSafe(format!("SET search_path = {schema}"));
             server.execute(sqlx::raw_sql(sql)).await.unwrap();
@@ -165,6 +201,12 @@ impl Stored {
                 let sql = "SELECT e.state FROM entity AS e JOIN scope AS s ON s.id = e.scope WHERE s.saga = $1";
                 sqlx::query(sql).bind(saga).fetch_optional(server).await.unwrap()?.get(0)
             }
+            Self::MySql(server, prefix) => {
+                let sql = format!(
+                    "SELECT e.state FROM {prefix}entity AS e JOIN {prefix}scope AS s ON s.id = e.scope WHERE s.saga = ?"
+                );
+                sqlx::query(AssertSqlSafe(sql)).bind(saga).fetch_optional(server).await.unwrap()?.get(0)
+            }
         };
         let state: Handled = serde_json::from_slice(&framed[FRAME_BYTES..]).unwrap();
         Some(state.handled)
@@ -177,14 +219,11 @@ impl Stored {
                 sqlx::query_scalar(sql).fetch_one(file).await.unwrap()
             }
             Self::Postgres(server) => {
-                // Dedup entries are in four tables.
-                let what = if what == "dedup" {
-                    let tables: Vec<String> = (0..4).map(|slot| format!("SELECT key FROM dedup_{slot}")).collect();
-                    format!("({}) AS d", tables.join(" UNION ALL "))
-                } else {
-                    what.to_owned()
-                };
-                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {what}"));
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}", in_slots(what, "")));
+                sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
+            }
+            Self::MySql(server, prefix) => {
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}", in_slots(what, prefix)));
                 sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
             }
         }
@@ -194,8 +233,18 @@ impl Stored {
         match self {
             Self::Sqlite(file) => file.close().await.unwrap(),
             Self::Postgres(server) => server.close().await.unwrap(),
+            Self::MySql(server, _) => server.close().await.unwrap(),
         }
     }
+}
+
+/// A server's dedup entries are in four tables.
+fn in_slots(what: &str, prefix: &str) -> String {
+    if what != "dedup" {
+        return format!("{prefix}{what}");
+    }
+    let tables: Vec<String> = (0..4).map(|slot| format!("SELECT attempt FROM {prefix}dedup_{slot}")).collect();
+    format!("({}) AS d", tables.join(" UNION ALL "))
 }
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {

@@ -3,6 +3,7 @@
 mod backend;
 mod driver;
 mod mysql;
+mod mysql_server;
 mod postgres;
 mod postgres_role;
 mod postgres_server;
@@ -13,7 +14,8 @@ mod workbench;
 
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
-pub use mysql::MySqlDatabase;
+pub use mysql::MySqlTables;
+pub use mysql_server::MySqlServer;
 pub use postgres::PostgresSchema;
 pub use postgres_role::PostgresRole;
 pub use postgres_server::{Pgbouncer, PostgresServer};

@@ -11,11 +11,11 @@ use sqlx::{Connection, PgConnection};
 use crate::Scratch;
 
 /// Between two questions whether a server answers by now.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A server that needs longer to answer hangs.
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
 /// Who runs servers when root starts them, by preference: PostgreSQL and pgbouncer refuse to run as root.
-const SERVANTS: [&str; 2] = ["postgres", "nobody"];
+pub(crate) const SERVANTS: [&str; 2] = ["postgres", "nobody"];
 
 /// A server of one test's own, which may be killed and started again. It and its data go with this.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl PostgresServer {
     /// When PostgreSQL's programs are not there, or do not start.
     pub async fn start(settings: &[&str]) -> Self {
         let scratch = Scratch::new("postgres-server");
-        let servant = Servant::of(scratch.folder());
+        let servant = Servant::of(scratch.folder(), &SERVANTS);
         let data = scratch.file("data");
         let mut initdb = Command::new(program("initdb"));
         initdb.arg("--pgdata").arg(&data).args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
@@ -94,7 +94,7 @@ impl PostgresServer {
         for setting in &self.settings {
             postgres.args(["-c", setting]);
         }
-        Leashed::run(&mut postgres, self.scratch.folder())
+        Leashed::run(&mut postgres, self.scratch.folder(), &SERVANTS)
     }
 
     fn log(&self) -> String {
@@ -133,7 +133,7 @@ impl Pgbouncer {
         );
         let file = scratch.file("pgbouncer.ini");
         fs::write(&file, config).expect("its settings are written");
-        let _running = Leashed::run(Command::new(program).arg(&file), scratch.folder());
+        let _running = Leashed::run(Command::new(program).arg(&file), scratch.folder(), &SERVANTS);
         let database = server.get_database().unwrap_or(user);
         let url = format!("postgres://{user}@127.0.0.1:{listen}/{database}");
         let plain: sqlx::postgres::PgConnectOptions = url.parse().expect("its URL");
@@ -156,15 +156,15 @@ impl Pgbouncer {
 
 /// A server's process, and one that ends it should this one be gone without a word.
 #[derive(Debug)]
-struct Leashed {
+pub(crate) struct Leashed {
     server: Child,
     leash: Child,
 }
 
 impl Leashed {
     /// Runs `command` with its output in the file `log` of `folder`.
-    fn run(command: &mut Command, folder: &Path) -> Self {
-        let servant = Servant::of(folder);
+    pub(crate) fn run(command: &mut Command, folder: &Path, servants: &[&str]) -> Self {
+        let servant = Servant::of(folder, servants);
         let log = fs::File::options().create(true).append(true).open(folder.join("log")).expect("a log");
         command.current_dir(folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null()).process_group(0);
         let server = servant.runs(command).spawn().expect("it runs");
@@ -176,7 +176,7 @@ impl Leashed {
         Self { server, leash }
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.server.try_wait(), Ok(None))
     }
 }
@@ -192,27 +192,26 @@ impl Drop for Leashed {
 }
 
 /// A user without rights of its own; `None` where this process has no more than that itself.
-struct Servant(Option<(u32, u32)>);
+pub(crate) struct Servant(Option<(u32, u32)>);
 
 impl Servant {
     /// The one who owns `folder` from now on.
-    fn of(folder: &Path) -> Self {
+    pub(crate) fn of(folder: &Path, servants: &[&str]) -> Self {
         if !rustix::process::getuid().is_root() {
             return Self(None);
         }
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let user = SERVANTS.iter().find_map(|name| {
+        let user = servants.iter().find_map(|name| {
             let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
             let mut numbers = line.split(':').skip(2).map(str::parse);
             Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
         });
-        let (user, group) =
-            user.expect("the server refuses to run as root, and there is neither `postgres` nor `nobody`");
+        let (user, group) = user.expect("the server refuses to run as root, and there is not even the user `nobody`");
         chown(folder, Some(user), Some(group)).expect("the folder is given away");
         Self(Some((user, group)))
     }
 
-    fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    pub(crate) fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         match self.0 {
             Some((user, group)) => command.uid(user).gid(group),
             None => command,
@@ -225,7 +224,7 @@ fn program(name: &str) -> PathBuf {
 }
 
 /// In `PATH`, or where Debian has servers: one folder for each version of PostgreSQL.
-fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
     folders.extend(["/usr/local/sbin".into(), "/usr/sbin".into()]);
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -235,7 +234,7 @@ fn find(name: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its number").port()
 }

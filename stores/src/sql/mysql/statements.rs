@@ -11,11 +11,11 @@
 //! IGNORE`, which cuts off what is too long and says nothing.
 
 /// The server's time in milliseconds since 1970, the same for the whole of a statement.
-pub(super) const NOW: &str = "FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)";
+pub(super) const NOW: &str = "CAST(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000) AS SIGNED)";
 
 /// The entries' list, `?` given twice more than once: new ones as of now, known ones as they were. Of one entry.
 const PENDING_ONE: &str = "CONCAT(?, IF(LOCATE(?, e.pending) > 0, SUBSTR(e.pending, LOCATE(?, e.pending) + 40, 8), \
-     UNHEX(LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)), 16, '0'))))";
+     UNHEX(LPAD(HEX(CAST(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000) AS SIGNED)), 16, '0'))))";
 
 /// One update, by itself a transaction, of an entity with no outbox entry. `?`: completed, outbox, state or null, scope, key,
 /// expected version. It found its row if it won.

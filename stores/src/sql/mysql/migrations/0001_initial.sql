@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS hapax.dedup_1 LIKE hapax.dedup_0;
 CREATE TABLE IF NOT EXISTS hapax.dedup_2 LIKE hapax.dedup_0;
 CREATE TABLE IF NOT EXISTS hapax.dedup_3 LIKE hapax.dedup_0;
 INSERT INTO hapax.generation (id, slot, opened_at)
-    SELECT 1, 0, FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000) FROM DUAL
+    SELECT 1, 0, CAST(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000) AS SIGNED) FROM DUAL
     WHERE NOT EXISTS (SELECT 1 FROM hapax.generation)
     ON DUPLICATE KEY UPDATE slot = hapax.generation.slot;
 
