@@ -12,7 +12,7 @@ use hapax::{
     transports::mysql_queue::MySqlQueueOptions,
 };
 use hapax_tests::MySqlTables;
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, postgres::MySqlConnectOptions};
+use sqlx::{AssertSqlSafe, MySqlConnection, mysql::MySqlConnectOptions};
 use tokio::time::Instant;
 
 /// What has to come comes long before this, on any machine.

@@ -26,6 +26,7 @@ async fn a_connection_that_ends_in_the_middle_of_sending_leaves_the_message_to_b
     let name = format!("send_{}", tables.prefix());
     let queue = open_named(&tables, &name, MySqlQueue::options()).await;
     let ends = shop(&queue).await;
+    send(&queue, &[to("elsewhere", envelope("first"))]).await; // Before which messages are counted.
     let outgoing = [to("shop", envelope("a"))];
     let (mut lock, mut other) = (beside(&tables).await, beside(&tables).await);
     run(&mut lock, "LOCK TABLES hapax.queue_message WRITE").await;
@@ -120,8 +121,10 @@ async fn a_process_whose_connections_end_again_and_again_handles_all_it_is_given
                 );
                 let mut cuts = 0;
                 while !over.load(Ordering::Relaxed) {
-                    let ids: Vec<i64> =
-                        sqlx::query_scalar(AssertSqlSafe(sql.clone())).fetch_all(&mut connection.connection).await.unwrap();
+                    let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql.clone()))
+                        .fetch_all(&mut connection.connection)
+                        .await
+                        .unwrap();
                     for id in ids {
                         // It may be gone by itself.
                         let kill = AssertSqlSafe(format!("KILL {id}"));

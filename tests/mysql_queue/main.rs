@@ -19,7 +19,7 @@ use hapax::{
 };
 use hapax_tests::MySqlTables;
 
-async fn open(database: &MySqlTables) -> MySqlQueue {
+async fn open(tables: &MySqlTables) -> MySqlQueue {
     tables.open_queue(MySqlQueue::options()).await
 }
 
@@ -215,7 +215,7 @@ async fn what_is_committed_late_behind_what_was_given_comes_all_the_same() {
         let ends = shop(&queue).await;
         send(&queue, &[to("elsewhere", envelope("late"))]).await;
         let mut slow = beside(&tables).await;
-        let sql = "BEGIN; INSERT INTO hapax.queue_message (queue, due_at, sent_at, bytes, message_id, envelope) \
+        let sql = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN; INSERT INTO hapax.queue_message (queue, due_at, sent_at, bytes, message_id, envelope) \
              SELECT q.id, m.due_at - 10000, m.sent_at, m.bytes, m.message_id, m.envelope \
              FROM hapax.queue_message AS m CROSS JOIN hapax.queue AS q WHERE q.endpoint = 'shop'";
         run(&mut slow, sql).await;
