@@ -31,6 +31,7 @@
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
+//! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB or MySQL database | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
@@ -61,6 +62,8 @@ pub use hapax_stores::Postgres;
 pub use hapax_stores::Sqlite;
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
+#[cfg(feature = "mysql-queue")]
+pub use hapax_transports::MySqlQueue;
 #[cfg(feature = "postgres-queue")]
 pub use hapax_transports::PostgresQueue;
 #[cfg(feature = "sqlite-queue")]
@@ -70,6 +73,8 @@ pub use hapax_transports::SqliteQueue;
 pub mod transports {
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
+    #[cfg(feature = "mysql-queue")]
+    pub use hapax_transports::sql::mysql as mysql_queue;
     #[cfg(feature = "postgres-queue")]
     pub use hapax_transports::sql::postgres as postgres_queue;
     #[cfg(feature = "sqlite-queue")]

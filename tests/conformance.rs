@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    InProcess, Memory, PostgresQueue, Sqlite, SqliteQueue,
+    InProcess, Memory, MySqlQueue, PostgresQueue, Sqlite, SqliteQueue,
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
     ports::{DeadLetters, DedupStore, EntityStore, Saved, Transport},
@@ -314,6 +314,43 @@ impl testing::dead_letters::Builder for QueuesInPostgres {
     }
 }
 
+/// Queues in one set of tables; each handle has connections of its own, as another process would.
+#[derive(Debug)]
+struct QueuesInMySql {
+    tables: MySqlTables,
+    ordered: bool,
+    /// Beside the store's tables, found by its handle.
+    on_store: bool,
+}
+
+impl QueuesInMySql {
+    fn new(ordered: bool, on_store: bool) -> Self {
+        Self { tables: MySqlTables::new(), ordered, on_store }
+    }
+
+    async fn open(&self) -> Arc<MySqlQueue> {
+        let options = MySqlQueue::options().lease(LEASE).ordered_keys(self.ordered);
+        Arc::new(match self.on_store {
+            true => options.migrate(true).on(&self.tables.open().await).await.unwrap(),
+            false => self.tables.open_queue(options).await,
+        })
+    }
+}
+
+#[async_trait]
+impl testing::transport::Builder for QueuesInMySql {
+    async fn transport(&self) -> Arc<dyn Transport> {
+        self.open().await
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for QueuesInMySql {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        self.open().await
+    }
+}
+
 mod memory {
     mod entities {
         hapax_core::entity_store_suite!(crate::InMemory::default());
@@ -401,5 +438,20 @@ mod postgres_queue {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::QueuesInPostgres::new(false, false));
+    }
+}
+
+mod mysql_queue {
+    mod own_tables {
+        hapax_core::transport_suite!(crate::QueuesInMySql::new(false, false));
+    }
+    mod own_tables_ordered {
+        hapax_core::transport_suite!(crate::QueuesInMySql::new(true, false));
+    }
+    mod stores_tables {
+        hapax_core::transport_suite!(crate::QueuesInMySql::new(false, true));
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::QueuesInMySql::new(false, false));
     }
 }

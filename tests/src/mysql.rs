@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use hapax::{MySql, stores::mysql::MySqlOptions};
+use hapax::{MySql, MySqlQueue, stores::mysql::MySqlOptions, transports::mysql_queue::MySqlQueueOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 
 /// Where the server is: set by `cargo xtask test`, which finds or starts one.
@@ -112,6 +112,15 @@ impl MySqlTables {
     /// When it cannot be opened.
     pub async fn open(&self) -> MySql {
         self.options().writers(1).open().await.expect("the store")
+    }
+
+    /// Queues in it, opened with connections of their own, as another process would open them.
+    ///
+    /// # Panics
+    /// When they cannot be opened.
+    pub async fn open_queue(&self, options: MySqlQueueOptions) -> MySqlQueue {
+        let database = MySql::options(&self.url).table_prefix(&self.prefix);
+        options.migrate(true).open_database(database).await.expect("the queues")
     }
 
     /// What its tables' names begin with.

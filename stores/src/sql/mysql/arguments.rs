@@ -99,6 +99,12 @@ impl Text {
         self.text.is_empty()
     }
 
+    /// As the server gets it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     pub(super) fn into_string(self) -> String {
         self.text
     }

@@ -90,7 +90,7 @@ impl Link {
     /// Runs a statement that writes, by itself one transaction.
     pub(super) async fn write(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
         let message = Message::Prepared(sql.clone(), Box::new(arguments));
-        let answers = self.alone(message, Stage::Idle, true).await?;
+        let answers = self.alone(message, Stage::Idle, Some(0)).await?;
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers.into_iter().next().unwrap_or_default())
     }
@@ -104,7 +104,7 @@ impl Link {
 
     /// Runs a statement that commits by itself whatever it is part of, such as one about tables.
     pub(super) async fn define(&mut self, text: String) -> Result<Vec<Answer>, Failure> {
-        self.alone(Message::Text(text.into()), Stage::Idle, true).await
+        self.alone(Message::Text(text.into()), Stage::Idle, Some(0)).await
     }
 
     /// Which connection it is by now, for what a session keeps.
@@ -133,8 +133,8 @@ impl Link {
 
     async fn look(&mut self, message: Message) -> Result<Vec<MySqlRow>, Failure> {
         let was_open = self.open.is_some();
-        let answers = match self.alone(message.clone(), Stage::Idle, false).await {
-            Err(failure) if was_open && failure.is_of_the_connection() => self.alone(message, Stage::Idle, false).await,
+        let answers = match self.alone(message.clone(), Stage::Idle, None).await {
+            Err(failure) if was_open && failure.is_of_the_connection() => self.alone(message, Stage::Idle, None).await,
             looked => looked,
         };
         Ok(answers?.into_iter().next().unwrap_or_default().rows)
@@ -143,7 +143,7 @@ impl Link {
     /// Begins a transaction and runs the statements of `text` in it, in one round trip. After an error there is none.
     pub(super) async fn begin(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
         let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
-        let mut answers = self.alone(message, Stage::Within, false).await?;
+        let mut answers = self.alone(message, Stage::Within, None).await?;
         drop(answers.remove(0)); // Of the `BEGIN`: each statement has one.
         Ok(answers)
     }
@@ -170,6 +170,18 @@ impl Link {
         Ok(answers)
     }
 
+    /// Runs the statements of `text` in a transaction of their own, in one round trip.
+    pub(super) async fn transaction(&mut self, mut text: Text) -> Result<Vec<Answer>, Failure> {
+        let before = text.end().statements() + 1; // With the `BEGIN`.
+        text.sql("COMMIT");
+        let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
+        let mut answers = self.alone(message, Stage::Idle, Some(before)).await?;
+        answers.truncate(before);
+        drop(answers.remove(0));
+        self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(answers)
+    }
+
     /// Undoes what was begun. Where that fails the connection is given up, which does the same.
     pub(super) async fn roll_back(&mut self) {
         if self.stage != Stage::Within || !self.undone().await {
@@ -178,7 +190,7 @@ impl Link {
     }
 
     /// What begins outside of a transaction.
-    async fn alone(&mut self, message: Message, then: Stage, writes: bool) -> Result<Vec<Answer>, Failure> {
+    async fn alone(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
         if self.stage != Stage::Idle {
             self.give_up(); // Somebody has left in the middle of something.
         }
@@ -188,7 +200,7 @@ impl Link {
             self.open = Some(opened);
             self.session += 1;
         }
-        self.exchange(message, then, if writes { Some(0) } else { None }).await
+        self.exchange(message, then, commit).await
     }
 
     async fn within(&mut self, message: Message, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
@@ -202,7 +214,8 @@ impl Link {
     async fn exchange(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
         let (limit, mut answers) = (self.dial.limit, Vec::new());
         let Some(connection) = self.open.as_mut() else { return Err(Failure::of_read(timed_out())) };
-        let may_be_within = self.stage == Stage::Within || then == Stage::Within;
+        let begins = then == Stage::Within || commit.is_some_and(|before| before > 0);
+        let may_be_within = self.stage == Stage::Within || begins;
         self.stage = Stage::Sent;
         let failure = match timeout(limit, message.run(connection, &mut answers)).await {
             Ok(Ok(())) => {

@@ -184,6 +184,14 @@ impl Wire {
         self.0.read_text(text).await.map_err(Fault)
     }
 
+    /// Runs the statements of `text` in a transaction of their own, in one round trip. One answer for each of them.
+    ///
+    /// # Errors
+    /// [`Fault`]: whether it was written may be unknown.
+    pub async fn transaction(&mut self, text: Text) -> Result<Vec<Answer>, Fault> {
+        self.0.transaction(text).await.map_err(Fault)
+    }
+
     /// Begins a transaction and runs the statements of `text` in it, in one round trip. What they lock stays locked until
     /// [`Wire::commit`] or [`Wire::roll_back`]. Who leaves in between leaves nothing behind: the connection is given up.
     ///
