@@ -1,7 +1,6 @@
 //! The worker processes, and what is done to them.
 
 use std::{
-    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -9,7 +8,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
-use crate::{Options, Refusal};
+use crate::{Options, Refusal, place::Database};
 
 /// How long a worker is stopped: beyond its lease, so that others have its messages when it goes on.
 const STALL: Duration = Duration::from_millis(1300);
@@ -28,13 +27,13 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    pub(crate) fn hire(database: &Path, options: &Options, workers: u32, seed: u64) -> Result<Self, Refusal> {
+    pub(crate) fn hire(database: &Database, options: &Options, workers: u32, seed: u64) -> Result<Self, Refusal> {
         let cannot = |e: std::io::Error| Refusal::new(format!("a worker cannot be started: {e}"));
         let program = std::env::current_exe().map_err(cannot)?;
-        let (database, duplicates) = (database.to_owned(), options.duplicates().to_string());
+        let (database, duplicates) = (database.clone(), options.duplicates().to_string());
         let hire = move |seed: u64| {
             let mut command = Command::new(&program);
-            command.arg("--worker-of").arg(&database).args(["--seed", &seed.to_string(), "--duplicates", &duplicates]);
+            command.args(database.arguments()).args(["--seed", &seed.to_string(), "--duplicates", &duplicates]);
             command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(cannot)
         };
         let mut random = fastrand::Rng::with_seed(seed);
@@ -44,7 +43,7 @@ impl Crew {
 
     /// Kills and stops workers for ever; ends with what went wrong.
     pub(crate) async fn harass(&mut self, options: &Options) -> Refusal {
-        let (mut kill, mut stall) = (every(options.kill_every), every(options.stall_every));
+        let (mut kill, mut stall) = (every(options.kill_every()), every(options.stall_every()));
         let mut stalled: Option<(usize, Instant)> = None;
         loop {
             let until = stalled.map_or_else(|| Instant::now() + NEVER, |(_, until)| until);
