@@ -47,7 +47,7 @@ pub struct Options {
 
     /// Database to create: `sqlite:PATH` or a path [default: a temporary file]; or `postgres://USER@HOST:PORT/DATABASE`,
     /// where the run has a schema of its own, which goes with it; or `postgres:`, a server of the run's own, which is
-    /// killed (and so are workers, unless you say how often: every 250 ms, and one is stopped every 3 s)
+    /// killed (and so are workers, unless you say how often: every 500 ms, and one is stopped every 3 s)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
@@ -69,7 +69,7 @@ pub struct Options {
     pub stall_every: Option<Duration>,
 
     /// With --store postgres: kill the server (SIGKILL) so long after it has started, each time, and start it again
-    /// [default: 2s]
+    /// [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_server: Option<Duration>,
 
@@ -104,8 +104,8 @@ const CRASHES: f64 = 0.1;
 /// Worker processes on a server, unless told otherwise.
 const WORKERS: u32 = 4;
 /// What happens to a server of the run's own, and to the workers on it, unless told otherwise.
-const KILL_SERVER: Duration = Duration::from_secs(2);
-const KILL_EVERY: Duration = Duration::from_millis(250);
+const KILL_SERVER: Duration = Duration::from_secs(5);
+const KILL_EVERY: Duration = Duration::from_millis(500);
 const STALL_EVERY: Duration = Duration::from_secs(3);
 
 /// Most worker processes: beyond it they only wait for one another's commits.
@@ -267,8 +267,8 @@ mod tests {
     fn a_server_of_the_runs_own_is_killed_unless_it_is_told_when() {
         let options = |arguments: &[&str]| Options::try_parse_from([&["orders"], arguments].concat()).unwrap();
         assert_eq!(options(&["--store", "postgres:"]).kill_server(), Some(KILL_SERVER));
-        let asked = options(&["--store", "postgres:", "--kill-server", "5s"]);
-        assert_eq!((asked.kill_server(), asked.kill_every()), (Some(Duration::from_secs(5)), Some(KILL_EVERY)));
+        let asked = options(&["--store", "postgres:", "--kill-server", "9s"]);
+        assert_eq!((asked.kill_server(), asked.kill_every()), (Some(Duration::from_secs(9)), Some(KILL_EVERY)));
         let theirs = options(&["--store", "postgres://shop@db/shop"]);
         assert_eq!((theirs.kill_server(), theirs.kill_every()), (None, None));
         assert!(theirs.check().is_ok());

@@ -28,6 +28,9 @@ use super::{
 /// Steps of one run at most; all end long before.
 const STEPS_MAX: usize = 10_000;
 
+/// Of 256 steps so many are of a kind that was seldom taken; the others are any.
+const SELDOM: u8 = 192;
+
 /// What one run asks of a store, and what must be there at its end.
 #[derive(Debug, Clone)]
 pub struct Trace {
@@ -110,21 +113,36 @@ pub enum What {
     SetAside(Box<DeadLetter>),
 }
 
-/// `count` runs of `scenario` from its beginning to its end, the same for the same `seed`. Of the steps that are possible,
-/// those of a kind that was seldom taken are preferred. What only a lax store may do is left out: old answers, and entries
+/// Takes runs, of as many scenarios as one likes; the same ones for the same seed. Of the steps that are possible, those of
+/// a kind that was seldom taken so far are preferred. What only a lax store may do is left out: old answers, and entries
 /// that are forgotten.
-///
-/// # Errors
-/// As [`explore`](super::explore); a scenario whose dedup store may answer late; a claim that is broken.
-pub fn traces(scenario: Scenario, seed: u64, count: usize) -> Result<Vec<Trace>, String> {
-    if scenario.reads != Reads::Linearizable {
-        return Err("a store that answers at once cannot follow one that may answer late".into());
+#[derive(Debug)]
+pub struct Tracer {
+    random: fastrand::Rng,
+    /// How often a step of a kind was taken.
+    taken: HashMap<String, u32>,
+}
+
+impl Tracer {
+    /// One that has taken none.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), taken: HashMap::new() }
     }
-    let budgets = Budgets { evictions: 0, stale_loads: 0, ..scenario.budgets };
-    // Each version and each attempt has a number of its own.
-    let mut space = Space::new(Scenario { budgets, reduced: false, ..scenario })?;
-    let (mut random, mut taken) = (fastrand::Rng::with_seed(seed), HashMap::new());
-    (0..count).map(|_| walk(&mut space, &mut random, &mut taken)).collect()
+
+    /// `count` runs of `scenario`, from its beginning to its end.
+    ///
+    /// # Errors
+    /// As [`explore`](super::explore); a scenario whose dedup store may answer late; a claim that is broken.
+    pub fn runs(&mut self, scenario: Scenario, count: usize) -> Result<Vec<Trace>, String> {
+        if scenario.reads != Reads::Linearizable {
+            return Err("a store that answers at once cannot follow one that may answer late".into());
+        }
+        let budgets = Budgets { evictions: 0, stale_loads: 0, ..scenario.budgets };
+        // Each version and each attempt has a number of its own.
+        let mut space = Space::new(Scenario { budgets, reduced: false, ..scenario })?;
+        (0..count).map(|_| walk(&mut space, &mut self.random, &mut self.taken)).collect()
+    }
 }
 
 fn walk(space: &mut Space, random: &mut fastrand::Rng, taken: &mut HashMap<String, u32>) -> Result<Trace, String> {
@@ -135,7 +153,7 @@ fn walk(space: &mut Space, random: &mut fastrand::Rng, taken: &mut HashMap<Strin
         if steps.is_empty() {
             return Ok(trace(space, &state, asked, &teller));
         }
-        let seldom = random.bool();
+        let seldom = random.u8(..) < SELDOM;
         let times = |step: &Step| if seldom { taken.get(&kind(space, step)).copied().unwrap_or_default() } else { 0 };
         let least = steps.iter().map(|(step, _)| times(step)).min().unwrap_or_default();
         let few: Vec<usize> = (0..steps.len()).filter(|at| times(&steps[*at].0) == least).collect();
