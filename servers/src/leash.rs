@@ -9,9 +9,6 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Who runs servers when root starts them, by preference: PostgreSQL and pgbouncer refuse to run as root.
-const SERVANTS: [&str; 2] = ["postgres", "nobody"];
-
 /// A server's process, and one that ends it should this one be gone without a word.
 #[derive(Debug)]
 pub struct Leashed {
@@ -82,22 +79,22 @@ impl Drop for Leashed {
 pub struct Servant(Option<(u32, u32)>);
 
 impl Servant {
-    /// The one who owns `folder` from now on.
+    /// The one who owns `folder` from now on: of the users with these `names` the first that there is, where root asks.
     ///
     /// # Errors
     /// There is no such user, or the folder cannot be given away: one line.
-    pub fn of(folder: &Path) -> Result<Self, String> {
+    pub fn of(folder: &Path, names: &[&str]) -> Result<Self, String> {
         if !rustix::process::getuid().is_root() {
             return Ok(Self(None));
         }
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let user = SERVANTS.iter().find_map(|name| {
+        let user = names.iter().find_map(|name| {
             let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
             let mut numbers = line.split(':').skip(2).map(str::parse);
             Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
         });
-        let (user, group) =
-            user.ok_or("the server refuses to run as root, and there is neither a user `postgres` nor `nobody`")?;
+        let (user, group) = user
+            .ok_or_else(|| format!("a server refuses to run as root, and there is no user {}", names.join(" or ")))?;
         chown(folder, Some(user), Some(group))
             .map_err(|e| format!("{} cannot be given to the server's user: {e}", folder.display()))?;
         Ok(Self(Some((user, group))))

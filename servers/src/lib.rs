@@ -4,7 +4,9 @@
 //! Nothing here speaks to a server. Whether it answers, those ask who connect to it anyway.
 
 mod leash;
+mod mysql;
 mod postgres;
 
 pub use leash::{Leashed, Servant, find, free_port};
+pub use mysql::MySqlServer;
 pub use postgres::PostgresServer;

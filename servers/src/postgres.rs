@@ -6,6 +6,9 @@ use std::{
 
 use crate::leash::{Leashed, Servant, find, free_port};
 
+/// Who runs it when root starts it, by preference: it refuses to run as root.
+const SERVANTS: [&str; 2] = ["postgres", "nobody"];
+
 /// A PostgreSQL server that may be killed and run again. It ends with this; its data stays in its folder.
 #[derive(Debug)]
 pub struct PostgresServer {
@@ -22,7 +25,7 @@ impl PostgresServer {
     /// # Errors
     /// PostgreSQL's programs are not there, or cannot make its data: one line with the remedy.
     pub fn create(folder: &Path, settings: &[&str]) -> Result<Self, String> {
-        let servant = Servant::of(folder)?;
+        let servant = Servant::of(folder, &SERVANTS)?;
         let mut initdb = Command::new(program("initdb")?);
         initdb.arg("--pgdata").arg(folder.join("data")).args(["--username=postgres", "--auth=trust"]);
         initdb.args(["--encoding=UTF8", "--locale=C", "--no-sync"]).current_dir(folder);
@@ -57,7 +60,7 @@ impl PostgresServer {
         for setting in &self.settings {
             postgres.args(["-c", setting]);
         }
-        let servant = Servant::of(&self.folder)?;
+        let servant = Servant::of(&self.folder, &SERVANTS)?;
         let running = Leashed::run(&mut postgres, &servant, &self.folder);
         self.running = Some(running.map_err(|e| format!("postgres cannot be run: {e}"))?);
         Ok(())

@@ -14,6 +14,9 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A server that needs longer to answer hangs.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// Who runs pgbouncer when root starts it: it refuses to run as root.
+const SERVANTS: [&str; 2] = ["postgres", "nobody"];
+
 /// A server of one test's own, which may be killed and started again. It and its data go with this.
 #[derive(Debug)]
 pub struct PostgresServer {
@@ -105,7 +108,7 @@ impl Pgbouncer {
         );
         let file = scratch.file("pgbouncer.ini");
         fs::write(&file, config).expect("its settings are written");
-        let servant = Servant::of(scratch.folder()).unwrap_or_else(|why| panic!("{why}"));
+        let servant = Servant::of(scratch.folder(), &SERVANTS).unwrap_or_else(|why| panic!("{why}"));
         let running = Leashed::run(Command::new(program).arg(&file), &servant, scratch.folder());
         let _running = running.expect("it runs");
         let database = server.get_database().unwrap_or(user);

@@ -5,7 +5,7 @@
 //! that run holds on it. Answers that got lost, writes that came late and crashes are part of a trace: each write is in it
 //! at the moment at which it took effect, and whether anybody was told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_core::{
     entity::{DedupEntry, Entity, Expected, Version},
@@ -28,8 +28,8 @@ use super::{
 /// Steps of one run at most; all end long before.
 const STEPS_MAX: usize = 10_000;
 
-/// Of 256 steps so many are of a kind that was seldom taken; the others are any.
-const SELDOM: u8 = 192;
+/// One step in so many is any, and may spend what is needed later.
+const RARELY: u8 = 12;
 
 /// What one run asks of a store, and what must be there at its end.
 #[derive(Debug, Clone)]
@@ -113,27 +113,27 @@ pub enum What {
     SetAside(Box<DeadLetter>),
 }
 
-/// Takes runs, of as many scenarios as one likes; the same ones for the same seed. Of the steps that are possible, those of
-/// a kind that was seldom taken so far are preferred. What only a lax store may do is left out: old answers, and entries
-/// that are forgotten.
+/// Takes runs, of as many scenarios as one likes; the same ones for the same seed. Each makes for a kind of step that was
+/// seldom taken so far, and spends little of what may go wrong before. What only a lax store may do is left out: old answers,
+/// and entries that are forgotten.
 #[derive(Debug)]
 pub struct Tracer {
     random: fastrand::Rng,
     /// How often a step of a kind was taken.
-    taken: HashMap<String, u32>,
+    taken: BTreeMap<String, u32>,
 }
 
 impl Tracer {
     /// One that has taken none.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), taken: HashMap::new() }
+        Self { random: fastrand::Rng::with_seed(seed), taken: BTreeMap::new() }
     }
 
     /// `count` runs of `scenario`, from its beginning to its end.
     ///
     /// # Errors
-    /// As [`explore`](super::explore); a scenario whose dedup store may answer late; a claim that is broken.
+    /// As [`explore`](super::explore()); a scenario whose dedup store may answer late; a claim that is broken.
     pub fn runs(&mut self, scenario: Scenario, count: usize) -> Result<Vec<Trace>, String> {
         if scenario.reads != Reads::Linearizable {
             return Err("a store that answers at once cannot follow one that may answer late".into());
@@ -141,31 +141,47 @@ impl Tracer {
         let budgets = Budgets { evictions: 0, stale_loads: 0, ..scenario.budgets };
         // Each version and each attempt has a number of its own.
         let mut space = Space::new(Scenario { budgets, reduced: false, ..scenario })?;
-        (0..count).map(|_| walk(&mut space, &mut self.random, &mut self.taken)).collect()
+        let mut possible = BTreeSet::new();
+        (0..count).map(|_| self.run(&mut space, &mut possible)).collect()
     }
-}
 
-fn walk(space: &mut Space, random: &mut fastrand::Rng, taken: &mut HashMap<String, u32>) -> Result<Trace, String> {
-    let (mut state, mut steps, mut teller) = (space.initial(), Steps::new(), Teller::default());
-    let mut asked = Vec::new();
-    for _ in 0..STEPS_MAX {
-        space.steps(&state, &mut steps)?;
-        if steps.is_empty() {
-            return Ok(trace(space, &state, asked, &teller));
+    /// One run; `possible`: the kinds of steps that there were in this scenario.
+    fn run(&mut self, space: &mut Space, possible: &mut BTreeSet<String>) -> Result<Trace, String> {
+        let (mut state, mut steps, mut teller) = (space.initial(), Steps::new(), Teller::default());
+        let times = |kind: &&String| self.taken.get(*kind).copied().unwrap_or_default();
+        let goal = possible.iter().min_by_key(times).cloned();
+        let mut asked = Vec::new();
+        for _ in 0..STEPS_MAX {
+            space.steps(&state, &mut steps)?;
+            if steps.is_empty() {
+                return Ok(trace(space, &state, asked, &teller));
+            }
+            let kinds: Vec<String> = steps.iter().map(|(step, _)| kind(space, step)).collect();
+            possible.extend(kinds.iter().cloned());
+            let at = self.choose(&state, &steps, &kinds, goal.as_ref());
+            let (step, after) = steps.swap_remove(at);
+            let after = after.map_err(|broken| broken.to_string())?;
+            space.judge_always(&after).map_err(|broken| broken.to_string())?;
+            *self.taken.entry(kinds[at].clone()).or_default() += 1;
+            asked.extend(asks(space, &state, &step, &after));
+            teller.add(space, &state, &step, Some(&after));
+            state = after;
         }
-        let seldom = random.u8(..) < SELDOM;
-        let times = |step: &Step| if seldom { taken.get(&kind(space, step)).copied().unwrap_or_default() } else { 0 };
-        let least = steps.iter().map(|(step, _)| times(step)).min().unwrap_or_default();
-        let few: Vec<usize> = (0..steps.len()).filter(|at| times(&steps[*at].0) == least).collect();
-        let (step, after) = steps.swap_remove(few[random.usize(..few.len())]);
-        let after = after.map_err(|broken| broken.to_string())?;
-        space.judge_always(&after).map_err(|broken| broken.to_string())?;
-        *taken.entry(kind(space, &step)).or_default() += 1;
-        asked.extend(asks(space, &state, &step, &after));
-        teller.add(space, &state, &step, Some(&after));
-        state = after;
+        Err(format!("a run has not ended after {STEPS_MAX} steps"))
     }
-    Err(format!("a run has not ended after {STEPS_MAX} steps"))
+
+    fn choose(&mut self, state: &State, steps: &Steps, kinds: &[String], goal: Option<&String>) -> usize {
+        let all = 0..steps.len();
+        let any = self.random.u8(..RARELY) == 0;
+        let free = |at: &usize| steps[*at].1.as_ref().is_ok_and(|after| after.left == state.left);
+        let there: Vec<usize> = match () {
+            () if any => all.collect(),
+            () if kinds.iter().any(|kind| Some(kind) == goal) => all.filter(|at| Some(&kinds[*at]) == goal).collect(),
+            () if all.clone().any(|at| free(&at)) => all.filter(free).collect(),
+            () => all.collect(),
+        };
+        there[self.random.usize(..there.len())]
+    }
 }
 
 fn trace(space: &Space, state: &State, asked: Vec<Asked>, teller: &Teller) -> Trace {
