@@ -42,7 +42,7 @@ const RUNS_OF_A_CONTROL: usize = 3;
 const MUST_BE_MET: &[&str] = &[
     "check: known",
     "finish: failed, done, but not confirmed",
-    "finish: failed, a part is marked, not confirmed:",
+    "finish: failed, marked and not cleaned up, not confirmed",
     "finish: finished",
     "finish: late",
     "finish: left",

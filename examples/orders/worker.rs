@@ -1,7 +1,7 @@
 //! One worker process: an endpoint on what the run has, until its standard input ends. It keeps nothing that matters,
 //! so it may be killed or stopped at any moment.
 
-use std::{pin::pin, sync::Arc};
+use std::{io::Write, pin::pin, sync::Arc};
 
 use hapax::endpoint::{ErrorKind, Settings};
 use indicatif::ProgressBar;
@@ -46,6 +46,7 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
         begun = begin => begun?,
         () = &mut parent_is_gone => return Ok(()),
     };
+    let _ = std::io::stdout().write_all(b"working\n"); // To be killed from now on; a parent that is gone does not mind.
     endpoint.run_until(parent_is_gone).await.map_err(|e| Refusal::new(e.to_string()))?;
     drop(cards); // The last client: the clerk goes home.
     clerk.await.map_err(|e| cannot(&e))?.map_err(|e| cannot(&e))?;

@@ -31,6 +31,8 @@ use crate::{
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 /// Orders in the shop at a time. More than in one process: a good part of them waits for the leases of the dead.
 const ORDERS_AT_A_TIME: usize = 300;
+/// On a server, which is away now and then, an order may take longer than on a file.
+const STUCK_ON_SERVER: Duration = Duration::from_secs(120);
 /// How often the database is looked at for orders that are decided.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -133,8 +135,9 @@ impl<'d, B: Backend> Day<'d, B> {
             if self.open.is_empty() && orders.len() == 0 && self.is_over().await? {
                 return Ok(());
             }
-            if moved.elapsed() > STUCK {
-                say(format_args!("nothing has moved for {STUCK:?}; the books are checked as they are"));
+            let stuck = if self.patience.is_zero() { STUCK } else { STUCK_ON_SERVER };
+            if moved.elapsed() > stuck {
+                say(format_args!("nothing has moved for {stuck:?}; the books are checked as they are"));
                 return Ok(());
             }
         }
