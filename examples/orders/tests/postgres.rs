@@ -118,7 +118,7 @@ async fn a_run_on_a_postgres_server_leaves_nothing_there_unless_it_is_told_to() 
     ] {
         let mut server = PgConnection::connect(&url).await.unwrap();
         server.execute(AssertSqlSafe(format!("SET search_path = {}", left[0]))).await.unwrap();
-        assert_eq!(server.execute(sql).await.unwrap().rows_affected(), 1, "{sql}");
+        assert!(server.execute(sql).await.unwrap().rows_affected() > 0, "{sql}");
         let findings = books::check(&database, &input).await.unwrap().findings;
         let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert!(said.iter().any(|said| said.contains(expected)), "{expected:?} was not noticed in {said:#?}");
