@@ -6,13 +6,16 @@
 
 #[path = "process/books.rs"]
 mod books;
+#[path = "process/stored.rs"]
+mod stored;
 #[path = "process/tally.rs"]
 mod tally;
 
 use std::{collections::BTreeSet, os::unix::process::ExitStatusExt};
 
-use books::{SIGKILL, Scenario, Server, check, feed, name_server, step, steps, worker};
+use books::{SIGKILL, Scenario, check, feed, step, steps, worker};
 use hapax_tests::Scratch;
+use stored::Server;
 
 /// A task that asks for more than this does not end.
 const CALLS_MAX: u32 = 300;
@@ -152,7 +155,7 @@ async fn kill(scenario: &Scenario, point: &str) -> Option<String> {
     let folder = scratch.folder();
     let tables = scenario.server.map(Server::tables);
     if let Some(tables) = &tables {
-        name_server(folder, tables);
+        tables.are_for(folder);
     }
     let messages = feed(folder, scenario).await;
     let crashed = worker(folder, scenario.task, point);

@@ -3,11 +3,13 @@
 //! Each task ends with 0 when there is nothing left to do, so that a clean run after a crash leaves the books in order.
 #![allow(clippy::unwrap_used)]
 
+mod forgetful;
 mod fuse;
 mod log;
 mod next;
 mod sagas;
 mod serve;
+mod stored;
 mod tally;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -45,7 +47,7 @@ async fn main() {
     match task.as_str() {
         "migrate" => migrate(folder).await,
         "serve" => serve::serve(folder, point).await,
-        task => match server(folder) {
+        task => match stored::server_of(folder) {
             Some((url, prefix)) if url.starts_with("mysql") => {
                 let store = MySql::options(url).table_prefix(prefix).migrate(true).writers(1).open().await.unwrap();
                 run(task, store, queue_beside(folder).await, fuse()).await;
@@ -97,14 +99,7 @@ impl Store for Postgres {
     }
 }
 
-/// The server that has the store, if the folder names one: in the file `server`, its URL, and a schema or a prefix. The queue
-/// has a file of its own.
-fn server(folder: &Path) -> Option<(String, String)> {
-    let named = std::fs::read_to_string(folder.join("server")).ok()?;
-    let (url, tables) = named.split_once('\n').unwrap();
-    Some((url.to_owned(), tables.to_owned()))
-}
-
+/// The queue of a folder whose store is on a server.
 async fn queue_beside(folder: &Path) -> SqliteQueue {
     SqliteQueue::options().lease(LEASE).open(folder.join("queue.db")).await.unwrap()
 }

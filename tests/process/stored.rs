@@ -1,0 +1,143 @@
+//! What a store keeps, read without the store.
+#![allow(dead_code)] // Each test program uses a part of it.
+
+use std::path::Path;
+
+use hapax::codec::FRAME_BYTES;
+use hapax_tests::{MySqlTables, PostgresSchema};
+use serde::Deserialize;
+use sqlx::{
+    AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
+};
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Postgres,
+    MySql,
+}
+
+/// Tables of one run on a server, which go with it.
+pub(crate) enum Tables {
+    Postgres(PostgresSchema),
+    MySql(MySqlTables),
+}
+
+impl Server {
+    pub(crate) fn tables(self) -> Tables {
+        match self {
+            Self::Postgres => Tables::Postgres(PostgresSchema::new()),
+            Self::MySql => Tables::MySql(MySqlTables::new()),
+        }
+    }
+}
+
+impl Tables {
+    /// Tells workers in `folder` to keep their store here.
+    pub(crate) fn are_for(&self, folder: &Path) {
+        match self {
+            Self::Postgres(schema) => name_server(folder, &schema.url(), schema.name()),
+            Self::MySql(tables) => name_server(folder, &tables.url(), tables.prefix()),
+        }
+    }
+}
+
+/// What is in the store of a folder.
+pub(crate) enum Stored {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+    /// With the prefix of its tables.
+    MySql(MySqlConnection, String),
+}
+
+/// What a saga has written down.
+#[derive(Debug, Deserialize)]
+struct Handled {
+    handled: Vec<String>,
+}
+
+/// Tells workers in `folder` to keep their store on the server of `url`, in the schema or under the prefix `tables`.
+pub(crate) fn name_server(folder: &Path, url: &str, tables: &str) {
+    std::fs::write(folder.join("server"), format!("{url}\n{tables}")).unwrap();
+}
+
+/// The server that workers in `folder` keep their store on: its URL, and a schema or a prefix there.
+pub(crate) fn server_of(folder: &Path) -> Option<(String, String)> {
+    let named = std::fs::read_to_string(folder.join("server")).ok()?;
+    let (url, schema) = named.split_once('\n')?;
+    Some((url.to_owned(), schema.to_owned()))
+}
+
+impl Stored {
+    pub(crate) async fn open(folder: &Path) -> Self {
+        if let Some((url, schema)) = server_of(folder) {
+            if url.starts_with("mysql") {
+                return Self::MySql(MySqlConnection::connect(&url).await.unwrap(), schema);
+            }
+            let mut server = PgConnection::connect(&url).await.unwrap();
+            let sql = AssertSqlSafe(format!("SET search_path = {schema}"));
+            server.execute(sqlx::raw_sql(sql)).await.unwrap();
+            return Self::Postgres(server);
+        }
+        let file = SqliteConnectOptions::new().filename(folder.join("store.db"));
+        Self::Sqlite(SqliteConnection::connect_with(&file).await.unwrap())
+    }
+
+    /// What each saga of a name has written down.
+    pub(crate) async fn handled(&mut self, saga: &str) -> Vec<Vec<String>> {
+        let states: Vec<(Vec<u8>,)> = match self {
+            Self::Sqlite(file) => {
+                let sql =
+                    "SELECT e.state FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope WHERE s.saga = ?";
+                sqlx::query_as(sql).bind(saga).fetch_all(file).await.unwrap()
+            }
+            Self::Postgres(server) => {
+                let sql = "SELECT e.state FROM entity AS e JOIN scope AS s ON s.id = e.scope WHERE s.saga = $1";
+                sqlx::query_as(sql).bind(saga).fetch_all(server).await.unwrap()
+            }
+            Self::MySql(server, prefix) => {
+                let sql = format!(
+                    "SELECT e.state FROM {prefix}entity AS e JOIN {prefix}scope AS s ON s.id = e.scope WHERE s.saga = ?"
+                );
+                sqlx::query_as(AssertSqlSafe(sql)).bind(saga).fetch_all(server).await.unwrap()
+            }
+        };
+        let handled = |framed: Vec<u8>| serde_json::from_slice::<Handled>(&framed[FRAME_BYTES..]).unwrap().handled;
+        states.into_iter().map(|(framed,)| handled(framed)).collect()
+    }
+
+    /// How many rows there are of a table, and a condition if need be.
+    pub(crate) async fn count(&mut self, what: &str) -> i64 {
+        match self {
+            Self::Sqlite(file) => {
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM hapax_{what}"));
+                sqlx::query_scalar(sql).fetch_one(file).await.unwrap()
+            }
+            Self::Postgres(server) => {
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}", in_slots(what, "")));
+                sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
+            }
+            Self::MySql(server, prefix) => {
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}", in_slots(what, prefix)));
+                sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
+            }
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Sqlite(file) => file.close().await.unwrap(),
+            Self::Postgres(server) => server.close().await.unwrap(),
+            Self::MySql(server, _) => server.close().await.unwrap(),
+        }
+    }
+}
+
+/// A server's dedup entries are in four tables.
+fn in_slots(what: &str, prefix: &str) -> String {
+    if what != "dedup" {
+        return format!("{prefix}{what}");
+    }
+    let tables: Vec<String> = (0..4).map(|slot| format!("SELECT attempt FROM {prefix}dedup_{slot}")).collect();
+    format!("({}) AS d", tables.join(" UNION ALL "))
+}
