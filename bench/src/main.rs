@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
         Some("postgres") => return postgres_figures(args),
+        Some(postgres::ROLE) => return ended(postgres::work(args).map(|()| true)),
         Some(service::ROLE) => return ended(service::work(args).map(|()| true)),
         _ => {}
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// What one side did in one round.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sample {
     /// Length of the measured window.
     pub(crate) seconds: f64,

@@ -36,7 +36,7 @@ pub(crate) struct Shape {
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Run {
     pub(crate) sample: Sample,
     pub(crate) books: Books,

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Name of the endpoint and of its queue.
-pub(super) const ENDPOINT: &str = "bench";
+pub(crate) const ENDPOINT: &str = "bench";
 /// How many commits a store has made so far; `None` for one that makes none.
 pub(crate) type Commits = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 /// Messages that wait in the queue for each one in flight, so that the endpoint never waits for the producer.
