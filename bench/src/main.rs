@@ -14,6 +14,7 @@ mod control;
 mod figure;
 mod measure;
 mod options;
+mod plot;
 mod postgres;
 mod report;
 mod run;

@@ -33,6 +33,8 @@ pub(crate) struct Shape {
     pub(crate) deliveries_max: u64,
     /// Of the workload.
     pub(crate) seed: u64,
+    /// Each message is timed from its receipt to its settlement; it costs a little.
+    pub(crate) timed: bool,
 }
 
 /// What came of it.

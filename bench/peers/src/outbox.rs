@@ -27,8 +27,8 @@ pub trait Outbox: Send + Sync + 'static {
     fn unsent(&self) -> impl Future<Output = Result<i64, AnyError>> + Send;
 }
 
-/// Feeds it with so many deliveries `at_a_time` for the warm-up and for the time, and gives the distinct ids of all that was handled. The window ends when all
-/// is sent: otherwise what is left unsent would be free.
+/// Feeds it with so many deliveries `at_a_time` for the warm-up and for the time, and gives the distinct ids of all that was
+/// handled. The window ends when all is sent: otherwise what is left unsent would be free.
 ///
 /// # Errors
 /// The first of the peer.
@@ -37,6 +37,7 @@ pub async fn fed(order: Order, at_a_time: usize, peer: Arc<impl Outbox>) -> Resu
     let feeder = Arc::new(Feeder {
         order,
         progress: Progress::default(),
+        at_a_time,
         next: AtomicUsize::default(),
         stored: AtomicU64::default(),
     });

@@ -1,5 +1,8 @@
 //! Restate: a virtual object for each entity, on a server of its own in a folder for temporary files.
 
+// Its macros make public methods without docs.
+#![allow(missing_docs)]
+
 use std::{
     collections::HashSet,
     fs,
@@ -45,7 +48,7 @@ impl Entity {
         Ok(())
     }
 
-    #[handler(shared)]
+    #[handler]
     async fn effects(&self, context: SharedObjectContext<'_>) -> HandlerResult<u64> {
         Ok(context.get::<Json<Account>>(STATE).await?.map_or(0, |Json(account)| account.effects))
     }

@@ -126,14 +126,15 @@ async fn run(
         .unzip();
     let window = Window::open();
     let timed = until(Instant::now() + load.shape.time);
-    let one = load.clients == 1 && load.shape.batch == 1;
+    let one = load.shape.batch == 1;
     let ended = try_join_all(owners.into_iter().map(|owner| timed(owner, one))).await?;
     let deliveries: u64 = ended.iter().map(|(owner, _)| owner.deliveries).sum::<u64>() - done.iter().sum::<u64>();
     let mut sample = window.close(deliveries);
     let after = schema.cost().await?;
     sample.cpu_seconds += after.cpu_seconds - before.cpu_seconds;
     sample.flushes = u64::try_from(after.flushes - before.flushes).ok();
-    sample.median_seconds = ended.into_iter().map(|(_, mut took)| percentile(&mut took, 50)).next().flatten();
+    let mut took: Vec<f64> = ended.into_iter().flat_map(|(_, took)| took).collect();
+    (sample.median_seconds, sample.p99_seconds) = (percentile(&mut took, 50), percentile(&mut took, 99));
     let books = audit(schema).await?;
     Ok(Run { sample, books })
 }

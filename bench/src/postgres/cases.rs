@@ -1,6 +1,6 @@
 //! The cases: what is run in each, and what must come of it.
 
-use super::{Load, Options, anchor, backlog, candidate, peers::Peers, processes, server::Schema};
+use super::{Load, Options, anchor, backlog, candidate, peers::Peers, processes, queue, server::Schema};
 use crate::{
     AnyError,
     figure::Figure,
@@ -23,6 +23,7 @@ const UNBATCHED: usize = 32;
 pub(super) fn case(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
     match name {
         "c2" => with_backlog(options),
+        "q1" => queues(options),
         "two" => two_processes(options),
         _ => compared(name, options),
     }
@@ -154,13 +155,35 @@ fn two_processes(options: &Options) -> Result<Vec<Figure>, AnyError> {
     ])
 }
 
+/// The queue alone, beside a table by hand.
+fn queues(options: &Options) -> Result<Vec<Figure>, AnyError> {
+    let (mut ratios, mut rates, mut cpu, mut flushes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=options.rounds {
+        let shape = load(options, round as u64).shape;
+        let by_hand = in_schema(options, "loop", async |schema| queue::by_hand(schema, &shape).await)?;
+        let ours = in_schema(options, "hapax", async |schema| queue::hapax(schema, &shape).await)?;
+        let ratio = ours.rate() / by_hand.rate();
+        eprintln!("  {round}/{}: by hand {}, hapax {}, ratio {ratio:.2}", options.rounds, told(&by_hand), told(&ours));
+        ratios.push(ratio);
+        rates.push(ours.rate());
+        cpu.push(ours.cpu_us());
+        flushes.extend(ours.flushes_each());
+    }
+    Ok(vec![
+        Figure::of("q1: sent, given and settled by the queue / table with SKIP LOCKED by hand", "", ratios),
+        Figure::of("q1: the queue", "/s", rates),
+        Figure::of("q1: CPU of both sides, each", "us", cpu),
+        Figure::of("q1: flushes of the log, each", "", flushes),
+    ])
+}
+
 fn told(sample: &Sample) -> String {
     let median = sample.median_seconds.map(|seconds| format!(" {:.2} ms", seconds * 1e3)).unwrap_or_default();
     format!("{:.0}/s {:.1} us{median}", sample.rate(), sample.cpu_us())
 }
 
 /// Saturated, with the workload as it is.
-fn load(options: &Options, round: u64) -> Load {
+pub(super) fn load(options: &Options, round: u64) -> Load {
     let shape = Shape {
         entities: ENTITIES,
         repeats: REPEATS,
@@ -172,6 +195,7 @@ fn load(options: &Options, round: u64) -> Load {
         queued: 0,
         time: options.time,
         seed: round,
+        timed: false,
         deliveries_max: u64::MAX,
     };
     Load { shape, clients: LOOP_CLIENTS, group_max: 0, writers: 0, readers: 0, backlog: 0 }
@@ -217,7 +241,7 @@ fn paired(name: &str, options: &Options, round: u64) -> Result<(Sample, Sample),
 }
 
 /// One run in a schema of its own, with books that add up.
-fn on_schema(
+pub(super) fn on_schema(
     options: &Options,
     name: &str,
     run: impl AsyncFnOnce(&Schema) -> Result<Run, AnyError>,

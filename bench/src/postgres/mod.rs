@@ -6,7 +6,9 @@ mod candidate;
 mod cases;
 mod options;
 mod peers;
+mod plots;
 mod processes;
+mod queue;
 mod server;
 
 pub(crate) use options::{HELP, Options, parse};
@@ -32,6 +34,10 @@ struct Load {
 pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
     let machine = Machine::of_this_run();
     let version = prepare(options)?;
+    if options.plots {
+        plots::write(&options.plots_dir, options, &machine, &version)?;
+        return Ok(true);
+    }
     let mut figures = Vec::new();
     for name in &options.only {
         eprintln!("{name}");

@@ -13,7 +13,7 @@ const SECONDS_MAX: f64 = 3600.0;
 const SERVER: &str = "HAPAX_TEST_POSTGRES";
 
 /// Every case, in the order in which they are run.
-pub(super) const ALL: [&str; 9] = ["p1", "p2", "p3", "p4", "c1", "c2", "c3", "c4", "two"];
+pub(super) const ALL: [&str; 10] = ["p1", "p2", "p3", "p4", "c1", "c2", "c3", "c4", "q1", "two"];
 
 pub(crate) const HELP: &str = "\
 hapax-bench postgres [OPTION...]: the store on a PostgreSQL server beside hand-written loops on the same server
@@ -22,11 +22,14 @@ hapax-bench postgres [OPTION...]: the store on a PostgreSQL server beside hand-w
   --check          exit with 1 when a bar is missed; books that do not add up always fail
   --json FILE      write machine, settings and figures to FILE
   --only NAME,...  of p1 (saturated), p2 (unbatched, 32 in flight), p3 (one at a time), p4 (one entity), c1 (200,000
-                   entities), c2 (many outgoing messages wait), c3 (many dedup entries), c4 (half are repeats), two (two
-                   processes on the same entities)
+                   entities), c2 (many outgoing messages wait), c3 (many dedup entries), c4 (half are repeats), q1 (the
+                   queue alone), two (two processes on the same entities)
   --peers          other libraries in the rounds of p1, and their ratios; programs that cannot be run are told aloud
   --peer NAME,...  only these of them: graphile-worker, apalis, backbone-outbox, hexeract, outbox-postgres, restate
   --peers-dir DIR  where their programs are (default target/peers/release, where cargo xtask bench builds them)
+  --plots          instead of the cases: speed, latency and cost by messages in flight and by entities, as a page with
+                   tables and plots in docs/bench
+  --plots-dir DIR  there instead
   --rounds N       paired rounds (default 9)
   --seconds S      of each run (default 10)
   --entries N      dedup entries of c3 (default 10000000)
@@ -49,6 +52,9 @@ pub(crate) struct Options {
     /// Names of the peers that are run as well.
     pub(crate) peers: Vec<String>,
     pub(crate) peers_dir: PathBuf,
+    /// Whether the page is written instead of the cases being run.
+    pub(crate) plots: bool,
+    pub(crate) plots_dir: PathBuf,
 }
 
 impl Options {
@@ -73,6 +79,8 @@ impl Default for Options {
             backlog: 1_000_000,
             peers: Vec::new(),
             peers_dir: "target/peers/release".into(),
+            plots: false,
+            plots_dir: "docs/bench".into(),
         }
     }
 }
@@ -94,6 +102,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Opt
             "--peers" => options.peers = peers::ALL.map(|peer| peer.name.to_owned()).to_vec(),
             "--peer" => options.peers = names("peer", &peers::ALL.map(|peer| peer.name), &value()?)?,
             "--peers-dir" => options.peers_dir = value()?.into(),
+            "--plots" => options.plots = true,
+            "--plots-dir" => options.plots_dir = value()?.into(),
             "--rounds" => options.rounds = number(&arg, &value()?, 1, ROUNDS_MAX)?,
             "--entries" => options.entries = number(&arg, &value()?, 1000, 1_000_000_000)? as u64,
             "--backlog" => options.backlog = number(&arg, &value()?, 1000, 100_000_000)? as u64,

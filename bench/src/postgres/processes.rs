@@ -72,7 +72,7 @@ pub(super) async fn together(schema: &Schema, load: &Load) -> Result<Together, A
             + (after.cpu_seconds - before.cpu_seconds) * share,
         flushes: Some(((after.flushes - before.flushes) as f64 * share) as u64),
         commits: runs.iter().map(|run| run.sample.commits).sum(),
-        median_seconds: None,
+        ..Sample::default()
     };
     let deadlocks = self::deadlocks(schema).await? - deadlocks;
     Ok(Together { sample, disturbed: disturbed as f64 / whole, deadlocks })
@@ -162,6 +162,7 @@ pub(crate) fn work(args: impl Iterator<Item = String>) -> Result<(), AnyError> {
         time: Duration::from_millis(millis.parse()?),
         deliveries_max: u64::MAX,
         seed: seed.parse()?,
+        timed: false,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
