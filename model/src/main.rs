@@ -5,10 +5,17 @@
 
 mod grow;
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use hapax_model::{
-    explore::{Budgets, CLAIMS, Claim, Reads, Report, STATES_MAX, Scenario, Story, explore_at_most},
+    explore::{
+        Budgets, CLAIMS, Claim, Reads, Replay, Report, STATES_MAX, Scenario, Story, explore_at_most, labels, replay,
+    },
     scenarios::{ALL, Expects, Named, Size, named},
 };
 use serde_json::{Value, json};
@@ -19,6 +26,7 @@ hapax-model claims                                    what must hold in every wo
 hapax-model grow                                      how their number grows with messages, workers and faults
 hapax-model run [NAME...|--quick|--thorough] [--json FILE] [--states-max N]
                                                       goes through them; --thorough takes all, nothing said the quick ones
+hapax-model replay NAME LINE                          takes the steps of a replay line, as a story prints it, in quotes
 ";
 
 /// What a wrong command line exits with; a configuration that does not come out as expected exits with 1.
@@ -35,6 +43,7 @@ enum Command {
     Claims,
     Grow,
     Run(Wanted),
+    Replay(&'static Named, String),
 }
 
 /// What is to be gone through.
@@ -47,35 +56,41 @@ struct Wanted {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match parse(&args) {
-        Ok(Command::Help) => {
-            print!("{HELP}");
-            ExitCode::SUCCESS
-        }
-        Ok(Command::List) => {
-            ALL.iter().for_each(list);
-            ExitCode::SUCCESS
-        }
-        Ok(Command::Claims) => {
-            CLAIMS.iter().for_each(|claim| println!("{}\n", told(claim)));
-            ExitCode::SUCCESS
-        }
-        Ok(Command::Grow) => match grow::plot() {
-            Ok(plot) => {
-                print!("{plot}");
-                ExitCode::SUCCESS
-            }
-            Err(why) => {
-                eprintln!("{why}");
-                ExitCode::FAILURE
-            }
-        },
-        Ok(Command::Run(wanted)) => run(&wanted),
+    let command = match parse(&args) {
+        Ok(command) => command,
         Err(remedy) => {
             eprintln!("{remedy}");
-            ExitCode::from(EXIT_USAGE)
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    match done(command, &mut io::stdout().lock()) {
+        Ok(code) => code,
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the output cannot be written: {error}");
+            ExitCode::FAILURE
         }
     }
+}
+
+/// Does it and says what came of it.
+fn done(command: Command, out: &mut impl Write) -> io::Result<ExitCode> {
+    match command {
+        Command::Help => write!(out, "{HELP}")?,
+        Command::List => ALL.iter().try_for_each(|named| writeln!(out, "{}", listed(named)))?,
+        Command::Claims => CLAIMS.iter().try_for_each(|claim| writeln!(out, "{}\n", told(claim)))?,
+        Command::Grow => match grow::plot() {
+            Ok(plot) => write!(out, "{plot}")?,
+            Err(why) => {
+                eprintln!("{why}");
+                return Ok(ExitCode::FAILURE);
+            }
+        },
+        Command::Run(wanted) => return run(&wanted, out),
+        Command::Replay(named, line) => return again(named, &line, out),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Parses what stands behind the program's name.
@@ -92,6 +107,8 @@ fn parse(args: &[String]) -> Result<Command, String> {
             Err(format!("`{first}` is not for {command}: it takes nothing"))
         }
         Some(("run", rest)) => wanted(rest).map(Command::Run),
+        Some(("replay", [name, line])) => Ok(Command::Replay(configuration(name)?, line.clone())),
+        Some(("replay", _)) => Err("`replay` takes a configuration and a replay line in quotes".into()),
         Some((other, _)) => Err(format!("`{other}` is not a command: run `hapax-model help` for the list")),
     }
 }
@@ -103,8 +120,12 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("`{arg}` needs a value behind it"));
         match arg.as_str() {
-            "--quick" => size = Some(Size::Quick),
-            "--thorough" => size = Some(Size::Thorough),
+            "--quick" | "--thorough" => {
+                let asked = if arg == "--quick" { Size::Quick } else { Size::Thorough };
+                if size.replace(asked).is_some_and(|before| before != asked) {
+                    return Err("`--quick` and `--thorough` exclude each other: leave one of them out".into());
+                }
+            }
             "--json" => wanted.json = Some(value()?.into()),
             "--states-max" => {
                 let text = value()?;
@@ -113,11 +134,7 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
             flag if flag.starts_with('-') => {
                 return Err(format!("`{flag}` is not for run: see `hapax-model help`"));
             }
-            name => {
-                let found =
-                    named(name).ok_or_else(|| format!("`{name}` is no configuration: see `hapax-model list`"))?;
-                wanted.named.push(found);
-            }
+            name => wanted.named.push(configuration(name)?),
         }
     }
     match (wanted.named.is_empty(), size) {
@@ -129,13 +146,17 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
-fn list(named: &Named) {
+fn configuration(name: &str) -> Result<&'static Named, String> {
+    named(name).ok_or_else(|| format!("`{name}` is no configuration: see `hapax-model list`"))
+}
+
+fn listed(named: &Named) -> String {
     let size = size_of(named);
     let expects = match named.expects {
         Expects::Holds => String::new(),
         Expects::Breaks(claim) => format!(" (control: breaks {claim})"),
     };
-    println!("{:32} {size:8} {}{expects}", named.name, named.about);
+    format!("{:32} {size:8} {}{expects}", named.name, named.about)
 }
 
 fn told(claim: &Claim) -> String {
@@ -150,8 +171,8 @@ const fn size_of(named: &Named) -> &'static str {
 }
 
 /// Goes through all that is wanted, prints the table and tells what is broken.
-fn run(wanted: &Wanted) -> ExitCode {
-    println!("{}", heading());
+fn run(wanted: &Wanted, out: &mut impl Write) -> io::Result<ExitCode> {
+    writeln!(out, "{}", heading())?;
     let claim = |claim: &Claim| json!({ "name": claim.name, "says": claim.says, "readme": claim.readme });
     let claims: Vec<Value> = CLAIMS.iter().map(claim).collect();
     let mut all = Vec::new();
@@ -160,10 +181,10 @@ fn run(wanted: &Wanted) -> ExitCode {
         let scenario = (named.make)();
         let bounds = bounds(&scenario);
         let found = Found { named, bounds, result: explore_at_most(scenario, wanted.states_max) };
-        println!("{}", found.row());
+        writeln!(out, "{}", found.row())?;
         if !found.is_as_expected() {
             well = false;
-            println!("{}", found.told());
+            writeln!(out, "{}", found.told())?;
         }
         all.push(found.json());
         // After each one, so that what was found is there even if a later one takes all the memory there is.
@@ -171,10 +192,39 @@ fn run(wanted: &Wanted) -> ExitCode {
             && let Err(error) = std::fs::write(file, format!("{:#}\n", json!({ "claims": claims, "results": all })))
         {
             eprintln!("{} cannot be written: {error}", file.display());
-            return ExitCode::FAILURE;
+            return Ok(ExitCode::FAILURE);
         }
     }
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Goes the way of a replay line: a success if it ends as its configuration says.
+fn again(named: &Named, line: &str, out: &mut impl Write) -> io::Result<ExitCode> {
+    let broken = match replay((named.make)(), &labels(line)) {
+        Err(why) => {
+            writeln!(out, "{why}")?;
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(Replay::Lost { at, label, possible }) => {
+            writeln!(out, "step {} is not possible here: {label}\npossible:", at + 1)?;
+            possible.iter().try_for_each(|label| writeln!(out, "  {label}"))?;
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(Replay::Broken(story)) => {
+            writeln!(out, "{story}")?;
+            Some(story.broken.claim)
+        }
+        Ok(Replay::Holds(steps)) => {
+            (1..).zip(&steps).try_for_each(|(number, step)| writeln!(out, "{number:3}. {step}"))?;
+            writeln!(out, "  => holds")?;
+            None
+        }
+    };
+    let expected = match named.expects {
+        Expects::Holds => None,
+        Expects::Breaks(claim) => Some(claim),
+    };
+    Ok(if broken == expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What came out of one configuration.
@@ -345,10 +395,27 @@ mod tests {
             ("run --json", "`--json`", "value"),
             ("run --states-max many", "`many`", "number"),
             ("run quiet --quick", "names", "leave one"),
+            ("run --quick --thorough", "`--quick`", "leave one"),
+            ("replay quiet", "`replay`", "in quotes"),
+            ("replay nowhere line", "`nowhere`", "list"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(named) && error.contains(remedy), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn what_a_story_prints_can_be_gone_again() {
+        let broken = |named: &&&Named| named.size == Size::Quick && named.expects != Expects::Holds;
+        let control = ALL.iter().find(|named| broken(&named)).unwrap();
+        let report = explore_at_most((control.make)(), STATES_MAX).unwrap();
+        let line = report.story.unwrap().line();
+        let mut out = Vec::new();
+        assert_eq!(again(control, &line, &mut out).unwrap(), ExitCode::SUCCESS);
+        assert!(String::from_utf8(out).unwrap().contains(&line));
+        let mut out = Vec::new();
+        assert_eq!(again(control, &format!("nonsense | {line}"), &mut out).unwrap(), ExitCode::FAILURE);
+        assert!(String::from_utf8(out).unwrap().starts_with("step 1 is not possible here: nonsense"));
     }
 
     #[test]

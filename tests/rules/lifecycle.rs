@@ -1,5 +1,7 @@
 //! Sagas begin, end, and wait for timeouts.
 
+use std::time::Duration;
+
 use hapax::{
     Completed, Context, Correlation, Handle, HandlerError, Message, Missing, Registry, Saga, envelope::Envelope,
     time::Timestamp,
@@ -128,6 +130,7 @@ async fn the_due_time_of_a_timeout_is_fixed_when_it_is_saved() {
     let bench = Bench::new(Shape::One).ledgers();
     let set = message("set", &Post { act: Act::SetAlarm, ..quiet("set") });
     bench.crash(&set, before(Call::Finish)).await;
+    bench.clock.pass(Duration::from_secs(3600));
     bench.sweep(&bench.key("a")).await;
     let due: Vec<Option<Timestamp>> = bench.out.sent().iter().map(|sent| sent.envelope.due).collect();
     assert_eq!(due.len(), 2, "sent by its owner, and again by the sweeper");

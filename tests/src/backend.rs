@@ -4,9 +4,11 @@ use std::{
 };
 
 use hapax::{
-    Memory, Postgres, Sqlite,
+    Memory,
     ports::{DeadLetters, DedupStore, EntityStore},
 };
+#[cfg(feature = "databases")]
+use hapax::{Postgres, Sqlite};
 
 /// A store that a rig can be built on.
 pub trait Backend: EntityStore + DedupStore + DeadLetters + Clone + 'static {
@@ -25,6 +27,7 @@ impl Backend for Memory {
     }
 }
 
+#[cfg(feature = "databases")]
 impl Backend for Sqlite {
     const EXACT: bool = false;
 
@@ -33,6 +36,7 @@ impl Backend for Sqlite {
     }
 }
 
+#[cfg(feature = "databases")]
 impl Backend for Postgres {
     const EXACT: bool = false;
 

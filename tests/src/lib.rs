@@ -2,8 +2,11 @@
 
 mod backend;
 mod driver;
+#[cfg(feature = "databases")]
 mod postgres;
+#[cfg(feature = "databases")]
 mod postgres_role;
+#[cfg(feature = "databases")]
 mod postgres_server;
 mod rig;
 mod scripted;
@@ -12,8 +15,11 @@ mod workbench;
 
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
+#[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
+#[cfg(feature = "databases")]
 pub use postgres_role::PostgresRole;
+#[cfg(feature = "databases")]
 pub use postgres_server::{Pgbouncer, PostgresServer};
 pub use rig::{Rig, Setup, Shape, Stage};
 pub use scripted::{Events, Hands, Out, Save, Scripted};

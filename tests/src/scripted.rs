@@ -350,6 +350,12 @@ impl Hands {
         self.state().now
     }
 
+    /// So much time passes, on the wall alone.
+    pub fn pass(&self, time: Duration) {
+        let mut state = self.state();
+        state.now = state.now.after(time);
+    }
+
     fn read(&self) -> Monotonic {
         const HOUR: Duration = Duration::from_secs(3600);
         let mut state = self.state();

@@ -1,8 +1,9 @@
 //! `cargo xtask survivors`: mistakes that nobody thought of.
 //!
 //! The mutants of `model/mutants/` are those that somebody had in mind. cargo-mutants makes every small change that it knows
-//! to the manager and to `deliver`, one after the other, in a copy of the tree. The explorer judges first, in its quick
-//! configurations; what it lets live goes before the rules; what they let live before the properties and the state machine.
+//! to the manager and to `deliver`, one after the other, in a copy of the tree. The rules judge first, since they are over at
+//! once; what they let live goes before the explorer, in its quick configurations, and then before the properties and the
+//! state machine.
 //! What survives those too has to stand, with its reason, in `model/mutants/SURVIVORS.md`, and nothing else may stand there.
 
 use std::collections::BTreeMap;
@@ -21,6 +22,9 @@ const PAGE: &str = "model/mutants/SURVIVORS.md";
 /// How cargo-mutants ends when it has looked at everything: all caught, some missed, some that took too long.
 const LOOKED: [i32; 3] = [0, 2, 3];
 
+/// What the judges' test programs are told: the manager is the same on every store, so that no server has to run.
+const TOLD: [&str; 2] = ["--skip=on_postgres", "--skip=on_mysql"];
+
 /// A judge is given this many times what it takes with the source as it is, and at least so long: other work on the machine
 /// must not look like a mutant that does not end.
 const PATIENCE: u32 = 5;
@@ -33,18 +37,43 @@ struct Judge {
     name: &'static str,
     package: &'static str,
     tests: &'static [&'static str],
+    /// What the package is built with.
+    features: &'static [&'static str],
     /// What is optimised.
     profiles: &'static [&'static str],
 }
 
-/// Rules are over at once, and few mutants come as far as the properties: what is built quickly is done soonest.
-const QUICKLY_BUILT: &[&str] = &["profile.dev.opt-level=0", "profile.dev.package.hapax-model.opt-level=1"];
+/// Nothing is optimised: few mutants come as far as what takes long to run, so what is built quickly is done soonest.
+const QUICKLY_BUILT: &[&str] =
+    &["profile.dev.opt-level=0", "profile.dev.debug=0", "profile.dev.package.hapax-model.opt-level=0"];
+/// Here many histories are gone through.
+const QUICKLY_RUN: &[&str] =
+    &["profile.dev.opt-level=0", "profile.dev.debug=0", "profile.dev.package.hapax-model.opt-level=1"];
 
-/// The one that is built in seconds first, the one that takes longest last: each sees only what those before it let live.
+/// The one that is built and over soonest first, the one that takes longest last: each sees only what those before it let
+/// live.
 const JUDGES: [Judge; 3] = [
-    Judge { name: "explorer", package: "hapax-model", tests: &["explore"], profiles: &mutants::PROFILES },
-    Judge { name: "rules", package: "hapax-tests", tests: &["rules"], profiles: QUICKLY_BUILT },
-    Judge { name: "properties", package: "hapax-tests", tests: &["properties", "machine"], profiles: QUICKLY_BUILT },
+    Judge {
+        name: "rules",
+        package: "hapax-tests",
+        tests: &["rules"],
+        features: &["--no-default-features"],
+        profiles: QUICKLY_BUILT,
+    },
+    Judge {
+        name: "explorer",
+        package: "hapax-model",
+        tests: &["explore"],
+        features: &[],
+        profiles: &mutants::PROFILES,
+    },
+    Judge {
+        name: "properties",
+        package: "hapax-tests",
+        tests: &["properties", "machine"],
+        features: &[],
+        profiles: QUICKLY_RUN,
+    },
 ];
 
 /// What became of the mutants before one judge.
@@ -97,7 +126,10 @@ fn judged(parts: &[String], report: &mut Report) -> Option<Vec<String>> {
                 command(&tree, judge, parts, patience)
                     .args((at > 0).then_some("--iterate"))
                     .arg("--output")
-                    .arg(&folder),
+                    .arg(&folder)
+                    // To cargo-mutants, which passes it on to cargo, which passes it on to the test programs.
+                    .args(["--", "--"])
+                    .args(TOLD),
             )?;
             let found = Verdicts::take(&folder.join("mutants.out"))?;
             let said = found.said();
@@ -120,7 +152,7 @@ fn unchanged(tree: &Tree, judge: &Judge) -> Result<Duration, String> {
     };
     process::run(test().arg("--no-run"))?;
     let start = Instant::now();
-    process::run(&mut test()).map_err(|error| format!("red without a mutant: {error}"))?;
+    process::run(test().arg("--").args(TOLD)).map_err(|error| format!("red without a mutant: {error}"))?;
     Ok((start.elapsed() * PATIENCE).max(PATIENCE_MIN))
 }
 
@@ -128,7 +160,8 @@ fn unchanged(tree: &Tree, judge: &Judge) -> Result<Duration, String> {
 fn asked(judge: &Judge) -> Vec<String> {
     let tests = judge.tests.iter().map(|test| format!("--test={test}"));
     let profiles = judge.profiles.iter().map(|profile| format!("--config={profile}"));
-    std::iter::once("--locked".to_owned()).chain(tests).chain(profiles).collect()
+    let features = judge.features.iter().map(|&feature| feature.to_owned());
+    std::iter::once("--locked".to_owned()).chain(features).chain(tests).chain(profiles).collect()
 }
 
 /// cargo-mutants before `judge`, about the mutants whose names contain one of `parts`.

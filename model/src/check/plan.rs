@@ -9,7 +9,7 @@ pub(super) const WORLDS_MAX: usize = 1_000_000;
 pub(super) enum Plan {
     /// One thing at a time: a crash, an unknown outcome, a copy.
     Quick,
-    /// Two of each kind, and several kinds together.
+    /// One fault of each of several kinds, together.
     Thorough,
     /// What was asked for, all together.
     Own(Budgets),
