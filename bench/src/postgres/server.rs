@@ -58,27 +58,40 @@ impl Schema {
         // Sessions hand their counts over when they are idle, at most a second later.
         tokio::time::sleep(HANDED_OVER).await;
         let mut connection = self.connect().await?;
-        let row = connection.fetch_one("SELECT wal_sync FROM pg_stat_wal").await?;
-        let flushes = row.try_get(0)?;
+        let row = connection.fetch_one("SELECT wal_sync, pg_backend_pid() FROM pg_stat_wal").await?;
+        let (flushes, backend) = (row.try_get(0)?, row.try_get(1)?);
+        let cpu_seconds = cpu_seconds(backend);
         connection.close().await?;
-        Ok(Cost { cpu_seconds: cpu_seconds(), flushes })
+        Ok(Cost { cpu_seconds, flushes })
     }
 }
 
 const HANDED_OVER: Duration = Duration::from_millis(1100);
 
-/// CPU time of all processes of PostgreSQL servers on this machine, those that have ended included.
-fn cpu_seconds() -> f64 {
+/// CPU time of all processes of the server to which `backend` belongs, if it is on this machine, those that have ended
+/// included: of this server alone, since others may be at work beside it.
+fn cpu_seconds(backend: i32) -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0;
-    let mut ticks = 0.0;
+    /// Of what follows the name in a process's `stat`: its parent, user and system time, and those of its children that
+    /// have ended, which only the postmaster has.
+    const PARENT: usize = 1;
+    const TIMES: [usize; 4] = [11, 12, 13, 14];
+    let fields = |process: &str| -> Option<Vec<i64>> {
+        let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let (name, rest) = text.rsplit_once(')')?;
+        let fields = rest.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
+        name.ends_with("(postgres").then_some(fields)
+    };
+    let Some(postmaster) = fields(&backend.to_string()).and_then(|fields| fields.get(PARENT).copied()) else {
+        return f64::NAN;
+    };
+    let mut ticks = 0;
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(text) = fs::read_to_string(process.path().join("stat")) else { continue };
-        let Some((name, rest)) = text.rsplit_once(')') else { continue };
-        if name.ends_with("(postgres") {
-            let fields: Vec<f64> = rest.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
-            // User and system time, and of children that have ended, which only the postmaster has.
-            ticks += [11, 12, 13, 14].iter().filter_map(|at| fields.get(*at)).sum::<f64>();
+        let name = process.file_name();
+        let Some(fields) = name.to_str().and_then(&fields) else { continue };
+        if fields.get(PARENT) == Some(&postmaster) || name.to_str() == Some(&postmaster.to_string()) {
+            ticks += TIMES.iter().filter_map(|at| fields.get(*at)).sum::<i64>();
         }
     }
-    ticks / TICKS_PER_SECOND
+    ticks as f64 / TICKS_PER_SECOND
 }
