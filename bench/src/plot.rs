@@ -20,6 +20,8 @@ const LABEL: u32 = 13;
 const X_ROOM: u32 = 46;
 const Y_ROOM: u32 = 76;
 const DOT: u32 = 3;
+/// Of an axis, at most: more would run into each other.
+const TICKS: usize = 6;
 /// Colours that stand out from white and from black, in the order of the lines.
 const COLOURS: [RGBColor; 5] = [
     RGBColor(0x22, 0x8b, 0xe6),
@@ -41,7 +43,17 @@ pub(crate) struct Plot {
     pub(crate) title: String,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
+    /// Where no line is expected.
+    pub(crate) legend: Corner,
     pub(crate) lines: Vec<Line>,
+}
+
+/// Of a plot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Corner {
+    UpperLeft,
+    UpperRight,
+    LowerRight,
 }
 
 /// One line, or a dot of its own.
@@ -88,6 +100,8 @@ impl Plot {
             .axis_style(INK)
             .label_style(label.clone())
             .axis_desc_style(label.clone())
+            .x_labels(TICKS)
+            .y_labels(TICKS)
             .x_label_formatter(&|x| short(*x))
             .y_label_formatter(&|y| short(*y))
             .x_desc(self.x)
@@ -103,7 +117,11 @@ impl Plot {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
+            .position(match self.legend {
+                Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
+                Corner::UpperRight => SeriesLabelPosition::UpperRight,
+                Corner::LowerRight => SeriesLabelPosition::LowerRight,
+            })
             .label_font(label)
             .background_style(TRANSPARENT)
             .border_style(TRANSPARENT)
@@ -113,12 +131,13 @@ impl Plot {
     }
 }
 
-/// With some room beyond the smallest and the largest.
+/// With some room beyond the smallest and the largest, and never so near that a tenth more looks like a mountain.
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     const ROOM: f64 = 1.3;
+    const SPAN_MIN: f64 = 20.0;
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
     values.for_each(|value| (min, max) = (min.min(value), max.max(value)));
-    (min <= max).then_some((min / ROOM, max * ROOM))
+    (min <= max).then_some(((min / ROOM).min(max / SPAN_MIN), max * ROOM))
 }
 
 /// 1000 as `1 k`.
@@ -141,7 +160,7 @@ mod tests {
 
     fn plot(points: &[(f64, f64)]) -> Plot {
         let line = Line { name: "line".to_owned(), points: points.to_vec() };
-        Plot { title: "title".to_owned(), x: "x", y: "y", lines: vec![line] }
+        Plot { title: "title".to_owned(), x: "x", y: "y", legend: Corner::UpperLeft, lines: vec![line] }
     }
 
     #[test]

@@ -21,7 +21,8 @@ use crate::{
 
 /// Plans are made once and look into indexes. Left to itself, the server plans while the tables are empty, and then reads
 /// all of a table that grows by a thousand rows a second and more for every batch.
-const PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+pub(super) const PLANS: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
     SET enable_mergejoin = off; SET jit = off";
 const TABLES: &str = "
     CREATE SCHEMA {s};

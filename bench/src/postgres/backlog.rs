@@ -24,7 +24,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 use tokio::{sync::Notify, time::timeout};
 use uuid::Uuid;
 
-use super::{Load, candidate, server::Schema};
+use super::{Load, anchor::PLANS, candidate, server::Schema};
 use crate::{
     AnyError,
     candidate::endpoint::ENDPOINT,
@@ -188,6 +188,7 @@ pub(super) async fn drained_by_hand(schema: &Schema, backlog: u64) -> Result<Dra
         connection.execute(sqlx::raw_sql(schema.text(statement))).await?;
     }
     connection.execute("CHECKPOINT").await?;
+    connection.execute(sqlx::raw_sql(PLANS)).await?;
     let text = |text: &str| schema.text(text).0;
     let look = text("SELECT id, body FROM {s}.outbox WHERE id > $1 ORDER BY id LIMIT $2");
     let sent = text("DELETE FROM {s}.outbox WHERE id > $1 AND id <= $2");

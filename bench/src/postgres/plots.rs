@@ -9,7 +9,10 @@ use super::{
 use crate::{
     AnyError,
     measure::{Machine, Sample, Spread},
-    plot::{Line, Plot},
+    plot::{
+        Corner::{LowerRight, UpperLeft, UpperRight},
+        Line, Plot,
+    },
     run::{Run, Shape},
 };
 
@@ -50,16 +53,16 @@ pub(super) fn write(dir: &Path, options: &Options, machine: &Machine, version: &
     let by_flight = measured(options, &flights)?;
     let by_entities = measured(options, &many)?;
     let plots = [
-        ("throughput", "Messages a second", "in flight", "messages / s", &by_flight, rate as Of),
-        ("entities", "Messages a second, saturated", "entities", "messages / s", &by_entities, rate),
-        ("latency-p50", "Half of the messages took at most", "in flight", "ms", &by_flight, p50),
-        ("latency-p99", "99 % of the messages took at most", "in flight", "ms", &by_flight, p99),
-        ("cost", "CPU of client and server for a message", "in flight", "µs", &by_flight, cost),
+        ("throughput", "Messages a second", "in flight", "messages / s", LowerRight, &by_flight, rate as Of),
+        ("entities", "Messages a second, saturated", "entities", "messages / s", LowerRight, &by_entities, rate),
+        ("latency-p50", "Half of the messages took at most", "in flight", "ms", UpperLeft, &by_flight, p50),
+        ("latency-p99", "99 % of the messages took at most", "in flight", "ms", UpperLeft, &by_flight, p99),
+        ("cost", "CPU of client and server for a message", "in flight", "µs", UpperRight, &by_flight, cost),
     ];
     let mut page = head(options, machine, version);
-    for (name, title, x, y, measured, of) in plots {
+    for (name, title, x, y, legend, measured, of) in plots {
         let file = format!("postgres-{name}.svg");
-        let plot = Plot { title: title.to_owned(), x, y, lines: lines(measured, of) };
+        let plot = Plot { title: title.to_owned(), x, y, legend, lines: lines(measured, of) };
         save(&dir.join(&file), &plot.svg()?)?;
         write!(page, "\n## {title}\n\n![{title}]({file})\n\n{}", table(measured, x, y, of))?;
     }

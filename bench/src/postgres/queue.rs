@@ -19,7 +19,10 @@ use hapax::{
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use uuid::Uuid;
 
-use super::server::{Cost, Schema};
+use super::{
+    anchor::PLANS,
+    server::{Cost, Schema},
+};
 use crate::{
     AnyError,
     candidate::endpoint::{ENDPOINT, outgoing},
@@ -188,6 +191,7 @@ pub(super) async fn by_hand(schema: &Schema, shape: &Shape) -> Result<Sample, An
 
 async fn send_by_hand(schema: &Schema, shape: &Shape, traffic: &Traffic, sender: usize) -> Result<(), AnyError> {
     let (mut connection, text) = (schema.connect().await?, schema.text(SEND).0);
+    connection.execute(sqlx::raw_sql(PLANS)).await?;
     let mut workload = workload(shape, sender);
     while !traffic.is_over() {
         if traffic.is_full() {
@@ -205,6 +209,7 @@ async fn send_by_hand(schema: &Schema, shape: &Shape, traffic: &Traffic, sender:
 
 async fn receive_by_hand(schema: &Schema, shape: &Shape, traffic: &Traffic) -> Result<(), AnyError> {
     let mut connection: PgConnection = schema.connect().await?;
+    connection.execute(sqlx::raw_sql(PLANS)).await?;
     let [take, settle] = [TAKE, SETTLE].map(|text| schema.text(text).0);
     let max = i64::try_from(shape.batch)?;
     while !traffic.is_done() {
