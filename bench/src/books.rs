@@ -1,7 +1,7 @@
 //! Did every message take effect once? Without this a rate says nothing.
 
 /// What a run was asked to do, and what is found after it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Books {
     /// Distinct ids that were delivered.
     pub(crate) distinct: u64,

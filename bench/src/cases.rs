@@ -168,6 +168,7 @@ impl Case {
             queued: 0,
             time: settings.time,
             seed: 0,
+            timed: false,
             deliveries_max: u64::MAX,
         };
         match self {

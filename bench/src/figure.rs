@@ -10,6 +10,9 @@ pub(crate) struct Figure {
     bar: Option<Bar>,
     spread: Option<Spread>,
     values: Vec<f64>,
+    /// Without which the figure would mislead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// What must hold.
@@ -24,7 +27,19 @@ enum Bar {
 impl Figure {
     /// One without a bar.
     pub(crate) fn of(name: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
-        Self { name: name.into(), unit, bar: None, spread: Spread::of(values.iter().copied()), values }
+        Self {
+            name: name.into(),
+            unit,
+            bar: None,
+            spread: Spread::of(values.iter().copied()),
+            values,
+            notes: Vec::new(),
+        }
+    }
+
+    /// With what a reader must know beside it, a line each.
+    pub(crate) fn notes(self, notes: impl IntoIterator<Item = String>) -> Self {
+        Self { notes: notes.into_iter().collect(), ..self }
     }
 
     /// Its median must be `most` or less.
@@ -69,7 +84,8 @@ impl Figure {
             Some(Bar::AllAtMost(most)) => format!("; all must be <= {most}: {}", self.verdict(judged)),
             None => String::new(),
         };
-        format!("  {name}: {}{bar}", spread.trim_end())
+        let notes: String = self.notes.iter().map(|note| format!("\n      {note}")).collect();
+        format!("  {name}: {}{bar}{notes}", spread.trim_end())
     }
 
     fn verdict(&self, judged: bool) -> &'static str {

@@ -14,6 +14,7 @@ mod control;
 mod figure;
 mod measure;
 mod options;
+mod plot;
 mod postgres;
 mod report;
 mod run;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
         Some("postgres") => return postgres_figures(args),
+        Some(postgres::ROLE) => return ended(postgres::work(args).map(|()| true)),
         Some(service::ROLE) => return ended(service::work(args).map(|()| true)),
         _ => {}
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// What one side did in one round.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sample {
     /// Length of the measured window.
     pub(crate) seconds: f64,
@@ -18,8 +18,10 @@ pub(crate) struct Sample {
     pub(crate) flushes: Option<u64>,
     /// Commits over the window; `None`: not counted.
     pub(crate) commits: Option<u64>,
-    /// Median time of one message, where one at a time is handled.
+    /// Median time of one message, where messages are timed.
     pub(crate) median_seconds: Option<f64>,
+    /// The time that one message in a hundred exceeds, where messages are timed.
+    pub(crate) p99_seconds: Option<f64>,
 }
 
 impl Sample {
@@ -61,7 +63,7 @@ impl Window {
         let seconds = self.start.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds() - self.cpu_seconds;
         let flushes = disk_flushes().zip(self.flushes).map(|(now, then)| now.saturating_sub(then));
-        Sample { seconds, deliveries, cpu_seconds, flushes, commits: None, median_seconds: None }
+        Sample { seconds, deliveries, cpu_seconds, flushes, commits: None, median_seconds: None, p99_seconds: None }
     }
 }
 
@@ -184,9 +186,42 @@ impl Machine {
         }
     }
 
+    /// When it was, by the calendar: year, month, day.
+    pub(crate) fn date(&self) -> String {
+        const SECONDS_OF_DAY: u64 = 86_400;
+        let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+        let (mut days, mut year) = (self.unix_time / SECONDS_OF_DAY, 1970);
+        let days_of = |year| if is_leap(year) { 366 } else { 365 };
+        while days >= days_of(year) {
+            days -= days_of(year);
+            year += 1;
+        }
+        let months = [31, if is_leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let mut month = 0;
+        while days >= months[month] {
+            days -= months[month];
+            month += 1;
+        }
+        format!("{year}-{:02}-{:02}", month + 1, days + 1)
+    }
+
     /// One line for people.
     pub(crate) fn line(&self) -> String {
         let rustc = self.rustc.as_deref().unwrap_or("rustc unknown");
         format!("{} x {}, kernel {}, {rustc}, load {}", self.cores, self.cpu, self.kernel, self.load)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_the_calendar_s() {
+        let date = |unix_time| Machine { unix_time, ..Machine::of_this_run() }.date();
+        assert_eq!(
+            [0, 951_782_399, 951_782_400, 1_795_219_200].map(date),
+            ["1970-01-01", "2000-02-28", "2000-02-29", "2026-11-21"]
+        );
     }
 }

@@ -33,10 +33,12 @@ pub(crate) struct Shape {
     pub(crate) deliveries_max: u64,
     /// Of the workload.
     pub(crate) seed: u64,
+    /// Each message is timed from its receipt to its settlement; it costs a little.
+    pub(crate) timed: bool,
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Run {
     pub(crate) sample: Sample,
     pub(crate) books: Books,

@@ -1,11 +1,22 @@
-//! `cargo xtask bench`: builds and runs hapax-bench, which knows the backends and the bars.
+//! `cargo xtask bench`: builds and runs hapax-bench, which knows the backends and the bars. For `--peers` it also builds the
+//! programs of the peers, in a workspace and a target folder of their own.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::process;
 
+/// The workspace of the peers, and where its programs are built: `hapax-bench` looks for them there.
+const PEERS: &str = "bench/peers/Cargo.toml";
+const PEERS_TARGET: &str = "target/peers";
+/// Restate's server, as its makers publish it for node, and where it is put: the peer's program looks for it there.
+const RESTATE_SERVER: &str = "@restatedev/restate-server@1.7.12";
+const RESTATE_FOLDER: &str = "target/peers/npm";
+
 /// Hands the arguments on and the exit code back.
 pub(crate) fn run(args: &[String]) -> ExitCode {
+    if args.iter().any(|arg| arg == "--peers" || arg == "--peer") {
+        build_peers();
+    }
     let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-bench", "--"]);
     match command.args(args).status() {
         // No code, or one too large for a code: it was ended from outside.
@@ -13,6 +24,59 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         Err(error) => {
             eprintln!("cargo cannot be started: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds all at once, and where that fails each by itself, so that one keeps no other from being measured. What cannot be
+/// built is told aloud, here with the reason, and by `hapax-bench` beside the figures.
+fn build_peers() {
+    if let Err(error) = process::run(&mut peers(&["build", "--all-features", "--bins"])) {
+        eprintln!("not all peers can be built at once ({error}): each by itself");
+        for name in names() {
+            if let Err(error) = process::run(&mut peers(&["build", "--features", &name, "--bin", &name])) {
+                eprintln!("peer {name} is NOT BUILT: {error}; the reason is above");
+                // An old one is not to be measured in its place; there may be none.
+                let _ = std::fs::remove_file(process::root().join(PEERS_TARGET).join("release").join(&name));
+            }
+        }
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", RESTATE_FOLDER, RESTATE_SERVER]);
+    if let Err(error) = process::run(npm.current_dir(process::root())) {
+        eprintln!("peer restate has NO SERVER: {error}; it needs npm");
+    }
+}
+
+fn peers(args: &[&str]) -> Command {
+    let mut command = process::cargo(args.iter().copied());
+    command.args(["--release", "--locked", "--manifest-path", PEERS, "--target-dir", PEERS_TARGET]);
+    command
+}
+
+/// Of the programs, as the manifest has them.
+fn names() -> Vec<String> {
+    let manifest = std::fs::read_to_string(process::root().join(PEERS)).unwrap_or_default();
+    programs(&manifest).map(str::to_owned).collect()
+}
+
+fn programs(manifest: &str) -> impl Iterator<Item = &str> {
+    let tables = manifest.split("[[bin]]").skip(1);
+    tables.filter_map(|table| table.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_of_a_peer_has_a_feature_of_its_name() {
+        let manifest = std::fs::read_to_string(process::root().join(PEERS)).unwrap_or_default();
+        let names: Vec<&str> = programs(&manifest).collect();
+        assert!(names.len() > 4, "{names:?}");
+        for name in names {
+            assert!(manifest.contains(&format!("\n{name} = [\"dep:")), "{name}");
+            assert!(manifest.contains(&format!("required-features = [\"{name}\"]")), "{name}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! An endpoint, and the closed loop that feeds it.
 
 use std::{
+    collections::HashMap,
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -16,8 +17,8 @@ use hapax::{
     ids::{EndpointName, TypeName},
     metrics::{Event, Metrics},
     ports::{
-        Connected, DeadLetters, DedupStore, DispatchError, Dispatcher, EntityStore, Refused, Transport,
-        TransportCapabilities, TransportError,
+        Connected, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore, Receipt, Receiver,
+        Refused, Settled, Settlement, Transport, TransportCapabilities, TransportError,
     },
 };
 use tokio::sync::{Notify, oneshot};
@@ -33,7 +34,7 @@ use crate::{
 };
 
 /// Name of the endpoint and of its queue.
-pub(super) const ENDPOINT: &str = "bench";
+pub(crate) const ENDPOINT: &str = "bench";
 /// How many commits a store has made so far; `None` for one that makes none.
 pub(crate) type Commits = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 /// Messages that wait in the queue for each one in flight, so that the endpoint never waits for the producer.
@@ -67,7 +68,7 @@ where
     let progress = Arc::new(Progress::default());
     let endpoint = Endpoint::builder(ENDPOINT)
         .store(store)
-        .transport(Counted { transport, progress: progress.clone() })
+        .transport(Counted { transport, progress: progress.clone(), timed: shape.timed })
         .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>())
         .metrics(progress.clone())
         .start()
@@ -101,9 +102,16 @@ pub(super) struct Progress {
     wake: Notify,
     sent: AtomicU64,
     disturbed: AtomicU64,
+    /// Seconds from receipt to settlement, where messages are timed.
+    times: Mutex<Vec<f64>>,
 }
 
 impl Progress {
+    /// Those so far, which are forgotten here.
+    fn take_times(&self) -> Vec<f64> {
+        std::mem::take(&mut self.times.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
@@ -167,6 +175,7 @@ impl Producer {
         }
         self.progress.reaches(self.queued).await;
         let (before, commits) = (self.progress.done(), (self.commits)());
+        self.progress.take_times();
         let window = Window::open();
         let end = Instant::now() + self.shape.time;
         let last = before.saturating_add(self.shape.deliveries_max);
@@ -180,7 +189,10 @@ impl Producer {
             }
         }
         let mut sample = window.close(self.progress.done() - before);
-        sample.median_seconds = percentile(&mut times, 50);
+        if self.shape.timed {
+            times = self.progress.take_times();
+        }
+        (sample.median_seconds, sample.p99_seconds) = (percentile(&mut times, 50), percentile(&mut times, 99));
         sample.commits = (self.commits)().zip(commits).map(|(now, then)| now - then);
         self.progress.reaches(self.queued).await;
         Ok((sample, self.workload.distinct))
@@ -212,7 +224,7 @@ impl Producer {
 }
 
 /// `message` on its way to `queue`.
-pub(super) fn outgoing(queue: &EndpointName, message_type: &TypeName, message: Incoming) -> Outgoing {
+pub(crate) fn outgoing(queue: &EndpointName, message_type: &TypeName, message: Incoming) -> Outgoing {
     let id = MessageId::from(Uuid::from_bytes(message.id));
     let envelope = Arc::new(Envelope::new(id, message_type.clone(), message.body));
     Outgoing { destination: Destination::Endpoint(queue.clone()), envelope }
@@ -223,6 +235,7 @@ pub(super) fn outgoing(queue: &EndpointName, message_type: &TypeName, message: I
 struct Counted {
     transport: Arc<dyn Transport>,
     progress: Arc<Progress>,
+    timed: bool,
 }
 
 #[async_trait::async_trait]
@@ -233,8 +246,12 @@ impl Transport for Counted {
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         let connected = self.transport.connect(endpoint, types).await?;
-        let dispatcher = Arc::new(Counter { dispatcher: connected.dispatcher, progress: self.progress.clone() });
-        Ok(Connected { dispatcher, ..connected })
+        let progress = self.progress.clone();
+        let dispatcher = Arc::new(Counter { dispatcher: connected.dispatcher, progress: progress.clone() });
+        let receiver = connected.receiver;
+        let receiver =
+            if self.timed { Arc::new(Timer { receiver, begun: Mutex::default(), progress }) } else { receiver };
+        Ok(Connected { dispatcher, receiver, ..connected })
     }
 }
 
@@ -259,5 +276,38 @@ impl Dispatcher for Counter {
     {
         self.progress.sent.fetch_add(outgoing.len() as u64, Ordering::Relaxed);
         self.dispatcher.dispatch(outgoing)
+    }
+}
+
+/// Notes when each message was received, and how long it took until it is settled.
+#[derive(Debug)]
+struct Timer {
+    receiver: Arc<dyn Receiver>,
+    begun: Mutex<HashMap<Receipt, Instant>>,
+    progress: Arc<Progress>,
+}
+
+#[async_trait::async_trait]
+impl Receiver for Timer {
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        let deliveries = self.receiver.receive(max).await?;
+        let now = Instant::now();
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.extend(deliveries.iter().map(|delivery| (delivery.receipt.clone(), now)));
+        Ok(deliveries)
+    }
+
+    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
+        self.receiver.extend(receipts).await
+    }
+
+    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        let settled = self.receiver.settle(receipt, settlement).await?;
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(receipt);
+        if let Some(begun) = begun {
+            let mut times = self.progress.times.lock().unwrap_or_else(PoisonError::into_inner);
+            times.push(begun.elapsed().as_secs_f64());
+        }
+        Ok(settled)
     }
 }

@@ -62,7 +62,7 @@ where
     Ok(run)
 }
 
-async fn audit(schema: &Schema, load: &Load, books: Books) -> Result<Books, AnyError> {
+pub(super) async fn audit(schema: &Schema, load: &Load, books: Books) -> Result<Books, AnyError> {
     let mut connection = schema.connect().await?;
     let mut effects = 0;
     for row in sqlx::query(schema.text("SELECT state FROM {s}.entity")).fetch_all(&mut connection).await? {
@@ -72,7 +72,8 @@ async fn audit(schema: &Schema, load: &Load, books: Books) -> Result<Books, AnyE
                   (SELECT count(*) FROM {s}.entity WHERE pending_since IS NOT NULL)";
     let row = sqlx::query(schema.text(counts)).fetch_one(&mut connection).await?;
     let count = |column: usize| -> Result<u64, AnyError> { Ok(row.try_get::<i64, _>(column)?.try_into()?) };
-    let (dedup_entries, outbox_left) = (Some(count(0)?.saturating_sub(load.shape.entries)), count(1)?);
+    let (dedup_entries, outbox_left) =
+        (Some(count(0)?.saturating_sub(load.shape.entries)), count(1)?.saturating_sub(load.backlog));
     connection.close().await?;
     Ok(Books { effects, dedup_entries, outbox_left, ..books })
 }

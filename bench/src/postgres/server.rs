@@ -1,21 +1,39 @@
-//! The server: a schema for each run, and what it costs there.
+//! The server: a schema or a database for each run, and what it costs there.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, postgres::PgConnectOptions};
 
 use crate::AnyError;
 
+/// What schemas and databases of this program begin with.
+const OURS: &str = "bench_";
+/// Sessions hand their counts over when they are idle, at most a second later.
+const HANDED_OVER: Duration = Duration::from_millis(1100);
+
 /// A schema for one run.
 pub(super) struct Schema {
     pub(super) url: String,
     pub(super) name: String,
+    _life: Life,
 }
+
+/// A database for one run, for who cannot be told of a schema.
+pub(super) struct Database {
+    /// Of the database.
+    pub(super) url: String,
+    server: String,
+    name: String,
+    _life: Life,
+}
+
+/// A lock that goes with this process: while it is held, what has its name is in use.
+struct Life(#[allow(dead_code)] PgConnection);
 
 /// What the server has done so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
-    /// CPU seconds of its processes, where it runs on this machine.
+    /// CPU seconds of its processes; not a number where it does not run on this machine.
     pub(super) cpu_seconds: f64,
     /// Flushes of its log.
     pub(super) flushes: i64,
@@ -24,17 +42,16 @@ pub(super) struct Cost {
 impl Schema {
     /// Nothing is in it yet, not even itself.
     pub(super) async fn new(url: &str, name: &str) -> Result<Self, AnyError> {
-        let schema = Self { url: url.to_owned(), name: format!("bench_{}_{name}", std::process::id()) };
-        let mut connection = schema.connect().await?;
-        schema.drop_in(&mut connection).await?;
+        let (name, life) = Life::begin(url, name).await?;
+        let mut connection = connect(url).await?;
         // The next run is not to pay for what this one's predecessor has left.
         connection.execute("CHECKPOINT").await?;
         connection.close().await?;
-        Ok(schema)
+        Ok(Self { url: url.to_owned(), name, _life: life })
     }
 
     pub(super) async fn connect(&self) -> Result<PgConnection, AnyError> {
-        Ok(self.url.parse::<PgConnectOptions>()?.disable_statement_logging().connect().await?)
+        connect(&self.url).await
     }
 
     /// `text` with the schema's name in place of `{s}`.
@@ -42,43 +59,191 @@ impl Schema {
         AssertSqlSafe(text.replace("{s}", &self.name))
     }
 
-    async fn drop_in(&self, connection: &mut PgConnection) -> Result<(), AnyError> {
-        connection.execute("SET client_min_messages = warning").await?;
-        connection.execute(sqlx::raw_sql(self.text("DROP SCHEMA IF EXISTS {s} CASCADE"))).await?;
-        Ok(())
-    }
-
     pub(super) async fn remove(self) -> Result<(), AnyError> {
         let mut connection = self.connect().await?;
-        self.drop_in(&mut connection).await?;
+        drop_schema(&mut connection, &self.name).await?;
         Ok(connection.close().await?)
     }
 
     pub(super) async fn cost(&self) -> Result<Cost, AnyError> {
-        // Sessions hand their counts over when they are idle, at most a second later.
-        tokio::time::sleep(HANDED_OVER).await;
-        let mut connection = self.connect().await?;
-        let row = connection.fetch_one("SELECT wal_sync FROM pg_stat_wal").await?;
-        let flushes = row.try_get(0)?;
-        connection.close().await?;
-        Ok(Cost { cpu_seconds: cpu_seconds(), flushes })
+        cost(&self.url).await
     }
 }
 
-const HANDED_OVER: Duration = Duration::from_millis(1100);
+impl Database {
+    /// An empty one.
+    pub(super) async fn create(server: &str, name: &str) -> Result<Self, AnyError> {
+        let (name, life) = Life::begin(server, name).await?;
+        let mut connection = connect(server).await?;
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE \"{name}\"")))).await?;
+        connection.execute("CHECKPOINT").await?;
+        connection.close().await?;
+        let url = options(server)?.database(&name).to_url_lossy().to_string();
+        Ok(Self { url, server: server.to_owned(), name, _life: life })
+    }
 
-/// CPU time of all processes of PostgreSQL servers on this machine, those that have ended included.
-fn cpu_seconds() -> f64 {
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let mut ticks = 0.0;
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(text) = fs::read_to_string(process.path().join("stat")) else { continue };
-        let Some((name, rest)) = text.rsplit_once(')') else { continue };
-        if name.ends_with("(postgres") {
-            let fields: Vec<f64> = rest.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
-            // User and system time, and of children that have ended, which only the postmaster has.
-            ticks += [11, 12, 13, 14].iter().filter_map(|at| fields.get(*at)).sum::<f64>();
+    pub(super) async fn remove(self) -> Result<(), AnyError> {
+        let mut connection = connect(&self.server).await?;
+        drop_database(&mut connection, &self.name).await?;
+        Ok(connection.close().await?)
+    }
+
+    pub(super) async fn cost(&self) -> Result<Cost, AnyError> {
+        cost(&self.server).await
+    }
+}
+
+impl Life {
+    /// With a name that nobody else has while it lasts.
+    async fn begin(url: &str, name: &str) -> Result<(String, Self), AnyError> {
+        let mut connection = connect(url).await?;
+        loop {
+            let name = format!("{OURS}{}_{:04x}_{}", std::process::id(), fastrand::u16(..), name.replace('-', "_"));
+            if lock(&mut connection, &name).await? {
+                return Ok((name, Self(connection)));
+            }
         }
     }
-    ticks / TICKS_PER_SECOND
+}
+
+/// Whether nobody had the lock of `name`, and this session has it now.
+async fn lock(connection: &mut PgConnection, name: &str) -> Result<bool, AnyError> {
+    let lock = sqlx::query("SELECT pg_try_advisory_lock(hashtextextended($1, 0))").bind(name);
+    Ok(lock.fetch_one(connection).await?.try_get(0)?)
+}
+
+fn options(url: &str) -> Result<PgConnectOptions, AnyError> {
+    // The driver's error may show the URL, and with it a password.
+    let options = url.parse::<PgConnectOptions>();
+    options.map_err(|_| "--server: the URL is not understood: write postgres://USER@HOST:PORT/DATABASE".into())
+}
+
+async fn connect(url: &str) -> Result<PgConnection, AnyError> {
+    let options = options(url)?.disable_statement_logging();
+    options.connect().await.map_err(|e| format!("--server {}: {e}", shown(&options)).into())
+}
+
+/// Without what is secret.
+fn shown(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or_else(|| options.get_username());
+    let host = options.get_socket().map_or(options.get_host().into(), |socket| socket.to_string_lossy());
+    format!("{}@{host}:{}/{database}", options.get_username(), options.get_port())
+}
+
+async fn drop_schema(connection: &mut PgConnection, name: &str) -> Result<(), AnyError> {
+    connection.execute("SET client_min_messages = warning").await?;
+    let drop = AssertSqlSafe(format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE"));
+    connection.execute(sqlx::raw_sql(drop)).await?;
+    Ok(())
+}
+
+async fn drop_database(connection: &mut PgConnection, name: &str) -> Result<(), AnyError> {
+    connection.execute("SET client_min_messages = warning").await?;
+    let drop = AssertSqlSafe(format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)"));
+    connection.execute(sqlx::raw_sql(drop)).await?;
+    Ok(())
+}
+
+/// Drops what killed runs of this program and of the tests have left on the server, and says so. What a living process uses
+/// stays: names have the number of their process, and this program holds a lock for each of its own.
+pub(super) async fn sweep(url: &str) -> Result<(), AnyError> {
+    let mut connection = connect(url).await?;
+    let named = "SELECT nspname::text, true FROM pg_namespace WHERE nspname ~ '^(bench|t)_[0-9]+_'
+                 UNION ALL SELECT datname::text, false FROM pg_database WHERE datname ~ '^bench_[0-9]+_'";
+    let is_near = process(&mut connection, &options(url)?).await?.is_some();
+    for row in sqlx::query(named).fetch_all(&mut connection).await? {
+        let (name, is_schema): (String, bool) = (row.try_get(0)?, row.try_get(1)?);
+        let process = Path::new("/proc").join(name.split('_').nth(1).unwrap_or_default());
+        let may_live = if is_near { process.exists() } else { !name.starts_with(OURS) };
+        if may_live || !lock(&mut connection, &name).await? {
+            continue;
+        }
+        eprintln!("a killed run has left {name}: it is dropped");
+        if is_schema {
+            drop_schema(&mut connection, &name).await?
+        } else {
+            drop_database(&mut connection, &name).await?
+        }
+    }
+    // Its locks go with it.
+    Ok(connection.close().await?)
+}
+
+/// Its version, for who reads the figures.
+pub(super) async fn version(url: &str) -> Result<String, AnyError> {
+    let mut connection = connect(url).await?;
+    let version = connection.fetch_one("SHOW server_version").await?.try_get(0)?;
+    connection.close().await?;
+    Ok(version)
+}
+
+async fn cost(url: &str) -> Result<Cost, AnyError> {
+    tokio::time::sleep(HANDED_OVER).await;
+    let mut connection = connect(url).await?;
+    let flushes = connection.fetch_one("SELECT wal_sync FROM pg_stat_wal").await?.try_get(0)?;
+    let server = process(&mut connection, &options(url)?).await?;
+    connection.close().await?;
+    Ok(Cost { cpu_seconds: server.map_or(f64::NAN, cpu_seconds), flushes })
+}
+
+/// The number of the server's first process, where it runs on this machine: the parent of the one that serves us.
+async fn process(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<Option<u32>, AnyError> {
+    let host = options.get_host();
+    let near = options.get_socket().is_some()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let session: i32 = connection.fetch_one("SELECT pg_backend_pid()").await?.try_get(0)?;
+    // A tunnel or a container may give numbers of another machine: those are not PostgreSQL's here, or only by chance.
+    let parent = Process::read(&session.to_string()).filter(|process| near && process.is_postgres);
+    let parent = parent.map(|process| process.parent);
+    Ok(parent.filter(|parent| Process::read(&parent.to_string()).is_some_and(|process| process.is_postgres)))
+}
+
+/// CPU time of the server whose first process is `server`, and of all its processes, those that have ended included.
+fn cpu_seconds(server: u32) -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let numbers = names.filter_map(|name| name.into_string().ok()?.parse::<u32>().ok());
+    let own = numbers.filter_map(|number| {
+        let process = Process::read(&number.to_string())?;
+        (number == server || process.parent == server).then_some(process.ticks)
+    });
+    own.sum::<f64>() / TICKS_PER_SECOND
+}
+
+struct Process {
+    is_postgres: bool,
+    parent: u32,
+    /// User and system time, and of children that have ended, which only the first process has.
+    ticks: f64,
+}
+
+impl Process {
+    fn read(number: &str) -> Option<Self> {
+        let text = fs::read_to_string(Path::new("/proc").join(number).join("stat")).ok()?;
+        let (name, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+        Some(Self {
+            is_postgres: name.ends_with("(postgres"),
+            parent: fields.get(1)?.parse().ok()?,
+            ticks: [11, 12, 13, 14].map(ticks).iter().sum(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_server_and_no_password() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let refused = runtime.block_on(connect("postgres://me:secret@127.0.0.1:1/db")).err().unwrap().to_string();
+        assert!(refused.starts_with("--server me@127.0.0.1:1/db: "), "{refused}");
+        let wrong = options("postgres://me:secret@127.0.0.1:x/db").err().unwrap().to_string();
+        assert!(wrong.starts_with("--server") && !wrong.contains("secret"), "{wrong}");
+    }
 }

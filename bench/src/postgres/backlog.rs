@@ -1,0 +1,228 @@
+//! Outgoing messages that wait: what they cost those that are handled meanwhile, and how fast they go.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use hapax::{
+    Endpoint, InProcess, Message, MessageId, Postgres, Saga,
+    codec::{Codec, FRAME_BYTES},
+    endpoint::Settings,
+    entity::{Entity, Expected, OutboxEntry},
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, SagaName, Scope, TypeName},
+    metrics::{Event, Metrics},
+    ports::{EntityStore, Saved},
+    time::Timestamp,
+};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+use tokio::{sync::Notify, time::timeout};
+use uuid::Uuid;
+
+use super::{Load, anchor::PLANS, candidate, server::Schema};
+use crate::{
+    AnyError,
+    candidate::endpoint::ENDPOINT,
+    run::Run,
+    workload::{Account, Changed, Deposit},
+};
+
+/// Calls at a time that fill the store.
+const AT_A_TIME: usize = 1024;
+/// Parts of a drain whose speed is compared.
+const PARTS: u64 = 10;
+/// A drain of which nothing is heard for so long is stuck.
+const STUCK: Duration = Duration::from_secs(60);
+/// Rows of one step of the hand-written drain.
+const STEP: i64 = 100;
+const OUTGOING_BYTES: usize = 200;
+
+/// How a drain went.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drain {
+    /// Messages a second.
+    pub(super) rate: f64,
+    /// Speed of the last tenth over that of the first.
+    pub(super) last_to_first: f64,
+}
+
+/// Handling while `load.backlog` entities wait to be sent from, and then the drain of those.
+pub(super) async fn handled_and_drained(schema: &Schema, load: &Load) -> Result<(Run, Drain), AnyError> {
+    let store = Postgres::options(&schema.url).schema(&schema.name).migrate(true).open().await?;
+    fill(&store, load.backlog).await?;
+    store.close().await;
+    let mut connection = schema.connect().await?;
+    // As if all had been saved just now: the sweeper is not to take them in the middle of the window.
+    let young = "UPDATE {s}.entity SET pending_since = (date_part('epoch', clock_timestamp()) * 1000)::bigint";
+    connection.execute(sqlx::raw_sql(schema.text("VACUUM ANALYZE {s}.entity"))).await?;
+    connection.execute(sqlx::raw_sql(schema.text(young))).await?;
+    connection.execute("CHECKPOINT").await?;
+    connection.close().await?;
+    let run = candidate::run(schema, load).await?;
+    let drain = drained(schema, load.backlog).await?;
+    Ok((run, drain))
+}
+
+/// Puts in so many entities with one outgoing message each, which no delivery is for.
+async fn fill(store: &Postgres, backlog: u64) -> Result<(), AnyError> {
+    let scope = Arc::new(Scope { endpoint: EndpointName::parse(ENDPOINT)?, saga: SagaName::parse(Account::NAME)? });
+    let message_type = TypeName::parse(Changed::TYPE)?;
+    let mut state = vec![Codec::Json.id(), Account::SCHEMA];
+    debug_assert_eq!(state.len(), FRAME_BYTES);
+    serde_json::to_writer(&mut state, &Account::usual())?;
+    let (scope, message_type, state) = (&scope, &message_type, &bytes::Bytes::from(state));
+    let saves = (0..backlog).map(|number| async move {
+        let key = EntityKey::new(scope.clone(), SagaKey::parse(format!("waiting-{number:09}"))?);
+        let entry = Arc::new(waiting(&key, message_type)?);
+        let entity = Entity { state: state.clone(), outbox: vec![entry], ..Entity::default() };
+        match store.save(&key, &Expected::Absent, &entity, &[]).await? {
+            Saved::At(_) => Ok::<_, AnyError>(()),
+            Saved::Conflict => Err("an entity was there already".into()),
+        }
+    });
+    stream::iter(saves).buffer_unordered(AT_A_TIME).try_collect().await
+}
+
+fn waiting(key: &EntityKey, message_type: &TypeName) -> Result<OutboxEntry, AnyError> {
+    let incoming = Envelope::new(MessageId::from(Uuid::new_v4()), TypeName::parse(Deposit::TYPE)?, "{}");
+    let body = vec![b' '; OUTGOING_BYTES];
+    let envelope = Arc::new(Envelope::new(MessageId::from(Uuid::new_v4()), message_type.clone(), body));
+    Ok(OutboxEntry {
+        key: DedupKey::of(key, &incoming),
+        attempt: AttemptId::from_bytes(Uuid::new_v4().into_bytes()),
+        fingerprint: Fingerprint::of(&incoming),
+        commit: 1,
+        saved_at: Timestamp::now(),
+        outgoing: vec![Outgoing { destination: Destination::Topic(message_type.clone()), envelope }],
+        reply: None,
+    })
+}
+
+/// The sweeper of an endpoint takes all, as after a crash.
+async fn drained(schema: &Schema, backlog: u64) -> Result<Drain, AnyError> {
+    let store = Postgres::options(&schema.url).schema(&schema.name).open().await?;
+    let progress = Arc::new(Swept { all: backlog, ..Swept::default() });
+    let endpoint = Endpoint::builder(ENDPOINT)
+        .store(store.clone())
+        .transport(InProcess::new(ENDPOINT))
+        .saga::<Account>(|account| account.starts::<Deposit>())
+        .settings(Settings { sweep_age: Duration::ZERO, ..Settings::default() })
+        .metrics(progress.clone())
+        .start()
+        .await?;
+    let begun = Instant::now();
+    let mut is_stuck = false;
+    endpoint
+        .run_until(async {
+            while progress.swept.load(Ordering::Relaxed) < backlog && !is_stuck {
+                is_stuck = timeout(STUCK, progress.part.notified()).await.is_err();
+            }
+        })
+        .await?;
+    store.close().await;
+    let swept = progress.swept.load(Ordering::Relaxed);
+    if swept != backlog {
+        return Err(format!("{swept} of {backlog} waiting messages were sent").into());
+    }
+    let mut connection = schema.connect().await?;
+    let left = schema.text("SELECT count(*) FROM {s}.entity WHERE pending_since IS NOT NULL");
+    let left: i64 = sqlx::query(left).fetch_one(&mut connection).await?.try_get(0)?;
+    connection.close().await?;
+    if left != 0 {
+        return Err(format!("{left} outbox entries are left after the drain").into());
+    }
+    let times = progress.times.lock().unwrap_or_else(PoisonError::into_inner);
+    Drain::of(backlog, begun, &times)
+}
+
+impl Drain {
+    fn of(count: u64, begun: Instant, ends: &[Instant]) -> Result<Self, AnyError> {
+        let (Some(first), Some([before, last])) = (ends.first(), ends.last_chunk::<2>()) else {
+            return Err("a drain of too few messages has no speed".into());
+        };
+        let last_to_first = (*first - begun).as_secs_f64() / (*last - *before).as_secs_f64();
+        Ok(Self { rate: count as f64 / (*last - begun).as_secs_f64(), last_to_first })
+    }
+}
+
+/// Counts what the sweeper has finished.
+#[derive(Debug, Default)]
+struct Swept {
+    all: u64,
+    swept: AtomicU64,
+    /// When each tenth was over.
+    times: Mutex<Vec<Instant>>,
+    part: Notify,
+}
+
+impl Metrics for Swept {
+    fn observe(&self, event: Event<'_>) {
+        let Event::Swept(_, entries) = event else { return };
+        let now = self.swept.fetch_add(entries as u64, Ordering::Relaxed) + entries as u64;
+        let part = (self.all / PARTS).max(1);
+        if now % part == 0 {
+            self.times.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+        }
+        if now % part == 0 || now >= self.all {
+            self.part.notify_one();
+        }
+    }
+}
+
+const TABLE: &str = "
+    CREATE SCHEMA {s};
+    CREATE TABLE {s}.outbox (id bigint PRIMARY KEY, body bytea NOT NULL);
+    INSERT INTO {s}.outbox SELECT n, convert_to(repeat('n', $length), 'UTF8') FROM generate_series(1, $rows) AS n;
+    VACUUM ANALYZE {s}.outbox";
+
+/// A hand-written drain of as many rows: one connection that remembers how far it came.
+pub(super) async fn drained_by_hand(schema: &Schema, backlog: u64) -> Result<Drain, AnyError> {
+    let mut connection = schema.connect().await?;
+    let table = TABLE.replace("$length", &OUTGOING_BYTES.to_string()).replace("$rows", &backlog.to_string());
+    for statement in table.split(';') {
+        connection.execute(sqlx::raw_sql(schema.text(statement))).await?;
+    }
+    connection.execute("CHECKPOINT").await?;
+    connection.execute(sqlx::raw_sql(PLANS)).await?;
+    let text = |text: &str| schema.text(text).0;
+    let look = text("SELECT id, body FROM {s}.outbox WHERE id > $1 ORDER BY id LIMIT $2");
+    let sent = text("DELETE FROM {s}.outbox WHERE id > $1 AND id <= $2");
+    let begun = Instant::now();
+    let (mut last, mut done, mut ends) = (0_i64, 0_u64, Vec::new());
+    while done < backlog {
+        let look = sqlx::query(AssertSqlSafe(look.clone())).bind(last).bind(STEP);
+        let rows = look.fetch_all(&mut connection).await?;
+        let Some(end) = rows.last() else { return Err("rows are missing from the hand-written outbox".into()) };
+        let end: i64 = end.try_get(0)?;
+        // The sending itself is nothing.
+        std::hint::black_box(rows.iter().map(|row| row.try_get::<&[u8], _>(1)).collect::<Result<Vec<_>, _>>()?);
+        sqlx::query(AssertSqlSafe(sent.clone())).bind(last).bind(end).execute(&mut connection).await?;
+        let before = done * PARTS / backlog;
+        (last, done) = (end, done + rows.len() as u64);
+        if done * PARTS / backlog > before {
+            ends.push(Instant::now());
+        }
+    }
+    connection.close().await?;
+    Drain::of(backlog, begun, &ends)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_drain_is_as_fast_as_all_of_it_and_its_ends_are_compared() {
+        let begun = Instant::now();
+        let ends: Vec<Instant> = [1, 2, 3, 5].iter().map(|seconds| begun + Duration::from_secs(*seconds)).collect();
+        let drain = Drain::of(1000, begun, &ends).unwrap();
+        assert_eq!((drain.rate, drain.last_to_first), (200.0, 0.5));
+        assert!(Drain::of(1000, begun, &ends[..1]).is_err());
+    }
+}
