@@ -4,12 +4,21 @@
 //! Its parts change rows in the same order everywhere (updates, then new entities, then dedup entries, each sorted by key),
 //! so that groups of several processes do not lock each other out.
 //!
+//! What is asked for drives each access: a plan that was made while a table was small must not turn that round and go through
+//! all of it, nor lock rows in another order. Reads say `LATERAL .. OFFSET 0`. Writes ask for the scope as the one element of
+//! an array ([`of`]): that is an index's business and no join's, so that nothing is left but to take rows one by one.
+//!
 //! Locks on tables are taken before the statement's snapshot (the plan's, and before that the parser's). So whoever waits
 //! for a rotation or a purge, which take a table for themselves, sees what it has done.
 
-/// The server's time in milliseconds since 1970: for what a rotation or a purge decides, after it has waited for its lock.
+/// Which entity `e` is that of a row `r`; see above.
+fn of(r: &str) -> String {
+    format!("e.scope = ANY (ARRAY[{r}.scope]) AND e.key = {r}.key")
+}
+
+/// The server's time in milliseconds since 1970: for what a rotation decides, after it has waited for its lock.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000)::bigint";
-/// The same for the whole of a statement.
+/// The same for the whole of a statement, so that an index can be asked for what is older.
 const NOW_ONCE: &str = "(date_part('epoch', statement_timestamp()) * 1000)::bigint";
 
 /// What the entity part of a write is.
@@ -206,7 +215,8 @@ pub(super) fn group(kinds: Kinds, slot: i16) -> String {
         parts.push(format!(
             "u AS (UPDATE hapax.entity AS e SET {set} \
              FROM unnest({updates}) AS r (token, scope, key, expected, completed, pending, outbox, state) \
-             WHERE e.scope = r.scope AND e.key = r.key AND e.version = r.expected{gate} RETURNING e.token, e.version)"
+             WHERE {} AND e.version = r.expected{gate} RETURNING e.token, e.version)",
+            of("r")
         ));
         winners.push("SELECT token, version FROM u");
     }
@@ -274,8 +284,8 @@ pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
 pub(super) fn load_many(slots: &[(i64, i16)]) -> String {
     format!(
         "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.outbox, e.state, e.pending \
-             FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS r (scope, key, i) \
-             JOIN hapax.entity AS e ON e.scope = r.scope AND e.key = r.key), \
+             FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS r (scope, key, i) CROSS JOIN LATERAL \
+               (SELECT * FROM hapax.entity AS e WHERE e.scope = r.scope AND e.key = r.key OFFSET 0) AS e), \
            k AS MATERIALIZED (SELECT key FROM unnest($3::bytea[]) AS k (key) UNION ALL \
              SELECT substr(e.pending, w.at * 48 + 1, 24) \
              FROM e CROSS JOIN LATERAL generate_series(0, length(e.pending) / 48 - 1) AS w (at) WHERE e.pending IS NOT NULL) \
@@ -292,34 +302,37 @@ pub(super) const VERSION: &str = "SELECT version FROM hapax.entity WHERE scope =
 /// any more until it is saved with an outbox entry again.
 pub(super) fn pending_page() -> String {
     format!(
-        "WITH p AS MATERIALIZED (SELECT key, pending_since, pending, changed_at FROM hapax.entity \
+        "WITH p AS MATERIALIZED (SELECT scope, key, pending_since, pending, changed_at FROM hapax.entity \
              WHERE scope = $1 AND watched AND key > $2 ORDER BY key LIMIT $3), \
-           u AS (UPDATE hapax.entity AS e SET watched = false FROM p \
-             WHERE e.scope = $1 AND e.key = p.key AND p.pending_since IS NULL AND p.changed_at <= {NOW_ONCE} - $4 \
-               AND e.pending_since IS NULL) \
-         SELECT key, CASE WHEN pending_since <= {NOW_ONCE} - $4 THEN pending END, {NOW_ONCE} FROM p ORDER BY key"
+           u AS (UPDATE hapax.entity AS e SET watched = false FROM p WHERE {} AND p.pending_since IS NULL \
+             AND p.changed_at <= {NOW_ONCE} - $4 AND e.pending_since IS NULL) \
+         SELECT key, CASE WHEN pending_since <= {NOW_ONCE} - $4 THEN pending END, {NOW_ONCE} FROM p ORDER BY key",
+        of("p")
     )
 }
 
 /// Whether there is anything to purge: `$1` scope, `$2` age in milliseconds.
 pub(super) fn may_purge() -> String {
     format!(
-        "SELECT EXISTS (SELECT FROM hapax.entity WHERE scope = $1 AND completed_at <= {NOW} - $2 AND pending_since IS NULL)"
+        "SELECT coalesce((SELECT true FROM hapax.entity WHERE scope = $1 AND completed_at <= {NOW_ONCE} - $2 \
+         AND pending_since IS NULL ORDER BY completed_at LIMIT 1), false)"
     )
 }
 
 /// Nobody begins an entity while it lasts: who waits for the lock sees the new floor.
 pub(super) const PURGE_LOCK: &str = "LOCK TABLE hapax.floor IN ACCESS EXCLUSIVE MODE";
 
-/// `$1` scope, `$2` age in milliseconds, `$3` limit.
+/// `$1` scope, `$2` age in milliseconds, `$3` limit. Sent after the lock is there, so that its time is of later. `coalesce`, so
+/// that no row is looked for by what is only looked at again.
 pub(super) fn purge() -> String {
     format!(
-        "WITH gone AS (DELETE FROM hapax.entity AS e WHERE e.scope = $1 AND e.completed_at IS NOT NULL \
-             AND e.pending_since IS NULL AND e.key IN (SELECT key FROM hapax.entity WHERE scope = $1 \
-               AND completed_at <= {NOW} - $2 AND pending_since IS NULL ORDER BY completed_at LIMIT $3) \
-             RETURNING e.version), \
+        "WITH p AS MATERIALIZED (SELECT scope, key FROM hapax.entity WHERE scope = $1 \
+             AND completed_at <= {NOW_ONCE} - $2 AND pending_since IS NULL ORDER BY completed_at LIMIT $3), \
+           gone AS (DELETE FROM hapax.entity AS e USING p WHERE {} \
+             AND coalesce(e.completed_at <= {NOW_ONCE} - $2, false) AND e.pending_since IS NULL RETURNING e.version), \
            f AS (UPDATE hapax.floor SET version = greatest(version, (SELECT max(version) FROM gone))) \
-         SELECT count(*) FROM gone"
+         SELECT count(*) FROM gone",
+        of("p")
     )
 }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-
+mod plans;
 mod reconnecting;
 mod upgrading;
 
