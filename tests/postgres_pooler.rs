@@ -92,8 +92,9 @@ const HIDING: [&[&str]; 3] = [
 #[tokio::test]
 async fn a_postgres_store_that_is_not_told_of_its_pooler_is_refused_at_the_start() {
     for settings in HIDING {
-        for mode in ["pool_mode = transaction", "pool_mode = session"] {
-            let settings = [settings, &[mode]].concat();
+        // In the other mode each connection has its session for as long as it lasts.
+        for mode in [["pool_mode = transaction", ""], ["pool_mode = session", "default_pool_size = 10"]] {
+            let settings = [settings, &mode].concat();
             let Some(pooled) = Pooled::new(&settings).await else { return };
             let refused = pooled.options(&pooled.schema).open().await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Misconfigured, "{settings:?}: {refused:?}");

@@ -322,14 +322,14 @@ pub(super) fn may_purge() -> String {
 /// Nobody begins an entity while it lasts: who waits for the lock sees the new floor.
 pub(super) const PURGE_LOCK: &str = "LOCK TABLE hapax.floor IN ACCESS EXCLUSIVE MODE";
 
-/// `$1` scope, `$2` age in milliseconds, `$3` limit. Sent after the lock is there, so that its time is of later. `coalesce`,
-/// since who asks whether it is null is shown all that are not.
+/// `$1` scope, `$2` age in milliseconds, `$3` limit. Sent after the lock is there, so that its time is of later. `coalesce`, so
+/// that no row is looked for by what is only looked at again.
 pub(super) fn purge() -> String {
     format!(
         "WITH p AS MATERIALIZED (SELECT scope, key FROM hapax.entity WHERE scope = $1 \
              AND completed_at <= {NOW_ONCE} - $2 AND pending_since IS NULL ORDER BY completed_at LIMIT $3), \
            gone AS (DELETE FROM hapax.entity AS e USING p WHERE {} \
-             AND coalesce(e.completed_at, 0) > 0 AND e.pending_since IS NULL RETURNING e.version), \
+             AND coalesce(e.completed_at <= {NOW_ONCE} - $2, false) AND e.pending_since IS NULL RETURNING e.version), \
            f AS (UPDATE hapax.floor SET version = greatest(version, (SELECT max(version) FROM gone))) \
          SELECT count(*) FROM gone",
         of("p")
