@@ -31,7 +31,7 @@
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
-//! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB or MySQL database | no |
+//! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB database; MySQL is untested | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |

@@ -20,7 +20,7 @@ pub(crate) const ARROWS: [(&str, &[&str]); 5] = [
 ];
 
 /// What must not come along: package, features, and the crates that would break the promise of that choice.
-const ABSENT: [(&str, &[&str], &[&str]); 4] = [
+const ABSENT: [(&str, &[&str], &[&str]); 5] = [
     ("hapax", &["--no-default-features"], &["sqlx", "sqlx-core", "libsqlite3-sys", "rmp-serde", "bincode"]),
     ("hapax", &[], &["rmp-serde", "bincode"]),
     // TLS is chosen by the user, and so is its library.
@@ -28,6 +28,11 @@ const ABSENT: [(&str, &[&str], &[&str]); 4] = [
         "hapax",
         &["--no-default-features", "--features", "postgres"],
         &["rustls", "ring", "native-tls", "libsqlite3-sys"],
+    ),
+    (
+        "hapax",
+        &["--no-default-features", "--features", "mysql"],
+        &["rustls", "ring", "native-tls", "libsqlite3-sys", "rsa"],
     ),
     ("hapax-core", &["--all-features"], &["sqlx", "sqlx-core", "libsqlite3-sys"]),
 ];
