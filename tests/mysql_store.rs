@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hapax::{
     MySql,
@@ -13,6 +16,9 @@ use hapax::{
 };
 use hapax_tests::MySqlTables;
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, mysql::MySqlRow};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session of somebody else, at the tables of a test.
 struct Session {
@@ -48,7 +54,9 @@ impl Session {
              WHERE INSTR(info, '{}') AND INSTR(info, '{words}') AND time_ms > 500 AND id <> CONNECTION_ID()",
             self.prefix
         );
+        let began = Instant::now();
         while self.number(&waiting).await == 0 {
+            assert!(began.elapsed() < PATIENCE, "nobody waits");
             tokio::task::yield_now().await;
         }
     }

@@ -122,7 +122,7 @@ impl<'a> Plan<'a> {
             if put.is_some() || change.entity.is_none() || !change.only_if_won {
                 plan.dedup.extend(&change.done);
             }
-            plan.changed.push(put.as_ref().map_or(change.unless_won(), |put| Changed::At(put.version)));
+            plan.changed.push(put.as_ref().map_or_else(|| change.unless_won(), |put| Changed::At(put.version)));
             if let (Some(put), Some(row)) = (put, &change.entity) {
                 match row.expected {
                     None => plan.creates.push(put),

@@ -240,8 +240,11 @@ impl Reader {
     }
 }
 
+/// The number of a scope, a key in it, and the dedup key of a message.
+type One<'l> = (i64, &'l [u8], Option<&'l [u8]>);
+
 /// What is prepared once: one entity, and at most one message.
-fn one(loads: &[Load]) -> Option<(i64, &[u8], Option<&[u8]>)> {
+fn one(loads: &[Load]) -> Option<One<'_>> {
     let [Load { entity: Some((scope, key)), ids, .. }] = loads else { return None };
     let id = ids.first().map(|id| &id.as_bytes()[..]);
     (ids.len() <= 1).then_some((*scope, key.as_str().as_bytes(), id))
