@@ -156,13 +156,13 @@ async fn a_mysql_commit_whose_connection_is_ended_is_unknown_and_never_called_ro
 async fn a_mysql_store_whose_tables_are_locked_says_so_in_time_and_goes_on_afterwards() {
     const LIMIT: Duration = Duration::from_millis(300);
     let tables = MySqlTables::new();
-    drop(tables.open().await);
+    let patient = tables.open().await;
     let store = tables.options().writers(1).write_limit(LIMIT).read_limit(LIMIT).open().await.unwrap();
     let samples = Samples::new("locked");
     let save = async |number: u32| {
         store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[samples.done(number)]).await
     };
-    assert_eq!(Told::by(&save(0).await), Told::Saved);
+    assert!(matches!(first_save(&patient, &samples, 0).await, Saved::At(_)));
     let mut other = tables.connection().await;
     let lock = tables.with_names("LOCK TABLES hapax.entity WRITE");
     other.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await.unwrap();
@@ -191,8 +191,8 @@ async fn a_mysql_store_whose_tables_are_locked_says_so_in_time_and_goes_on_after
         }
         assert!(began.elapsed() < PATIENCE, "the store does not go on");
     }
-    let known = store.load(&samples.key(0), &[samples.done(0).key]).await.unwrap();
-    assert_eq!(known.stored.unwrap().entity, samples.entity(0));
+    let loaded = patient.load(&samples.key(0), &[]).await.unwrap();
+    assert_eq!(loaded.stored.unwrap().entity, samples.entity(0));
 }
 
 /// Somebody holds one row for longer than the store waits: who writes it is told, and the others of its group are not.
@@ -205,7 +205,10 @@ async fn a_mysql_row_that_somebody_holds_hurts_only_who_writes_it() {
     let held = first_save(&store, &samples, 0).await;
     let Saved::At(version) = held else { panic!("{held:?}") };
     let mut other = tables.connection().await;
-    let hold = tables.with_names("BEGIN; SELECT * FROM hapax.entity FOR UPDATE");
+    // At the server's usual level it would hold the gaps beside it too, and with these whoever begins an entity there.
+    let hold = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN; \
+                SELECT * FROM hapax.entity WHERE `key` = 'key-0' FOR UPDATE";
+    let hold = tables.with_names(hold);
     other.execute(sqlx::raw_sql(AssertSqlSafe(hold))).await.unwrap();
     let saves = (0..KEYS).map(|number| {
         let (store, key, entity, done) = (&store, samples.key(number), samples.entity(number), [samples.done(number)]);

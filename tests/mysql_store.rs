@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hapax::{
     MySql,
@@ -13,6 +16,9 @@ use hapax::{
 };
 use hapax_tests::MySqlTables;
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, mysql::MySqlRow};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session of somebody else, at the tables of a test.
 struct Session {
@@ -40,16 +46,17 @@ impl Session {
         self.row(sql).await.get(0)
     }
 
-    /// Until a session has been in a statement with `words` in it, about these tables, for so long that it waits in it.
+    /// Until a session has been in a statement with `words` in it, about these tables, for so long that it waits in it. The
+    /// server's own list of those who wait is not renewed while it is read all the time.
     async fn until_somebody_waits(&mut self, words: &str) {
         let waiting = format!(
-            "SELECT COUNT(*) FROM information_schema.innodb_trx AS t JOIN information_schema.processlist AS p \
-               ON p.id = t.trx_mysql_thread_id \
-             WHERE t.trx_state = 'LOCK WAIT' AND INSTR(p.info, '{}') AND INSTR(p.info, '{words}') \
-               AND p.id <> CONNECTION_ID()",
+            "SELECT COUNT(*) FROM information_schema.processlist \
+             WHERE INSTR(info, '{}') AND INSTR(info, '{words}') AND time_ms > 500 AND id <> CONNECTION_ID()",
             self.prefix
         );
+        let began = Instant::now();
         while self.number(&waiting).await == 0 {
+            assert!(began.elapsed() < PATIENCE, "nobody waits");
             tokio::task::yield_now().await;
         }
     }
@@ -350,7 +357,7 @@ async fn a_generation_that_somebody_began_to_drop_is_dropped_by_the_next_one() {
 async fn a_large_entity_is_written_whole_and_one_that_is_too_large_not_at_all() {
     let tables = MySqlTables::new();
     let store = tables.open().await;
-    let most = EntityStore::capabilities(&store).entity_bytes_max;
+    let most = EntityStore::capabilities(&store).entity_bytes_max - Entity::default().size();
     let large = |bytes: usize| Entity { state: vec![0xa7; bytes].into(), ..Entity::default() };
     let version = begin(&store, &key("k"), &large(most)).await;
     let saved = store.save(&key("k"), &Expected::Version(version.clone()), &large(most - 1), &[mark(1)]).await.unwrap();
@@ -363,4 +370,51 @@ async fn a_large_entity_is_written_whole_and_one_that_is_too_large_not_at_all() 
     assert!(!knows(&store, &mark(2)).await);
     let error = store.save(&key("other"), &Expected::Absent, &large(most + 1), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+/// By a write alone and by one among others, which are different statements.
+#[tokio::test]
+async fn an_outbox_entry_waits_since_it_was_first_saved_and_another_since_now() {
+    const STORED_BYTES: usize = 48;
+    let tables = MySqlTables::new();
+    let store = tables.open().await;
+    let waiting = |numbers: &[u8]| {
+        let entry = |number: &u8| OutboxEntry {
+            key: mark(*number).key,
+            attempt: mark(*number).attempt,
+            fingerprint: mark(*number).fingerprint,
+            commit: 1,
+            saved_at: Timestamp::from_millis(0),
+            outgoing: Vec::new(),
+            reply: None,
+        };
+        Entity { outbox: numbers.iter().map(entry).map(Arc::new).collect(), ..entity("1") }
+    };
+    let mut session = Session::new(&tables).await;
+    let mut version = begin(&store, &key("k"), &waiting(&[1])).await;
+    // As if it had been saved long ago.
+    session
+        .run("UPDATE s.entity SET pending_since = 7, pending = CONCAT(SUBSTR(pending, 1, 40), x'0000000000000007')")
+        .await;
+    let mut now = 7;
+    for (numbers, marks) in [(&[1][..], &[][..]), (&[1], &[1]), (&[1, 2], &[]), (&[2, 1], &[2]), (&[2], &[])] {
+        let marks: Vec<DedupEntry> = marks.iter().map(|number| mark(100 + number)).collect();
+        let saved = store.save(&key("k"), &Expected::Version(version), &waiting(numbers), &marks).await.unwrap();
+        let Saved::At(at) = saved else { panic!("{numbers:?}: {saved:?}") };
+        version = at;
+        let row = session.row("SELECT pending, pending_since FROM s.entity").await;
+        let (pending, since): (Vec<u8>, i64) = (row.get(0), row.get(1));
+        assert_eq!(since, 7, "no entry is older");
+        assert_eq!(pending.len(), numbers.len() * STORED_BYTES);
+        for (stored, number) in pending.chunks(STORED_BYTES).zip(numbers) {
+            let at = i64::from_be_bytes(stored[40..].try_into().unwrap());
+            assert_eq!(stored[..24], [*number; 24], "{numbers:?}");
+            match number {
+                1 => assert_eq!(at, 7, "{numbers:?}"),
+                _ if now == 7 => now = at,
+                _ => assert_eq!(at, now, "{numbers:?}"),
+            }
+        }
+    }
+    assert!(now > 1_700_000_000_000, "{now}");
 }

@@ -118,10 +118,12 @@ pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
         store.close().await;
     }
     if scenario.handled_before {
-        assert!(worker(folder, "work", "none").status.success());
+        let worked = worker(folder, "work", "none");
+        assert!(worked.status.success(), "{worked:?}");
     }
     if scenario.task == "sweep" {
-        assert!(worker(folder, "leave", "none").status.success());
+        let left = worker(folder, "leave", "none");
+        assert!(left.status.success(), "{left:?}");
     }
     scenario.steps.len()
 }

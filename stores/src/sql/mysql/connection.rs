@@ -95,6 +95,13 @@ impl Link {
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
+    /// As [`Link::write`], of a text that is one statement.
+    pub(super) async fn write_text(&mut self, text: Text) -> Result<Answer, Failure> {
+        let answers = self.alone(Message::Text(text.into_string().into()), Stage::Idle, true).await?;
+        self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(answers.into_iter().next().unwrap_or_default())
+    }
+
     /// Runs a statement that commits by itself whatever it is part of, such as one about tables.
     pub(super) async fn define(&mut self, text: String) -> Result<Vec<Answer>, Failure> {
         self.alone(Message::Text(text.into()), Stage::Idle, Some(0)).await

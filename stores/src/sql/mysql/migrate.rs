@@ -69,7 +69,7 @@ pub(super) async fn contents(
     schema: &Schema,
 ) -> Result<Contents, sqlx::Error> {
     let tables = schema.tables.map(|table| names.table(table));
-    if engines(connection, names, &tables).await?.len() < tables.len() {
+    if engines(connection, &tables).await?.len() < tables.len() {
         return Ok(Contents { version: 0, usable_from: None });
     }
     let text = names.put_into(schema.version);
@@ -78,20 +78,13 @@ pub(super) async fn contents(
 }
 
 /// Of those tables that there are: the name, and the storage engine.
-async fn engines(
-    connection: &mut MySqlConnection,
-    names: &Names,
-    tables: &[String],
-) -> Result<Vec<(String, String)>, sqlx::Error> {
-    // Names are checked, and need no quotes. Without letters of a pattern the server would read every table's file.
+async fn engines(connection: &mut MySqlConnection, tables: &[String]) -> Result<Vec<(String, String)>, sqlx::Error> {
+    // Names are checked, and need no quotes.
     let list: Vec<String> = tables.iter().map(|table| format!("'{table}'")).collect();
-    let which = match list.is_empty() {
-        true => format!("LEFT(table_name, {}) = '{}'", names.prefix().len(), names.prefix()),
-        false => format!("table_name IN ({})", list.join(", ")),
-    };
+    let list = list.join(", ");
     let sql = format!(
         "SELECT CAST(table_name AS CHAR), CAST(engine AS CHAR) FROM information_schema.tables \
-         WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND {which}"
+         WHERE table_schema = DATABASE() AND table_name IN ({list})"
     );
     let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<Option<String>, _>(1)?.unwrap_or_default()))).collect()
@@ -101,8 +94,11 @@ async fn engines(
 pub(super) async fn foreign_engine(
     connection: &mut MySqlConnection,
     names: &Names,
+    schema: &Schema,
 ) -> Result<Option<(String, String)>, sqlx::Error> {
-    let engines = engines(connection, names, &[]).await?;
+    let texts = schema.migrations.iter().flat_map(|(_, sql)| sql.split("EXISTS hapax.").skip(1));
+    let tables: Vec<String> = texts.filter_map(|text| text.split_whitespace().next()).map(|t| names.table(t)).collect();
+    let engines = engines(connection, &tables).await?;
     Ok(engines.into_iter().find(|(_, engine)| !engine.eq_ignore_ascii_case("InnoDB")))
 }
 

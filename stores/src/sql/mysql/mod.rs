@@ -48,6 +48,7 @@ mod plan;
 mod ports;
 mod read;
 mod rows;
+mod settled;
 mod start;
 mod statements;
 mod upkeep;
@@ -58,7 +59,7 @@ mod write;
 use std::{
     collections::HashMap,
     fmt,
-    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex as StdMutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -68,14 +69,14 @@ use std::{
 
 use connection::Link;
 use hapax_core::{
-    entity::Entity,
-    ids::{EntityKey, Scope},
-    ports::{ErrorKind, StoreError, Stored},
+    ids::Scope,
+    ports::{ErrorKind, StoreError},
 };
 use names::Names;
 pub use options::MySqlOptions;
 use read::Read;
 use rows::EntityRow;
+use settled::Confirmed;
 use sqlx::mysql::MySqlConnectOptions;
 use tokio::{
     runtime::Handle,
@@ -120,21 +121,10 @@ struct Shared {
     runtime: Handle,
 }
 
-/// Versions with outbox entries that the server has confirmed to this store: these are on its disk. By a hash of the entity.
-#[derive(Default)]
-struct Confirmed {
-    hasher: RandomState,
-    versions: StdMutex<HashMap<u64, i64>>,
-}
-
-/// Forgetting costs a commit when it is loaded the next time.
-const CONFIRMED_MAX: usize = 65_536;
-
 /// Texts that are the same for the life of a store.
 struct Texts {
     version: Arc<str>,
     pending_page: Arc<str>,
-    unwatch: Arc<str>,
     scope_id: Arc<str>,
     scope_add: Arc<str>,
     letter_add: Arc<str>,
@@ -147,7 +137,6 @@ impl Texts {
         Self {
             version: text(statements::VERSION),
             pending_page: text(&statements::pending_page()),
-            unwatch: text(&statements::unwatch()),
             scope_id: text(statements::SCOPE_ID),
             scope_add: text(statements::SCOPE_ADD),
             letter_add: text(statements::LETTER_ADD),
@@ -228,28 +217,6 @@ impl MySql {
 
     fn place(&self) -> &str {
         &self.0.place
-    }
-
-    /// Remembers that `version` of an entity is on the disk, if anything waits in it.
-    fn confirm(&self, key: &EntityKey, entity: &Entity, version: i64) {
-        if entity.outbox.is_empty() {
-            return;
-        }
-        let Confirmed { hasher, versions } = &self.0.confirmed;
-        let mut versions = versions.lock().unwrap_or_else(PoisonError::into_inner);
-        if versions.len() >= CONFIRMED_MAX {
-            versions.clear();
-        }
-        let known = versions.entry(hasher.hash_one(key)).or_insert(version);
-        *known = version.max(*known);
-    }
-
-    /// Whether what waits in an entity that was shown is known to be on the disk.
-    fn has_confirmed(&self, key: &EntityKey, stored: Option<&Stored>) -> bool {
-        let Some(stored) = stored.filter(|stored| !stored.entity.outbox.is_empty()) else { return true };
-        let Confirmed { hasher, versions } = &self.0.confirmed;
-        let versions = versions.lock().unwrap_or_else(PoisonError::into_inner);
-        versions.get(&hasher.hash_one(key)) >= stored.version.as_number().as_ref()
     }
 
     /// All writes of one entity go to one writer, so that they do not meet in the database.

@@ -34,10 +34,10 @@ use super::{
     error::{Failure, malformed},
     generations,
     read::{Alone, Load, Read},
-    rows::{self, EntityRow},
+    rows::{self, Columns, EntityRow},
     start::ENTITY_BYTES_MAX,
     upkeep,
-    write::{Change, Settle, Write},
+    write::{Change, Write},
 };
 
 /// Entities that are looked at in one step of a sweep.
@@ -64,7 +64,7 @@ impl EntityStore for MySql {
             let is_marked = loaded.known.as_ref().is_some_and(marked);
             // A mark alone says nothing about the name: if it is still not there, this is one moment.
             if named || !is_marked || self.scope(key.scope()).await?.is_none() {
-                if is_marked || !self.has_confirmed(key, loaded.stored.as_ref()) {
+                if is_marked || !self.0.confirmed.holds(key, loaded.stored.as_ref()) {
                     self.settle(LOADING).await?;
                 }
                 return Ok(loaded);
@@ -90,7 +90,7 @@ impl EntityStore for MySql {
         let saved = self.change(SAVING, Some(row), false, DedupRow::all(processed)?, true).await?;
         Ok(match saved {
             Changed::At(version) => {
-                self.confirm(key, entity, version);
+                self.0.confirmed.add(key, entity, version);
                 Saved::At(Version::number(version))
             }
             Changed::Lost | Changed::NoEntity => Saved::Conflict,
@@ -114,7 +114,7 @@ impl EntityStore for MySql {
         Ok(Some(match finished {
             Changed::At(version) => {
                 if let Some((_, entity)) = clean_up {
-                    self.confirm(key, entity, version);
+                    self.0.confirmed.add(key, entity, version);
                 }
                 Finished::Cleaned(Some(Version::number(version)))
             }
@@ -158,8 +158,8 @@ impl EntityStore for MySql {
             let mut arguments = MySqlArguments::default();
             arguments.bind(age).bind(age).bind(id).bind(after.as_bytes()).bind(as_i64(page));
             let rows = self.read_alone(OPERATION, &self.0.texts.pending_page, arguments).await?;
+            self.unwatch(OPERATION, id, &rows, age).await?;
             for row in &rows {
-                self.unwatch(OPERATION, id, row, age).await?;
                 let damaged = |e| malformed(OPERATION, self.place(), "an entity's key").caused_by(e);
                 after = rows::text(row, 0).map_err(damaged)?.to_owned();
                 if found.len() < limit
@@ -328,30 +328,29 @@ impl MySql {
         self.write(operation, writer, Write::Change(change), answered).await
     }
 
-    /// Takes an entity with nothing in its outbox from the sweeper's list, if it has not been changed for long.
-    async fn unwatch(&self, operation: &'static str, scope: i64, row: &MySqlRow, age: i64) -> Result<(), StoreError> {
+    /// Takes entities with nothing in their outboxes, which have not been changed for long, from the sweeper's list.
+    async fn unwatch(
+        &self,
+        operation: &'static str,
+        scope: i64,
+        page: &[MySqlRow],
+        age: i64,
+    ) -> Result<(), StoreError> {
         let damaged = |e| malformed(operation, self.place(), "a row").caused_by(e);
-        if row.try_get::<i64, _>(3).map_err(damaged)? == 0 {
+        let mut quiet = Vec::new();
+        for row in page {
+            if row.number(3).map_err(damaged)? != 0 {
+                quiet.push(row.bytes(0).map_err(damaged)?.unwrap_or_default().to_vec());
+            }
+        }
+        if quiet.is_empty() {
             return Ok(());
         }
-        let mut arguments = MySqlArguments::default();
-        arguments.bind(scope).bind(rows::text(row, 0).map_err(damaged)?.as_bytes()).bind(age);
-        self.rare(operation, &self.0.texts.unwatch, arguments).await?;
-        Ok(())
-    }
-
-    /// Waits until all that has been seen is on the server's disk: it shows others' commits before they are.
-    async fn settle(&self, operation: &'static str) -> Result<(), StoreError> {
-        let (answer, answered) = oneshot::channel();
-        let settled = self.write(operation, 0, Write::Settle(Settle { operation, answer }), answered).await;
-        // Whatever became of that write, nothing of the caller's was changed by it.
-        settled.map_err(|e| match e.is_unknown_outcome() {
-            true => {
-                let why = format!("{}: the server did not confirm what it has shown: load again", self.place());
-                StoreError::new(ErrorKind::Unavailable, operation, why).caused_by(e)
-            }
-            false => e,
+        let names = self.0.names.clone();
+        self.rarely(operation, move |link| {
+            Box::pin(async move { upkeep::unwatch(link, &names, scope, &quiet, age).await })
         })
+        .await
     }
 
     async fn look_up(

@@ -22,6 +22,10 @@ use super::{
     upkeep::of_keys,
 };
 
+/// A text that every server takes in one message. A load that is longer by itself goes alone.
+const TEXT_BYTES_MAX: usize = 512 << 10;
+/// Outbox entries that are asked for at once.
+const MARKS_MAX: usize = 2000;
 /// How often a load is asked again because the generations were others than was known. They change every few days.
 const TRIES: usize = 5;
 
@@ -43,6 +47,14 @@ pub(super) struct Load {
     pub(super) entity: Option<(i64, SagaKey)>,
     pub(super) ids: Vec<DedupKey>,
     pub(super) answer: oneshot::Sender<Result<Loaded, StoreError>>,
+}
+
+impl Load {
+    /// What it adds to a text: each id stands in it once for each generation.
+    fn text_bytes(&self) -> usize {
+        let key = self.entity.as_ref().map_or(0, |(_, key)| 2 * key.as_str().len() + 10);
+        key + self.ids.len() * 4 * (2 * DedupKey::BYTES + 6)
+    }
 }
 
 /// Another read.
@@ -119,11 +131,21 @@ impl Reader {
         self.link.close().await;
     }
 
-    /// Asks for all `loads` in one statement, and answers each.
+    /// Asks for all `loads` in one statement, or a few where it would be too long for one, and answers each.
     async fn load(&mut self, loads: Vec<Load>) {
-        if loads.is_empty() {
-            return;
+        let mut loads = loads.into_iter().peekable();
+        while let Some(first) = loads.next() {
+            let mut bytes = first.text_bytes();
+            let mut part = vec![first];
+            while let Some(load) = loads.next_if(|load| bytes + load.text_bytes() <= TEXT_BYTES_MAX) {
+                bytes += load.text_bytes();
+                part.push(load);
+            }
+            self.load_part(part).await;
         }
+    }
+
+    async fn load_part(&mut self, loads: Vec<Load>) {
         match self.look_up(&loads).await {
             Ok(answers) => answer(loads, answers),
             Err(failure) => {
@@ -179,12 +201,21 @@ impl Reader {
         let mut keys: Vec<DedupKey> = stored.flat_map(|stored| rows::keys(&stored.entity)).collect();
         keys.sort_unstable();
         keys.dedup();
-        if keys.is_empty() {
-            return Ok(());
+        for keys in keys.chunks(MARKS_MAX) {
+            self.look_up_some(view, keys, answers).await?;
         }
+        Ok(())
+    }
+
+    async fn look_up_some(
+        &mut self,
+        view: &Arc<View>,
+        keys: &[DedupKey],
+        answers: &mut Answers,
+    ) -> Result<(), Failure> {
         let mut view = view.clone();
         for _ in 0..TRIES {
-            let text = many(&self.names, &view, &[], keys.clone());
+            let text = many(&self.names, &view, &[], keys.to_vec());
             let rows = match self.link.read_text(text).await {
                 Err(failure) if failure.is_of_a_race() => Vec::new(),
                 rows => rows?,

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    Confirmed, MySql, Shared, Texts,
+    MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
     generations::{Generations, View},
@@ -22,6 +22,7 @@ use super::{
     names::Names,
     options::MySqlOptions,
     read::Reader,
+    settled::Confirmed,
     wire::Schema,
     write::Writer,
 };
@@ -247,7 +248,7 @@ pub(super) async fn check_schema(
         let why = format!("{place}: {names} has {has}, this hapax needs {latest}: {}", schema.remedy);
         return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, why));
     }
-    if let Some((table, engine)) = migrate::foreign_engine(connection, names).await.map_err(failed)? {
+    if let Some((table, engine)) = migrate::foreign_engine(connection, names, schema).await.map_err(failed)? {
         let why = format!(
             "{place}: the table {table} is of the storage engine {engine}, which knows no transactions: `ALTER TABLE \
              {table} ENGINE = InnoDB`"

@@ -127,12 +127,9 @@ pub(super) fn pending_page() -> String {
 }
 
 /// What has nothing waiting, and has not been changed for so long, is not looked at any more until it is saved with an outbox
-/// entry again. `?` scope, key, age in milliseconds.
+/// entry again. The age in milliseconds, [`OF_SCOPE`], scope, [`AND_KEYS`], keys and `)` follow.
 pub(super) fn unwatch() -> String {
-    format!(
-        "UPDATE hapax.entity SET watched = 0 \
-         WHERE scope = ? AND `key` = ? AND pending_since IS NULL AND changed_at <= {NOW} - ?"
-    )
+    format!("UPDATE hapax.entity SET watched = 0 WHERE pending_since IS NULL AND changed_at <= {NOW} - ")
 }
 
 /// Tombstones that may be purged: `?` scope, age in milliseconds, limit.
@@ -238,7 +235,16 @@ pub(super) const SCHEMA_VERSION: &str = "SELECT COALESCE(MAX(version), 0), \
 pub(super) fn all() -> Vec<String> {
     let slots = [(1, 0), (2, 3)];
     let mut all = vec![update_one(), update_one_waiting(), insert_one(1), now(), load_one(&slots), pending_page()];
-    all.extend([unwatch(), to_purge(), generations(), holds_any(0), close(), begin(), drop_generation(), count(0)]);
+    all.extend([
+        unwatch() + &format!("1{OF_SCOPE}1{AND_KEYS}x'00')"),
+        to_purge(),
+        generations(),
+        holds_any(0),
+        close(),
+        begin(),
+        drop_generation(),
+        count(0),
+    ]);
     all.extend([format!("{PUT_ENTITIES}{ROW}"), format!("{PUT_ENTITIES}{ROW}{TAKE_ALL}")]);
     all.extend([format!("{PUT_ENTITIES}{ROW}{TAKE_OUTBOX}"), put_dedup(0) + DEDUP_ROW + AS_THEY_ARE]);
     all.extend([format!("{HOLD_GENERATION}1{SHARED}"), format!("{LOCK_ENTITIES}1{AND_KEYS}x'00'{FOR_UPDATE}")]);

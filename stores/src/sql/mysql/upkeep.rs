@@ -59,6 +59,25 @@ pub(super) async fn purge(link: &mut Link, names: &Names, scope: i64, age: i64, 
     Ok(gone.len())
 }
 
+/// Takes those of `keys` that still have nothing waiting, and have not been changed for `age` milliseconds, from the sweeper's
+/// list. Where others write them at that moment it is as good the next time.
+pub(super) async fn unwatch(
+    link: &mut Link,
+    names: &Names,
+    scope: i64,
+    keys: &[Vec<u8>],
+    age: i64,
+) -> Result<(), Failure> {
+    let mut text = Text::with_capacity(1000 + keys.len() * 100);
+    text.sql(&names.put_into(&statements::unwatch())).number(age).sql(OF_SCOPE);
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    of_keys(&mut text, scope, &keys).sql(")");
+    match link.write_text(text).await {
+        Err(failure) if failure.is_of_a_race() => Ok(()),
+        written => written.map(|_| ()),
+    }
+}
+
 /// `.. scope = 1 AND key IN (..`
 pub(super) fn of_keys<'t>(text: &'t mut Text, scope: i64, keys: &[&[u8]]) -> &'t mut Text {
     text.number(scope).sql(AND_KEYS);
