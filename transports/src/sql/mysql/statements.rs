@@ -187,7 +187,7 @@ impl<'s> Group<'s> {
             "SELECT COUNT(*), JSON_ARRAYAGG(IF(COALESCE(p.ahead, 0) < {bytes_max}, p.id, NULL)) INTO @all, @ids FROM \
                (SELECT t.id, SUM(t.bytes) OVER (ORDER BY t.due_at, t.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) \
                  AS ahead FROM (SELECT m.id, m.due_at, m.bytes FROM {candidates} \
-                 ORDER BY m.due_at, m.id LIMIT {max}) AS t) AS p"
+                 ORDER BY m.due_at, m.id LIMIT {max} FOR UPDATE SKIP LOCKED) AS t) AS p"
         ));
         let join = format!(
             "JSON_TABLE(@ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS j STRAIGHT_JOIN {MESSAGE_BY_ID} ON m.id = j.id"
