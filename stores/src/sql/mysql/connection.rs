@@ -97,7 +97,7 @@ impl Link {
 
     /// As [`Link::write`], of a text that is one statement.
     pub(super) async fn write_text(&mut self, text: Text) -> Result<Answer, Failure> {
-        let answers = self.alone(Message::Text(text.into_string().into()), Stage::Idle, true).await?;
+        let answers = self.alone(Message::Text(text.into_string().into()), Stage::Idle, Some(0)).await?;
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers.into_iter().next().unwrap_or_default())
     }
