@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::{
     super::errors::{not_sent, transport_error},
     MySqlQueue,
-    writer::{Ask, Message, Send},
+    asks::{Ask, Message, Send},
 };
 
 /// Messages of one call that go into one text, and its bytes: beyond it the first would wait for the last.

@@ -26,6 +26,7 @@
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
 mod arguments;
+mod asks;
 mod dead_letters;
 mod dispatcher;
 mod options;
@@ -47,6 +48,7 @@ use std::{
 };
 
 use arguments::Bind;
+use asks::Ask;
 use async_trait::async_trait;
 use hapax_core::{
     Sender,
@@ -73,7 +75,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use writer::{Ask, Writer};
+use writer::Writer;
 
 pub use super::SetAside;
 use super::{errors::transport_error, room::Room};
@@ -255,14 +257,15 @@ impl MySqlQueue {
         let text_max = options.text_max(&server)?;
         let (asks, queue) = mpsc::channel(ASKS_MAX);
         let queue = Arc::new(Mutex::new(queue));
-        let writer = |_| runtime.spawn(Writer::new(&server, text_max).run(queue.clone()));
+        let signals = Signals::new(options.poll_busy, options.poll_idle);
+        let writer = |_| runtime.spawn(Writer::new(&server, text_max, signals.late()).run(queue.clone()));
         let writers = (0..options.writers).map(writer).collect();
         Ok(Self(Arc::new(Shared {
             texts: Texts::new(&server),
             asks,
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
-            signals: Signals::new(options.poll_busy, options.poll_idle),
+            signals,
             room: Room::default(),
             text_max,
             token: AtomicI64::new(fastrand::i64(0..i64::MAX / 2)),

@@ -11,9 +11,9 @@ use sqlx::{Row, mysql::MySqlRow};
 
 use super::{
     arguments::{rows, text},
+    asks::Wanted,
     signals::{Looked, Position},
     statements::{self, WINDOW, row},
-    writer::Wanted,
 };
 
 /// Rows that are locked at once, at least: where those before them are locked by others, they are wanted.
@@ -33,35 +33,33 @@ pub(super) async fn take(
     wanted: Wanted,
     freed: &[Arc<str>],
 ) -> Result<(Vec<MySqlRow>, Looked), Fault> {
-    let done = within(wire, server, wanted, freed).await;
-    if matches!(&done, Err(fault) if !fault.is_unknown()) {
-        wire.roll_back().await; // A row that could not be read leaves the transaction open.
-    }
-    done
-}
-
-async fn within(
-    wire: &mut Wire,
-    server: &Server,
-    wanted: Wanted,
-    freed: &[Arc<str>],
-) -> Result<(Vec<MySqlRow>, Looked), Fault> {
     let text = |statements: Vec<String>| text(server, &statements);
     let candidates = rows(wire.begin(text(statements::ordered_candidates(wanted, freed))).await?);
-    let mut giving = Giving::new(wanted, &candidates).map_err(Fault::of_row)?;
+    let mut giving = read(wire, Giving::new(wanted, &candidates)).await?;
     let (heads, keyed) = giving.keyed();
     let mut firsts = HashMap::new();
     if !heads.is_empty() {
         let keys = rows(wire.steps(text(statements::ordered_keys(wanted.queue, &heads, &keyed))).await?);
-        firsts = self::firsts(&keys).map_err(Fault::of_row)?;
+        firsts = read(wire, self::firsts(&keys)).await?;
     }
     giving.choose(&firsts);
     while let Some(ids) = giving.next_to_lock() {
         let locked = rows(wire.steps(text(statements::ordered_lock(&ids, wanted.token))).await?);
-        giving.locked(locked).map_err(Fault::of_row)?;
+        read(wire, giving.locked(locked)).await?;
     }
     wire.commit(text(giving.statements())).await?;
     Ok(giving.done())
+}
+
+/// What was read in the middle of a transaction. If it cannot be, nothing stays locked.
+async fn read<T>(wire: &mut Wire, read: Result<T, sqlx::Error>) -> Result<T, Fault> {
+    match read {
+        Ok(read) => Ok(read),
+        Err(error) => {
+            wire.roll_back().await;
+            Err(Fault::of_row(error))
+        }
+    }
 }
 
 #[derive(Clone)]

@@ -13,10 +13,11 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     super::errors::transport_error,
-    MySqlQueue, millis,
+    MySqlQueue,
+    asks::{Ask, End, Lease, Take, Wanted, What},
+    millis,
     signals::{Looked, Position, Signal},
     statements,
-    writer::{Ask, End, Lease, Take, Wanted, What},
 };
 
 /// Most messages that one claim gives: more would keep the others of its commit waiting, and other processes idle.

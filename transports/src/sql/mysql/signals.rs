@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,14 +14,33 @@ use tokio::{sync::Notify, time::Instant};
 /// While nothing comes, the next look is after this part of the time for which nothing has come: what comes at long
 /// intervals is waited for with few looks, what comes at short ones with many.
 const PART: u32 = 16;
-/// How far behind the newest message that was given a look begins, in milliseconds: what was sent earlier may be committed
-/// later. Longer than a usual commit takes, so that only those of slow transactions wait for a full look. Short, because
-/// whatever is under a lease there is locked and let go by each take, and what is gone stays in the index until it is purged.
-const LATE_MS: i64 = 50;
+/// How far behind the newest message that was given a look begins, in milliseconds: at least, and at most. See [`Late`].
+const LATE_MS_MIN: i64 = 50;
+const LATE_MS_MAX: i64 = 1000;
 /// A full look passes what may not be given in at most this part of the time, however long the line behind one key.
 const FULL_PART: u32 = 5;
 /// Keys that are looked at for their own next messages; more of them are found by a full look.
 const FREED_MAX: usize = 256;
+
+/// How late something may be committed whose time is that of the beginning of its transaction, judged by what was written
+/// here: twice as long as that has taken lately. A look begins as far behind the newest message that was given, so that only
+/// what a slow transaction commits waits for a full look. No further, because whatever is under a lease there is locked and let
+/// go by each take, and what is gone stays in the index until it is purged.
+#[derive(Debug, Default)]
+pub(super) struct Late(AtomicI64);
+
+impl Late {
+    /// A transaction has taken so long. What took longer is forgotten bit by bit.
+    pub(super) fn written_in(&self, took: Duration) {
+        let took = i64::try_from(took.as_millis()).unwrap_or(LATE_MS_MAX).saturating_mul(2);
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(took.max(before - before / 16), Ordering::Relaxed);
+    }
+
+    fn ms(&self) -> i64 {
+        self.0.load(Ordering::Relaxed).clamp(LATE_MS_MIN, LATE_MS_MAX)
+    }
+}
 
 /// The signals of all queues that are received from in this process.
 #[derive(Debug)]
@@ -29,6 +48,7 @@ pub(super) struct Signals {
     queues: Mutex<HashMap<i64, Arc<Signal>>>,
     busy: Duration,
     idle: Duration,
+    late: Arc<Late>,
     /// Held by the one receiver that looks, for all.
     pub(super) looking: tokio::sync::Mutex<()>,
     /// When something last came.
@@ -46,6 +66,7 @@ pub(super) struct Signal {
     /// Receivers that wait.
     waiting: AtomicUsize,
     full_every: Duration,
+    late: Arc<Late>,
     look: Mutex<Look>,
 }
 
@@ -99,6 +120,7 @@ impl Signals {
             queues: Mutex::default(),
             busy,
             idle,
+            late: Arc::default(),
             looking: tokio::sync::Mutex::default(),
             last: Mutex::new(Instant::now()),
             sooner: Notify::new(),
@@ -107,7 +129,12 @@ impl Signals {
 
     pub(super) fn of_queue(&self, queue: i64) -> Arc<Signal> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.entry(queue).or_insert_with(|| Arc::new(Signal::new(queue, self.idle))).clone()
+        queues.entry(queue).or_insert_with(|| Arc::new(Signal::new(queue, self.idle, self.late.clone()))).clone()
+    }
+
+    /// How late things are committed, for those who commit them.
+    pub(super) fn late(&self) -> Arc<Late> {
+        self.late.clone()
     }
 
     /// Gives the signal of a queue, if it is received from here.
@@ -137,7 +164,7 @@ impl Signals {
 }
 
 impl Signal {
-    fn new(queue: i64, full_every: Duration) -> Self {
+    fn new(queue: i64, full_every: Duration, late: Arc<Late>) -> Self {
         let look = Look {
             from: Position::START,
             full_runs: false,
@@ -153,6 +180,7 @@ impl Signal {
             given: Notify::new(),
             waiting: AtomicUsize::new(0),
             full_every,
+            late,
             look: Mutex::new(look),
         }
     }
@@ -209,7 +237,7 @@ impl Signal {
             look.from = looked.last.unwrap_or(look.from);
         } else {
             // To the end: from here on, what is committed late is looked for.
-            look.from = Position { due: looked.now - LATE_MS, id: 0 };
+            look.from = Position { due: looked.now - self.late.ms(), id: 0 };
             if look.full_runs || is_full {
                 look.full_runs = false;
                 look.full_next = Instant::now() + self.full_every.max(look.full_took * FULL_PART);

@@ -14,8 +14,8 @@ use hapax_stores::sql::mysql::wire::{Schema, Server, Text};
 
 use super::{
     arguments::{as_i64, bytes, list},
+    asks::{Lease, Message, Wanted, What},
     signals::Position,
-    writer::{Lease, Message, Wanted, What},
 };
 
 /// The queue's tables.

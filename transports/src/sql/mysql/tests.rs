@@ -19,9 +19,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row, SqlSaf
 
 use super::{
     MySqlQueue, MySqlQueueOptions,
+    asks::{Lease, Message, Wanted, What},
     signals::{Looked, Position, Signals},
     statements::{self, Group},
-    writer::{Lease, Message, Wanted, What},
 };
 
 /// What has to come comes long before this, on any machine.
@@ -220,7 +220,10 @@ async fn no_statement_goes_through_all_messages_whatever_the_table_was_when_it_w
     run(&mut connection, statements::SET_NOW).await;
     run(&mut connection, "SET @ids = '[1, 2, 3]', @ended = '[1, 2]', @queue = 1").await;
     let analyze = "ANALYZE TABLE hapax_queue_message";
-    for step in ["DO 0", FILL, analyze, "TRUNCATE TABLE hapax_queue_message", analyze] {
+    let truncate = "TRUNCATE TABLE hapax_queue_message";
+    let in_one = "UPDATE hapax_queue_message SET queue = 1";
+    let few = "DELETE FROM hapax_queue_message WHERE id > 20";
+    for step in ["DO 0", FILL, analyze, in_one, analyze, few, analyze, truncate, analyze] {
         run(&mut connection, step).await;
         let texts: Vec<String> = texts(&queue).concat();
         let prepared = prepared(&queue).into_iter().filter(|sql| !sql.ends_with("queue_message"));
@@ -410,6 +413,27 @@ async fn a_take_begins_where_the_last_one_ended_and_now_and_then_at_the_start() 
     assert_ne!(signal.begin().0, Position::START);
     signal.anew();
     assert_eq!(signal.begin().0, Position::START);
+}
+
+/// Where commits take long, a look begins further behind; for as long as they do.
+#[test]
+fn what_is_committed_as_late_as_usual_is_not_left_to_a_full_look() {
+    let idle = Duration::from_millis(240);
+    let signals = Signals::new(idle, idle);
+    let (signal, late) = (signals.of_queue(1), signals.late());
+    let reaches = || {
+        signal.anew();
+        let (from, _) = signal.begin();
+        signal.looked(from, Looked { now: 100_000, last: None, more: false, left: false, idle: Duration::ZERO });
+        100_000 - signal.begin().0.due
+    };
+    assert_eq!(reaches(), 50);
+    late.written_in(Duration::from_millis(300));
+    assert_eq!(reaches(), 600);
+    (0..100).for_each(|_| late.written_in(Duration::from_millis(1)));
+    assert_eq!(reaches(), 50);
+    late.written_in(Duration::from_secs(60));
+    assert_eq!(reaches(), 1000);
 }
 
 /// However long the line behind one key, passing it takes a part of the time only.

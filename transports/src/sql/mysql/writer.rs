@@ -7,23 +7,18 @@ use std::{
     time::Duration,
 };
 
-use hapax_core::ports::TransportError;
 use hapax_stores::sql::mysql::wire::{Fault, Server, Text, Wire};
-use sqlx::{
-    Row,
-    mysql::{MySqlArguments, MySqlRow},
-};
+use sqlx::{Row, mysql::MySqlRow};
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc},
     time::Instant,
 };
 
 use super::{
-    super::errors::transport_error,
-    arguments::{Bind, as_i64, rows},
+    arguments::rows,
+    asks::{Alone, Ask, End, Lease, Message, Send, Take, alone},
     ordered,
-    receiver::Claim,
-    signals::{Looked, Position},
+    signals::{Late, Looked, Position},
     statements::{self, Group, row},
 };
 
@@ -31,153 +26,9 @@ use super::{
 const GROUP_MAX: usize = 1024;
 /// The text of one group, in bytes: far above a usual group.
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 20;
-/// What a message or a lease takes in a text beside its bytes, generously.
-const PART_BYTES: usize = 512;
 /// How often a group is written again because its transaction met others in a way the server does not allow, or waited for
 /// them for too long. Each time it was rolled back, and one of those it met has gone on.
 pub(super) const RACES_MAX: usize = 10;
-
-/// What a writer is asked for.
-pub(super) enum Ask {
-    /// Ends leases, or begins them anew.
-    End(End),
-    Send(Send),
-    Take(Take),
-    /// Write what is queued, then close.
-    Close,
-}
-
-/// Told is how many leases were still held.
-pub(super) struct End {
-    pub(super) operation: &'static str,
-    pub(super) leases: Vec<Lease>,
-    /// `None`: nobody asks what became of it.
-    pub(super) answer: Option<oneshot::Sender<Result<usize, TransportError>>>,
-}
-
-pub(super) struct Lease {
-    pub(super) id: i64,
-    pub(super) token: i64,
-    /// It was given in the order of a key.
-    pub(super) ordered: bool,
-    pub(super) what: What,
-}
-
-impl Lease {
-    /// For [`statements::ack_alone`].
-    fn arguments(&self) -> MySqlArguments {
-        let mut arguments = MySqlArguments::default();
-        arguments.bind(self.id).bind(self.token);
-        arguments
-    }
-
-    fn size(&self) -> usize {
-        match &self.what {
-            What::SetAside { reason, .. } => 2 * reason.len() + 2 * PART_BYTES,
-            _ => PART_BYTES,
-        }
-    }
-}
-
-pub(super) enum What {
-    Ack,
-    Retry { delay: i64, uncounted: i64 },
-    SetAside { endpoint: Arc<str>, reason: String },
-    Extend { lease: i64 },
-}
-
-/// Messages of one call. Told are the queues they went to.
-pub(super) struct Send {
-    pub(super) operation: &'static str,
-    pub(super) messages: Vec<Message>,
-    pub(super) answer: oneshot::Sender<Result<Vec<i64>, TransportError>>,
-}
-
-pub(super) struct Message {
-    pub(super) queue: Option<i64>,
-    pub(super) topic: Option<String>,
-    pub(super) due: i64,
-    pub(super) key: Option<String>,
-    pub(super) id: String,
-    pub(super) envelope: Vec<u8>,
-}
-
-impl Message {
-    /// For [`statements::send_alone`].
-    fn arguments(&self, queue: i64) -> MySqlArguments {
-        let mut arguments = MySqlArguments::default();
-        arguments.bind(queue).bind(self.due).bind(as_i64(self.envelope.len()));
-        arguments.bind(self.key.as_ref().map(String::as_bytes)).bind(self.id.as_bytes()).bind(&self.envelope[..]);
-        arguments
-    }
-
-    /// What it takes in a text, in bytes: each of its own is two digits there.
-    pub(super) fn size(&self) -> usize {
-        let key = self.key.as_ref().map_or(0, String::len);
-        2 * (self.envelope.len() + self.id.len() + key) + PART_BYTES
-    }
-}
-
-pub(super) struct Take {
-    pub(super) operation: &'static str,
-    pub(super) wanted: Wanted,
-    /// Keys of which something was settled here; `None`: no order is asked for.
-    pub(super) freed: Option<Vec<Arc<str>>>,
-    /// What becomes of the rows.
-    pub(super) claim: Claim,
-    pub(super) answer: oneshot::Sender<Result<(Claim, Looked), TransportError>>,
-}
-
-/// What a take gives, and how.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
-    pub(super) queue: i64,
-    pub(super) from: Position,
-    pub(super) max: usize,
-    /// The last one aside.
-    pub(super) bytes_max: usize,
-    pub(super) token: i64,
-    pub(super) lease: i64,
-}
-
-impl Ask {
-    fn rows(&self) -> usize {
-        match self {
-            Self::End(end) => end.leases.len(),
-            Self::Send(send) => send.messages.len(),
-            Self::Take(_) | Self::Close => 1,
-        }
-    }
-
-    /// What it takes in a text, in bytes.
-    fn size(&self) -> usize {
-        match self {
-            Self::Send(send) => send.messages.iter().map(Message::size).sum(),
-            Self::End(end) => end.leases.iter().map(Lease::size).sum(),
-            Self::Take(_) | Self::Close => PART_BYTES,
-        }
-    }
-
-    /// Nobody waits for it any more, and nothing of it has been written.
-    fn is_left(&self) -> bool {
-        match self {
-            Self::End(end) => end.answer.as_ref().is_some_and(oneshot::Sender::is_closed),
-            Self::Send(send) => send.answer.is_closed(),
-            Self::Take(take) => take.answer.is_closed(),
-            Self::Close => true,
-        }
-    }
-
-    fn fail(self, fault: &Fault, place: &str) {
-        let error = |operation| transport_error(operation, fault.store_error(operation, place));
-        match self {
-            Self::End(End { operation, answer: Some(answer), .. }) => drop(answer.send(Err(error(operation)))),
-            Self::Send(Send { operation, answer, .. }) => drop(answer.send(Err(error(operation)))),
-            Self::Take(Take { operation, answer, .. }) => drop(answer.send(Err(error(operation)))),
-            Self::End(_) | Self::Close => tracing::debug!(place, ?fault, "what nobody waits for has failed"),
-        }
-    }
-}
 
 /// One writer's own state.
 pub(super) struct Writer {
@@ -186,6 +37,7 @@ pub(super) struct Writer {
     text_max: usize,
     ack: [Arc<str>; 2],
     send: Arc<str>,
+    late: Arc<Late>,
 }
 
 /// What was told to a group.
@@ -198,10 +50,10 @@ enum Told {
 }
 
 impl Writer {
-    pub(super) fn new(server: &Server, text_max: usize) -> Self {
+    pub(super) fn new(server: &Server, text_max: usize, late: Arc<Late>) -> Self {
         let ack = [false, true].map(|ordered| server.text(&statements::ack_alone(ordered)));
         let send = server.text(&statements::send_alone());
-        Self { wire: server.wire(), server: server.clone(), text_max, ack, send }
+        Self { wire: server.wire(), server: server.clone(), text_max, ack, send, late }
     }
 
     /// Ends when the last handle to the queue is gone, or when it is told to close.
@@ -261,6 +113,7 @@ impl Writer {
     async fn write(&mut self, group: &[Ask]) -> Result<Told, Fault> {
         let (mut races, began) = (0, Instant::now());
         loop {
+            let once = Instant::now();
             let told = match (group, alone(group)) {
                 ([Ask::Take(Take { wanted, freed: Some(freed), .. })], _) => {
                     let given = ordered::take(&mut self.wire, &self.server, *wanted, freed).await;
@@ -275,6 +128,7 @@ impl Writer {
                 }
                 _ => self.wire.transaction(text(group, &self.server)).await.map(|told| Told::Group(rows(told))),
             };
+            self.late.written_in(once.elapsed());
             match told {
                 Err(fault)
                     if fault.is_of_a_race() && races < RACES_MAX && began.elapsed() < self.server.limit() / 2 =>
@@ -424,27 +278,6 @@ fn leases(group: &[Ask]) -> impl Iterator<Item = &Lease> {
 fn messages(group: &[Ask]) -> impl Iterator<Item = &Message> {
     let messages = group.iter().filter_map(|ask| if let Ask::Send(send) = ask { Some(&send.messages) } else { None });
     messages.flatten()
-}
-
-/// What is one statement without a transaction around it, since it is a group by itself.
-enum Alone<'g> {
-    Ack(&'g Lease),
-    Message(i64, &'g Message),
-}
-
-fn alone(group: &[Ask]) -> Option<Alone<'_>> {
-    let [ask] = group else { return None };
-    match ask {
-        Ask::End(End { leases, .. }) => match &leases[..] {
-            [lease] if matches!(lease.what, What::Ack) => Some(Alone::Ack(lease)),
-            _ => None,
-        },
-        Ask::Send(Send { messages, .. }) => match &messages[..] {
-            [message] => Some(Alone::Message(message.queue?, message)),
-            _ => None,
-        },
-        Ask::Take(_) | Ask::Close => None,
-    }
 }
 
 /// All that a group asks for.
