@@ -35,6 +35,7 @@ async fn a_connection_that_ends_in_the_middle_of_sending_leaves_the_message_to_b
     let Err(DispatchError::Transient(_)) = results.remove(0) else { panic!("nobody can have confirmed it") };
     send(&queue, &outgoing).await;
     assert_eq!(next(&ends).await.envelope, outgoing[0].envelope);
+    forget(&tables, &name).await;
 }
 
 #[tokio::test]
@@ -54,6 +55,7 @@ async fn a_connection_that_ends_in_the_middle_of_a_claim_loses_nothing() {
         assert_eq!((body(&delivery).as_str(), delivery.attempts), ("a", 1));
         ack(&ends, &delivery).await;
         assert_eq!(body(&next(&ends).await), "b");
+        forget(&tables, &name).await;
     }
 }
 
@@ -75,6 +77,7 @@ async fn a_connection_that_ends_in_the_middle_of_settling_leaves_the_lease_as_it
     }
     ack(&ends, &delivery).await;
     assert_eq!(number(&mut other, "SELECT count(*) FROM hapax.queue_dead_letter").await, 0);
+    forget(&tables, &name).await;
 }
 
 /// A settle that waits for a row's lock sees the row as it is when it gets it: another has taken it meanwhile.

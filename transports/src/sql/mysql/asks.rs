@@ -44,7 +44,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// For [`statements::ack_alone`].
+    /// For [`super::statements::ack_alone`].
     pub(super) fn arguments(&self) -> MySqlArguments {
         let mut arguments = MySqlArguments::default();
         arguments.bind(self.id).bind(self.token);
@@ -83,7 +83,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// For [`statements::send_alone`].
+    /// For [`super::statements::send_alone`].
     pub(super) fn arguments(&self, queue: i64) -> MySqlArguments {
         let mut arguments = MySqlArguments::default();
         arguments.bind(queue).bind(self.due).bind(as_i64(self.envelope.len()));

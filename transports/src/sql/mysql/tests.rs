@@ -15,7 +15,10 @@ use hapax_core::{
 };
 use hapax_stores::{MySql, sql::mysql::MySqlOptions};
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row, SqlSafeStr, mysql::MySqlConnectOptions};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row, SqlSafeStr,
+    mysql::{MySqlConnectOptions, MySqlRow},
+};
 
 use super::{
     MySqlQueue, MySqlQueueOptions,
@@ -46,7 +49,6 @@ impl Place {
         options.migrate(true).open_database(self.database.clone()).await.unwrap()
     }
 
-    /// A connection as the queue's own are set.
     async fn beside(&self) -> MySqlConnection {
         let mut connection = server().database(&self.name).connect().await.unwrap();
         run(&mut connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
@@ -101,7 +103,6 @@ fn numbered(count: usize) -> Vec<String> {
 const WANTED: Wanted =
     Wanted { queue: 1, from: Position { due: 1_000, id: 7 }, max: 10, bytes_max: 1_000_000, token: 5, lease: 30_000 };
 
-/// Everything that a group may hold.
 fn group(queue: &MySqlQueue) -> Vec<String> {
     let whats = [
         What::Ack,
@@ -174,7 +175,6 @@ async fn the_server_takes_every_statement() {
         let taken = connection.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await;
         assert!(taken.is_ok(), "{}: {sql}", taken.unwrap_err());
     }
-    // What nothing is found by is taken as well.
     for filled in [false, true] {
         if filled {
             send(&queue, &numbered(20)).await;
@@ -200,14 +200,10 @@ const DIGITS: &str = "CREATE TABLE d AS SELECT 0 AS n UNION SELECT 1 UNION SELEC
 async fn plan(connection: &mut MySqlConnection, sql: &str) -> Vec<[String; 4]> {
     let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN {sql}")))).await;
     let rows = rows.unwrap_or_else(|e| panic!("{e}: {sql}"));
-    let text = |row: &sqlx::mysql::MySqlRow, column: &str| {
-        row.try_get::<Option<Vec<u8>>, _>(column)
-            .ok()
-            .flatten()
-            .or_else(|| row.try_get::<Option<String>, _>(column).unwrap().map(String::into_bytes))
+    let column = |row: &MySqlRow, column: &str| {
+        let text = row.try_get_unchecked::<Option<Vec<u8>>, _>(column).unwrap();
+        String::from_utf8(text.unwrap_or_default()).unwrap()
     };
-    let column =
-        |row: &sqlx::mysql::MySqlRow, column| String::from_utf8(text(row, column).unwrap_or_default()).unwrap();
     rows.iter().map(|row| ["table", "type", "key", "Extra"].map(|name| column(row, name))).collect()
 }
 
@@ -233,7 +229,6 @@ async fn no_statement_goes_through_all_messages_whatever_the_table_was_when_it_w
             }
             let (given, is_take) = (sql.contains("JSON_TABLE"), sql.contains("ORDER BY m.due_at"));
             for [table, how, key, extra] in plan(&mut connection, &sql).await {
-                // Those that the statements name: messages, and what lies beside them.
                 if !["m", "k", "f", "g", "x", "hapax_queue_message"].contains(&table.as_str()) {
                     continue;
                 }
@@ -295,7 +290,6 @@ async fn what_is_gone_but_not_purged_is_not_looked_at_by_a_take() {
     place.end(queue).await;
 }
 
-/// Pages of all tables in a plan.
 fn accessed(plan: &Value) -> i64 {
     match plan {
         Value::Object(fields) => {
