@@ -12,6 +12,8 @@ mod crew;
 mod load;
 #[path = "process/shim.rs"]
 mod shim;
+#[path = "process/stored.rs"]
+mod stored;
 #[path = "process/tally.rs"]
 mod tally;
 

@@ -9,6 +9,8 @@
 mod crew;
 #[path = "process/load.rs"]
 mod load;
+#[path = "process/stored.rs"]
+mod stored;
 #[path = "process/tally.rs"]
 mod tally;
 

@@ -5,6 +5,8 @@
 
 #[path = "process/books.rs"]
 mod books;
+#[path = "process/stored.rs"]
+mod stored;
 #[path = "process/tally.rs"]
 mod tally;
 

@@ -6,13 +6,16 @@
 
 #[path = "process/books.rs"]
 mod books;
+#[path = "process/stored.rs"]
+mod stored;
 #[path = "process/tally.rs"]
 mod tally;
 
 use std::{collections::BTreeSet, os::unix::process::ExitStatusExt};
 
-use books::{SIGKILL, Scenario, check, feed, name_server, step, steps, worker};
+use books::{SIGKILL, Scenario, check, feed, step, steps, worker};
 use hapax_tests::{PostgresSchema, Scratch};
+use stored::name_server;
 
 /// A task that asks for more than this does not end.
 const CALLS_MAX: u32 = 300;

@@ -8,6 +8,8 @@
 mod books;
 #[path = "process/shim.rs"]
 mod shim;
+#[path = "process/stored.rs"]
+mod stored;
 #[path = "process/tally.rs"]
 mod tally;
 

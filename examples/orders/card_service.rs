@@ -1,8 +1,9 @@
 //! The card company: somebody else's program, with a memory of its own. It keeps a ledger by idempotency key and
 //! answers a repeated key as it did the first time.
 //!
-//! It lives in this process and its ledger in the same file, so that the books can be checked from one file alone; but
-//! it has its own connection and its own commits, and hapax knows nothing of it. A call that is dropped half-way is
+//! It lives in this process, and its ledger in the shop's file, so that the books can be checked from one file alone, or,
+//! where the shop is on a server, in a file that the server knows nothing of. Either way it has its own connection and its
+//! own commits, and hapax knows nothing of it. A call that is dropped half-way is
 //! carried out all the same, as a request on the wire would be.
 
 use std::{
@@ -93,14 +94,14 @@ impl CardService {
 
     /// Writes an empty ledger into `database`, for clerks of other processes.
     pub(crate) async fn found(database: &Path) -> Result<(), sqlx::Error> {
-        let mut ledger = connect(database).await?;
+        let mut ledger = connect(database, true).await?;
         sqlx::query(CREATE_LEDGER).execute(&mut ledger).await?;
         ledger.close().await
     }
 
     /// Opens an office of the company, with the ledger that is in `database`.
     pub(crate) async fn join(database: &Path) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
-        let ledger = connect(database).await?;
+        let ledger = connect(database, false).await?;
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let service = Self {
             requests,
@@ -176,8 +177,8 @@ fn answer_at_once(told: &hapax::check::External, what: &What) -> Said {
     Said { answer: answer.into(), asked_ago: Duration::ZERO }
 }
 
-async fn connect(database: &Path) -> Result<SqliteConnection, sqlx::Error> {
-    let options = SqliteConnectOptions::new().filename(database).busy_timeout(BUSY);
+async fn connect(database: &Path, new: bool) -> Result<SqliteConnection, sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(database).create_if_missing(new).busy_timeout(BUSY);
     SqliteConnection::connect_with(&options.journal_mode(SqliteJournalMode::Wal)).await
 }
 

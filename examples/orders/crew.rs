@@ -1,41 +1,59 @@
 //! The worker processes, and what is done to them.
 
 use std::{
-    path::Path,
+    io::Read,
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
-use crate::{Options, Refusal};
+use crate::{Options, Refusal, place::Database};
 
 /// How long a worker is stopped: beyond its lease, so that others have its messages when it goes on.
 const STALL: Duration = Duration::from_millis(1300);
 /// A day: an interval that was not asked for.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-type Hire = Box<dyn Fn(u64) -> Result<Child, Refusal> + Send>;
+type Hire = Box<dyn Fn(u64) -> Result<Worker, Refusal> + Send>;
+
+/// A worker process.
+struct Worker {
+    process: Child,
+    /// It handles messages. Who has not come so far is not killed: else on a busy machine nobody ever would.
+    works: Arc<AtomicBool>,
+}
 
 /// The worker processes.
 pub(crate) struct Crew {
     hire: Hire,
-    workers: Vec<Child>,
+    workers: Vec<Worker>,
     random: fastrand::Rng,
     pub(crate) kills: u64,
     pub(crate) stalls: u64,
 }
 
 impl Crew {
-    pub(crate) fn hire(database: &Path, options: &Options, workers: u32, seed: u64) -> Result<Self, Refusal> {
+    pub(crate) fn hire(database: &Database, options: &Options, workers: u32, seed: u64) -> Result<Self, Refusal> {
         let cannot = |e: std::io::Error| Refusal::new(format!("a worker cannot be started: {e}"));
         let program = std::env::current_exe().map_err(cannot)?;
-        let (database, duplicates) = (database.to_owned(), options.duplicates().to_string());
+        let (database, duplicates) = (database.clone(), options.duplicates().to_string());
         let hire = move |seed: u64| {
             let mut command = Command::new(&program);
-            command.arg("--worker-of").arg(&database).args(["--seed", &seed.to_string(), "--duplicates", &duplicates]);
-            command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(cannot)
+            command.args(database.arguments()).args(["--seed", &seed.to_string(), "--duplicates", &duplicates]);
+            let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
+            let works = Arc::new(AtomicBool::new(false));
+            if let Some(mut says) = process.stdout.take() {
+                let works = works.clone();
+                // Ends when it says so, or is gone.
+                std::thread::spawn(move || works.store(matches!(says.read(&mut [0]), Ok(1..)), Ordering::Relaxed));
+            }
+            Ok(Worker { process, works })
         };
         let mut random = fastrand::Rng::with_seed(seed);
         let workers = (0..workers).map(|_| hire(random.u64(..))).collect::<Result<_, _>>()?;
@@ -44,7 +62,7 @@ impl Crew {
 
     /// Kills and stops workers for ever; ends with what went wrong.
     pub(crate) async fn harass(&mut self, options: &Options) -> Refusal {
-        let (mut kill, mut stall) = (every(options.kill_every), every(options.stall_every));
+        let (mut kill, mut stall) = (every(options.kill_every()), every(options.stall_every()));
         let mut stalled: Option<(usize, Instant)> = None;
         loop {
             let until = stalled.map_or_else(|| Instant::now() + NEVER, |(_, until)| until);
@@ -75,11 +93,15 @@ impl Crew {
             return Ok(());
         }
         let failed = |e: std::io::Error| Refusal::new(format!("a worker cannot be killed: {e}"));
-        if let Some(ended) = self.workers[at].try_wait().map_err(failed)? {
+        let Worker { process, works } = &mut self.workers[at];
+        if let Some(ended) = process.try_wait().map_err(failed)? {
             return Err(Refusal::new(format!("a worker ended by itself with {ended}; its own message is above")));
         }
-        self.workers[at].kill().map_err(failed)?;
-        self.workers[at].wait().map_err(failed)?;
+        if !works.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        process.kill().map_err(failed)?;
+        process.wait().map_err(failed)?;
         self.workers[at] = (self.hire)(self.random.u64(..))?;
         self.kills += 1;
         Ok(())
@@ -88,11 +110,11 @@ impl Crew {
     /// Lets all go on, closes their standard inputs and waits for them.
     pub(crate) fn send_home(&mut self) -> Result<(), Refusal> {
         for worker in &mut self.workers {
-            drop(worker.stdin.take());
+            drop(worker.process.stdin.take());
             signal(worker, Signal::CONT)?;
         }
         for worker in &mut self.workers {
-            let status = worker.wait().map_err(|e| Refusal::new(format!("a worker has vanished: {e}")))?;
+            let status = worker.process.wait().map_err(|e| Refusal::new(format!("a worker has vanished: {e}")))?;
             if !status.success() {
                 return Err(Refusal::new(format!("a worker ended with {status}; its own message is above")));
             }
@@ -105,8 +127,8 @@ impl Drop for Crew {
     fn drop(&mut self) {
         for worker in &mut self.workers {
             // Ended ones are no error; a stopped one would not see that its input has ended.
-            let _ = worker.kill();
-            let _ = worker.wait();
+            let _ = worker.process.kill();
+            let _ = worker.process.wait();
         }
     }
 }
@@ -118,8 +140,11 @@ fn every(period: Option<Duration>) -> Interval {
     interval
 }
 
-fn signal(worker: &Child, signal: Signal) -> Result<(), Refusal> {
+fn signal(worker: &Worker, signal: Signal) -> Result<(), Refusal> {
     let failed = |e: &dyn std::fmt::Display| Refusal::new(format!("a worker cannot be signalled: {e}"));
-    let pid = i32::try_from(worker.id()).ok().and_then(Pid::from_raw).ok_or_else(|| failed(&"it has no process id"))?;
+    let pid = i32::try_from(worker.process.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| failed(&"it has no process id"))?;
     kill_process(pid, signal).map_err(|e| failed(&e))
 }

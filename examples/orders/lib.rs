@@ -5,6 +5,7 @@
 //! wrong on purpose), [`books`] (the proof, from the database file alone), `breaks` (the proof of the proof: one rule
 //! broken, and what comes of it). The rest is input and output.
 
+mod backend;
 pub mod books;
 mod breaks;
 mod card_service;
@@ -14,6 +15,7 @@ mod crew;
 mod door;
 mod doubled;
 pub mod input;
+mod look;
 pub mod messages;
 mod options;
 mod order;
@@ -31,14 +33,15 @@ mod workers;
 use std::{
     fmt,
     io::{self, Write},
-    path::Path,
 };
 
+use backend::{InFile, InPostgres};
 pub use breaks::Rule;
 use breaks::Sabotage;
 use input::Input;
 pub use options::Options;
-use place::Place;
+pub use place::Database;
+use place::{Kept, Place};
 pub use refusal::Refusal;
 pub use report::Report;
 
@@ -48,37 +51,55 @@ pub use report::Report;
 /// [`Refusal`] for input, a database or an interruption that allows no run. Books that do not balance are no error but
 /// the result.
 pub async fn run(options: &Options) -> Result<Report, Refusal> {
+    options.check()?;
     let input = read(options)?;
     let mut place = Place::find(options.store.as_deref()).await?;
-    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    let report = run_in(&mut place, &input, options).await;
+    place.leave().await;
+    report
+}
 
+async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<Report, Refusal> {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     let sabotage = options.breaks.map(|rule| Sabotage::new(rule, options.mend));
 
-    let run = match options.workers {
-        Some(workers) => workers::run(place.database(), &input, options, workers, seed).await?,
-        None => shop::run(place.database(), &input, options, seed, sabotage.as_ref()).await?,
+    let database = place.database().clone();
+    let server = place.server.as_mut();
+    let run = match &database.kept {
+        Kept::File(file) if options.workers.is_none() => {
+            shop::run(file, input, options, seed, sabotage.as_ref()).await?
+        }
+        Kept::File(file) => workers::run::<InFile>(file, &database, server, input, options, seed).await?,
+        Kept::Postgres(schema) => workers::run::<InPostgres>(schema, &database, server, input, options, seed).await?,
     };
-    let books = books::check(place.database(), &input).await?;
+    let books = books::check(&database, input).await?;
 
     if options.keep || !books.findings.is_empty() {
         place.keep(); // Evidence is not thrown away.
     }
+    let crashes = if run.workers == 0 { format!(", crashes {}", options.crashes()) } else { String::new() };
     Ok(Report {
         orders: input.orders.len(),
-        faults: format!("seed {seed}, duplicates {}, crashes {}", options.duplicates(), options.crashes()),
+        faults: format!("seed {seed}, duplicates {}{crashes}", options.duplicates()),
         story: sabotage.map(|sabotage| sabotage.story(&books.findings)),
         books,
         run,
-        kept: place.is_kept().then(|| place.database().to_owned()),
+        kept: place.kept(),
     })
 }
 
 /// Works in a process that [`run`] has started.
 ///
 /// # Errors
-/// [`Refusal`] when the file cannot be used.
-pub async fn work(options: &Options, database: &Path) -> Result<(), Refusal> {
-    worker::run(database, options).await
+/// [`Refusal`] when the database cannot be used.
+pub async fn work(options: &Options) -> Result<(), Refusal> {
+    let Some(database) = Database::of_worker(options) else {
+        return Err(Refusal::new("there is nothing to work on; leave the starting of workers to --workers"));
+    };
+    match &database.kept {
+        Kept::File(file) => worker::run::<InFile>(file, &database, options).await,
+        Kept::Postgres(schema) => worker::run::<InPostgres>(schema, &database, options).await,
+    }
 }
 
 fn read(options: &Options) -> Result<Input, Refusal> {

@@ -12,8 +12,8 @@ async fn main() -> ExitCode {
         Ok(options) => options,
         Err(answered) => return answered,
     };
-    if let Some(database) = &options.worker_of {
-        return match orders::work(&options, database).await {
+    if options.worker_of.is_some() {
+        return match orders::work(&options).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(refusal) => refused(&refusal),
         };

@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Parser, error::ErrorKind};
 
-use crate::{breaks::Rule, input::ORDERS_MAX, refusal::EXIT_REFUSED};
+use crate::{Refusal, breaks::Rule, input::ORDERS_MAX, place, refusal::EXIT_REFUSED};
 
 /// Takes thousands of orders through three sagas on SQLite while messages are duplicated and reordered and passes crash,
 /// then checks the books from the database file alone.
@@ -45,30 +45,45 @@ pub struct Options {
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
-    /// Database to create: `sqlite:PATH` or a path [default: a temporary file]
+    /// Database to create: `sqlite:PATH` or a path [default: a temporary file]; or `postgres://USER@HOST:PORT/DATABASE`,
+    /// where the run has a schema of its own, which goes with it; or `postgres:`, a server of the run's own, which is
+    /// killed (and so are workers, unless you say how often: every 500 ms, and one is stopped every 3 s)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
-    /// Keep the temporary database and say where it is
+    /// Keep the temporary database, or schema, and say where it is
     #[arg(long)]
     pub keep: bool,
 
-    /// Work in this many processes, on one file: store and queue
+    /// Work in this many processes, on one database: store and queue [default on a server: 4]
     #[arg(long, value_name = "N", conflicts_with = "breaks", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(WORKERS_MAX)))]
     pub workers: Option<u32>,
 
     /// Kill a random worker (SIGKILL) every so often, `100ms` or `2s`; another takes its place
-    #[arg(long, value_name = "TIME", requires = "workers", value_parser = period)]
+    #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_every: Option<Duration>,
 
     /// Stop a random worker (SIGSTOP) beyond its lease every so often, then let it go on as a zombie
-    #[arg(long, value_name = "TIME", requires = "workers", value_parser = period)]
+    #[arg(long, value_name = "TIME", value_parser = period)]
     pub stall_every: Option<Duration>,
+
+    /// With --store postgres: kill the server (SIGKILL) so long after it has started, each time, and start it again
+    /// [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    pub kill_server: Option<Duration>,
 
     /// Be one of those processes.
     #[arg(long, value_name = "FILE", hide = true)]
     pub worker_of: Option<PathBuf>,
+
+    /// In this schema of its database.
+    #[arg(long, value_name = "NAME", hide = true, requires = "worker_of")]
+    pub schema: Option<String>,
+
+    /// With the card company's ledger in this file.
+    #[arg(long, value_name = "FILE", hide = true, requires = "worker_of")]
+    pub ledger: Option<PathBuf>,
 
     /// Break one rule of the protocol, lie in wait for the unlucky moment, and show how the books find out:
     /// check-before-load, blind-save, ack-early, mark-before-dispatch or forgetful-dedup (300 orders,
@@ -85,6 +100,13 @@ pub struct Options {
 const DUPLICATES: f64 = 0.2;
 /// Share of passes that may be dropped, unless told otherwise.
 const CRASHES: f64 = 0.1;
+
+/// Worker processes on a server, unless told otherwise.
+const WORKERS: u32 = 4;
+/// What happens to a server of the run's own, and to the workers on it, unless told otherwise.
+const KILL_SERVER: Duration = Duration::from_secs(5);
+const KILL_EVERY: Duration = Duration::from_millis(500);
+const STALL_EVERY: Duration = Duration::from_secs(3);
 
 /// Most worker processes: beyond it they only wait for one another's commits.
 const WORKERS_MAX: u32 = 64;
@@ -121,6 +143,44 @@ impl Options {
     #[must_use]
     pub fn crashes(&self) -> f64 {
         self.crashes.unwrap_or_else(|| self.breaks.map_or(CRASHES, Rule::crashes))
+    }
+
+    /// Worker processes, if there are any.
+    #[must_use]
+    pub fn workers(&self) -> u32 {
+        self.workers.unwrap_or(WORKERS)
+    }
+
+    pub(crate) fn kill_every(&self) -> Option<Duration> {
+        self.kill_every.or_else(|| self.is_private().then_some(KILL_EVERY))
+    }
+
+    pub(crate) fn stall_every(&self) -> Option<Duration> {
+        self.stall_every.or_else(|| self.is_private().then_some(STALL_EVERY))
+    }
+
+    pub(crate) fn kill_server(&self) -> Option<Duration> {
+        self.kill_server.or_else(|| self.is_private().then_some(KILL_SERVER))
+    }
+
+    fn is_private(&self) -> bool {
+        self.store.as_deref().is_some_and(place::is_private)
+    }
+
+    /// Refuses what does not go together.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let refuse = |why: &str| Err(Refusal::new(why));
+        let on_server = self.store.as_deref().is_some_and(place::is_server);
+        if on_server && self.breaks.is_some() {
+            return refuse("--break works in one process on a file; leave out --store, or name a file with it");
+        }
+        if self.kill_server.is_some() && !self.is_private() {
+            return refuse("--kill-server kills a server of the run's own and no other; give --store postgres: too");
+        }
+        if !on_server && self.workers.is_none() && (self.kill_every.is_some() || self.stall_every.is_some()) {
+            return refuse("--kill-every and --stall-every are for worker processes; give --workers N too");
+        }
+        Ok(())
     }
 
     /// The options of this process.
@@ -176,12 +236,41 @@ mod tests {
             (&["--workers", "0"], "0 is not in 1..=64"),
             (&["--workers", "2", "--kill-every", "often"], "not a time; give one such as 100ms or 2s"),
             (&["--workers", "2", "--kill-every", "0s"], "a time of nothing"),
-            (&["--kill-every", "1s"], "not provided: --workers <N>"),
+            (&["--kill-server", "2"], "not a time"),
             (&["--workers", "2", "--break", "blind-save"], "cannot be used with"),
         ] {
             let said = refused(arguments);
             assert!(said.contains(expected), "{arguments:?}: {said:?} does not say {expected:?}");
             assert!(!said.contains('\n') && said.ends_with("see --help"), "{said:?}");
         }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_with_what_would() {
+        for (arguments, expected) in [
+            (&["--kill-every", "1s"][..], "give --workers N too"),
+            (&["--store", "shop.db", "--stall-every", "1s"], "give --workers N too"),
+            (&["--workers", "2", "--kill-server", "1s"], "give --store postgres: too"),
+            (
+                &["--store", "postgres://shop@db/shop", "--kill-server", "1s"],
+                "kills a server of the run's own and no other",
+            ),
+            (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
+        ] {
+            let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();
+            let said = options.check().unwrap_err().to_string();
+            assert!(said.contains(expected), "{arguments:?}: {said:?} does not say {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_the_runs_own_is_killed_unless_it_is_told_when() {
+        let options = |arguments: &[&str]| Options::try_parse_from([&["orders"], arguments].concat()).unwrap();
+        assert_eq!(options(&["--store", "postgres:"]).kill_server(), Some(KILL_SERVER));
+        let asked = options(&["--store", "postgres:", "--kill-server", "9s"]);
+        assert_eq!((asked.kill_server(), asked.kill_every()), (Some(Duration::from_secs(9)), Some(KILL_EVERY)));
+        let theirs = options(&["--store", "postgres://shop@db/shop"]);
+        assert_eq!((theirs.kill_server(), theirs.kill_every()), (None, None));
+        assert!(theirs.check().is_ok());
     }
 }

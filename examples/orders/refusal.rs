@@ -1,22 +1,54 @@
-use std::fmt;
+use std::{fmt, time::Duration};
+
+use hapax::ports::StoreError;
+use tokio::time::{Instant, sleep};
 
 /// Exit code of a run that was refused.
 pub(crate) const EXIT_REFUSED: u8 = 2;
 /// Exit code of a run that was interrupted, as shells have it.
 const EXIT_INTERRUPTED: u8 = 130;
 
+/// Between two tries of what fails while a server is away.
+const AGAIN_EVERY: Duration = Duration::from_millis(50);
+
+/// Does `what` until it goes well, cannot go well, or has failed for longer than `patience`.
+pub(crate) async fn again<T>(
+    patience: Duration,
+    mut what: impl AsyncFnMut() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let begun = Instant::now();
+    loop {
+        match what().await {
+            Err(Refusal { passing: true, .. }) if begun.elapsed() < patience => sleep(AGAIN_EVERY).await,
+            done => return done,
+        }
+    }
+}
+
 /// Why there was no run, or none to its end: one line that names the thing and the remedy.
 #[derive(Debug)]
 pub struct Refusal {
     why: String,
     exit_code: u8,
+    passing: bool,
 }
 
 impl Refusal {
     pub(crate) fn new(why: impl Into<String>) -> Self {
         // A cause may speak in several lines; a refusal has one.
         let why = why.into().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { why, exit_code: EXIT_REFUSED }
+        Self { why, exit_code: EXIT_REFUSED, passing: false }
+    }
+
+    /// Tried again, it may go well.
+    pub(crate) fn passing(self) -> Self {
+        Self { passing: true, ..self }
+    }
+
+    /// What a store says, with all that is behind it.
+    pub(crate) fn of_store(what: &str, error: &StoreError) -> Self {
+        let refusal = Self::caused(what, error);
+        if error.is_transient() || error.is_unknown_outcome() { refusal.passing() } else { refusal }
     }
 
     /// With what is behind `cause`, as far as its own words do not say it already.
@@ -34,7 +66,8 @@ impl Refusal {
     }
 
     pub(crate) fn interrupted() -> Self {
-        Self { why: "interrupted; the database is not checked".into(), exit_code: EXIT_INTERRUPTED }
+        let why = "interrupted; the database is not checked".into();
+        Self { why, exit_code: EXIT_INTERRUPTED, passing: false }
     }
 
     /// What the program exits with.

@@ -1,6 +1,6 @@
 //! What is printed at the end.
 
-use std::{fmt, path::PathBuf};
+use std::fmt;
 
 use crate::{
     books::{Books, Finding},
@@ -23,7 +23,7 @@ pub struct Report {
     /// What came of a broken rule.
     pub(crate) story: Option<Story>,
     /// Where the database is, if it is kept.
-    pub(crate) kept: Option<PathBuf>,
+    pub(crate) kept: Option<String>,
 }
 
 impl Report {
@@ -33,7 +33,7 @@ impl Report {
         self.books.findings.is_empty()
     }
 
-    /// What the database file says.
+    /// What the database says.
     #[must_use]
     pub const fn books(&self) -> &Books {
         &self.books
@@ -70,19 +70,22 @@ impl fmt::Display for Report {
         if run.workers == 0 {
             row("  asked for", run.card_calls, "repeats under the same key included")?;
         }
-        row("messages handled", books.handled as u64, "by the dedup entries in the file")?;
+        row("messages handled", books.handled as u64, "by the dedup entries")?;
         if run.workers == 0 {
             row("  duplicates dropped", run.duplicates_dropped, "")?;
             row("  timeouts cancelled", run.timeouts_cancelled, "arrived and were not handled")?;
             row("passes dropped", run.passes_dropped, "at a random await, as a crash would")?;
         } else {
-            row("workers", u64::from(run.workers), "processes on one file, store and queue")?;
+            row("workers", u64::from(run.workers), &format!("processes on one {}, store and queue", run.place))?;
             row("  killed", run.kills, "SIGKILL, each replaced at once")?;
             row("  stopped", run.stalls, "beyond their leases, then let go on")?;
+            if let Some(kills) = run.server_kills {
+                row("server killed", kills, "SIGKILL to all of its processes, then started again")?;
+            }
         }
         writeln!(f, "{:<24}{seconds:>8.1} s  {per_second:.0} messages a second", "time")?;
-        if let Some(path) = kept {
-            writeln!(f, "{:<24}{}", "database", path.display())?;
+        if let Some(kept) = kept {
+            writeln!(f, "{:<24}{kept}", "database")?;
         }
         if books.findings.is_empty() {
             writeln!(f, "every order charged exactly once")?;

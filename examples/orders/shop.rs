@@ -58,6 +58,9 @@ pub(crate) struct Run {
     pub(crate) kills: u64,
     /// Workers that were stopped beyond their leases.
     pub(crate) stalls: u64,
+    /// Where store and queue were, if in workers; and how often that was killed, if it was the run's own.
+    pub(crate) place: &'static str,
+    pub(crate) server_kills: Option<u64>,
     pub(crate) duplicates_dropped: u64,
     pub(crate) timeouts_cancelled: u64,
     pub(crate) passes_dropped: u64,
@@ -130,6 +133,8 @@ pub(crate) async fn run(
         workers: 0,
         kills: 0,
         stalls: 0,
+        place: "",
+        server_kills: None,
         duplicates_dropped: watch.duplicates(),
         timeouts_cancelled: watch.timeouts_cancelled(),
         passes_dropped: drops.dropped(),
@@ -243,12 +248,12 @@ async fn why_stuck(store: &Sqlite, quiet: Duration) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(crate) async fn work_is_left(store: &Sqlite) -> Result<bool, Refusal> {
+pub(crate) async fn work_is_left(store: &impl EntityStore) -> Result<bool, Refusal> {
     for saga in [Order::NAME, Payment::NAME, Stock::NAME] {
         let named = |e: hapax::ids::InvalidId| Refusal::new(e.to_string());
         let scope = Scope { endpoint: ENDPOINT.parse().map_err(named)?, saga: saga.parse().map_err(named)? };
         let pending = store.pending(&Arc::new(scope), Duration::ZERO, None, 1).await;
-        if !pending.map_err(|e| Refusal::new(e.to_string()))?.is_empty() {
+        if !pending.map_err(|e| Refusal::of_store("what is left to do cannot be looked at", &e))?.is_empty() {
             return Ok(true);
         }
     }

@@ -1,37 +1,55 @@
-//! One worker process: an endpoint on the files of the run, until its standard input ends. It keeps nothing that matters,
+//! One worker process: an endpoint on what the run has, until its standard input ends. It keeps nothing that matters,
 //! so it may be killed or stopped at any moment.
 
-use std::{path::Path, sync::Arc};
+use std::{io::Write, pin::pin, sync::Arc};
 
-use hapax::{Sqlite, SqliteQueue, endpoint::Settings};
+use hapax::endpoint::{ErrorKind, Settings};
 use indicatif::ProgressBar;
 use tokio::io::AsyncReadExt;
 
 use crate::{
-    Options, Refusal, card_service::CardService, door::Door, doubled::Doubled, shop, watch::Watch, workers::LEASE,
+    Options, Refusal, backend::Backend, card_service::CardService, door::Door, doubled::Doubled, place::Database,
+    refusal::again, shop, watch::Watch,
 };
 
 /// Messages that a worker holds at a time: what a kill sends to the others is this much, one lease later.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// Works until the parent closes our standard input, which its death does too: no worker is ever left behind.
-pub(crate) async fn run(database: &Path, options: &Options) -> Result<(), Refusal> {
-    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
-    let store = Sqlite::options(database).open().await.map_err(|e| cannot(&e))?;
-    let queue = SqliteQueue::options().lease(LEASE).migrate(false).on(&store).await.map_err(|e| cannot(&e))?;
-    let (cards, clerk) = CardService::join(database).await.map_err(|e| cannot(&e))?;
+pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, options: &Options) -> Result<(), Refusal> {
+    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
+    let (cards, clerk) = CardService::join(&database.ledger).await.map_err(|e| cannot(&e))?;
     let (door, watch) = (Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden()), Arc::new(Watch::default()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
-    let transport = Doubled::new(queue, options.duplicates(), seed);
-    let settings = Settings { in_flight_max: IN_FLIGHT_MAX, ..shop::settings() };
-    let endpoint = shop::endpoint(store.clone(), transport, &cards, &door, &watch).settings(settings);
-    let parent_is_gone = async {
+    let patience = database.kept.patience();
+    let begin = async {
+        let what = format!("{database} cannot be used");
+        let opened = async || B::open(place, false).await.map_err(|e| Refusal::of_store(&what, &e));
+        let opened = again(patience, opened).await?;
+        let start = async || {
+            let transport = Doubled::new(opened.queue().clone(), options.duplicates(), seed);
+            let settings = Settings { in_flight_max: IN_FLIGHT_MAX, ..shop::settings() };
+            let endpoint = shop::endpoint(opened.store().clone(), transport, &cards, &door, &watch).settings(settings);
+            endpoint.start().await.map_err(|e| match e.kind() {
+                ErrorKind::Transport => Refusal::caused(&what, &e).passing(),
+                _ => Refusal::caused(&what, &e),
+            })
+        };
+        let endpoint = again(patience, start).await?;
+        Ok((opened, endpoint))
+    };
+    let mut parent_is_gone = pin!(async {
         let mut nothing = [0];
         while matches!(tokio::io::stdin().read(&mut nothing).await, Ok(1..)) {}
+    });
+    let (opened, endpoint) = tokio::select! {
+        begun = begin => begun?,
+        () = &mut parent_is_gone => return Ok(()),
     };
+    let _ = std::io::stdout().write_all(b"working\n"); // To be killed from now on; a parent that is gone does not mind.
     endpoint.run_until(parent_is_gone).await.map_err(|e| Refusal::new(e.to_string()))?;
     drop(cards); // The last client: the clerk goes home.
     clerk.await.map_err(|e| cannot(&e))?.map_err(|e| cannot(&e))?;
-    store.close().await;
+    opened.close().await;
     Ok(())
 }

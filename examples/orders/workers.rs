@@ -1,22 +1,28 @@
-//! The shop as several processes on one file, store and queue. Workers are killed and stopped all the time; what they
-//! leave behind is found by the others.
+//! The shop as several processes on one database, store and queue. Workers are killed and stopped all the time, and so may
+//! be the server; what they leave behind is found by the others.
 
 use std::{
     collections::HashSet,
-    path::Path,
     time::{Duration, Instant},
 };
 
-use hapax::{Sqlite, SqliteQueue, ids::InvalidId};
+use hapax::{
+    Message, MessageId, SendError, Sender,
+    ids::{EndpointName, InvalidId},
+    ports::DispatchError,
+};
 use indicatif::ProgressBar;
-use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     Options, Refusal,
+    backend::Backend,
     card_service::CardService,
     crew::Crew,
     input::Input,
+    look::{DECIDED, Look},
+    place::{Database, Kept, PrivateServer},
+    refusal::again,
     say,
     shop::{self, ENDPOINT, Run, STUCK},
 };
@@ -25,67 +31,92 @@ use crate::{
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 /// Orders in the shop at a time. More than in one process: a good part of them waits for the leases of the dead.
 const ORDERS_AT_A_TIME: usize = 300;
-/// How often the file is looked at for orders that are decided.
+/// On a server, which is away now and then, an order may take longer than on a file.
+const STUCK_ON_SERVER: Duration = Duration::from_secs(120);
+/// How often the database is looked at for orders that are decided.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Orders among `?1` that are decided. The state is JSON behind a frame of two bytes.
-const DECIDED: &str = "
-    SELECT e.key FROM json_each(?1) AS asked
-    CROSS JOIN hapax_scope AS s ON s.saga = 'order'
-    CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_key ON e.scope = s.id AND e.key = asked.value
-    WHERE json_extract(CAST(substr(e.state, 3) AS TEXT), '$.status') NOT IN ('new', 'reserving', 'paying')";
-
-/// Opens the files, starts the workers, lets everybody in, and closes when all is done.
-pub(crate) async fn run(
-    database: &Path,
+/// Opens the database, starts the workers, lets everybody in, and closes when all is done. A server of the run's own is
+/// killed as the options say.
+pub(crate) async fn run<B: Backend>(
+    place: &B::Place,
+    database: &Database,
+    server: Option<&mut PrivateServer>,
     input: &Input,
     options: &Options,
-    workers: u32,
     seed: u64,
 ) -> Result<Run, Refusal> {
-    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
-    let store = Sqlite::open(database).await.map_err(|e| cannot(&e))?;
-    let queue = SqliteQueue::options().lease(LEASE).on(&store).await.map_err(|e| cannot(&e))?;
-    CardService::found(database).await.map_err(|e| cannot(&e))?;
-    let begun = Instant::now();
+    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
+    let what = format!("{database} cannot be used");
+    let opened = B::open(place, true).await.map_err(|e| Refusal::of_store(&what, &e))?;
+    CardService::found(&database.ledger).await.map_err(|e| cannot(&e))?;
+    let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, workers, seed)?;
-    let mut day = Day::begin(database, input).await.map_err(|e| cannot(&e))?;
+    let mut day = Day::begin(&opened, &database.kept, input);
+    let mut server = server;
     let ended = tokio::select! {
-        done = day.go_on(&queue, &store) => done,
+        done = day.go_on() => done,
         trouble = crew.harass(options) => Err(trouble),
+        trouble = harass_server(&mut server, options) => Err(trouble),
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
         }
     };
     day.bar.finish_and_clear();
     let time = begun.elapsed();
+    let server_kills = match server {
+        Some(server) => {
+            server.restart().await?; // The day may have ended at the very moment at which it was killed.
+            Some(server.kills)
+        }
+        None => None,
+    };
     crew.send_home()?;
-    store.close().await;
-    ended.map(|()| Run { time, workers, kills: crew.kills, stalls: crew.stalls, ..Run::default() })
+    opened.close().await;
+    let place = match database.kept {
+        Kept::File(_) => "file",
+        Kept::Postgres(_) => "PostgreSQL server",
+    };
+    let (kills, stalls) = (crew.kills, crew.stalls);
+    ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
+}
+
+async fn harass_server(server: &mut Option<&mut PrivateServer>, options: &Options) -> Refusal {
+    match (server, options.kill_server()) {
+        (Some(server), Some(period)) => server.harass(period).await,
+        _ => std::future::pending().await,
+    }
 }
 
 /// The orders of the day: what has come in, and what is decided.
-struct Day<'i> {
-    input: &'i Input,
-    file: SqliteConnection,
+struct Day<'d, B> {
+    input: &'d Input,
+    backend: &'d B,
+    sender: Sender,
+    look: Look,
+    /// How long what fails may be tried again.
+    patience: Duration,
     open: HashSet<String>,
     bar: ProgressBar,
 }
 
-impl<'i> Day<'i> {
-    async fn begin(database: &Path, input: &'i Input) -> Result<Self, sqlx::Error> {
-        let options = SqliteConnectOptions::new().filename(database).read_only(true);
-        let file = SqliteConnection::connect_with(&options).await?;
-        Ok(Self { input, file, open: HashSet::new(), bar: shop::bar(input.orders.len()) })
+impl<'d, B: Backend> Day<'d, B> {
+    fn begin(backend: &'d B, kept: &Kept, input: &'d Input) -> Self {
+        Self {
+            input,
+            backend,
+            sender: backend.sender(),
+            look: Look::into(kept),
+            patience: kept.patience(),
+            open: HashSet::new(),
+            bar: shop::bar(input.orders.len()),
+        }
     }
 
-    /// Sends what comes in, each message once, and waits until nothing is left anywhere.
-    async fn go_on(&mut self, queue: &SqliteQueue, store: &Sqlite) -> Result<(), Refusal> {
-        let refused = |e| Refusal::caused("sending failed", &e);
-        let failed = |e: sqlx::Error| Refusal::new(format!("the orders cannot be looked at: {e}"));
-        let sender = queue.sender();
+    /// Sends what comes in, and waits until nothing is left anywhere.
+    async fn go_on(&mut self) -> Result<(), Refusal> {
         for arrived in &self.input.stock {
-            sender.send(ENDPOINT, arrived).await.map_err(refused)?;
+            self.send(arrived).await?;
         }
         let (mut looks, mut moved) = (interval(LOOK), Instant::now());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,28 +125,44 @@ impl<'i> Day<'i> {
             while self.open.len() < ORDERS_AT_A_TIME
                 && let Some(order) = orders.next()
             {
-                sender.send(ENDPOINT, order).await.map_err(refused)?;
+                self.send(order).await?;
                 self.open.insert(order.order.clone());
             }
             looks.tick().await;
-            if self.look().await.map_err(failed)? > 0 {
+            if self.look().await? > 0 {
                 moved = Instant::now();
             }
-            if self.open.is_empty() && orders.len() == 0 && self.is_over(queue, store).await? {
+            if self.open.is_empty() && orders.len() == 0 && self.is_over().await? {
                 return Ok(());
             }
-            if moved.elapsed() > STUCK {
-                say(format_args!("nothing has moved for {STUCK:?}; the books are checked as they are"));
+            let stuck = if self.patience.is_zero() { STUCK } else { STUCK_ON_SERVER };
+            if moved.elapsed() > stuck {
+                say(format_args!("nothing has moved for {stuck:?}; the books are checked as they are"));
                 return Ok(());
             }
         }
     }
 
+    /// Sends one message. If the answer does not come it is sent again, under the same id: it may have left.
+    async fn send(&self, message: &impl Message) -> Result<(), Refusal> {
+        let id = MessageId::random();
+        let send = async || {
+            let sent = self.sender.send_as(id.clone(), ENDPOINT, message).await;
+            sent.map_err(|e| match e {
+                SendError::Dispatch(DispatchError::Transient(_)) => Refusal::caused("sending failed", &e).passing(),
+                e => Refusal::caused("sending failed", &e),
+            })
+        };
+        again(self.patience, send).await
+    }
+
     /// Takes out the orders that are decided; answers how many.
-    async fn look(&mut self) -> Result<usize, sqlx::Error> {
+    async fn look(&mut self) -> Result<usize, Refusal> {
         let asked = serde_json::to_string(&self.open).unwrap_or_default();
-        let decided: Vec<String> = sqlx::query_scalar(DECIDED).bind(asked).fetch_all(&mut self.file).await?;
-        for order in &decided {
+        let look = &mut self.look;
+        let decided = again(self.patience, async || look.all::<(String,)>(&DECIDED, Some(&asked)).await).await;
+        let decided = decided.map_err(|e| Refusal::new(format!("the orders cannot be looked at: {e}")))?;
+        for (order,) in &decided {
             self.open.remove(order);
         }
         self.bar.inc(decided.len() as u64);
@@ -123,10 +170,14 @@ impl<'i> Day<'i> {
     }
 
     /// No message under way, and no outbox entry left.
-    async fn is_over(&self, queue: &SqliteQueue, store: &Sqlite) -> Result<bool, Refusal> {
+    async fn is_over(&self) -> Result<bool, Refusal> {
         let named = |e: InvalidId| Refusal::new(e.to_string());
-        let backlog = queue.backlog(&ENDPOINT.parse().map_err(named)?).await;
-        let backlog = backlog.map_err(|e| Refusal::new(e.to_string()))?;
-        Ok(backlog == 0 && !shop::work_is_left(store).await?)
+        let endpoint: EndpointName = ENDPOINT.parse().map_err(named)?;
+        let is_over = async || {
+            let backlog = self.backend.backlog(&endpoint).await;
+            let backlog = backlog.map_err(|e| Refusal::of_store("the messages cannot be counted", &e))?;
+            Ok(backlog == 0 && !shop::work_is_left(self.backend.store()).await?)
+        };
+        again(self.patience, is_over).await
     }
 }

@@ -1,31 +1,48 @@
-//! Messages for workers that go on, and the books of them, from the files alone.
+//! Messages for workers that go on, and the books of them, from what is stored alone.
 #![allow(dead_code)] // Each test program uses a part of it.
 
 use std::{path::Path, sync::Arc};
 
 use hapax::{
-    Message, MessageId, Sqlite, SqliteQueue,
-    codec::FRAME_BYTES,
+    Message, MessageId, PostgresQueue, Sqlite, SqliteQueue,
     envelope::{Destination, Envelope, Outgoing},
     ids::EndpointName,
-    ports::{DispatchError, Dispatcher, Transport},
+    ports::{DispatchError, Dispatcher, StoreError, Transport},
 };
-use serde::Deserialize;
-use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use hapax_tests::PostgresSchema;
+use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use crate::{
     crew::until,
+    stored::Stored,
     tally::{ENDPOINT, Step},
 };
 
 /// Sagas that the steps are spread over.
 const TALLIES: usize = 5;
+/// Entities in whose outboxes something waits.
+const PENDING: &str = "entity WHERE pending_since IS NOT NULL";
 /// Notes of each step.
 const NOTES: u8 = 2;
 
+/// Where they are sent to.
+enum Queue {
+    Sqlite(SqliteQueue),
+    Postgres(PostgresQueue),
+}
+
+impl Queue {
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(queue) => queue.backlog(endpoint).await,
+            Self::Postgres(queue) => queue.backlog(endpoint).await,
+        }
+    }
+}
+
 /// What was sent to the workers on a folder.
 pub(crate) struct Load {
-    queue: SqliteQueue,
+    queue: Queue,
     endpoint: EndpointName,
     dispatcher: Arc<dyn Dispatcher>,
     sent: Vec<Step>,
@@ -41,7 +58,30 @@ impl Load {
         };
         let endpoint: EndpointName = ENDPOINT.parse().unwrap();
         let dispatcher = queue.connect(&endpoint, &[]).await.unwrap().dispatcher;
-        Self { queue, endpoint, dispatcher, sent: Vec::new() }
+        Self { queue: Queue::Sqlite(queue), endpoint, dispatcher, sent: Vec::new() }
+    }
+
+    /// For workers whose store and queue are in `schema`.
+    pub(crate) async fn on(schema: &PostgresSchema) -> Self {
+        let queue = schema.open_queue(PostgresQueue::options()).await;
+        let endpoint: EndpointName = ENDPOINT.parse().unwrap();
+        let dispatcher = queue.connect(&endpoint, &[]).await.unwrap().dispatcher;
+        Self { queue: Queue::Postgres(queue), endpoint, dispatcher, sent: Vec::new() }
+    }
+
+    /// Sends `count` more steps, each of them twice, until all of them are taken: a server may be away, and what was not
+    /// confirmed may have been taken.
+    pub(crate) async fn send_stubbornly(&mut self, count: usize) {
+        let first = self.sent.len();
+        let mut results = self.try_send(count, 0).await;
+        until("all is sent", async || {
+            let sent = results.iter().all(Result::is_ok);
+            if !sent {
+                results = self.send_again(first).await;
+            }
+            sent
+        })
+        .await;
     }
 
     /// Sends `count` more steps, each of them twice.
@@ -81,34 +121,33 @@ impl Load {
         self.queue.backlog(&self.endpoint).await.unwrap()
     }
 
-    /// Waits until no more than `left` messages wait.
+    /// Waits until no more than `left` messages wait. A server may be away meanwhile.
     pub(crate) async fn shrinks_to(&self, left: u64) {
-        until(&format!("only {left} messages are left"), async || self.backlog().await <= left).await;
+        let enough = async || self.queue.backlog(&self.endpoint).await.is_ok_and(|backlog| backlog <= left);
+        until(&format!("only {left} messages are left"), enough).await;
     }
 
     /// Waits until all is done: no message waits, and nothing waits to be sent.
     pub(crate) async fn is_done(&self, folder: &Path) {
         self.shrinks_to(0).await;
-        let mut file = open(folder).await;
-        let pending = "hapax_entity WHERE pending_since IS NOT NULL";
-        until("the outboxes are empty", async || count(&mut file, pending).await == 0).await;
+        let mut stored = Stored::open(folder).await;
+        until("the outboxes are empty", async || stored.count(PENDING).await == 0).await;
         self.shrinks_to(0).await;
     }
 
     /// The books: every step, note and timeout handled once, as many dedup entries, nothing left, no dead letter.
     pub(crate) async fn books(&self, folder: &Path) -> Result<(), String> {
-        let mut file = open(folder).await;
+        let mut stored = Stored::open(folder).await;
         let mut steps: Vec<String> = self.sent.iter().map(|step| step.step.clone()).collect();
         steps.extend(self.sent.iter().filter(|step| step.delay_ms > 0).map(Step::ring));
         let notes: Vec<String> = self.sent.iter().flat_map(Step::notes).collect();
         let messages = steps.len() + notes.len();
-        same("steps", handled(&mut file, "tally").await, steps)?;
-        same("notes", handled(&mut file, "notes").await, notes)?;
-        equal("dedup entries", count(&mut file, "hapax_dedup").await, messages)?;
-        equal("outboxes", count(&mut file, "hapax_entity WHERE pending_since IS NOT NULL").await, 0)?;
-        equal("dead letters", count(&mut file, "hapax_dead_letter").await, 0)?;
-        let left = usize::try_from(self.backlog().await).unwrap_or(usize::MAX);
-        equal("messages left", left, 0)
+        same("steps", stored.handled("tally").await.concat(), steps)?;
+        same("notes", stored.handled("notes").await.concat(), notes)?;
+        equal("dedup entries", stored.count("dedup").await, messages as i64)?;
+        equal("outboxes", stored.count(PENDING).await, 0)?;
+        equal("dead letters", stored.count("dead_letter").await, 0)?;
+        equal("messages left", i64::try_from(self.backlog().await).unwrap_or(i64::MAX), 0)
     }
 }
 
@@ -124,20 +163,7 @@ pub(crate) async fn number(file: &mut SqliteConnection, sql: &str) -> i64 {
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(file).await.unwrap()
 }
 
-/// What all sagas of a name have written down.
-async fn handled(file: &mut SqliteConnection, saga: &str) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct State {
-        handled: Vec<String>,
-    }
-    const STATES: &str =
-        "SELECT e.state FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope WHERE s.saga = ?";
-    let rows = sqlx::query(STATES).bind(saga).fetch_all(file).await.unwrap();
-    let state = |row| -> State { serde_json::from_slice(&Row::get::<Vec<u8>, _>(row, 0)[FRAME_BYTES..]).unwrap() };
-    rows.iter().flat_map(|row| state(row).handled).collect()
-}
-
-fn equal(what: &str, found: usize, expected: usize) -> Result<(), String> {
+fn equal(what: &str, found: i64, expected: i64) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what}: {found} instead of {expected}")) }
 }
 

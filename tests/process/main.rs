@@ -3,11 +3,13 @@
 //! Each task ends with 0 when there is nothing left to do, so that a clean run after a crash leaves the books in order.
 #![allow(clippy::unwrap_used)]
 
+mod forgetful;
 mod fuse;
 mod log;
 mod next;
 mod sagas;
 mod serve;
+mod stored;
 mod tally;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -87,8 +89,7 @@ impl Store for Postgres {
 /// The store on a server, if the folder names one: in the file `server`, its URL and a schema. The queue has a file of its
 /// own.
 async fn open_server(folder: &Path) -> Option<(Postgres, SqliteQueue)> {
-    let named = std::fs::read_to_string(folder.join("server")).ok()?;
-    let (url, schema) = named.split_once('\n').unwrap();
+    let (url, schema) = stored::server_of(folder)?;
     let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.unwrap();
     Some((store, SqliteQueue::options().lease(LEASE).open(folder.join("queue.db")).await.unwrap()))
 }

@@ -3,18 +3,21 @@
 use std::{io::Read, path::Path, time::Duration};
 
 use hapax::{
-    Endpoint, Registry, Sqlite, SqliteQueue,
+    Endpoint, Postgres, PostgresQueue, Registry, Sqlite, SqliteQueue,
     deliver::Recoverability,
-    endpoint::{EndpointBuilder, Settings},
+    endpoint::{EndpointBuilder, ErrorKind, Settings},
     manager::Limits,
-    ports::StoreError,
+    ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
     stores::sqlite::ride,
 };
 
 use crate::{
-    OFTEN, log, next,
+    OFTEN,
+    forgetful::Forgetful,
+    log, next,
     next::{NoteNext, NotesNext, StepNext, TallyNext},
     sagas::{Note, Notes, Ring, Tally},
+    stored::server_of,
     tally::{ENDPOINT, Step},
 };
 
@@ -29,6 +32,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Handles messages until whoever has started this process closes its standard input, or is gone.
 pub(crate) async fn serve(folder: &Path, version: &str) {
     log::begin();
+    if let Some((url, schema)) = server_of(folder) {
+        return serve_on_server(&url, &schema, version).await;
+    }
     let (store, queue) = match open(folder, version).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -36,11 +42,53 @@ pub(crate) async fn serve(folder: &Path, version: &str) {
             std::process::exit(REFUSED);
         }
     };
-    let endpoint = Endpoint::builder(ENDPOINT).store(store.clone()).transport(queue).settings(settings());
+    let endpoint = endpoint(store.clone(), queue);
     let endpoint = if version == "next-sagas" { next_sagas(endpoint) } else { sagas(endpoint) };
     let endpoint = endpoint.start().await.unwrap();
     endpoint.run_until(input_closed()).await.unwrap();
     store.close().await;
+}
+
+fn endpoint<S: EntityStore + DedupStore + DeadLetters + 'static>(
+    store: S,
+    queue: impl Transport + 'static,
+) -> EndpointBuilder {
+    Endpoint::builder(ENDPOINT).store(store).transport(queue).settings(settings())
+}
+
+/// The same with store and queue in a schema on a server. It may be away when a worker starts, which then tries again: as
+/// whoever looks after processes would start it again.
+async fn serve_on_server(url: &str, schema: &str, version: &str) {
+    const AGAIN: Duration = Duration::from_millis(50);
+    let mut closed = std::pin::pin!(input_closed());
+    let begun = async {
+        loop {
+            match begin_on_server(url, schema, version).await {
+                Some(begun) => return begun,
+                None => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    };
+    let (store, endpoint) = tokio::select! {
+        begun = begun => begun,
+        () = &mut closed => return,
+    };
+    endpoint.run_until(closed).await.unwrap();
+    store.close().await;
+}
+
+/// `None`: the server is away.
+async fn begin_on_server(url: &str, schema: &str, version: &str) -> Option<(Postgres, Endpoint)> {
+    let away = |error: StoreError| assert!(error.is_transient() || error.is_unknown_outcome(), "{error:?}");
+    let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.map_err(away).ok()?;
+    let queue = PostgresQueue::options().lease(LEASE).migrate(true).writers(1).on(&store).await.map_err(away).ok()?;
+    let endpoint = match version {
+        "today" => endpoint(store.clone(), queue),
+        "forgetful" => endpoint(Forgetful(store.clone()), queue),
+        other => panic!("there is no version {other} on a server"),
+    };
+    let away = |error: hapax::endpoint::Error| assert_eq!(error.kind(), ErrorKind::Transport, "{error:?}");
+    Some((store, sagas(endpoint).start().await.map_err(away).ok()?))
 }
 
 fn sagas(endpoint: EndpointBuilder) -> EndpointBuilder {

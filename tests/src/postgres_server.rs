@@ -1,11 +1,10 @@
 use std::{
     fs,
-    os::unix::{fs::chown, process::CommandExt},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
+use hapax_servers::{Leashed, Servant, find, free_port};
 use sqlx::{Connection, PgConnection};
 
 use crate::Scratch;
@@ -14,17 +13,16 @@ use crate::Scratch;
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A server that needs longer to answer hangs.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Who runs servers when root starts them, by preference: PostgreSQL and pgbouncer refuse to run as root.
+
+/// Who runs pgbouncer when root starts it: it refuses to run as root.
 const SERVANTS: [&str; 2] = ["postgres", "nobody"];
 
 /// A server of one test's own, which may be killed and started again. It and its data go with this.
 #[derive(Debug)]
 pub struct PostgresServer {
     // Before the folder.
-    running: Option<Leashed>,
+    server: hapax_servers::PostgresServer,
     scratch: Scratch,
-    settings: Vec<String>,
-    port: u16,
 }
 
 impl PostgresServer {
@@ -34,15 +32,8 @@ impl PostgresServer {
     /// When PostgreSQL's programs are not there, or do not start.
     pub async fn start(settings: &[&str]) -> Self {
         let scratch = Scratch::new("postgres-server");
-        let servant = Servant::of(scratch.folder());
-        let data = scratch.file("data");
-        let mut initdb = Command::new(program("initdb"));
-        initdb.arg("--pgdata").arg(&data).args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
-        initdb.args(["--locale=C", "--no-sync"]).current_dir(scratch.folder());
-        let made = servant.runs(&mut initdb).output().expect("initdb runs");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Self { running: None, scratch, settings, port: free_port() };
+        let server = hapax_servers::PostgresServer::create(scratch.folder(), settings);
+        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch };
         server.restart().await;
         server
     }
@@ -50,7 +41,7 @@ impl PostgresServer {
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+        self.server.url()
     }
 
     /// Lets everybody in by the rules `lines` of its `pg_hba.conf`, instead of without a password.
@@ -65,7 +56,7 @@ impl PostgresServer {
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.server.kill();
     }
 
     /// Starts it again, on the same port, and waits until it answers. What a killed one has left behind ends by and by, and
@@ -76,29 +67,13 @@ impl PostgresServer {
     pub async fn restart(&mut self) {
         let began = Instant::now();
         loop {
-            if self.running.as_mut().is_none_or(Leashed::has_ended) {
-                self.running = Some(self.serve());
-            }
+            self.server.run().unwrap_or_else(|why| panic!("{why}"));
             match PgConnection::connect(&self.url()).await {
                 Ok(connection) => return connection.close().await.expect("it is closed"),
-                Err(why) => assert!(began.elapsed() < START_LIMIT, "no server: {why}; {}", self.log()),
+                Err(why) => assert!(began.elapsed() < START_LIMIT, "no server: {why}; {}", self.server.log()),
             }
             tokio::time::sleep(ASK_EVERY).await;
         }
-    }
-
-    fn serve(&self) -> Leashed {
-        let mut postgres = Command::new(program("postgres"));
-        postgres.arg("-D").arg(self.scratch.file("data")).args(["-p", &self.port.to_string()]);
-        postgres.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
-        for setting in &self.settings {
-            postgres.args(["-c", setting]);
-        }
-        Leashed::run(&mut postgres, self.scratch.folder())
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.scratch.file("log")).unwrap_or_default()
     }
 }
 
@@ -124,7 +99,7 @@ impl Pgbouncer {
         let scratch = Scratch::new("pgbouncer");
         let server: sqlx::postgres::PgConnectOptions = server.parse().expect("the server's URL");
         let (host, port, user) = (server.get_host(), server.get_port(), server.get_username());
-        let listen = free_port();
+        let listen = free_port().expect("a free port");
         let settings = settings.join("\n");
         let config = format!(
             "[databases]\n* = host={host} port={port} user={user}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
@@ -133,7 +108,9 @@ impl Pgbouncer {
         );
         let file = scratch.file("pgbouncer.ini");
         fs::write(&file, config).expect("its settings are written");
-        let _running = Leashed::run(Command::new(program).arg(&file), scratch.folder());
+        let servant = Servant::of(scratch.folder(), &SERVANTS).unwrap_or_else(|why| panic!("{why}"));
+        let running = Leashed::run(Command::new(program).arg(&file), &servant, scratch.folder());
+        let _running = running.expect("it runs");
         let database = server.get_database().unwrap_or(user);
         let url = format!("postgres://{user}@127.0.0.1:{listen}/{database}");
         let plain: sqlx::postgres::PgConnectOptions = url.parse().expect("its URL");
@@ -152,90 +129,4 @@ impl Pgbouncer {
     pub fn url(&self) -> &str {
         &self.url
     }
-}
-
-/// A server's process, and one that ends it should this one be gone without a word.
-#[derive(Debug)]
-struct Leashed {
-    server: Child,
-    leash: Child,
-}
-
-impl Leashed {
-    /// Runs `command` with its output in the file `log` of `folder`.
-    fn run(command: &mut Command, folder: &Path) -> Self {
-        let servant = Servant::of(folder);
-        let log = fs::File::options().create(true).append(true).open(folder.join("log")).expect("a log");
-        command.current_dir(folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null()).process_group(0);
-        let server = servant.runs(command).spawn().expect("it runs");
-        let mut leash = Command::new("sh");
-        // Its input ends when this process does, however that comes.
-        leash.args(["-c", "read -r _; kill -QUIT \"$1\"", "sh", &server.id().to_string()]);
-        leash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let leash = leash.spawn().expect("sh runs");
-        Self { server, leash }
-    }
-
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.server.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Leashed {
-    fn drop(&mut self) {
-        // The leash first: the number of a process that has been waited for may be another's.
-        let _ = self.leash.kill();
-        let _ = self.leash.wait();
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-/// A user without rights of its own; `None` where this process has no more than that itself.
-struct Servant(Option<(u32, u32)>);
-
-impl Servant {
-    /// The one who owns `folder` from now on.
-    fn of(folder: &Path) -> Self {
-        if !rustix::process::getuid().is_root() {
-            return Self(None);
-        }
-        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let user = SERVANTS.iter().find_map(|name| {
-            let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
-            let mut numbers = line.split(':').skip(2).map(str::parse);
-            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-        });
-        let (user, group) =
-            user.expect("the server refuses to run as root, and there is neither `postgres` nor `nobody`");
-        chown(folder, Some(user), Some(group)).expect("the folder is given away");
-        Self(Some((user, group)))
-    }
-
-    fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
-        match self.0 {
-            Some((user, group)) => command.uid(user).gid(group),
-            None => command,
-        }
-    }
-}
-
-fn program(name: &str) -> PathBuf {
-    find(name).unwrap_or_else(|| panic!("no `{name}`: install PostgreSQL (`apt-get install postgresql`)"))
-}
-
-/// In `PATH`, or where Debian has servers: one folder for each version of PostgreSQL.
-fn find(name: &str) -> Option<PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
-    folders.extend(["/usr/local/sbin".into(), "/usr/sbin".into()]);
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
-    versions.sort();
-    folders.extend(versions.into_iter().rev());
-    folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its number").port()
 }

@@ -1,6 +1,6 @@
-//! The books: do all stories in the database file add up?
+//! The books: do all stories in the database add up?
 //!
-//! Knows nothing of the run, only what was ordered and what is in the file. What each saga says is held against the
+//! Knows nothing of the run, only what was ordered and what is stored. What each saga says is held against the
 //! others, against the card company's ledger and against the dedup entries, so that an effect too many or too few shows
 //! in at least one place, whoever was wrong. `tests/cli.rs` falsifies a file in each of these ways to see that it does.
 
@@ -9,7 +9,6 @@ mod pages;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    path::Path,
     sync::Arc,
 };
 
@@ -25,11 +24,12 @@ use crate::{
     messages::{Card, PlaceOrder},
     order::{Order, Status},
     payment::{Payment, Status as Paid},
+    place::Database,
     shop::ENDPOINT,
     stock::{Step, Stock, Tally},
 };
 
-/// What the file says, added up.
+/// What the database says, added up.
 #[derive(Debug, Default)]
 pub struct Books {
     /// Orders that were paid and shipped.
@@ -50,7 +50,7 @@ pub struct Books {
     pub findings: Vec<Finding>,
 }
 
-/// Something in the file that should not be so.
+/// Something in the database that should not be so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// With what: an order, an article, an entity, the messages.
@@ -74,9 +74,9 @@ impl fmt::Display for Finding {
 /// Checks the books in `database` against what was ordered.
 ///
 /// # Errors
-/// [`Refusal`] when the file cannot be read at all.
-pub async fn check(database: &Path, input: &Input) -> Result<Books, Refusal> {
-    let unreadable = |e| Refusal::new(format!("the books in {} cannot be read: {e}", database.display()));
+/// [`Refusal`] when it cannot be read at all.
+pub async fn check(database: &Database, input: &Input) -> Result<Books, Refusal> {
+    let unreadable = |e| Refusal::new(format!("the books in {database} cannot be read: {e}"));
     let mut pages = Pages::read(database).await.map_err(unreadable)?;
     let mut books = Books { findings: std::mem::take(&mut pages.findings), ..Books::default() };
     for order in &input.orders {
@@ -111,7 +111,7 @@ impl Books {
         wrong
     }
 
-    /// What is in the file but was never ordered.
+    /// What is there but was never ordered.
     fn strangers(&mut self, input: &Input, pages: &Pages) {
         let ordered: HashSet<&String> = input.orders.iter().map(|order| &order.order).collect();
         let known = pages.orders.keys().chain(pages.payments.keys()).chain(pages.ledger.keys());

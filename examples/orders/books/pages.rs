@@ -1,18 +1,24 @@
-//! The pages of the books: everything in the database file, read with plain SQL.
+//! The pages of the books: everything in the database, read with plain SQL.
 
 use std::{collections::HashMap, path::Path};
 
 use hapax::codec::{FRAME_BYTES, record::decode_outbox};
 use serde::de::DeserializeOwned;
-use sqlx::{
-    Connection, Row, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteRow},
-};
+use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::Finding;
-use crate::{order::Order, payment::Payment, shop::ENDPOINT, stock::Stock};
+use crate::{
+    Refusal,
+    look::{DEAD_LETTERS, DEDUP, ENTITIES, EntityRow, Look},
+    order::Order,
+    payment::Payment,
+    place::Database,
+    refusal::again,
+    shop::ENDPOINT,
+    stock::Stock,
+};
 
-/// What the file says, without an opinion.
+/// What the database says, without an opinion.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pub(super) orders: HashMap<String, Order>,
@@ -35,26 +41,28 @@ pub(super) struct Charge {
     pub(super) refunded: bool,
 }
 
-const ENTITIES: &str = "SELECT s.endpoint, s.saga, e.key, e.completed, e.pending IS NOT NULL, e.outbox, e.state \
-                        FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope";
-/// Entries of a generation that is gone do not count, and none is gone within the retention.
-const DEDUP: &str = "SELECT d.key FROM hapax_dedup AS d JOIN hapax_generation AS g ON g.id = d.generation";
-const DEAD_LETTERS: &str = "SELECT message_id, saga, reason FROM hapax_dead_letter";
 const LEDGER: &str = "SELECT key, order_id, cents, answer, refunded FROM orders_card_ledger";
 
 impl Pages {
-    pub(super) async fn read(database: &Path) -> Result<Self, sqlx::Error> {
-        let options = SqliteConnectOptions::new().filename(database).read_only(true);
-        let mut file = SqliteConnection::connect_with(&options).await?;
-        let mut pages = Self::default();
-        for row in sqlx::query(ENTITIES).fetch_all(&mut file).await? {
-            pages.entity(&row)?;
+    pub(super) async fn read(database: &Database) -> Result<Self, Refusal> {
+        let (mut pages, mut look) = (Self::default(), Look::into(&database.kept));
+        let patience = database.kept.patience();
+        for row in again(patience, async || look.all::<EntityRow>(&ENTITIES, None).await).await? {
+            pages.entity(row);
         }
-        pages.dedup = sqlx::query_scalar(DEDUP).fetch_all(&mut file).await?;
-        for row in sqlx::query(DEAD_LETTERS).fetch_all(&mut file).await? {
-            let (id, saga, reason): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let dedup = again(patience, async || look.all::<(Vec<u8>,)>(&DEDUP, None).await).await?;
+        pages.dedup = dedup.into_iter().map(|(key,)| key).collect();
+        let letters = again(patience, async || look.all::<(String, String, String)>(&DEAD_LETTERS, None).await).await?;
+        for (id, saga, reason) in letters {
             pages.findings.push(Finding::new(format!("message {id}"), format!("is a dead letter of {saga}: {reason}")));
         }
+        pages.ledger(&database.ledger).await.map_err(|e| Refusal::new(e.to_string()))?;
+        Ok(pages)
+    }
+
+    async fn ledger(&mut self, file: &Path) -> Result<(), sqlx::Error> {
+        let file = SqliteConnectOptions::new().filename(file).read_only(true);
+        let mut file = SqliteConnection::connect_with(&file).await?;
         for row in sqlx::query(LEDGER).fetch_all(&mut file).await? {
             let charge = Charge {
                 key: row.try_get(0)?,
@@ -62,16 +70,12 @@ impl Pages {
                 answer: row.try_get(3)?,
                 refunded: row.try_get::<i64, _>(4)? != 0,
             };
-            pages.ledger.entry(row.try_get(1)?).or_default().push(charge);
+            self.ledger.entry(row.try_get(1)?).or_default().push(charge);
         }
-        file.close().await?;
-        Ok(pages)
+        file.close().await
     }
 
-    fn entity(&mut self, row: &SqliteRow) -> Result<(), sqlx::Error> {
-        let (endpoint, saga, key): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let (completed, pending): (bool, bool) = (row.try_get(3)?, row.try_get(4)?);
-        let (outbox, state): (Vec<u8>, Vec<u8>) = (row.try_get(5)?, row.try_get(6)?);
+    fn entity(&mut self, (endpoint, saga, key, completed, pending, outbox, state): EntityRow) {
         let about = format!("{saga} {key}");
         let mut wrong = |what: String| self.findings.push(Finding::new(about.clone(), what));
         if endpoint != ENDPOINT || completed {
@@ -89,7 +93,6 @@ impl Pages {
             _ => Some("is of a saga that the shop does not have".into()),
         };
         self.findings.extend(unreadable.map(|what| Finding::new(about, what)));
-        Ok(())
     }
 }
 

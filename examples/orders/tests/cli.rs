@@ -17,7 +17,7 @@ use hapax::{
     time::Timestamp,
 };
 use orders::{
-    Options, Report,
+    Database, Options, Report,
     books::{self, Books},
     input::Input,
 };
@@ -327,7 +327,7 @@ async fn the_books_notice_every_falsification() {
         let mut file = open(&copy).await;
         falsify.apply(&mut file).await;
         file.close().await.unwrap();
-        let findings = books::check(&copy, &input).await.unwrap().findings;
+        let findings = books::check(&Database::file(&copy), &input).await.unwrap().findings;
         let said: Vec<_> = findings.iter().map(ToString::to_string).collect();
         assert!(said.iter().any(|said| said.contains(expected)), "{expected:?} was not noticed in {said:#?}");
     }

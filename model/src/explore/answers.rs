@@ -33,7 +33,10 @@ pub(super) const fn fault(fault: &'static str) -> How {
     How { fault, at: 0 }
 }
 
-const UNKNOWN: How = fault("done, but not confirmed");
+pub(super) const DONE: &str = "done, but not confirmed";
+pub(super) const LEFT: &str = "left to the next save";
+pub(super) const TOLD_LOST: &str = "it won, and was told that it lost";
+const UNKNOWN: How = fault(DONE);
 const UNDER_WAY: How = fault("not confirmed, under way");
 const REFUSED: How = fault("refused");
 const NEVER: How = fault("can never be sent");
@@ -97,11 +100,7 @@ impl Space {
                     let mut after = state.clone();
                     self.mark(&mut after, done)?;
                     self.own_writes(&mut after, task);
-                    answers.push(Answer {
-                        reply: Short::Finished(None),
-                        how: fault("left to the next save"),
-                        state: after,
-                    });
+                    answers.push(Answer { reply: Short::Finished(None), how: fault(LEFT), state: after });
                 }
                 Ok(answers)
             }
@@ -375,6 +374,6 @@ fn own_conflict(answers: &mut Answers) {
     if won.state.left.own_conflicts > 0 {
         let mut state = won.state.clone();
         state.left.own_conflicts -= 1;
-        answers.push(Answer { reply, how: fault("it won, and was told that it lost"), state });
+        answers.push(Answer { reply, how: fault(TOLD_LOST), state });
     }
 }

@@ -26,6 +26,7 @@ mod state;
 mod steps;
 mod story;
 mod tables;
+mod traces;
 mod trie;
 mod wire;
 mod writes;
@@ -42,6 +43,7 @@ use space::Space;
 pub(crate) use space::ports_of_nothing;
 pub use state::Budgets;
 pub use story::Story;
+pub use traces::{Asked, Trace, Tracer, What};
 
 /// Worlds after which an exploration gives up: less than 2 GB.
 pub const STATES_MAX: usize = 20_000_000;

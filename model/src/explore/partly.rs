@@ -11,6 +11,9 @@ use super::{
     state::State,
 };
 
+pub(super) const PART: &str = "a part is marked, not confirmed:";
+pub(super) const NOT_CLEANED_UP: &str = "marked and not cleaned up, not confirmed";
+
 impl Space {
     /// Of `done` any part is written, then the call fails with an unknown outcome; if something was to be cleaned up after
     /// them, all of them, too.
@@ -36,9 +39,9 @@ impl Space {
             self.mark(&mut after, &some)?;
             self.own_writes(&mut after, task);
             let how = if part == all {
-                fault("marked and not cleaned up, not confirmed")
+                fault(NOT_CLEANED_UP)
             } else {
-                How { fault: "a part is marked, not confirmed:", at: u8::try_from(part).unwrap_or(u8::MAX) }
+                How { fault: PART, at: u8::try_from(part).unwrap_or(u8::MAX) }
             };
             answers.push(Answer { reply: Short::Failed(Failure::Unknown), how, state: after });
         }

@@ -65,6 +65,11 @@ impl Teller {
         self.steps
     }
 
+    /// All labels so far in one line.
+    pub(super) fn line(&self) -> String {
+        self.labels.join(BETWEEN)
+    }
+
     /// Tells `step` from `state`, which leads to `after`.
     pub(super) fn add(&mut self, space: &Space, state: &State, step: &Step, after: Option<&State>) {
         self.labels.push(self.label(space, state, step));
@@ -256,7 +261,7 @@ fn verb(space: &Space, node: u32, ask: &Ask) -> String {
     }
 }
 
-fn outcome(reply: &Short) -> &'static str {
+pub(super) fn outcome(reply: &Short) -> &'static str {
     match reply {
         Short::Now | Short::Later | Short::Attempt(..) | Short::Done => "done",
         Short::InTime(true) => "in time",

@@ -1,4 +1,4 @@
-//! Where the database is: a file of its own for each run, so that the books of one run are all there is in it.
+//! A file: each run has one of its own, so that the books of one run are all there is in it.
 
 use std::{
     fs, io,
@@ -6,56 +6,15 @@ use std::{
 };
 
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
-use uuid::Uuid;
 
 use crate::Refusal;
 
-/// The file of a run. A temporary one is removed with this value, unless it is to be kept.
-#[derive(Debug)]
-pub(crate) struct Place {
-    database: PathBuf,
-    /// The folder to remove.
-    temporary: Option<PathBuf>,
-}
-
-impl Place {
-    /// Finds a place for `store`, or for a temporary file, and refuses what would mix two runs or two programs.
-    pub(crate) async fn find(store: Option<&str>) -> Result<Self, Refusal> {
-        let Some(store) = store else {
-            // A folder, since SQLite puts files of its own beside the database.
-            let folder = std::env::temp_dir().join(format!("hapax-orders-{}", Uuid::new_v4().simple()));
-            let cannot = |e| Refusal::new(format!("cannot create {}: {e}; name a file with --store", folder.display()));
-            fs::create_dir(&folder).map_err(cannot)?;
-            return Ok(Self { database: folder.join("orders.db"), temporary: Some(folder) });
-        };
-        let database = path_of(store)?;
-        check_file(&database)?;
-        check_tables(&database).await?;
-        Ok(Self { database, temporary: None })
-    }
-
-    pub(crate) fn database(&self) -> &Path {
-        &self.database
-    }
-
-    /// Keeps a temporary file.
-    pub(crate) fn keep(&mut self) {
-        self.temporary = None;
-    }
-
-    /// Whether the file is still there when the program has ended.
-    pub(crate) const fn is_kept(&self) -> bool {
-        self.temporary.is_none()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.temporary {
-            // Nobody is left to be told, and the system cleans its temporary files too.
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
+/// The file that `store` names, unless it would mix two runs or two programs.
+pub(super) async fn find(store: &str) -> Result<PathBuf, Refusal> {
+    let database = path_of(store)?;
+    check_file(&database)?;
+    check_tables(&database).await?;
+    Ok(database)
 }
 
 fn path_of(store: &str) -> Result<PathBuf, Refusal> {
@@ -64,7 +23,9 @@ fn path_of(store: &str) -> Result<PathBuf, Refusal> {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         Some(("memory" | "", _)) => "",
         Some((scheme, rest)) if rest.starts_with("//") => {
-            return refuse(&format!("{scheme} is not supported; give sqlite:PATH or a path"));
+            return refuse(&format!(
+                "{scheme} is not supported; give sqlite:PATH, a path or postgres://USER@HOST:PORT/DATABASE"
+            ));
         }
         _ => store,
     };
@@ -140,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_store_without_a_file_is_refused() {
-        for store in ["memory:", ":memory:", "sqlite::memory:", "sqlite:", "", "postgres://h/d", "sqlite:a?mode=ro"] {
+        for store in ["memory:", ":memory:", "sqlite::memory:", "sqlite:", "", "oracle://h/d", "sqlite:a?mode=ro"] {
             let said = path_of(store).unwrap_err().to_string();
             assert!(said.contains("give sqlite:PATH") || said.contains("leave out"), "{store}: {said}");
         }

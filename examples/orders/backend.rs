@@ -1,0 +1,111 @@
+//! The databases that a shop in several processes can be kept in. Each has a store and queues, in one place; a further one
+//! is a variant of [`Kept`], an implementation of [`Backend`] here and its texts in `look.rs`.
+
+use std::path::Path;
+
+use hapax::{
+    Postgres, PostgresQueue, Sender, Sqlite, SqliteQueue,
+    ids::EndpointName,
+    ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
+};
+
+use crate::{place::Schema, workers::LEASE};
+
+/// What workers need of a database: a store, and queues in it.
+pub(crate) trait Backend: Sized {
+    /// Where it is.
+    type Place: ?Sized;
+    type Store: EntityStore + DedupStore + DeadLetters + Clone + 'static;
+    type Queue: Transport + Clone + 'static;
+
+    /// Opens both; if it is `new`, makes their tables.
+    async fn open(place: &Self::Place, new: bool) -> Result<Self, StoreError>;
+
+    fn store(&self) -> &Self::Store;
+
+    fn queue(&self) -> &Self::Queue;
+
+    fn sender(&self) -> Sender;
+
+    /// How many messages wait or are being handled.
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError>;
+
+    async fn close(&self);
+}
+
+/// In one SQLite file.
+pub(crate) struct InFile {
+    store: Sqlite,
+    queue: SqliteQueue,
+}
+
+impl Backend for InFile {
+    type Place = Path;
+    type Store = Sqlite;
+    type Queue = SqliteQueue;
+
+    async fn open(place: &Path, new: bool) -> Result<Self, StoreError> {
+        let store = Sqlite::options(place).create_if_missing(new).migrate(new).open().await?;
+        let queue = SqliteQueue::options().lease(LEASE).migrate(new).on(&store).await?;
+        Ok(Self { store, queue })
+    }
+
+    fn store(&self) -> &Sqlite {
+        &self.store
+    }
+
+    fn queue(&self) -> &SqliteQueue {
+        &self.queue
+    }
+
+    fn sender(&self) -> Sender {
+        self.queue.sender()
+    }
+
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        self.queue.backlog(endpoint).await
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+/// In one schema of a PostgreSQL database. One writing connection each: the workers are many.
+pub(crate) struct InPostgres {
+    store: Postgres,
+    queue: PostgresQueue,
+}
+
+impl Backend for InPostgres {
+    type Place = Schema;
+    type Store = Postgres;
+    type Queue = PostgresQueue;
+
+    async fn open(place: &Schema, new: bool) -> Result<Self, StoreError> {
+        let store = Postgres::options(place.url()).schema(place.name()).migrate(new).writers(1).open().await?;
+        let queue = PostgresQueue::options().lease(LEASE).migrate(new).writers(1).on(&store).await?;
+        Ok(Self { store, queue })
+    }
+
+    fn store(&self) -> &Postgres {
+        &self.store
+    }
+
+    fn queue(&self) -> &PostgresQueue {
+        &self.queue
+    }
+
+    fn sender(&self) -> Sender {
+        self.queue.sender()
+    }
+
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        self.queue.backlog(endpoint).await
+    }
+
+    async fn close(&self) {
+        self.queue.close().await;
+        self.store.close().await;
+    }
+}

@@ -1,0 +1,113 @@
+//! A look at what is stored, with plain SQL and without hapax.
+
+use sqlx::{
+    Connection, FromRow, PgConnection, SqliteConnection,
+    postgres::PgRow,
+    sqlite::{SqliteConnectOptions, SqliteRow},
+};
+
+use crate::{Refusal, place::Kept};
+
+/// One question, as each database understands it.
+pub(crate) struct Text {
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+/// Endpoint, saga, key, whether it is complete, whether its outbox holds anything, outbox and state.
+pub(crate) type EntityRow = (String, String, String, bool, bool, Vec<u8>, Vec<u8>);
+
+pub(crate) const ENTITIES: Text = Text {
+    sqlite: "SELECT s.endpoint, s.saga, e.key, e.completed, e.pending IS NOT NULL, e.outbox, e.state \
+             FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope",
+    postgres: "SELECT s.endpoint, s.saga, e.key, e.completed_at IS NOT NULL, e.pending_since IS NOT NULL, e.outbox, e.state \
+               FROM entity AS e JOIN scope AS s ON s.id = e.scope",
+};
+
+/// Keys of dedup entries. Those of a generation that is gone do not count, and none is gone within the retention.
+pub(crate) const DEDUP: Text = Text {
+    sqlite: "SELECT d.key FROM hapax_dedup AS d JOIN hapax_generation AS g ON g.id = d.generation",
+    postgres: "SELECT d.key FROM (SELECT 0 AS slot, key FROM dedup_0 UNION ALL SELECT 1, key FROM dedup_1 \
+               UNION ALL SELECT 2, key FROM dedup_2 UNION ALL SELECT 3, key FROM dedup_3) AS d \
+               JOIN generation AS g ON g.slot = d.slot",
+};
+
+/// Message id, saga and reason.
+pub(crate) const DEAD_LETTERS: Text = Text {
+    sqlite: "SELECT message_id, saga, reason FROM hapax_dead_letter",
+    postgres: "SELECT message_id, saga, reason FROM dead_letter",
+};
+
+/// Of the orders in a JSON list those that are decided. The state is JSON behind a frame of two bytes.
+pub(crate) const DECIDED: Text = Text {
+    sqlite: "SELECT e.key FROM json_each(?1) AS asked \
+             CROSS JOIN hapax_scope AS s ON s.saga = 'order' \
+             CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_key ON e.scope = s.id AND e.key = asked.value \
+             WHERE json_extract(CAST(substr(e.state, 3) AS TEXT), '$.status') NOT IN ('new', 'reserving', 'paying')",
+    postgres: "SELECT e.key FROM json_array_elements_text($1::json) AS asked (key) \
+               JOIN scope AS s ON s.saga = 'order' \
+               JOIN entity AS e ON e.scope = s.id AND e.key = asked.key \
+               WHERE convert_from(substr(e.state, 3), 'UTF8')::json ->> 'status' NOT IN ('new', 'reserving', 'paying')",
+};
+
+/// Looks into the database of a run; connects when it is asked, and anew when its connection was lost.
+pub(crate) struct Look {
+    kept: Kept,
+    open: Option<Open>,
+}
+
+enum Open {
+    File(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+impl Look {
+    pub(crate) fn into(kept: &Kept) -> Self {
+        Self { kept: kept.clone(), open: None }
+    }
+
+    /// All rows of the answer to `text`, asked about `about` where it asks about something.
+    pub(crate) async fn all<T>(&mut self, text: &Text, about: Option<&str>) -> Result<Vec<T>, Refusal>
+    where
+        T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => self.connect().await?,
+        };
+        let (open, rows) = match open {
+            Open::File(mut file) => {
+                let asked = sqlx::query_as(text.sqlite);
+                let asked = if let Some(about) = about { asked.bind(about) } else { asked };
+                let rows = asked.fetch_all(&mut file).await;
+                (Open::File(file), rows)
+            }
+            Open::Postgres(mut server) => {
+                let asked = sqlx::query_as(text.postgres);
+                let asked = if let Some(about) = about { asked.bind(about) } else { asked };
+                let rows = asked.fetch_all(&mut server).await;
+                (Open::Postgres(server), rows)
+            }
+        };
+        let rows = rows.map_err(unreadable)?;
+        self.open = Some(open);
+        Ok(rows)
+    }
+
+    async fn connect(&self) -> Result<Open, Refusal> {
+        Ok(match &self.kept {
+            Kept::File(path) => {
+                let file = SqliteConnectOptions::new().filename(path).read_only(true);
+                Open::File(SqliteConnection::connect_with(&file).await.map_err(unreadable)?)
+            }
+            Kept::Postgres(schema) => {
+                Open::Postgres(PgConnection::connect_with(&schema.options()?).await.map_err(unreadable)?)
+            }
+        })
+    }
+}
+
+/// A server that was killed comes back.
+fn unreadable(error: sqlx::Error) -> Refusal {
+    Refusal::new(error.to_string()).passing()
+}

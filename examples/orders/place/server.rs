@@ -1,0 +1,242 @@
+//! A PostgreSQL server: the user's, or one of the run's own that may be killed.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use hapax_servers::PostgresServer;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, postgres::PgConnectOptions};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::AWAY_MAX;
+use crate::{Refusal, say};
+
+/// Between two questions whether a server answers by now.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Connections of the run's own server: room for many workers, and for those of killed ones that it has not missed yet.
+const SETTINGS: [&str; 1] = ["max_connections=500"];
+const SCHEMES: [&str; 2] = ["postgres:", "postgresql:"];
+
+fn rest(store: &str) -> Option<&str> {
+    SCHEMES.iter().find_map(|scheme| store.strip_prefix(scheme))
+}
+
+/// Whether `store` is on a server.
+pub(crate) fn is_server(store: &str) -> bool {
+    rest(store).is_some()
+}
+
+/// Whether `store` is on a server that the run is to start.
+pub(crate) fn is_private(store: &str) -> bool {
+    rest(store).is_some_and(|rest| rest.trim_matches('/').is_empty())
+}
+
+/// A schema of one run.
+#[derive(Clone)]
+pub(crate) struct Schema {
+    url: String,
+    name: String,
+}
+
+impl Schema {
+    /// A new one on the server at `url`.
+    pub(super) async fn new(url: &str) -> Result<Self, Refusal> {
+        let id = Uuid::new_v4().simple().to_string();
+        let schema = Self::named(url, &format!("orders_{}", &id[..12]));
+        let options = schema.options()?;
+        let at = place(&options);
+        let mut connection = options.connect().await.map_err(|e| not_reached(&options, &at, &e))?;
+        let sql = format!("CREATE SCHEMA {}", schema.name);
+        let made = connection.execute(AssertSqlSafe(sql)).await.map(drop);
+        let _ = connection.close().await; // What counts is the answer.
+        made.map_err(|e| may_not(&options, &at, &e))?;
+        Ok(schema)
+    }
+
+    /// The one of this name, which another process has made.
+    pub(super) fn named(url: &str, name: &str) -> Self {
+        Self { url: url.to_owned(), name: name.to_owned() }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How to look into it without hapax.
+    pub(crate) fn options(&self) -> Result<PgConnectOptions, Refusal> {
+        let options = PgConnectOptions::from_str(&self.url);
+        // Without the URL, which may hold a password.
+        let wrong = |e| Refusal::new(format!("--store: {e}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE"));
+        Ok(options.map_err(wrong)?.options([("search_path", self.name.as_str())]).disable_statement_logging())
+    }
+
+    /// Removes it with all that is in it.
+    pub(super) async fn remove(&self) {
+        let Ok(options) = self.options() else { return };
+        let removed = async {
+            let mut connection = options.connect().await?;
+            connection.execute("SET client_min_messages = warning").await?;
+            connection.execute(AssertSqlSafe(format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name))).await?;
+            connection.close().await
+        };
+        if let Err(e) = removed.await {
+            say(format_args!("{self} is still there: {e}; DROP SCHEMA {} CASCADE removes it", self.name));
+        }
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.options().map_or_else(|_| "postgres".to_owned(), |options| place(&options));
+        write!(f, "schema {} at {at}", self.name)
+    }
+}
+
+impl fmt::Debug for Schema {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Schema").field(&self.name).finish()
+    }
+}
+
+/// Host, port and database, without user and password.
+fn place(options: &PgConnectOptions) -> String {
+    let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string());
+    format!("{host}:{}/{}", options.get_port(), database(options))
+}
+
+fn database(options: &PgConnectOptions) -> &str {
+    options.get_database().unwrap_or_else(|| options.get_username())
+}
+
+fn code(error: &sqlx::Error) -> String {
+    error.as_database_error().and_then(|e| Some(e.code()?.into_owned())).unwrap_or_default()
+}
+
+/// What the server, or the way to it, says.
+fn words(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |e| e.message().to_owned())
+}
+
+fn not_reached(options: &PgConnectOptions, at: &str, error: &sqlx::Error) -> Refusal {
+    let (words, database) = (words(error), database(options));
+    Refusal::new(match code(error).as_str() {
+        "28P01" | "28000" => format!(
+            "{at}: the server does not let {} in: {words}; correct user and password in --store, or set PGPASSWORD",
+            options.get_username()
+        ),
+        "3D000" => {
+            format!("{at}: {words}; create it (`CREATE DATABASE {database}`) or name another one with --store")
+        }
+        "" => format!(
+            "{at}: no PostgreSQL answers: {words}; start it, name another one with --store, or let \
+             `--store postgres:` start one"
+        ),
+        _ => format!("{at}: {words}; mend that, or name another server with --store"),
+    })
+}
+
+fn may_not(options: &PgConnectOptions, at: &str, error: &sqlx::Error) -> Refusal {
+    let (user, database, words) = (options.get_username(), database(options), words(error));
+    Refusal::new(match code(error).as_str() {
+        "42501" => format!(
+            "{at}: {user} may not make a schema for the run: {words}; `GRANT CREATE ON DATABASE {database} TO {user}`, \
+             or name another user in --store"
+        ),
+        _ => {
+            format!("{at}: no schema can be made for the run: {words}; mend that, or name another server with --store")
+        }
+    })
+}
+
+/// A server of the run's own, which may be killed. It ends with this.
+#[derive(Debug)]
+pub(crate) struct PrivateServer {
+    server: PostgresServer,
+    folder: PathBuf,
+    pub(crate) kills: u64,
+}
+
+impl PrivateServer {
+    /// One with nothing in it, in `folder`. It does not run yet.
+    pub(super) fn create(folder: &Path) -> Result<Self, Refusal> {
+        let server = PostgresServer::create(folder, &SETTINGS).map_err(no_server)?;
+        Ok(Self { server, folder: folder.to_owned(), kills: 0 })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// How to look at what a kept one holds.
+    pub(super) fn how_to_start(&self) -> String {
+        format!("start it with `postgres -D {}`", self.folder.join("data").display())
+    }
+
+    /// Kills it every `period`, SIGKILL to all of its processes, and starts it again; ends with what went wrong.
+    pub(crate) async fn harass(&mut self, period: Duration) -> Refusal {
+        loop {
+            sleep(period).await;
+            self.server.kill();
+            self.kills += 1;
+            if let Err(refusal) = self.restart().await {
+                return refusal;
+            }
+        }
+    }
+
+    /// Runs it, if it does not run, and waits until it answers.
+    pub(crate) async fn restart(&mut self) -> Result<(), Refusal> {
+        let (begun, url) = (Instant::now(), self.url());
+        loop {
+            self.server.run().map_err(no_server)?;
+            match PgConnection::connect(&url).await {
+                Ok(connection) => {
+                    let _ = connection.close().await; // It has answered.
+                    return Ok(());
+                }
+                Err(e) if begun.elapsed() > AWAY_MAX => {
+                    let log = self.server.log();
+                    let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+                    return Err(no_server(format!("it does not answer: {e}; the last it said: {last}")));
+                }
+                Err(_) => sleep(ASK_EVERY).await,
+            }
+        }
+    }
+}
+
+fn no_server(why: String) -> Refusal {
+    Refusal::new(format!("--store postgres: {why}; or name a server that runs, postgres://USER@HOST:PORT/DATABASE"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_without_a_host_asks_for_a_server_of_the_runs_own() {
+        for store in ["postgres:", "postgres://", "postgresql://"] {
+            assert!(is_server(store) && is_private(store), "{store}");
+        }
+        for store in ["postgres://shop@db.example:5432/shop", "postgres:///shop", "postgresql://db"] {
+            assert!(is_server(store) && !is_private(store), "{store}");
+        }
+        assert!(!is_server("postgres.db") && !is_server("sqlite:postgres"));
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let schema = Schema::named("postgres://shop:secret@db.example:5433/goods", "orders_1");
+        assert_eq!(schema.to_string(), "schema orders_1 at db.example:5433/goods");
+        assert!(!format!("{schema:?}").contains("secret"));
+    }
+}

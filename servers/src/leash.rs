@@ -1,0 +1,130 @@
+//! A server's process, who runs it, and where its program is.
+
+use std::{
+    fs, io,
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A server's process, and one that ends it should this one be gone without a word.
+#[derive(Debug)]
+pub struct Leashed {
+    server: Child,
+    leash: Child,
+}
+
+impl Leashed {
+    /// Runs `command` as `servant`, with its output in the file `log` of `folder`.
+    ///
+    /// # Errors
+    /// It, or the shell that holds its leash, cannot be run.
+    pub fn run(command: &mut Command, servant: &Servant, folder: &Path) -> io::Result<Self> {
+        let log = fs::File::options().create(true).append(true).open(folder.join("log"))?;
+        // A group of its own: Ctrl-C is for who started it.
+        command.current_dir(folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null()).process_group(0);
+        let mut server = servant.runs(command).spawn()?;
+        let mut leash = Command::new("sh");
+        // Its input ends when this process does, however that comes.
+        leash.args(["-c", "read -r _; kill -QUIT \"$1\"", "sh", &server.id().to_string()]);
+        leash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        match leash.spawn() {
+            Ok(leash) => Ok(Self { server, leash }),
+            Err(error) => {
+                let _ = server.kill();
+                let _ = server.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the server has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.server.try_wait(), Ok(None))
+    }
+
+    /// What the server has started for its clients.
+    fn children(&self) -> Vec<Pid> {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let child = |process: fs::DirEntry| {
+            let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+            let (pid, rest) = stat.split_once(" (")?;
+            // The name may hold anything; behind it are the state and the parent.
+            let parent: u32 = rest.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+            if parent == self.server.id() { Pid::from_raw(pid.parse().ok()?) } else { None }
+        };
+        processes.filter_map(child).collect()
+    }
+}
+
+impl Drop for Leashed {
+    /// SIGKILL, also to those that serve its clients: else a commit under way would come to its end and be confirmed.
+    fn drop(&mut self) {
+        // The leash first: the number of a process that has been waited for may be another's.
+        let _ = self.leash.kill();
+        let _ = self.leash.wait();
+        let children = self.children();
+        let _ = self.server.kill();
+        for child in children {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        let _ = self.server.wait();
+    }
+}
+
+/// A user without rights of its own, who runs servers; this process's own user where that is not root.
+#[derive(Debug)]
+pub struct Servant(Option<(u32, u32)>);
+
+impl Servant {
+    /// The one who owns `folder` from now on: of the users with these `names` the first that there is, where root asks.
+    ///
+    /// # Errors
+    /// There is no such user, or the folder cannot be given away: one line.
+    pub fn of(folder: &Path, names: &[&str]) -> Result<Self, String> {
+        if !rustix::process::getuid().is_root() {
+            return Ok(Self(None));
+        }
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let user = names.iter().find_map(|name| {
+            let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+            let mut numbers = line.split(':').skip(2).map(str::parse);
+            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        });
+        let (user, group) = user
+            .ok_or_else(|| format!("a server refuses to run as root, and there is no user {}", names.join(" or ")))?;
+        chown(folder, Some(user), Some(group))
+            .map_err(|e| format!("{} cannot be given to the server's user: {e}", folder.display()))?;
+        Ok(Self(Some((user, group))))
+    }
+
+    /// Lets this user run `command`.
+    pub fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        match self.0 {
+            Some((user, group)) => command.uid(user).gid(group),
+            None => command,
+        }
+    }
+}
+
+/// The program `name`: in `PATH`, or where Debian has servers, one folder for each version of PostgreSQL.
+#[must_use]
+pub fn find(name: &str) -> Option<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
+    folders.extend(["/usr/local/sbin".into(), "/usr/sbin".into()]);
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    versions.sort();
+    folders.extend(versions.into_iter().rev());
+    folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// A port of this host on which nobody listens.
+///
+/// # Errors
+/// There is none.
+pub fn free_port() -> io::Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}

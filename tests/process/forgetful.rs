@@ -1,0 +1,92 @@
+//! What must not be done: a store that confirms marks and does not keep them.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hapax::{
+    Postgres,
+    entity::{DedupEntry, Entity, Expected, Version},
+    ids::{DedupKey, EndpointName, EntityKey, Scope},
+    ports::{
+        DeadLetter, DeadLetters, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page, Pending, Saved,
+        StoreCapabilities, StoreError,
+    },
+};
+
+/// A store that forgets which messages are over.
+#[derive(Debug)]
+pub(crate) struct Forgetful(pub(crate) Postgres);
+
+#[async_trait]
+impl EntityStore for Forgetful {
+    fn capabilities(&self) -> StoreCapabilities {
+        self.0.capabilities()
+    }
+
+    async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        self.0.load(key, ids).await
+    }
+
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        _: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        self.0.save(key, expected, entity, &[]).await
+    }
+
+    async fn finish(
+        &self,
+        key: &EntityKey,
+        _: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.0.finish(key, &[], clean_up).await
+    }
+
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        self.0.version(key).await
+    }
+
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        self.0.pending(scope, older_than, after, limit).await
+    }
+
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.0.purge(scope, older_than, limit).await
+    }
+}
+
+#[async_trait]
+impl DedupStore for Forgetful {
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        self.0.contains(keys).await
+    }
+
+    async fn insert(&self, _: &[DedupEntry]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        self.0.evict(retention).await
+    }
+}
+
+#[async_trait]
+impl DeadLetters for Forgetful {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        self.0.add(letter).await
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        self.0.list(endpoint, page).await
+    }
+}
