@@ -27,9 +27,11 @@
 //! | feature | what | default |
 //! | --- | --- | --- |
 //! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
+//! | `mysql` | `MySql`: entities, dedup entries and dead letters in a MariaDB database; MySQL is untested | no |
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
+//! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB or MySQL database | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
@@ -52,12 +54,16 @@ pub use hapax_core::{
 pub use hapax_model::check;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
+#[cfg(feature = "mysql")]
+pub use hapax_stores::MySql;
 #[cfg(feature = "postgres")]
 pub use hapax_stores::Postgres;
 #[cfg(feature = "sqlite")]
 pub use hapax_stores::Sqlite;
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
+#[cfg(feature = "mysql-queue")]
+pub use hapax_transports::MySqlQueue;
 #[cfg(feature = "postgres-queue")]
 pub use hapax_transports::PostgresQueue;
 #[cfg(feature = "sqlite-queue")]
@@ -67,6 +73,8 @@ pub use hapax_transports::SqliteQueue;
 pub mod transports {
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
+    #[cfg(feature = "mysql-queue")]
+    pub use hapax_transports::sql::mysql as mysql_queue;
     #[cfg(feature = "postgres-queue")]
     pub use hapax_transports::sql::postgres as postgres_queue;
     #[cfg(feature = "sqlite-queue")]
@@ -77,6 +85,8 @@ pub mod transports {
 pub mod stores {
     #[cfg(feature = "memory")]
     pub use hapax_stores::memory;
+    #[cfg(feature = "mysql")]
+    pub use hapax_stores::sql::mysql;
     #[cfg(feature = "postgres")]
     pub use hapax_stores::sql::postgres;
     #[cfg(feature = "sqlite")]

@@ -16,14 +16,14 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    InProcess, Memory, PostgresQueue, Sqlite, SqliteQueue,
+    InProcess, Memory, MySqlQueue, PostgresQueue, Sqlite, SqliteQueue,
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
     ports::{DeadLetters, DedupStore, EntityStore, Saved, Transport},
     testing,
     transports::in_process::Faults,
 };
-use hapax_tests::PostgresSchema;
+use hapax_tests::{MySqlTables, PostgresSchema};
 
 /// Short, so that the suite has not long to wait; long beside what a busy machine takes between two steps of a check.
 const LEASE: Duration = Duration::from_secs(1);
@@ -176,6 +176,47 @@ impl testing::dead_letters::Builder for InPostgres {
     }
 }
 
+/// One prefix; each handle has connections of its own, as another process would.
+#[derive(Debug)]
+struct InMySql(MySqlTables, MySqlTables);
+
+impl InMySql {
+    fn new() -> Self {
+        Self(MySqlTables::new(), MySqlTables::new())
+    }
+}
+
+#[async_trait]
+impl testing::entity_store::Builder for InMySql {
+    async fn entities(&self) -> Arc<dyn EntityStore> {
+        Arc::new(self.0.open().await)
+    }
+    async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(self.0.open().await))
+    }
+    /// One whose connections are ended again and again, in the middle of a statement.
+    async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {
+        Some(self.0.open_and_cut(Arc::new).await)
+    }
+}
+
+#[async_trait]
+impl testing::dedup_store::Builder for InMySql {
+    async fn dedup(&self) -> Arc<dyn DedupStore> {
+        Arc::new(self.0.open().await)
+    }
+    async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(self.1.open().await))
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for InMySql {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        Arc::new(self.0.open().await)
+    }
+}
+
 #[derive(Debug)]
 struct Queues(InProcess);
 
@@ -273,6 +314,43 @@ impl testing::dead_letters::Builder for QueuesInPostgres {
     }
 }
 
+/// Queues in one set of tables; each handle has connections of its own, as another process would.
+#[derive(Debug)]
+struct QueuesInMySql {
+    tables: MySqlTables,
+    ordered: bool,
+    /// Beside the store's tables, found by its handle.
+    on_store: bool,
+}
+
+impl QueuesInMySql {
+    fn new(ordered: bool, on_store: bool) -> Self {
+        Self { tables: MySqlTables::new(), ordered, on_store }
+    }
+
+    async fn open(&self) -> Arc<MySqlQueue> {
+        let options = MySqlQueue::options().lease(LEASE).ordered_keys(self.ordered);
+        Arc::new(match self.on_store {
+            true => options.migrate(true).on(&self.tables.open().await).await.unwrap(),
+            false => self.tables.open_queue(options).await,
+        })
+    }
+}
+
+#[async_trait]
+impl testing::transport::Builder for QueuesInMySql {
+    async fn transport(&self) -> Arc<dyn Transport> {
+        self.open().await
+    }
+}
+
+#[async_trait]
+impl testing::dead_letters::Builder for QueuesInMySql {
+    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        self.open().await
+    }
+}
+
 mod memory {
     mod entities {
         hapax_core::entity_store_suite!(crate::InMemory::default());
@@ -306,6 +384,18 @@ mod postgres {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InPostgres::new());
+    }
+}
+
+mod mysql {
+    mod entities {
+        hapax_core::entity_store_suite!(crate::InMySql::new());
+    }
+    mod dedup {
+        hapax_core::dedup_store_suite!(crate::InMySql::new());
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::InMySql::new());
     }
 }
 
@@ -348,5 +438,20 @@ mod postgres_queue {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::QueuesInPostgres::new(false, false));
+    }
+}
+
+mod mysql_queue {
+    mod own_tables {
+        hapax_core::transport_suite!(crate::QueuesInMySql::new(false, false));
+    }
+    mod own_tables_ordered {
+        hapax_core::transport_suite!(crate::QueuesInMySql::new(true, false));
+    }
+    mod stores_tables {
+        hapax_core::transport_suite!(crate::QueuesInMySql::new(false, true));
+    }
+    mod letters {
+        hapax_core::dead_letters_suite!(crate::QueuesInMySql::new(false, false));
     }
 }

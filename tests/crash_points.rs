@@ -19,7 +19,7 @@ use hapax_model::{
     Call, Plan, Point, Side, World,
     ledger::{Act, Post, Trouble},
 };
-use hapax_tests::{Backend, PostgresSchema, Rig, Scratch, Setup, Shape};
+use hapax_tests::{Backend, MySqlTables, PostgresSchema, Rig, Scratch, Setup, Shape};
 
 /// What is delivered, and at which calls it must have been crashed.
 #[derive(Debug, Clone, Copy)]
@@ -213,4 +213,12 @@ async fn a_crash_at_any_point_is_made_good_on_postgres() {
     let store = schema.open().await;
     let pairs = std::env::var_os("HAPAX_THOROUGH").is_some();
     crash_everywhere("postgres", pairs, || (store.clone(), store.clone())).await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_point_is_made_good_on_mysql() {
+    let tables = MySqlTables::new();
+    let store = tables.open().await;
+    let pairs = std::env::var_os("HAPAX_THOROUGH").is_some();
+    crash_everywhere("mysql", pairs, || (store.clone(), store.clone())).await;
 }

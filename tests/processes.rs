@@ -13,9 +13,8 @@ mod tally;
 
 use std::{collections::BTreeSet, os::unix::process::ExitStatusExt};
 
-use books::{SIGKILL, Scenario, check, feed, step, steps, worker};
-use hapax_tests::{PostgresSchema, Scratch};
-use stored::name_server;
+use books::{SIGKILL, Scenario, Server, check, feed, name_tables, step, steps, worker};
+use hapax_tests::Scratch;
 
 /// A task that asks for more than this does not end.
 const CALLS_MAX: u32 = 300;
@@ -37,14 +36,30 @@ async fn a_kill_at_any_port_call_is_made_good_with_the_queue_in_a_file_of_its_ow
 #[tokio::test]
 async fn a_kill_at_any_port_call_is_made_good_on_postgres() {
     let calls = &["receive", "load", "save", "dispatch", "finish", "settle"];
-    let scenario = Scenario { postgres: true, calls, ..Scenario::work() };
+    let scenario = Scenario { server: Some(Server::Postgres), calls, ..Scenario::work() };
+    kill_everywhere(&scenario).await;
+}
+
+#[tokio::test]
+async fn a_kill_at_any_port_call_is_made_good_on_mysql() {
+    let calls = &["receive", "load", "save", "dispatch", "finish", "settle"];
+    let scenario = Scenario { server: Some(Server::MySql), calls, ..Scenario::work() };
     kill_everywhere(&scenario).await;
 }
 
 #[tokio::test]
 async fn a_kill_at_any_port_call_of_the_sweeper_is_made_good_on_postgres() {
     let calls = &["pending", "load", "dispatch", "finish"];
-    let scenario = Scenario { task: "sweep", recovery: "sweep", postgres: true, calls, ..Scenario::work() };
+    let scenario =
+        Scenario { task: "sweep", recovery: "sweep", server: Some(Server::Postgres), calls, ..Scenario::work() };
+    kill_everywhere(&scenario).await;
+}
+
+#[tokio::test]
+async fn a_kill_at_any_port_call_of_the_sweeper_is_made_good_on_mysql() {
+    let calls = &["pending", "load", "dispatch", "finish"];
+    let scenario =
+        Scenario { task: "sweep", recovery: "sweep", server: Some(Server::MySql), calls, ..Scenario::work() };
     kill_everywhere(&scenario).await;
 }
 
@@ -57,15 +72,20 @@ async fn a_kill_at_any_port_call_of_an_endpoint_that_is_stopping_is_made_good() 
 
 #[tokio::test]
 async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good() {
-    kill_the_upkeep(false).await;
+    kill_the_upkeep(None).await;
 }
 
 #[tokio::test]
 async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good_on_postgres() {
-    kill_the_upkeep(true).await;
+    kill_the_upkeep(Some(Server::Postgres)).await;
 }
 
-async fn kill_the_upkeep(postgres: bool) {
+#[tokio::test]
+async fn a_kill_at_any_port_call_of_the_upkeep_is_made_good_on_mysql() {
+    kill_the_upkeep(Some(Server::MySql)).await;
+}
+
+async fn kill_the_upkeep(server: Option<Server>) {
     let mut steps = steps();
     steps.push(step("d", 0, true));
     let scenario = Scenario {
@@ -74,7 +94,7 @@ async fn kill_the_upkeep(postgres: bool) {
         handled_before: true,
         calls: &["evict", "purge"],
         steps,
-        postgres,
+        server,
         ..Scenario::work()
     };
     kill_everywhere(&scenario).await;
@@ -132,9 +152,9 @@ async fn kill_everywhere(scenario: &Scenario) {
 async fn kill(scenario: &Scenario, point: &str) -> Option<String> {
     let scratch = Scratch::new(&format!("processes-{}-{point}", scenario.task));
     let folder = scratch.folder();
-    let schema = scenario.postgres.then(PostgresSchema::new);
-    if let Some(schema) = &schema {
-        name_server(folder, schema);
+    let tables = scenario.server.map(Server::tables);
+    if let Some(tables) = &tables {
+        name_tables(folder, tables);
     }
     let messages = feed(folder, scenario).await;
     let crashed = worker(folder, scenario.task, point);

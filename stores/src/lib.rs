@@ -7,6 +7,8 @@ pub mod sql;
 
 #[cfg(feature = "memory")]
 pub use memory::Memory;
+#[cfg(feature = "mysql")]
+pub use sql::mysql::MySql;
 #[cfg(feature = "postgres")]
 pub use sql::postgres::Postgres;
 #[cfg(feature = "sqlite")]

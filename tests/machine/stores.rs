@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hapax::{
-    Memory, Postgres, Sqlite,
+    Memory, MySql, Postgres, Sqlite,
     stores::sqlite::{SqliteOptions, Synchronous},
 };
-use hapax_tests::{Backend, PostgresSchema, Scratch};
+use hapax_tests::{Backend, MySqlTables, PostgresSchema, Scratch};
 
 /// Where data is, and how one gets at it.
 pub(crate) trait Place: Sized + 'static {
@@ -96,6 +96,26 @@ impl Place for InPostgres {
     }
 }
 
+/// One prefix, and every handle with connections of its own.
+#[derive(Debug)]
+pub(crate) struct InMySql(MySqlTables);
+
+impl Place for InMySql {
+    type Store = MySql;
+
+    fn new() -> Self {
+        Self(MySqlTables::new())
+    }
+
+    async fn open(&self) -> MySql {
+        self.0.open().await
+    }
+
+    async fn open_hasty(&self) -> Option<MySql> {
+        Some(self.0.options().writers(1).write_limit(Duration::ZERO).open().await.unwrap())
+    }
+}
+
 /// Without waiting for the disk: nobody cuts the power here.
 fn options(scratch: &Scratch) -> SqliteOptions {
     let options = Sqlite::options(scratch.file("machine.db")).create_if_missing(true).migrate(true);
@@ -120,6 +140,10 @@ macro_rules! on_every_store {
         #[test]
         fn on_postgres() {
             $($check)::+::<$crate::stores::InPostgres>("postgres");
+        }
+        #[test]
+        fn on_mysql() {
+            $($check)::+::<$crate::stores::InMySql>("mysql");
         }
     };
 }

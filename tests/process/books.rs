@@ -13,9 +13,10 @@ use hapax::{
     ids::EndpointName,
     ports::Transport,
 };
+use hapax_tests::{MySqlTables, PostgresSchema};
 
 use crate::{
-    stored::Stored,
+    stored::{Stored, name_server},
     tally::{ENDPOINT, Step},
 };
 
@@ -29,12 +30,34 @@ pub(crate) struct Scenario {
     /// A clean worker handles everything first.
     pub(crate) handled_before: bool,
     pub(crate) apart: bool,
-    /// The store is on the tests' PostgreSQL server; the queue has a file of its own.
-    pub(crate) postgres: bool,
+    /// The store is on the tests' server of this kind; the queue has a file of its own.
+    pub(crate) server: Option<Server>,
     /// Each message is sent twice.
     pub(crate) twice: bool,
     /// Calls that must have been crashed on both sides.
     pub(crate) calls: &'static [&'static str],
+}
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Postgres,
+    MySql,
+}
+
+/// Tables of one run on a server, which go with it.
+pub(crate) enum Tables {
+    Postgres(PostgresSchema),
+    MySql(MySqlTables),
+}
+
+impl Server {
+    pub(crate) fn tables(self) -> Tables {
+        match self {
+            Self::Postgres => Tables::Postgres(PostgresSchema::new()),
+            Self::MySql => Tables::MySql(MySqlTables::new()),
+        }
+    }
 }
 
 impl Scenario {
@@ -48,7 +71,7 @@ impl Scenario {
             handled_before: false,
             apart: false,
             twice: true,
-            postgres: false,
+            server: None,
             calls: &[],
         }
     }
@@ -69,7 +92,8 @@ pub(crate) fn worker(folder: &Path, task: &str, point: &str) -> Output {
 
 /// Fills the queue; answers how many messages there are.
 pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
-    let store = if scenario.postgres { None } else { Some(Sqlite::open(folder.join("store.db")).await.unwrap()) };
+    let store =
+        if scenario.server.is_some() { None } else { Some(Sqlite::open(folder.join("store.db")).await.unwrap()) };
     let queue = match &store {
         Some(store) if !scenario.apart => SqliteQueue::on(store).await.unwrap(),
         _ => SqliteQueue::open(folder.join("queue.db")).await.unwrap(),
@@ -99,6 +123,14 @@ pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
     scenario.steps.len()
 }
 
+/// Tells workers in `folder` to keep their store in `tables`.
+pub(crate) fn name_tables(folder: &Path, tables: &Tables) {
+    match tables {
+        Tables::Postgres(schema) => name_server(folder, schema.url(), schema.name()),
+        Tables::MySql(tables) => name_server(folder, tables.url(), tables.prefix()),
+    }
+}
+
 /// The books, from what is stored alone: every step and every note handled once, nothing left in the outboxes, as many dedup
 /// entries as messages, no dead letter, nothing left in the queue.
 pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -> Result<(), String> {
@@ -118,7 +150,8 @@ pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -
     equal("pending", stored.count("entity WHERE pending_since IS NOT NULL").await, 0)?;
     equal("dead letters", stored.count("dead_letter").await, 0)?;
     stored.close().await;
-    let queue = if scenario.apart || scenario.postgres { folder.join("queue.db") } else { folder.join("store.db") };
+    let queue =
+        if scenario.apart || scenario.server.is_some() { folder.join("queue.db") } else { folder.join("store.db") };
     let queue = SqliteQueue::open(queue).await.unwrap();
     equal("backlog", queue.backlog(&ENDPOINT.parse().unwrap()).await.unwrap(), 0)
 }

@@ -17,7 +17,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use fuse::{Fuse, Fused};
 use hapax::{
-    Endpoint, Postgres, Registry, SagaManager, Sqlite, SqliteQueue,
+    Endpoint, MySql, Postgres, Registry, SagaManager, Sqlite, SqliteQueue,
     codec::Codec,
     deliver::{Deliver, Recoverability},
     endpoint::{Jittered, RandomIds, Settings, SystemClock},
@@ -47,8 +47,15 @@ async fn main() {
     match task.as_str() {
         "migrate" => migrate(folder).await,
         "serve" => serve::serve(folder, point).await,
-        task => match open_server(folder).await {
-            Some((store, queue)) => run(task, store, queue, fuse()).await,
+        task => match stored::server_of(folder) {
+            Some((url, prefix)) if url.starts_with("mysql") => {
+                let store = MySql::options(url).table_prefix(prefix).migrate(true).writers(1).open().await.unwrap();
+                run(task, store, queue_beside(folder).await, fuse()).await;
+            }
+            Some((url, schema)) => {
+                let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.unwrap();
+                run(task, store, queue_beside(folder).await, fuse()).await;
+            }
             None => {
                 let (store, queue) = open(folder).await;
                 run(task, store, queue, fuse()).await;
@@ -80,18 +87,20 @@ impl Store for Sqlite {
     }
 }
 
+impl Store for MySql {
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+}
+
 impl Store for Postgres {
     async fn close(&self) {
         Self::close(self).await;
     }
 }
 
-/// The store on a server, if the folder names one: in the file `server`, its URL and a schema. The queue has a file of its
-/// own.
-async fn open_server(folder: &Path) -> Option<(Postgres, SqliteQueue)> {
-    let (url, schema) = stored::server_of(folder)?;
-    let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.unwrap();
-    Some((store, SqliteQueue::options().lease(LEASE).open(folder.join("queue.db")).await.unwrap()))
+async fn queue_beside(folder: &Path) -> SqliteQueue {
+    SqliteQueue::options().lease(LEASE).open(folder.join("queue.db")).await.unwrap()
 }
 
 /// Store and queue, in one file unless the folder holds a file for the queue.

@@ -4,14 +4,17 @@
 use std::path::Path;
 
 use hapax::codec::FRAME_BYTES;
-use hapax_tests::PostgresSchema;
 use serde::Deserialize;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{
+    AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
+};
 
 /// What is in the store of a folder.
 pub(crate) enum Stored {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
+    /// With the prefix of its tables.
+    MySql(MySqlConnection, String),
 }
 
 /// What a saga has written down.
@@ -20,12 +23,12 @@ struct Handled {
     handled: Vec<String>,
 }
 
-/// Tells workers in `folder` to keep their store in `schema`.
-pub(crate) fn name_server(folder: &Path, schema: &PostgresSchema) {
-    std::fs::write(folder.join("server"), format!("{}\n{}", schema.url(), schema.name())).unwrap();
+/// Tells workers in `folder` to keep their store on the server at `url`, in `tables`: a schema or a prefix.
+pub(crate) fn name_server(folder: &Path, url: &str, tables: &str) {
+    std::fs::write(folder.join("server"), format!("{url}\n{tables}")).unwrap();
 }
 
-/// The server that workers in `folder` keep their store on: its URL, and a schema there.
+/// The server that workers in `folder` keep their store on: its URL, and a schema or a prefix there.
 pub(crate) fn server_of(folder: &Path) -> Option<(String, String)> {
     let named = std::fs::read_to_string(folder.join("server")).ok()?;
     let (url, schema) = named.split_once('\n')?;
@@ -35,6 +38,9 @@ pub(crate) fn server_of(folder: &Path) -> Option<(String, String)> {
 impl Stored {
     pub(crate) async fn open(folder: &Path) -> Self {
         if let Some((url, schema)) = server_of(folder) {
+            if url.starts_with("mysql") {
+                return Self::MySql(MySqlConnection::connect(&url).await.unwrap(), schema);
+            }
             let mut server = PgConnection::connect(&url).await.unwrap();
             let sql = AssertSqlSafe(format!("SET search_path = {schema}"));
             server.execute(sqlx::raw_sql(sql)).await.unwrap();
@@ -56,6 +62,12 @@ impl Stored {
                 let sql = "SELECT e.state FROM entity AS e JOIN scope AS s ON s.id = e.scope WHERE s.saga = $1";
                 sqlx::query_as(sql).bind(saga).fetch_all(server).await.unwrap()
             }
+            Self::MySql(server, prefix) => {
+                let sql = format!(
+                    "SELECT e.state FROM {prefix}entity AS e JOIN {prefix}scope AS s ON s.id = e.scope WHERE s.saga = ?"
+                );
+                sqlx::query_as(AssertSqlSafe(sql)).bind(saga).fetch_all(server).await.unwrap()
+            }
         };
         let handled = |framed: Vec<u8>| serde_json::from_slice::<Handled>(&framed[FRAME_BYTES..]).unwrap().handled;
         states.into_iter().map(|(framed,)| handled(framed)).collect()
@@ -69,14 +81,11 @@ impl Stored {
                 sqlx::query_scalar(sql).fetch_one(file).await.unwrap()
             }
             Self::Postgres(server) => {
-                // Dedup entries are in four tables.
-                let what = if what == "dedup" {
-                    let tables: Vec<String> = (0..4).map(|slot| format!("SELECT key FROM dedup_{slot}")).collect();
-                    format!("({}) AS d", tables.join(" UNION ALL "))
-                } else {
-                    what.to_owned()
-                };
-                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {what}"));
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}", in_slots(what, "")));
+                sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
+            }
+            Self::MySql(server, prefix) => {
+                let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}", in_slots(what, prefix)));
                 sqlx::query_scalar(sql).fetch_one(server).await.unwrap()
             }
         }
@@ -86,6 +95,16 @@ impl Stored {
         match self {
             Self::Sqlite(file) => file.close().await.unwrap(),
             Self::Postgres(server) => server.close().await.unwrap(),
+            Self::MySql(server, _) => server.close().await.unwrap(),
         }
     }
+}
+
+/// A server's dedup entries are in four tables.
+fn in_slots(what: &str, prefix: &str) -> String {
+    if what != "dedup" {
+        return format!("{prefix}{what}");
+    }
+    let tables: Vec<String> = (0..4).map(|slot| format!("SELECT attempt FROM {prefix}dedup_{slot}")).collect();
+    format!("({}) AS d", tables.join(" UNION ALL "))
 }

@@ -4,7 +4,7 @@ use std::{
 };
 
 use hapax::{
-    Memory, Postgres, Sqlite,
+    Memory, MySql, Postgres, Sqlite,
     ports::{DeadLetters, DedupStore, EntityStore},
 };
 
@@ -34,6 +34,14 @@ impl Backend for Sqlite {
 }
 
 impl Backend for Postgres {
+    const EXACT: bool = false;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Backend for MySql {
     const EXACT: bool = false;
 
     fn dedup_entries(&self) -> Option<usize> {

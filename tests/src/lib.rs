@@ -2,6 +2,8 @@
 
 mod backend;
 mod driver;
+mod mysql;
+mod mysql_server;
 mod postgres;
 mod postgres_role;
 mod postgres_server;
@@ -12,6 +14,8 @@ mod workbench;
 
 pub use backend::{Backend, Scratch};
 pub use driver::{Case, Driver, Order};
+pub use mysql::MySqlTables;
+pub use mysql_server::MySqlServer;
 pub use postgres::PostgresSchema;
 pub use postgres_role::PostgresRole;
 pub use postgres_server::{Pgbouncer, PostgresServer};

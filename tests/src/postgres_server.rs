@@ -10,9 +10,9 @@ use sqlx::{Connection, PgConnection};
 use crate::Scratch;
 
 /// Between two questions whether a server answers by now.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A server that needs longer to answer hangs.
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Who runs pgbouncer when root starts it: it refuses to run as root.
 const SERVANTS: [&str; 2] = ["postgres", "nobody"];

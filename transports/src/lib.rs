@@ -7,6 +7,8 @@ pub mod sql;
 
 #[cfg(feature = "in-process")]
 pub use in_process::InProcess;
+#[cfg(feature = "mysql")]
+pub use sql::mysql::MySqlQueue;
 #[cfg(feature = "postgres")]
 pub use sql::postgres::PostgresQueue;
 #[cfg(feature = "sqlite")]

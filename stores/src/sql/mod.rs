@@ -1,6 +1,8 @@
 //! Stores on SQL databases: entities, dedup entries and dead letters in one database, so that load and check are one
 //! snapshot and marks ride with saves.
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod columns;
 mod group;
 #[cfg(feature = "mysql")]
 pub mod mysql;

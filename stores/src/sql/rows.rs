@@ -87,3 +87,8 @@ pub(super) fn millis_of(duration: Duration) -> i64 {
 pub(super) fn as_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
+
+/// A stored value that this program cannot read.
+pub(super) fn malformed(operation: &'static str, place: &str, what: &str) -> StoreError {
+    StoreError::new(ErrorKind::Malformed, operation, format!("{place}: {what} cannot be read by this version of hapax"))
+}

@@ -1,1 +1,337 @@
-//! Entities, dedup entries and dead letters in a MariaDB or MySQL database.
+//! Entities, dedup entries and dead letters in a MariaDB database, 10.6 or later. MySQL 8 takes the same statements, but is not
+//! tested.
+//!
+//! Any number of processes may share it; they race by compare-and-set on each entity's version, so that nothing depends on
+//! the isolation level. What the server has confirmed is on its disk: a server that says otherwise is refused at the start.
+//! But it shows others what it has not yet confirmed: what a message's fate hangs on, such as a dedup entry that says that it
+//! was seen, is given only after a commit of the store's own, which is on the disk after all that came before it.
+//!
+//! A few connections of the store's own write and read, each owned by a task. Requests of all callers queue up; whatever has
+//! queued while the last group was being written is written in one transaction of two round trips, and one commit. Nothing
+//! waits for a timer; a lone update takes one round trip, and goes at once.
+//!
+//! Dedup entries are kept in generations by the time of their insertion, each in a table of its own, so that evicting is
+//! emptying a table, however many entries there are. Entries of all endpoints with one prefix are kept for the longest
+//! retention that any of them ever asked for, by the server's clock; how to lower it is told in [`MySql::schema_sql`].
+//!
+//! ```no_run
+//! # async fn open(pool: sqlx::MySqlPool) -> Result<(), hapax_core::ports::StoreError> {
+//! use hapax_stores::{MySql, sql::mysql::MySqlOptions};
+//!
+//! let store = MySql::open("mysql://shop:secret@localhost/shop").await?;
+//!
+//! // Beside an application's own pool, with another prefix, whose tables somebody else has made:
+//! let store = MySqlOptions::from(&pool).table_prefix("orders_").open().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Fail-over
+//! A replica that is promoted lacks the last commits that the primary confirmed: replication does not wait, and
+//! semi-synchronous replication (`rpl_semi_sync_master_enabled`, with a `wait_point` of `AFTER_SYNC` and a timeout that is
+//! never reached) is what comes closest. Lost dedup entries double effects, if the broker gives their messages again and what
+//! they did elsewhere was not lost.
+//!
+//! # Not tested
+//! MySQL; Galera clusters, of which all programs must use one and the same node, since locks of a session are known to one
+//! node only; and poolers that share a connection between clients (ProxySQL with multiplexing, MaxScale): connect to the
+//! server itself.
+
+mod arguments;
+mod connection;
+mod error;
+mod generations;
+mod migrate;
+mod names;
+mod options;
+mod plan;
+mod ports;
+mod read;
+mod rows;
+mod start;
+mod statements;
+mod upkeep;
+#[doc(hidden)]
+pub mod wire;
+mod write;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
+    sync::{
+        Arc, Mutex as StdMutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use connection::Link;
+use hapax_core::{
+    entity::Entity,
+    ids::{EntityKey, Scope},
+    ports::{ErrorKind, StoreError, Stored},
+};
+use names::Names;
+pub use options::MySqlOptions;
+use read::Read;
+use rows::EntityRow;
+use sqlx::mysql::MySqlConnectOptions;
+use tokio::{
+    runtime::Handle,
+    sync::{
+        Mutex,
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
+    task::JoinHandle,
+    time::timeout,
+};
+use write::Write;
+
+use super::rows::DedupRow;
+
+/// A store in one MariaDB or MySQL database. Cloning gives another handle to the same store; its tasks end with the last handle.
+///
+/// # Limits
+/// An entity has at most 16 MiB, and at most 15/16 of the server's `max_allowed_packet`: 15 MiB as MariaDB comes. The runtime in which the store was opened must live as long as the store is used, and must
+/// have its timer enabled.
+#[derive(Clone)]
+pub struct MySql(Arc<Shared>);
+
+struct Shared {
+    /// Host, port and database, for messages.
+    place: Arc<str>,
+    names: Names,
+    texts: Texts,
+    /// Each for its share of the entities.
+    writers: Vec<mpsc::Sender<Write>>,
+    reads: mpsc::Sender<Read>,
+    /// For what is rare: names, dead letters, upkeep.
+    rare: Arc<Mutex<Link>>,
+    commits: Arc<AtomicU64>,
+    entity_bytes_max: usize,
+    confirmed: Confirmed,
+    write_limit: Duration,
+    read_limit: Duration,
+    /// Never changed and never removed in the database, so they may be remembered.
+    scopes: RwLock<HashMap<Arc<Scope>, i64>>,
+    tasks: StdMutex<Vec<JoinHandle<()>>>,
+    runtime: Handle,
+}
+
+/// Versions with outbox entries that the server has confirmed to this store: these are on its disk. By a hash of the entity.
+#[derive(Default)]
+struct Confirmed {
+    hasher: RandomState,
+    versions: StdMutex<HashMap<u64, i64>>,
+}
+
+/// Forgetting costs a commit when it is loaded the next time.
+const CONFIRMED_MAX: usize = 65_536;
+
+/// Texts that are the same for the life of a store.
+struct Texts {
+    version: Arc<str>,
+    pending_page: Arc<str>,
+    unwatch: Arc<str>,
+    scope_id: Arc<str>,
+    scope_add: Arc<str>,
+    letter_add: Arc<str>,
+    letter_list: Arc<str>,
+}
+
+impl Texts {
+    fn new(names: &Names) -> Self {
+        let text = |sql: &str| -> Arc<str> { names.put_into(sql).into() };
+        Self {
+            version: text(statements::VERSION),
+            pending_page: text(&statements::pending_page()),
+            unwatch: text(&statements::unwatch()),
+            scope_id: text(statements::SCOPE_ID),
+            scope_add: text(statements::SCOPE_ADD),
+            letter_add: text(statements::LETTER_ADD),
+            letter_list: text(statements::LETTER_LIST),
+        }
+    }
+}
+
+impl MySql {
+    /// Opens the database at `url` (`mysql://USER:PASSWORD@HOST:PORT/DATABASE`), and brings its schema up to date.
+    ///
+    /// # Errors
+    /// See [`MySqlOptions::open`].
+    pub async fn open(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        Self::options(url).migrate(true).open().await
+    }
+
+    /// For more control than [`MySql::open`] gives: nothing is migrated unless it is asked for.
+    pub fn options(url: impl AsRef<str>) -> MySqlOptions {
+        MySqlOptions::url(url.as_ref())
+    }
+
+    /// For a server that is described by sqlx's own options, or by a pool of the application:
+    /// `MySqlOptions::from(&pool)`.
+    pub fn with(options: MySqlConnectOptions) -> MySqlOptions {
+        MySqlOptions::with(options)
+    }
+
+    /// Brings the schema up to date. Harmless when repeated, or when several programs do it at once.
+    ///
+    /// # Errors
+    /// See [`MySqlOptions::open`].
+    pub async fn migrate(options: MySqlOptions) -> Result<(), StoreError> {
+        start::migrate(options).await
+    }
+
+    /// The schema as plain SQL, to be applied by hand, with the names of `options`. Harmless when applied again.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn schema_sql(options: &MySqlOptions) -> Result<String, StoreError> {
+        Ok(migrate::schema_sql(&Names::new(&options.table_prefix)?, &migrate::SCHEMA))
+    }
+
+    /// What the account that runs the program must be granted, where another one has applied the schema, as plain SQL: less
+    /// than owning the tables, and nothing beyond hapax's own. `account`: `NAME`, from any host, or `NAME@HOST`.
+    ///
+    /// # Errors
+    /// Names that are none, or no database.
+    pub fn grants_sql(options: &MySqlOptions, account: &str) -> Result<String, StoreError> {
+        migrate::grants_sql(options, &Names::new(&options.table_prefix)?, account)
+    }
+
+    /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed
+    /// for safety: what was confirmed is stored.
+    pub async fn close(&self) {
+        for writes in &self.0.writers {
+            let _ = writes.send(Write::Close).await;
+        }
+        let _ = self.0.reads.send(Read::Close).await;
+        let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            let _ = task.await;
+        }
+        self.0.rare.lock().await.close().await;
+    }
+
+    /// How many commits this store has made since it was opened: with its requests, how well they share commits. Those of
+    /// other processes are not counted.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.commits.load(Ordering::Relaxed)
+    }
+
+    fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+
+    fn place(&self) -> &str {
+        &self.0.place
+    }
+
+    /// Remembers that `version` of an entity is on the disk, if anything waits in it.
+    fn confirm(&self, key: &EntityKey, entity: &Entity, version: i64) {
+        if entity.outbox.is_empty() {
+            return;
+        }
+        let Confirmed { hasher, versions } = &self.0.confirmed;
+        let mut versions = versions.lock().unwrap_or_else(PoisonError::into_inner);
+        if versions.len() >= CONFIRMED_MAX {
+            versions.clear();
+        }
+        let known = versions.entry(hasher.hash_one(key)).or_insert(version);
+        *known = version.max(*known);
+    }
+
+    /// Whether what waits in an entity that was shown is known to be on the disk.
+    fn has_confirmed(&self, key: &EntityKey, stored: Option<&Stored>) -> bool {
+        let Some(stored) = stored.filter(|stored| !stored.entity.outbox.is_empty()) else { return true };
+        let Confirmed { hasher, versions } = &self.0.confirmed;
+        let versions = versions.lock().unwrap_or_else(PoisonError::into_inner);
+        versions.get(&hasher.hash_one(key)) >= stored.version.as_number().as_ref()
+    }
+
+    /// All writes of one entity go to one writer, so that they do not meet in the database.
+    fn writer_of(&self, entity: Option<&EntityRow>, done: &[DedupRow]) -> usize {
+        let mut hasher = DefaultHasher::new();
+        match entity {
+            Some(row) => row.key.hash(&mut hasher),
+            None => done.first().map(|row| row.key).hash(&mut hasher),
+        }
+        // The remainder is below the number of writers, which is a usize.
+        (hasher.finish() % self.0.writers.len().max(1) as u64) as usize
+    }
+
+    /// Queues a write and waits for its answer. Unknown is what has been queued and is not answered in time.
+    async fn write<T>(
+        &self,
+        operation: &'static str,
+        writer: usize,
+        write: Write,
+        answer: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let limit = self.0.write_limit;
+        let Some(writes) = self.0.writers.get(writer) else { return Err(self.closed(operation)) };
+        match writes.try_send(write) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Err(self.closed(operation)),
+            Err(TrySendError::Full(write)) => match timeout(limit, writes.send(write)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(self.closed(operation)),
+                Err(_) => {
+                    let why = format!("{}: more is asked for than the server can write: send less", self.place());
+                    return Err(StoreError::new(ErrorKind::Unavailable, operation, why));
+                }
+            },
+        }
+        let unknown = |why: &str| {
+            let why = format!("{}: {why}; whether it was stored is not known: load again", self.place());
+            StoreError::new(ErrorKind::UnknownOutcome, operation, why)
+        };
+        match timeout(limit, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(unknown("the writer ended")),
+            Err(_) => Err(unknown("the write has taken longer than its limit")),
+        }
+    }
+
+    /// Queues a read and waits for its answer. Nothing is written, so that no answer in time is no unknown outcome.
+    async fn read<T>(
+        &self,
+        operation: &'static str,
+        read: Read,
+        answer: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answered = async {
+            self.0.reads.send(read).await.map_err(|_| ())?;
+            answer.await.map_err(|_| ())
+        };
+        match timeout(self.0.read_limit, answered).await {
+            Ok(answer) => answer.map_err(|()| self.closed(operation))?,
+            Err(_) => {
+                let why = format!(
+                    "{}: the read has taken longer than its limit, nothing was changed: see what keeps the server busy, or \
+                     raise `read_limit`",
+                    self.place()
+                );
+                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
+            }
+        }
+    }
+
+    fn closed(&self, operation: &'static str) -> StoreError {
+        let why =
+            format!("{}: the store is closed, or the runtime that opened it is gone: open it again", self.place());
+        StoreError::new(ErrorKind::Unavailable, operation, why)
+    }
+}
+
+impl fmt::Debug for MySql {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySql").field("place", &self.0.place).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

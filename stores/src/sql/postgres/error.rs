@@ -5,6 +5,8 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
+pub(super) use super::super::rows::malformed;
+
 /// A statement that failed. One error may be the answer of all members of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -177,9 +179,4 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
         None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
     };
     (kind, text.to_owned())
-}
-
-/// A stored value that this program cannot read.
-pub(super) fn malformed(operation: &'static str, place: &str, what: &str) -> StoreError {
-    StoreError::new(ErrorKind::Malformed, operation, format!("{place}: {what} cannot be read by this version of hapax"))
 }

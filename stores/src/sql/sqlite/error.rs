@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use hapax_core::ports::{ErrorKind, StoreError};
 
+pub(super) use super::super::rows::malformed;
+
 /// SQLite's primary result codes that we tell apart (sqlite.org/rescode.html).
 mod code {
     pub(super) const ERROR: i32 = 1;
@@ -121,9 +123,4 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
         ),
         _ => (ErrorKind::Unavailable, "SQLite failed; the cause is in the source of this error"),
     }
-}
-
-/// A stored value that this program cannot read.
-pub(super) fn malformed(operation: &'static str, file: &str, what: &str) -> StoreError {
-    StoreError::new(ErrorKind::Malformed, operation, format!("{file}: {what} cannot be read by this version of hapax"))
 }

@@ -1,1 +1,366 @@
-//! Durable queues in a MariaDB or MySQL database.
+//! Durable queues in a MariaDB or MySQL database, the entity store's own or another.
+//!
+//! No broker: any number of processes on any number of hosts share the tables. A message is there when the dispatch is
+//! confirmed, at the server's disk as the store's own writes are, and comes again until it is settled. The queue has a few
+//! connections of its own, apart from those of a store in the same database. Whatever has been asked for while the last
+//! group was being written (sending, settling, receiving) is one text, one round trip and one commit.
+//!
+//! - *Leases*, delays and due times end by the server's clock, which all processes share. One that is set forward ends them
+//!   early, one that is set back late.
+//! - *Receivers* know at once what their own process sends. What other processes send they look for, since the server tells
+//!   nobody: every 5 ms while something comes, less and less often down to every 240 ms when nothing does, once for all queues
+//!   of a process. So a message from another process waits for 250 ms at most, and a process that waits for nothing but messages
+//!   asks the server less than 5 times in a second. What is committed late by a slow transaction, and what comes free because
+//!   its receiver has died, is found within the same time.
+//! - *Order* of the messages of one partition key is kept where it is asked for
+//!   ([`MySqlQueueOptions::ordered_keys`]). A message with a due time takes its place when it is due.
+//! - *Published* messages go to who subscribes at that moment. A subscription stays while its endpoint is away; one that
+//!   is gone for good must be told to be ([`MySqlQueue::abandon`]).
+//! - *Deleted* messages stay in the server's indexes until it has purged them, which a transaction that is open for hours, as
+//!   that of a backup, puts off. Receivers begin behind them, and look at them for a fifth of the time at most.
+//!
+//! Tested with MariaDB 10.11. The statements keep to what MySQL 8 has as well, but neither MySQL nor a connection pooler before
+//! a server has been tried. A server that replicates by statement (`binlog_format = STATEMENT`) refuses them; `MIXED`, the
+//! default, and `ROW` do not.
+//!
+//! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
+
+mod arguments;
+mod dead_letters;
+mod dispatcher;
+mod options;
+mod ordered;
+mod rare;
+mod receiver;
+mod signals;
+mod statements;
+mod writer;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex as StdMutex, PoisonError, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use arguments::Bind;
+use async_trait::async_trait;
+use hapax_core::{
+    Sender,
+    ids::{EndpointName, TypeName},
+    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+};
+use hapax_stores::{
+    MySql,
+    sql::mysql::{
+        MySqlOptions,
+        wire::{self, Server, Wire},
+    },
+};
+pub use options::MySqlQueueOptions;
+use receiver::EndpointQueue;
+use signals::Signals;
+use sqlx::{
+    Row,
+    mysql::{MySqlArguments, MySqlRow},
+};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+use writer::{Ask, Writer};
+
+pub use super::SetAside;
+use super::{errors::transport_error, room::Room};
+
+/// Requests that wait for the writers; who finds no room waits for it.
+const ASKS_MAX: usize = 4096;
+
+const CONNECTING: &str = "opening a queue";
+
+/// Queues in one MariaDB database. Cloning gives another handle to the same queues; its tasks end with the last handle.
+///
+/// # Limits
+/// A message has at most 1 MiB, a database a million messages and 10,000 queues; the first two are options. It has up to three
+/// connections: two that write and one that reads. The runtime in which it was opened must live as long as the queue is used,
+/// and must have its timer enabled.
+#[derive(Clone)]
+pub struct MySqlQueue(Arc<Shared>);
+
+struct Shared {
+    server: Server,
+    options: MySqlQueueOptions,
+    texts: Texts,
+    asks: mpsc::Sender<Ask>,
+    /// For looks, and for what is rare: names, dead letters, counts.
+    rare: Arc<Mutex<Wire>>,
+    /// Never changed and never removed in the database, so they may be remembered.
+    names: RwLock<HashMap<EndpointName, i64>>,
+    signals: Signals,
+    room: Room,
+    /// Bytes of a text that the server takes.
+    text_max: usize,
+    /// The next lease's token. Begins at random, so that no other process gives the same ones.
+    token: AtomicI64,
+    writers: StdMutex<Vec<JoinHandle<()>>>,
+    runtime: Handle,
+}
+
+/// Statements that are prepared.
+struct Texts {
+    queue_id: Arc<str>,
+    queue_add: Arc<str>,
+    backlog: Arc<str>,
+    messages: Arc<str>,
+    letter_add: Arc<str>,
+    letter_list: Arc<str>,
+    letter_purge: Arc<str>,
+}
+
+impl Texts {
+    fn new(server: &Server) -> Self {
+        Self {
+            queue_id: server.text(statements::QUEUE_ID),
+            queue_add: server.text(statements::QUEUE_ADD),
+            backlog: server.text(statements::BACKLOG),
+            messages: server.text(statements::MESSAGES),
+            letter_add: server.text(statements::LETTER_ADD),
+            letter_list: server.text(statements::LETTER_LIST),
+            letter_purge: server.text(statements::LETTER_PURGE),
+        }
+    }
+}
+
+impl MySqlQueue {
+    /// Opens queues in the database at `url` (`mysql://USER:PASSWORD@HOST:PORT/DATABASE`), and brings their schema up to
+    /// date.
+    ///
+    /// # Errors
+    /// See [`MySqlOptions::open`].
+    pub async fn open(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        Self::options().migrate(true).open(url).await
+    }
+
+    /// Opens queues in the database of `store`, on connections of their own, and brings their schema up to date.
+    ///
+    /// # Errors
+    /// See [`MySqlOptions::open`].
+    pub async fn on(store: &MySql) -> Result<Self, StoreError> {
+        Self::options().migrate(true).on(store).await
+    }
+
+    /// For more control: lease, limits, order, how often to look. Nothing is migrated unless it is asked for.
+    pub const fn options() -> MySqlQueueOptions {
+        MySqlQueueOptions::new()
+    }
+
+    /// The schema as plain SQL, to be applied by hand in one transaction, with the names of `database`. Harmless when
+    /// applied again.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn schema_sql(database: &MySqlOptions) -> Result<String, StoreError> {
+        statements::SCHEMA.sql(database)
+    }
+
+    /// What the account (`NAME`, or `NAME@HOST`) that runs the program must be granted, where another one has applied the
+    /// schema, as plain SQL: nothing beyond the queue's own tables.
+    ///
+    /// # Errors
+    /// Names that are none.
+    pub fn grants_sql(database: &MySqlOptions, account: &str) -> Result<String, StoreError> {
+        wire::with_account(database, account, statements::GRANTS)
+    }
+
+    /// Sends messages from outside any handler.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        Sender::new(Arc::new(self.clone()))
+    }
+
+    /// How many messages wait for `endpoint` or are being handled there, those that are not due included.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        const OPERATION: &str = "counting messages";
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(endpoint.as_str().as_bytes());
+        let rows = self.read(OPERATION, &self.0.texts.backlog, arguments).await?;
+        self.counted(OPERATION, &rows)
+    }
+
+    /// How many messages are in all queues of the schema.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn messages(&self) -> Result<u64, StoreError> {
+        const OPERATION: &str = "counting messages";
+        let rows = self.read(OPERATION, &self.0.texts.messages, MySqlArguments::default()).await?;
+        self.counted(OPERATION, &rows)
+    }
+
+    /// Ends subscriptions of `endpoint`: what is published from now on does not go to it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; harmless when repeated.
+    pub async fn unsubscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<(), StoreError> {
+        if !types.is_empty() {
+            let types: Vec<&str> = types.iter().map(TypeName::as_str).collect();
+            let text = statements::unsubscribe(endpoint.as_str(), &types);
+            self.transaction("unsubscribing", vec![text]).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes what waits for an endpoint that is gone for good: its subscriptions, and up to `limit` of its messages,
+    /// whether under a lease or not. Tells how many messages; call again until there are none.
+    ///
+    /// # Errors
+    /// [`StoreError`]; harmless when repeated.
+    pub async fn abandon(&self, endpoint: &EndpointName, limit: usize) -> Result<u64, StoreError> {
+        const OPERATION: &str = "abandoning a queue";
+        let answers = self.transaction(OPERATION, statements::abandon(endpoint.as_str(), limit)).await?;
+        Ok(answers.get(answers.len().saturating_sub(2)).map_or(0, |answer| answer.affected))
+    }
+
+    /// How many commits this queue has made since it was opened: with its messages, how well they share commits. Those of
+    /// other processes are not counted.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.server.commits()
+    }
+
+    /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed
+    /// for safety: what was confirmed is stored.
+    pub async fn close(&self) {
+        let writers = std::mem::take(&mut *self.0.writers.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = self.0.asks.send(Ask::Close).await;
+        for writer in writers {
+            let _ = writer.await;
+        }
+        self.0.rare.lock().await.close().await;
+    }
+
+    fn new(server: Server, options: MySqlQueueOptions) -> Result<Self, StoreError> {
+        let runtime = Handle::try_current().map_err(|_| {
+            let why = "there is no tokio runtime: open it within one";
+            StoreError::new(ErrorKind::Misconfigured, statements::SCHEMA.opening, why)
+        })?;
+        let text_max = options.text_max(&server)?;
+        let (asks, queue) = mpsc::channel(ASKS_MAX);
+        let queue = Arc::new(Mutex::new(queue));
+        let writer = |_| runtime.spawn(Writer::new(&server, text_max).run(queue.clone()));
+        let writers = (0..options.writers).map(writer).collect();
+        Ok(Self(Arc::new(Shared {
+            texts: Texts::new(&server),
+            asks,
+            rare: Arc::new(Mutex::new(server.wire())),
+            names: RwLock::default(),
+            signals: Signals::new(options.poll_busy, options.poll_idle),
+            room: Room::default(),
+            text_max,
+            token: AtomicI64::new(fastrand::i64(0..i64::MAX / 2)),
+            writers: StdMutex::new(writers),
+            runtime: runtime.clone(),
+            server,
+            options,
+        })))
+    }
+
+    fn place(&self) -> &str {
+        self.0.server.place()
+    }
+
+    /// A token that no lease has.
+    fn token(&self) -> i64 {
+        self.0.token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Queues a request and waits for its answer. Unknown is what has been queued and is not answered in time.
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        ask: Ask,
+        answer: oneshot::Receiver<Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let limit = self.0.server.limit();
+        let error = |kind, why: &str| TransportError::new(kind, operation, format!("{}: {why}", self.place()));
+        match timeout(limit, self.0.asks.send(ask)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                let why = "the queue is closed, or the runtime that opened it is gone: open it again";
+                return Err(error(ErrorKind::Unavailable, why));
+            }
+            Err(_) => {
+                let why = "more is asked for than the server can write: send less";
+                return Err(error(ErrorKind::Unavailable, why));
+            }
+        }
+        match timeout(limit, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => {
+                Err(error(ErrorKind::UnknownOutcome, "the queue was closed; whether it was done is not known"))
+            }
+            Err(_) => Err(error(
+                ErrorKind::UnknownOutcome,
+                "it has taken longer than its limit; whether it was done is not known",
+            )),
+        }
+    }
+
+    fn counted(&self, operation: &'static str, rows: &[MySqlRow]) -> Result<u64, StoreError> {
+        let count = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
+        count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| self.damaged(operation, "a count"))
+    }
+
+    fn damaged(&self, operation: &'static str, what: &str) -> StoreError {
+        let why = format!("{}: {what} cannot be read by this version of hapax", self.place());
+        StoreError::new(ErrorKind::Malformed, operation, why)
+    }
+}
+
+#[async_trait]
+impl Transport for MySqlQueue {
+    fn capabilities(&self) -> TransportCapabilities {
+        let MySqlQueueOptions { lease, message_bytes_max, ordered_keys, redelivery_max, .. } = self.0.options;
+        TransportCapabilities {
+            name: "mysql",
+            lease: Some(lease),
+            counts_deliveries: true,
+            delays: true,
+            ordered_keys,
+            message_bytes_max,
+            durable: true,
+            redelivery_max,
+        }
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let id = self.subscribe(endpoint, types).await.map_err(|e| transport_error(CONNECTING, e))?;
+        let signal = self.0.signals.of_queue(id);
+        let queue = Arc::new(self.clone());
+        let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
+        Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
+    }
+}
+
+/// Whole milliseconds, at most what a time far away has: 100,000 years.
+fn millis(time: Duration) -> i64 {
+    const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
+    i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
+}
+
+impl fmt::Debug for MySqlQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlQueue").field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! One connection, and one transaction at a time on it.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::TryStreamExt;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Either, Executor, MySqlConnection,
+    mysql::{MySqlArguments, MySqlConnectOptions, MySqlRow},
+};
+use tokio::time::timeout;
+
+use super::{arguments::Text, error::Failure};
+
+/// What takes several statements.
+pub(super) type Work<'l, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'l>>;
+
+/// How a connection is used.
+#[derive(Debug, Clone)]
+pub(super) struct Dial {
+    pub(super) options: MySqlConnectOptions,
+    /// What is set on each connection of our own, before its first use.
+    pub(super) settings: Arc<str>,
+    /// A statement without an answer for so long is given up.
+    pub(super) limit: Duration,
+    pub(super) commits: Arc<AtomicU64>,
+}
+
+impl Dial {
+    pub(super) async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let mut connection = self.options.connect().await?;
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(self.settings.clone()))).await?;
+        Ok(connection)
+    }
+}
+
+/// What the server answers to one statement.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Its rows.
+    pub rows: Vec<MySqlRow>,
+    /// How many rows it has written or, where it changed nothing in a row that it found, may have: the driver asks for rows
+    /// found, not for rows changed.
+    pub affected: u64,
+    /// The number that the server has given to the first row inserted, where it gives any.
+    pub inserted: u64,
+}
+
+/// A connection that is opened again after it has failed.
+#[derive(Debug)]
+pub(super) struct Link {
+    dial: Dial,
+    open: Option<MySqlConnection>,
+    /// How many connections there have been.
+    session: u64,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// Between [`Link::begin`] and its end.
+    Within,
+    /// Something was sent, and its answer has not been seen. Whoever asked may have gone.
+    Sent,
+}
+
+/// What is sent to the server at once.
+#[derive(Debug, Clone)]
+enum Message {
+    Prepared(Arc<str>, Box<MySqlArguments>),
+    Text(Arc<str>),
+}
+
+impl Link {
+    pub(super) const fn new(dial: Dial, open: Option<MySqlConnection>) -> Self {
+        Self { dial, open, session: 0, stage: Stage::Idle }
+    }
+
+    pub(super) const fn dial(&self) -> &Dial {
+        &self.dial
+    }
+
+    /// Runs a statement that writes, by itself one transaction.
+    pub(super) async fn write(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
+        let message = Message::Prepared(sql.clone(), Box::new(arguments));
+        let answers = self.alone(message, Stage::Idle, Some(0)).await?;
+        self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(answers.into_iter().next().unwrap_or_default())
+    }
+
+    /// Runs a statement that commits by itself whatever it is part of, such as one about tables.
+    pub(super) async fn define(&mut self, text: String) -> Result<Vec<Answer>, Failure> {
+        self.alone(Message::Text(text.into()), Stage::Idle, Some(0)).await
+    }
+
+    /// Which connection it is by now, for what a session keeps.
+    pub(super) const fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// As [`Link::define`], on that connection or not at all.
+    pub(super) async fn define_in(&mut self, session: u64, text: String) -> Result<Vec<Answer>, Failure> {
+        if self.session != session || self.open.is_none() || self.stage != Stage::Idle {
+            return Err(Failure::of_read(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
+        }
+        self.define(text).await
+    }
+
+    /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
+    /// on another: it may be told of that only now.
+    pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Vec<MySqlRow>, Failure> {
+        self.look(Message::Prepared(sql.clone(), Box::new(arguments))).await
+    }
+
+    /// As [`Link::read`], of a text that is one statement.
+    pub(super) async fn read_text(&mut self, text: Text) -> Result<Vec<MySqlRow>, Failure> {
+        self.look(Message::Text(text.into_string().into())).await
+    }
+
+    async fn look(&mut self, message: Message) -> Result<Vec<MySqlRow>, Failure> {
+        let was_open = self.open.is_some();
+        let answers = match self.alone(message.clone(), Stage::Idle, None).await {
+            Err(failure) if was_open && failure.is_of_the_connection() => self.alone(message, Stage::Idle, None).await,
+            looked => looked,
+        };
+        Ok(answers?.into_iter().next().unwrap_or_default().rows)
+    }
+
+    /// Begins a transaction and runs the statements of `text` in it, in one round trip. After an error there is none.
+    pub(super) async fn begin(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
+        let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
+        let mut answers = self.alone(message, Stage::Within, None).await?;
+        drop(answers.remove(0)); // Of the `BEGIN`: each statement has one.
+        Ok(answers)
+    }
+
+    /// Runs one statement within the transaction that was begun. After an error there is none any more.
+    pub(super) async fn step(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
+        let message = Message::Prepared(sql.clone(), Box::new(arguments));
+        Ok(self.within(message, None).await?.into_iter().next().unwrap_or_default())
+    }
+
+    /// As [`Link::step`], of the statements of a text.
+    pub(super) async fn steps(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
+        self.within(Message::Text(text.into_string().into()), None).await
+    }
+
+    /// Runs the statements of `text`, if there are any, and commits what was begun, in one round trip. Where one of them fails,
+    /// nothing of the transaction is kept; where the commit itself fails, nobody knows.
+    pub(super) async fn commit(&mut self, mut text: Text) -> Result<Vec<Answer>, Failure> {
+        let before = text.end().statements();
+        text.sql("COMMIT");
+        let mut answers = self.within(Message::Text(text.into_string().into()), Some(before)).await?;
+        answers.truncate(before);
+        self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(answers)
+    }
+
+    /// Runs the statements of `text` in a transaction of their own, in one round trip.
+    pub(super) async fn transaction(&mut self, mut text: Text) -> Result<Vec<Answer>, Failure> {
+        let before = text.end().statements() + 1; // With the `BEGIN`.
+        text.sql("COMMIT");
+        let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
+        let mut answers = self.alone(message, Stage::Idle, Some(before)).await?;
+        answers.truncate(before);
+        drop(answers.remove(0));
+        self.dial.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(answers)
+    }
+
+    /// Undoes what was begun. Where that fails the connection is given up, which does the same.
+    pub(super) async fn roll_back(&mut self) {
+        if self.stage != Stage::Within || !self.undone().await {
+            self.give_up();
+        }
+    }
+
+    /// What begins outside of a transaction.
+    async fn alone(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
+        if self.stage != Stage::Idle {
+            self.give_up(); // Somebody has left in the middle of something.
+        }
+        if self.open.is_none() {
+            let opening = timeout(self.dial.limit, self.dial.connect());
+            let opened = opening.await.unwrap_or_else(|_| Err(timed_out())).map_err(Failure::of_read)?;
+            self.open = Some(opened);
+            self.session += 1;
+        }
+        self.exchange(message, then, commit).await
+    }
+
+    async fn within(&mut self, message: Message, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
+        if self.stage != Stage::Within {
+            self.give_up();
+        }
+        self.exchange(message, if commit.is_some() { Stage::Idle } else { Stage::Within }, commit).await
+    }
+
+    /// `commit`: after how many answers a failure may be one of a commit.
+    async fn exchange(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
+        let (limit, mut answers) = (self.dial.limit, Vec::new());
+        let Some(connection) = self.open.as_mut() else { return Err(Failure::of_read(timed_out())) };
+        let begins = then == Stage::Within || commit.is_some_and(|before| before > 0);
+        let may_be_within = self.stage == Stage::Within || begins;
+        self.stage = Stage::Sent;
+        let failure = match timeout(limit, message.run(connection, &mut answers)).await {
+            Ok(Ok(())) => {
+                self.stage = then;
+                return Ok(answers);
+            }
+            Err(_) => Failure::too_late(commit.is_some()),
+            // What the server has refused before it came to the commit was not committed. Whatever else happened to the
+            // answer, all that was sent may have been done.
+            Ok(Err(error)) => match commit {
+                Some(before) if answers.len() >= before || error.as_database_error().is_none() => {
+                    Failure::of_write(error)
+                }
+                _ => Failure::of_read(error),
+            },
+        };
+        // The connection is as good as before, except for what the transaction still holds.
+        if !failure.is_of_a_statement() || may_be_within && !self.undone().await {
+            self.give_up();
+        }
+        self.stage = Stage::Idle;
+        Err(failure)
+    }
+
+    async fn undone(&mut self) -> bool {
+        let Some(connection) = self.open.as_mut() else { return true };
+        self.stage = Stage::Sent;
+        let undone = timeout(self.dial.limit, connection.execute(sqlx::raw_sql("ROLLBACK"))).await;
+        let undone = matches!(undone, Ok(Ok(_)));
+        if undone {
+            self.stage = Stage::Idle;
+        }
+        undone
+    }
+
+    /// Not closed politely: it may be in the middle of anything.
+    fn give_up(&mut self) {
+        self.open = None;
+        self.stage = Stage::Idle;
+    }
+
+    pub(super) async fn close(&mut self) {
+        if let Some(connection) = self.open.take() {
+            let _ = connection.close().await; // What was confirmed is stored.
+        }
+    }
+}
+
+impl Message {
+    async fn run(self, connection: &mut MySqlConnection, answers: &mut Vec<Answer>) -> Result<(), sqlx::Error> {
+        let mut answer = Answer::default();
+        let mut events = match self {
+            Self::Prepared(sql, arguments) => connection.fetch_many(sqlx::query_with(AssertSqlSafe(sql), *arguments)),
+            Self::Text(text) => connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(text))),
+        };
+        while let Some(event) = events.try_next().await? {
+            match event {
+                Either::Right(row) => answer.rows.push(row),
+                Either::Left(done) => {
+                    answer.affected = done.rows_affected();
+                    answer.inserted = done.last_insert_id();
+                    answers.push(std::mem::take(&mut answer));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn timed_out() -> sqlx::Error {
+    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
+}

@@ -1,0 +1,272 @@
+//! What a driver's error means: whether anything was written, and what a person can do.
+
+use std::sync::Arc;
+
+use hapax_core::ports::{ErrorKind, StoreError};
+use sqlx::mysql::MySqlDatabaseError;
+
+pub(super) use super::super::rows::malformed;
+
+/// Numbers that MariaDB and MySQL give to errors, those that we tell apart.
+mod number {
+    pub(super) const DISK_FULL: u16 = 1021;
+    pub(super) const TABLE_FULL: u16 = 1114;
+    pub(super) const TOO_MANY_CONNECTIONS: u16 = 1040;
+    pub(super) const TOO_MANY_CONNECTIONS_OF_USER: u16 = 1203;
+    pub(super) const USER_LIMIT: u16 = 1226;
+    pub(super) const DENIED_DATABASE: u16 = 1044;
+    pub(super) const DENIED: u16 = 1045;
+    pub(super) const DENIED_WITHOUT_PASSWORD: u16 = 1698;
+    pub(super) const DENIED_HOST: u16 = 1130;
+    pub(super) const DENIED_TABLE: u16 = 1142;
+    pub(super) const DENIED_COLUMN: u16 = 1143;
+    pub(super) const DENIED_PRIVILEGE: u16 = 1227;
+    pub(super) const NO_DATABASE: u16 = 1049;
+    pub(super) const SHUTDOWN: u16 = 1053;
+    pub(super) const UNKNOWN_COLUMN: u16 = 1054;
+    pub(super) const DUPLICATE: u16 = 1062;
+    pub(super) const NOT_NULL: u16 = 1048;
+    pub(super) const NO_DEFAULT: u16 = 1364;
+    pub(super) const NO_TABLE: u16 = 1146;
+    pub(super) const PACKET_TOO_LARGE: u16 = 1153;
+    pub(super) const COMMIT: u16 = 1180;
+    pub(super) const LOCK_WAIT: u16 = 1205;
+    pub(super) const DEADLOCK: u16 = 1213;
+    pub(super) const READ_ONLY_OPTION: u16 = 1290;
+    pub(super) const INTERRUPTED: u16 = 1317;
+    pub(super) const WRONG_VALUE: u16 = 1366;
+    pub(super) const TOO_LONG: u16 = 1406;
+    pub(super) const TABLE_CHANGED: u16 = 1412;
+    pub(super) const FOREIGN_KEY_PARENT: u16 = 1451;
+    pub(super) const FOREIGN_KEY_CHILD: u16 = 1452;
+    pub(super) const SIGNAL: u16 = 1644;
+    pub(super) const BINLOG_FORMAT: u16 = 1665;
+    pub(super) const READ_ONLY_TRANSACTION: u16 = 1792;
+    pub(super) const READ_ONLY_MODE: u16 = 1836;
+    pub(super) const KILLED_MARIADB: u16 = 1927;
+    pub(super) const TIME_LIMIT_MARIADB: u16 = 1969;
+    pub(super) const TIME_LIMIT_MYSQL: u16 = 3024;
+    pub(super) const KILLED_MYSQL: u16 = 3169;
+    pub(super) const CHECK_MYSQL: u16 = 3819;
+    pub(super) const CHECK_MARIADB: u16 = 4025;
+    pub(super) const IDLE_MYSQL: u16 = 4031;
+}
+
+use number as n;
+
+/// A statement that failed. One error may be the answer of all members of a group.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    cause: Arc<Cause>,
+    unknown: bool,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Driver(sqlx::Error),
+    /// No answer in time; the connection was given up.
+    TooLate,
+    /// The generations of dedup entries changed each time it was tried.
+    Rotating,
+}
+
+impl Failure {
+    /// Of something that wrote nothing.
+    pub(super) fn of_read(error: sqlx::Error) -> Self {
+        Self { cause: Arc::new(Cause::Driver(error)), unknown: false }
+    }
+
+    /// Of a statement that commits by itself, or of a `COMMIT`. Where the server has said that the statement failed,
+    /// nothing of it is kept; whatever else happened to the answer, nobody knows.
+    pub(super) fn of_write(error: sqlx::Error) -> Self {
+        let unknown = match number(&error) {
+            Some(n::PACKET_TOO_LARGE) => false, // It was not read, though the connection ends.
+            Some(number) => !refused(&error) || may_follow_a_commit(number),
+            None => true,
+        };
+        Self { cause: Arc::new(Cause::Driver(error)), unknown }
+    }
+
+    pub(super) fn too_late(writes: bool) -> Self {
+        Self { cause: Arc::new(Cause::TooLate), unknown: writes }
+    }
+
+    pub(super) fn rotating() -> Self {
+        Self { cause: Arc::new(Cause::Rotating), unknown: false }
+    }
+
+    /// Whether the write may have taken effect.
+    pub(super) const fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+
+    /// Whether the server has refused the statement itself, so that the connection is as good as before.
+    pub(super) fn is_of_a_statement(&self) -> bool {
+        matches!(&*self.cause, Cause::Driver(error) if refused(error))
+    }
+
+    /// Whether the connection has ended, or the server has ended it.
+    pub(super) fn is_of_the_connection(&self) -> bool {
+        match &*self.cause {
+            Cause::Driver(error) => !refused(error),
+            Cause::TooLate | Cause::Rotating => false,
+        }
+    }
+
+    /// A lost race with another transaction: the server has rolled it back, or it was for it, and it may be tried again at
+    /// once.
+    pub(super) fn is_of_a_race(&self) -> bool {
+        !self.unknown && matches!(self.number(), Some(n::DEADLOCK | n::LOCK_WAIT | n::TABLE_CHANGED))
+    }
+
+    /// Others hold a lock for longer than was waited for.
+    pub(super) fn is_of_a_lock(&self) -> bool {
+        !self.unknown && matches!(self.number(), Some(n::LOCK_WAIT | n::DEADLOCK))
+    }
+
+    /// Others hold a row for longer than was waited for.
+    pub(super) fn is_of_a_wait(&self) -> bool {
+        !self.unknown && self.number() == Some(n::LOCK_WAIT)
+    }
+
+    /// A row was there already.
+    pub(super) fn is_of_a_duplicate(&self) -> bool {
+        !self.unknown && self.number() == Some(n::DUPLICATE)
+    }
+
+    /// The server or the way to it is at fault, not what was asked: trying members of a group one by one would only repeat
+    /// it. A lock that is held for too long is of one member as a rule.
+    pub(super) fn is_of_all(&self) -> bool {
+        !matches!(
+            self.number(),
+            Some(
+                n::LOCK_WAIT
+                    | n::DUPLICATE
+                    | n::NOT_NULL
+                    | n::NO_DEFAULT
+                    | n::PACKET_TOO_LARGE
+                    | n::WRONG_VALUE
+                    | n::TOO_LONG
+                    | n::FOREIGN_KEY_PARENT
+                    | n::FOREIGN_KEY_CHILD
+                    | n::SIGNAL
+                    | n::CHECK_MARIADB
+                    | n::CHECK_MYSQL
+            )
+        )
+    }
+
+    fn number(&self) -> Option<u16> {
+        match &*self.cause {
+            Cause::Driver(error) => number(error),
+            Cause::TooLate | Cause::Rotating => None,
+        }
+    }
+
+    pub(super) fn store_error(&self, operation: &'static str, place: &str) -> StoreError {
+        let error = |kind, text: &str| StoreError::new(kind, operation, format!("{place}: {text}"));
+        match &*self.cause {
+            _ if self.unknown => {
+                let error = error(ErrorKind::UnknownOutcome, "whether it was stored is not known: load again");
+                error.caused_by(Shown(self.cause.clone()))
+            }
+            Cause::Driver(driver) => {
+                let (kind, text) = meaning(driver);
+                error(kind, text).caused_by(Shown(self.cause.clone()))
+            }
+            Cause::TooLate => error(
+                ErrorKind::Unavailable,
+                "no answer within the limit, nothing was changed: see what keeps the server busy, or raise the limit",
+            ),
+            Cause::Rotating => {
+                error(ErrorKind::Unavailable, "generations of dedup entries are being rotated: try again")
+            }
+        }
+    }
+}
+
+/// The driver's error as a source.
+#[derive(Debug)]
+struct Shown(Arc<Cause>);
+
+impl std::fmt::Display for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.0 {
+            Cause::Driver(error) => error.fmt(f),
+            Cause::TooLate => f.write_str("no answer within the limit"),
+            Cause::Rotating => f.write_str("the generations changed"),
+        }
+    }
+}
+
+impl std::error::Error for Shown {}
+
+/// The server answered that it did not do it, and goes on serving this connection.
+fn refused(error: &sqlx::Error) -> bool {
+    let ends = |number| matches!(number, n::SHUTDOWN | n::KILLED_MARIADB | n::KILLED_MYSQL | n::IDLE_MYSQL);
+    // 1152 to 1161: the way to the client.
+    number(error).is_some_and(|it| !ends(it) && !(1152..=1161).contains(&it))
+}
+
+/// A kill or a time limit may be told by a statement whose commit was made already, and a failed commit may have reached
+/// the log.
+fn may_follow_a_commit(number: u16) -> bool {
+    matches!(number, n::COMMIT | n::INTERRUPTED | n::TIME_LIMIT_MARIADB | n::TIME_LIMIT_MYSQL)
+}
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
+
+fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
+    use ErrorKind::{Denied, Misconfigured, TooLarge, Unavailable};
+    match number(error) {
+        Some(n::DEADLOCK | n::TABLE_CHANGED) => {
+            (Unavailable, "it met other transactions again and again, and was rolled back each time")
+        }
+        Some(n::INTERRUPTED | n::TIME_LIMIT_MARIADB | n::TIME_LIMIT_MYSQL) => {
+            (Unavailable, "the server has ended it after its time limit; nothing was changed")
+        }
+        Some(n::LOCK_WAIT) => (Unavailable, "another transaction has kept a lock for too long: end that transaction"),
+        Some(n::TOO_MANY_CONNECTIONS | n::TOO_MANY_CONNECTIONS_OF_USER | n::USER_LIMIT) => (
+            Unavailable,
+            "the server has no connection left: raise `max_connections`, or use fewer (`writers`, `readers`)",
+        ),
+        Some(n::DISK_FULL | n::TABLE_FULL) => {
+            (Unavailable, "the server's disk is full: make room and it goes on, nothing is lost")
+        }
+        Some(n::READ_ONLY_OPTION | n::READ_ONLY_TRANSACTION | n::READ_ONLY_MODE) => {
+            (Unavailable, "the server takes no writes (a replica, or `read_only`): connect to the primary")
+        }
+        Some(n::DENIED_TABLE | n::DENIED_COLUMN | n::DENIED_PRIVILEGE) => {
+            (Denied, "this account may not do it: grant what `MySql::grants_sql` lists")
+        }
+        Some(n::DENIED | n::DENIED_DATABASE | n::DENIED_HOST | n::DENIED_WITHOUT_PASSWORD) => {
+            (Denied, "the server has refused the account, its password or its database: check the URL")
+        }
+        Some(n::NO_DATABASE) => (Misconfigured, "there is no such database: create it, or name another one in the URL"),
+        Some(n::NO_TABLE | n::UNKNOWN_COLUMN) => (
+            Misconfigured,
+            "hapax's tables are not as this version needs them: apply `MySql::migrate`, or undo what changed them",
+        ),
+        Some(
+            n::DUPLICATE
+            | n::NOT_NULL
+            | n::NO_DEFAULT
+            | n::FOREIGN_KEY_PARENT
+            | n::FOREIGN_KEY_CHILD
+            | n::SIGNAL
+            | n::CHECK_MARIADB
+            | n::CHECK_MYSQL,
+        ) => (Misconfigured, "a trigger or constraint on hapax's tables refuses it: remove it"),
+        Some(n::PACKET_TOO_LARGE | n::TOO_LONG) => {
+            (TooLarge, "it is larger than the server takes: raise `max_allowed_packet`, and open the store again")
+        }
+        Some(n::WRONG_VALUE) => (Misconfigured, "a table cannot hold this text: it needs the character set utf8mb4"),
+        Some(n::BINLOG_FORMAT) => {
+            (Misconfigured, "the server's binary log takes statements only: set `binlog_format` to `MIXED` or `ROW`")
+        }
+        Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
+        None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
+    }
+}

@@ -1,0 +1,127 @@
+//! The schema, as plain SQL files, and how far a database has come.
+
+use hapax_core::ports::StoreError;
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row};
+
+use super::{names::Names, options::MySqlOptions, statements, wire::Schema};
+
+/// Each migration records its own version in `migration` and, from the second on, in `meta` under `usable_from` how old a
+/// program may be that goes on with the database: it stays where a step only adds, and becomes the step's own version where
+/// it does not.
+pub(super) static SCHEMA: Schema = Schema {
+    opening: super::start::OPENING,
+    remedy: "apply `MySql::migrate`, or `MySql::schema_sql` by hand, or set `migrate(true)`",
+    tables: ["migration", "meta"],
+    version: statements::SCHEMA_VERSION,
+    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+};
+/// How long one of several programs that migrate at once waits for the others.
+const LOCK_LIMIT_SECONDS: u32 = 20;
+
+/// What a database holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Contents {
+    /// 0: nothing of ours.
+    pub(super) version: i64,
+    pub(super) usable_from: Option<i64>,
+}
+
+pub(super) fn schema_sql(names: &Names, schema: &Schema) -> String {
+    let steps: Vec<String> = schema.migrations.iter().map(|(_, sql)| names.put_into(sql)).collect();
+    steps.join("\n")
+}
+
+/// What the account that runs the program needs, once somebody else has applied the schema.
+pub(super) fn grants_sql(options: &MySqlOptions, names: &Names, account: &str) -> Result<String, StoreError> {
+    let rights = [
+        ("SELECT", &["migration"][..]),
+        ("SELECT, INSERT, UPDATE", &["scope", "dead_letter", "meta"]),
+        ("SELECT, UPDATE", &["floor", "settled"]),
+        ("SELECT, INSERT, UPDATE, DELETE", &["entity", "generation"]),
+        // Emptying a table is dropping it to this server, and making it again.
+        ("SELECT, INSERT, UPDATE, DROP", &["dedup_0", "dedup_1", "dedup_2", "dedup_3"]),
+    ];
+    let grants = rights.iter().flat_map(|(rights, tables)| {
+        tables.iter().map(move |table| format!("GRANT {rights} ON hapax.{table} TO ACCOUNT;\n"))
+    });
+    with_account(options, names, account, &grants.collect::<String>())
+}
+
+/// `text` with the tables' names and their database, and the account, in it.
+pub(super) fn with_account(
+    options: &MySqlOptions,
+    names: &Names,
+    account: &str,
+    text: &str,
+) -> Result<String, StoreError> {
+    let place = options.place()?;
+    let database = place.get_database().unwrap_or_default().replace('`', "``");
+    let quoted = |name: &str| format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"));
+    let (name, host) = account.rsplit_once('@').unwrap_or((account, "%"));
+    let account = format!("{}@{}", quoted(name), quoted(host));
+    let text = text.replace("hapax.", &format!("`{database}`.{}", names.prefix()));
+    Ok(text.replace("ACCOUNT", &account))
+}
+
+pub(super) async fn contents(
+    connection: &mut MySqlConnection,
+    names: &Names,
+    schema: &Schema,
+) -> Result<Contents, sqlx::Error> {
+    let tables = schema.tables.map(|table| names.table(table));
+    if engines(connection, names, &tables).await?.len() < tables.len() {
+        return Ok(Contents { version: 0, usable_from: None });
+    }
+    let text = names.put_into(schema.version);
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+    Ok(Contents { version: row.try_get(0)?, usable_from: row.try_get(1)? })
+}
+
+/// Of those tables that there are: the name, and the storage engine.
+async fn engines(
+    connection: &mut MySqlConnection,
+    names: &Names,
+    tables: &[String],
+) -> Result<Vec<(String, String)>, sqlx::Error> {
+    // Names are checked, and need no quotes. Without letters of a pattern the server would read every table's file.
+    let list: Vec<String> = tables.iter().map(|table| format!("'{table}'")).collect();
+    let which = match list.is_empty() {
+        true => format!("LEFT(table_name, {}) = '{}'", names.prefix().len(), names.prefix()),
+        false => format!("table_name IN ({})", list.join(", ")),
+    };
+    let sql = format!(
+        "SELECT CAST(table_name AS CHAR), CAST(engine AS CHAR) FROM information_schema.tables \
+         WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND {which}"
+    );
+    let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<Option<String>, _>(1)?.unwrap_or_default()))).collect()
+}
+
+/// A table of ours whose storage engine knows no transactions, and that engine.
+pub(super) async fn foreign_engine(
+    connection: &mut MySqlConnection,
+    names: &Names,
+) -> Result<Option<(String, String)>, sqlx::Error> {
+    let engines = engines(connection, names, &[]).await?;
+    Ok(engines.into_iter().find(|(_, engine)| !engine.eq_ignore_ascii_case("InnoDB")))
+}
+
+/// Brings the database to the latest version. Each statement about tables commits by itself, so that a migration may have
+/// been done in part: all of it may be repeated, and its last statement says that it was done. Of several programs that start
+/// at once one does the work, under a lock, and the others find it done.
+pub(super) async fn migrate(
+    connection: &mut MySqlConnection,
+    names: &Names,
+    schema: &Schema,
+) -> Result<Contents, sqlx::Error> {
+    let lock = format!("CONCAT('hapax-', MD5(CONCAT(DATABASE(), '.{}')), '-m')", names.prefix());
+    // Not having it, or a server that knows no such locks, is found out by the statements themselves: they may be repeated.
+    let take = format!("DO GET_LOCK({lock}, {LOCK_LIMIT_SECONDS})");
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(take))).await?;
+    let before = contents(connection, names, schema).await?;
+    for (_, sql) in schema.migrations.iter().filter(|(version, _)| *version > before.version) {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(names.put_into(sql)))).await?;
+    }
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DO RELEASE_LOCK({lock})")))).await?;
+    Ok(before)
+}

@@ -1,0 +1,168 @@
+use std::{fmt, str::FromStr, time::Duration};
+
+use hapax_core::ports::{ErrorKind, StoreError};
+use sqlx::{MySqlPool, mysql::MySqlConnectOptions};
+
+use super::{MySql, start};
+
+/// How long a write is waited for, before its outcome counts as unknown; the server gives it up after as long. Default
+/// 30 s: below the default deadline of a pass.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a read is waited for. Default 30 s: as long as a write.
+const READ_LIMIT: Duration = WRITE_LIMIT;
+/// Writes that share a commit, and reads that share a statement, at most. Default 256: beyond it throughput gains little and
+/// the first in the group waits for the last.
+const GROUP_MAX: usize = 256;
+/// Statements longer than that gain nothing.
+const GROUP_LIMIT: usize = 1024;
+/// Writing connections. Default 2: while one waits for its commit, the other gathers the next group.
+const WRITERS: usize = 2;
+/// Reading connections. Default 1: it answers whole groups.
+const READERS: usize = 1;
+/// More connections than a server is asked for by one store.
+const CONNECTIONS_LIMIT: usize = 64;
+
+/// How a [`MySql`] store is opened. From [`MySql::options`] or [`MySql::with`].
+#[derive(Clone)]
+#[must_use]
+pub struct MySqlOptions {
+    pub(super) place: Result<MySqlConnectOptions, String>,
+    pub(super) table_prefix: String,
+    pub(super) migrate: bool,
+    pub(super) writers: usize,
+    pub(super) readers: usize,
+    pub(super) group_max: usize,
+    pub(super) write_limit: Duration,
+    pub(super) read_limit: Duration,
+}
+
+impl MySqlOptions {
+    fn at(place: Result<MySqlConnectOptions, String>) -> Self {
+        Self {
+            place,
+            table_prefix: "hapax_".to_owned(),
+            migrate: false,
+            writers: WRITERS,
+            readers: READERS,
+            group_max: GROUP_MAX,
+            write_limit: WRITE_LIMIT,
+            read_limit: READ_LIMIT,
+        }
+    }
+
+    pub(super) fn url(url: &str) -> Self {
+        // What the driver takes for the name of a host or a database is shown in messages.
+        if has_unescaped_password(url) {
+            return Self::at(Err("`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`".to_owned()));
+        }
+        if !["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Self::at(Err("it is not one of MariaDB or MySQL".to_owned()));
+        }
+        // The driver's error may show the URL, and with it the password.
+        Self::at(MySqlConnectOptions::from_str(url).map_err(|e| match e {
+            sqlx::Error::Configuration(e) => e.to_string(),
+            _ => "it is not understood".to_owned(),
+        }))
+    }
+
+    pub(super) fn with(options: MySqlConnectOptions) -> Self {
+        Self::at(Ok(options))
+    }
+
+    /// Whether missing tables are added. Default: no, and a database whose schema is older is an error.
+    pub const fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// What the tables' names begin with, to share a database with others. Default `hapax_`. Lower-case ASCII letters, digits
+    /// and `_`, 1 to 30.
+    pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.table_prefix = prefix.into();
+        self
+    }
+
+    /// Writing connections, from 1 to 64. Default 2. Each entity is written by one of them.
+    pub fn writers(mut self, writers: usize) -> Self {
+        self.writers = writers.clamp(1, CONNECTIONS_LIMIT);
+        self
+    }
+
+    /// Reading connections, from 1 to 64. Default 1.
+    pub fn readers(mut self, readers: usize) -> Self {
+        self.readers = readers.clamp(1, CONNECTIONS_LIMIT);
+        self
+    }
+
+    /// How many writes may share a commit, from 1 to 1024. Default 256.
+    pub fn group_max(mut self, max: usize) -> Self {
+        self.group_max = max.clamp(1, GROUP_LIMIT);
+        self
+    }
+
+    /// How long to wait for a write before its outcome counts as unknown. Default 30 s. MariaDB ends a statement that has run
+    /// for as long, or for a second if that is longer.
+    pub const fn write_limit(mut self, limit: Duration) -> Self {
+        self.write_limit = limit;
+        self
+    }
+
+    /// How long to wait for a read before it is an error: `Unavailable`, nothing was changed. Default 30 s.
+    pub const fn read_limit(mut self, limit: Duration) -> Self {
+        self.read_limit = limit;
+        self
+    }
+
+    /// Opens the store and checks that server and schema are what the promises need. Must be called within a tokio runtime
+    /// with its timer enabled; the store lives as long as that runtime.
+    ///
+    /// # Errors
+    /// [`StoreError`], one line that names the database, the cause and the remedy: `Misconfigured` for a server that confirms
+    /// what it may lose (`innodb_flush_log_at_trx_commit`, or `sync_binlog` with a binary log), that is a replica, for a
+    /// missing or older schema, for tables of another storage engine than InnoDB, for a prefix that is none, for a URL without
+    /// a database; `Malformed` for the schema of a newer hapax; `Denied` for missing rights; `Unavailable` for a server that
+    /// cannot be reached.
+    pub async fn open(self) -> Result<MySql, StoreError> {
+        start::open(self).await
+    }
+}
+
+impl fmt::Debug for MySqlOptions {
+    /// Without the place: the driver shows the password with it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table_prefix, migrate, .. } = self;
+        let mut shown = f.debug_struct("MySqlOptions");
+        shown.field("table_prefix", table_prefix).field("migrate", migrate).finish_non_exhaustive()
+    }
+}
+
+/// Whether the end of a password is where a database, a parameter or a fragment should be.
+fn has_unescaped_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = path.split_once('/').map_or("", |(_, path)| path);
+    let is_parameter = |query: &str| query.split('@').next().is_some_and(|before| before.contains('='));
+    fragment.contains('@') || path.contains('@') || query.contains('@') && !is_parameter(query)
+}
+
+impl From<&MySqlPool> for MySqlOptions {
+    /// The same server, database, account and TLS as the pool's; connections of the store's own, since it needs settings of its
+    /// own on them. Hooks of the pool do not run on them.
+    fn from(pool: &MySqlPool) -> Self {
+        Self::with((*pool.connect_options()).clone())
+    }
+}
+
+impl MySqlOptions {
+    pub(super) fn place(&self) -> Result<MySqlConnectOptions, StoreError> {
+        let wrong = |why: String| StoreError::new(ErrorKind::Misconfigured, start::OPENING, why);
+        let place = self.place.clone().map_err(|e| {
+            wrong(format!("the URL of the database is wrong ({e}): write `mysql://USER:PASSWORD@HOST:PORT/DATABASE`"))
+        })?;
+        match place.get_database() {
+            Some(_) => Ok(place),
+            None => Err(wrong("no database is named: write `mysql://USER:PASSWORD@HOST:PORT/DATABASE`".to_owned())),
+        }
+    }
+}

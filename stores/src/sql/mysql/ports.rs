@@ -1,0 +1,450 @@
+//! The ports on the queues.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax_core::{
+    codec::record,
+    entity::{DedupEntry, Entity, Expected, Version},
+    envelope::Destination,
+    ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
+    ports::{
+        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
+        Saved, StoreCapabilities, StoreError,
+    },
+    time::Timestamp,
+};
+use sqlx::{
+    Row,
+    mysql::{MySqlArguments, MySqlRow},
+};
+use tokio::sync::oneshot;
+
+use super::{
+    super::{
+        group::Changed,
+        rows::{DedupRow, as_i64, millis, millis_of},
+    },
+    MySql,
+    arguments::Bind,
+    connection::{Link, Work},
+    error::{Failure, malformed},
+    generations,
+    read::{Alone, Load, Read},
+    rows::{self, EntityRow},
+    start::ENTITY_BYTES_MAX,
+    upkeep,
+    write::{Change, Settle, Write},
+};
+
+/// Entities that are looked at in one step of a sweep.
+const PENDING_PAGE: usize = 1000;
+
+const LOADING: &str = "loading an entity";
+const SAVING: &str = "saving an entity";
+const FINISHING: &str = "finishing messages";
+const NAMING: &str = "naming an endpoint and a saga";
+
+#[async_trait]
+impl EntityStore for MySql {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { name: "mysql", entity_bytes_max: self.0.entity_bytes_max, together: true, durable: true }
+    }
+
+    async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        loop {
+            let entity = self.scope(key.scope()).await?.map(|scope| (scope, key.key().clone()));
+            let named = entity.is_some();
+            let loaded = self.look_up(LOADING, entity, ids).await?;
+            // A name that was not there yet is an entity that was not; marks that are there by now are of a later moment.
+            let marked = |known: &Known| ids.iter().any(|id| known.entry(id).is_some());
+            let is_marked = loaded.known.as_ref().is_some_and(marked);
+            // A mark alone says nothing about the name: if it is still not there, this is one moment.
+            if named || !is_marked || self.scope(key.scope()).await?.is_none() {
+                if is_marked || !self.has_confirmed(key, loaded.stored.as_ref()) {
+                    self.settle(LOADING).await?;
+                }
+                return Ok(loaded);
+            }
+        }
+    }
+
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        processed: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        let expected = match expected {
+            Expected::Absent => None,
+            Expected::Version(version) => match version.as_number() {
+                Some(number) => Some(number),
+                None => return Ok(Saved::Conflict), // Never one of ours.
+            },
+        };
+        let row = self.entity_row(SAVING, key, expected, entity).await?;
+        let saved = self.change(SAVING, Some(row), false, DedupRow::all(processed)?, true).await?;
+        Ok(match saved {
+            Changed::At(version) => {
+                self.confirm(key, entity, version);
+                Saved::At(Version::number(version))
+            }
+            Changed::Lost | Changed::NoEntity => Saved::Conflict,
+        })
+    }
+
+    async fn finish(
+        &self,
+        key: &EntityKey,
+        done: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        let row = match clean_up {
+            Some((version, entity)) => match version.as_number() {
+                Some(version) => Some(self.entity_row(FINISHING, key, Some(version), entity).await?),
+                None => None,
+            },
+            None => None,
+        };
+        let finished = self.change(FINISHING, row, clean_up.is_some(), DedupRow::all(done)?, false).await?;
+        Ok(Some(match finished {
+            Changed::At(version) => {
+                if let Some((_, entity)) = clean_up {
+                    self.confirm(key, entity, version);
+                }
+                Finished::Cleaned(Some(Version::number(version)))
+            }
+            Changed::NoEntity => Finished::Cleaned(None),
+            Changed::Lost => Finished::Left,
+        }))
+    }
+
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        const OPERATION: &str = "reading a version";
+        let Some(scope) = self.scope(key.scope()).await? else { return Ok(None) };
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(scope).bind(key.key().as_str().as_bytes());
+        let rows = self.read_alone(OPERATION, &self.0.texts.version, arguments).await?;
+        self.settle(OPERATION).await?; // It is asked for where a message's fate hangs on it.
+        let version = rows.first().map(|row| row.try_get(0)).transpose();
+        version
+            .map(|version| version.map(Version::number))
+            .map_err(|e| malformed(OPERATION, self.place(), "an entity's version").caused_by(e))
+    }
+
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        const OPERATION: &str = "listing pending entities";
+        let mut after = match after {
+            Some(after) if after.scope() > scope => return Ok(Vec::new()),
+            Some(after) if after.scope() == scope => after.key().as_str().to_owned(),
+            _ => String::new(), // Before every key: none is empty.
+        };
+        let Some(id) = self.scope(scope).await? else { return Ok(Vec::new()) };
+        let age = millis_of(older_than);
+        let mut found = Vec::new();
+        // Rows with nothing to list are made up for by the next ones: to the sweeper, a short page is the last.
+        while found.len() < limit {
+            let page = PENDING_PAGE.min(2 * (limit - found.len()));
+            let mut arguments = MySqlArguments::default();
+            arguments.bind(age).bind(age).bind(id).bind(after.as_bytes()).bind(as_i64(page));
+            let rows = self.read_alone(OPERATION, &self.0.texts.pending_page, arguments).await?;
+            for row in &rows {
+                self.unwatch(OPERATION, id, row, age).await?;
+                let damaged = |e| malformed(OPERATION, self.place(), "an entity's key").caused_by(e);
+                after = rows::text(row, 0).map_err(damaged)?.to_owned();
+                if found.len() < limit
+                    && let Some(pending) = self.pending_row(scope, row, age)?
+                {
+                    found.push(pending);
+                }
+                if found.len() == limit {
+                    break;
+                }
+            }
+            if rows.len() < page {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        const OPERATION: &str = "purging tombstones";
+        let Some(id) = self.scope(scope).await? else { return Ok(0) };
+        let (age, mut purged) = (millis_of(older_than), 0);
+        while purged < limit {
+            let page = as_i64(limit - purged).min(upkeep::PAGE);
+            let names = self.0.names.clone();
+            let work = self.rarely(OPERATION, move |link| {
+                Box::pin(async move { upkeep::purge(link, &names, id, age, page).await })
+            });
+            let gone = work.await?;
+            purged += gone;
+            if gone == 0 {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+}
+
+#[async_trait]
+impl DedupStore for MySql {
+    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        const OPERATION: &str = "checking dedup entries";
+        let known = self.look_up(OPERATION, None, keys).await?.known.unwrap_or_default();
+        if keys.iter().any(|key| known.entry(key).is_some()) {
+            self.settle(OPERATION).await?;
+        }
+        Ok(known)
+    }
+
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
+        self.change("inserting dedup entries", None, false, DedupRow::all(entries)?, false).await?;
+        Ok(())
+    }
+
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        let (names, retention) = (self.0.names.clone(), millis_of(retention));
+        let done = self
+            .rarely("evicting dedup entries", move |link| {
+                Box::pin(async move { generations::evict(link, &names, retention).await })
+            })
+            .await?;
+        Ok(Evicted { entries: done.entries, more: done.more })
+    }
+}
+
+#[async_trait]
+impl DeadLetters for MySql {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        const OPERATION: &str = "setting a message aside";
+        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
+            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
+        })?;
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(letter.endpoint.as_str().as_bytes()).bind(letter.envelope.message_id.to_string().into_bytes());
+        arguments.bind(letter.saga.as_ref().map_or(&b""[..], |saga| saga.as_str().as_bytes()));
+        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string).into_bytes());
+        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
+        arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(&*letter.reason).bind(envelope);
+        self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
+        Ok(())
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        const OPERATION: &str = "listing dead letters";
+        let mut arguments = MySqlArguments::default();
+        let message = page.message_id.as_ref().map(|id| id.to_string().into_bytes());
+        arguments.bind(endpoint.as_str().as_bytes()).bind(message.as_deref()).bind(message.as_deref());
+        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
+        let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
+        let damaged = || malformed(OPERATION, self.place(), "a dead letter");
+        rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
+    }
+}
+
+fn letter(endpoint: &EndpointName, row: &MySqlRow) -> Option<DeadLetter> {
+    let saga = rows::text(row, 0).ok()?;
+    let destination = rows::text(row, 1).ok()?;
+    let attempts: i64 = row.try_get(2).ok()?;
+    let time: i64 = row.try_get(3).ok()?;
+    Some(DeadLetter {
+        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
+        endpoint: endpoint.clone(),
+        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
+        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
+        attempts: u32::try_from(attempts).ok()?,
+        time: Timestamp::from_millis(u64::try_from(time).ok()?),
+        reason: row.try_get(4).ok()?,
+    })
+}
+
+impl MySql {
+    /// What waits in an entity; `None` where nothing does, or where it cannot be read: then others are listed all the same.
+    fn pending_row(&self, scope: &Arc<Scope>, row: &MySqlRow, age: i64) -> Result<Option<Pending>, StoreError> {
+        let damaged = |e| malformed("listing pending entities", self.place(), "a row").caused_by(e);
+        let key = rows::text(row, 0).map_err(damaged)?;
+        let Some(waiting) = row.try_get::<Option<&[u8]>, _>(1).map_err(damaged)? else { return Ok(None) };
+        let now = row.try_get(2).map_err(damaged)?;
+        match (key.parse::<SagaKey>().ok(), rows::pending_entries(waiting, now, age)) {
+            (Some(_), Some(entries)) if entries.is_empty() => Ok(None),
+            (Some(key), Some(entries)) => Ok(Some(Pending { key: EntityKey::new(scope.clone(), key), entries })),
+            _ => {
+                tracing::error!(
+                    place = self.place(),
+                    endpoint = %scope.endpoint,
+                    saga = %scope.saga,
+                    key,
+                    "the list of this entity's outbox entries cannot be read, so what it has to send is not swept: restore \
+                     its row of `entity` (key, pending) from a backup"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    async fn entity_row(
+        &self,
+        operation: &'static str,
+        key: &EntityKey,
+        expected: Option<i64>,
+        entity: &Entity,
+    ) -> Result<EntityRow, StoreError> {
+        let (bytes, most) = (entity.size(), self.0.entity_bytes_max);
+        if bytes > most {
+            let remedy = match most < ENTITY_BYTES_MAX {
+                true => ": raise the server's `max_allowed_packet`, and open the store again",
+                false => "",
+            };
+            let why = format!("{key} has {bytes} bytes, more than the {most} that the store takes{remedy}");
+            return Err(StoreError::new(ErrorKind::TooLarge, operation, why));
+        }
+        let pending = rows::pending(entity);
+        EntityRow::new(self.scope_to_write(key.scope()).await?, key.key(), expected, entity, pending)
+    }
+
+    async fn change(
+        &self,
+        operation: &'static str,
+        entity: Option<EntityRow>,
+        gives_way: bool,
+        done: Vec<DedupRow>,
+        only_if_won: bool,
+    ) -> Result<Changed, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let writer = self.writer_of(entity.as_ref(), &done);
+        let change = Change { operation, entity, gives_way, done, only_if_won, answer };
+        self.write(operation, writer, Write::Change(change), answered).await
+    }
+
+    /// Takes an entity with nothing in its outbox from the sweeper's list, if it has not been changed for long.
+    async fn unwatch(&self, operation: &'static str, scope: i64, row: &MySqlRow, age: i64) -> Result<(), StoreError> {
+        let damaged = |e| malformed(operation, self.place(), "a row").caused_by(e);
+        if row.try_get::<i64, _>(3).map_err(damaged)? == 0 {
+            return Ok(());
+        }
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(scope).bind(rows::text(row, 0).map_err(damaged)?.as_bytes()).bind(age);
+        self.rare(operation, &self.0.texts.unwatch, arguments).await?;
+        Ok(())
+    }
+
+    /// Waits until all that has been seen is on the server's disk: it shows others' commits before they are.
+    async fn settle(&self, operation: &'static str) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let settled = self.write(operation, 0, Write::Settle(Settle { operation, answer }), answered).await;
+        // Whatever became of that write, nothing of the caller's was changed by it.
+        settled.map_err(|e| match e.is_unknown_outcome() {
+            true => {
+                let why = format!("{}: the server did not confirm what it has shown: load again", self.place());
+                StoreError::new(ErrorKind::Unavailable, operation, why).caused_by(e)
+            }
+            false => e,
+        })
+    }
+
+    async fn look_up(
+        &self,
+        operation: &'static str,
+        entity: Option<(i64, SagaKey)>,
+        ids: &[DedupKey],
+    ) -> Result<Loaded, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let load = Load { operation, entity, ids: ids.to_vec(), answer };
+        self.read(operation, Read::Load(load), answered).await
+    }
+
+    async fn read_alone(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        arguments: MySqlArguments,
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let alone = Alone { operation, sql: sql.clone(), arguments, answer };
+        self.read(operation, Read::Alone(alone), answered).await
+    }
+
+    /// The number of `scope` in the database. Without one nothing of it is stored.
+    async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
+        if let Some(id) = self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope) {
+            return Ok(Some(*id));
+        }
+        let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
+        let id = row.try_get(0).map_err(damaged)?;
+        self.0.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone(), id);
+        Ok(Some(id))
+    }
+
+    /// The number of `scope` in the database, written if it is new.
+    async fn scope_to_write(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
+        if let Some(id) = self.scope(scope).await? {
+            return Ok(id);
+        }
+        // Whatever became of the name, what was to be written under it was not.
+        let again = |e: StoreError| {
+            let why = format!("{}: a new name could not be written in time: try again", self.place());
+            StoreError::new(ErrorKind::Unavailable, NAMING, why).caused_by(e)
+        };
+        match self.rare(NAMING, &self.0.texts.scope_add, scope_arguments(scope)).await {
+            Ok(_) => {}
+            Err(e) if e.is_unknown_outcome() => return Err(again(e)),
+            Err(e) => return Err(e),
+        }
+        let gone = || malformed(NAMING, self.place(), "the list of endpoints and sagas");
+        self.scope(scope).await?.ok_or_else(gone)
+    }
+
+    /// A rare statement that writes, on a connection of its own. In a task of its own: dropped half-way, it would leave the
+    /// connection in the middle of it.
+    async fn rare(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        arguments: MySqlArguments,
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        let sql = sql.clone();
+        self.rarely(operation, move |link| Box::pin(async move { Ok(link.write(&sql, arguments).await?.rows) })).await
+    }
+
+    /// Rare work of several statements, on the same connection.
+    async fn rarely<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        work: impl for<'l> FnOnce(&'l mut Link) -> Work<'l, T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let link = self.0.rare.clone();
+        let task = self.0.runtime.spawn(async move { work(&mut *link.lock().await).await });
+        self.told(operation, task.await)
+    }
+
+    fn told<T>(
+        &self,
+        operation: &'static str,
+        ended: Result<Result<T, Failure>, tokio::task::JoinError>,
+    ) -> Result<T, StoreError> {
+        match ended {
+            Ok(done) => done.map_err(|failure| failure.store_error(operation, self.place())),
+            Err(_) => Err(self.closed(operation)),
+        }
+    }
+}
+
+fn scope_arguments(scope: &Scope) -> MySqlArguments {
+    let mut arguments = MySqlArguments::default();
+    arguments.bind(scope.endpoint.as_str().as_bytes()).bind(scope.saga.as_str().as_bytes());
+    arguments
+}

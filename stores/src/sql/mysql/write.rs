@@ -1,0 +1,407 @@
+//! Writers: tasks with one connection each, each for its share of the entities. Whatever queued while the last group was
+//! being written goes into the next one, in one transaction and so in one commit; there is no timer, and a lone write goes at
+//! once.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use hapax_core::ports::StoreError;
+use sqlx::mysql::MySqlArguments;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    super::{
+        group::{self, Changed, answer_all},
+        rows::DedupRow,
+    },
+    arguments::{Bind, Text},
+    connection::Link,
+    error::Failure,
+    generations::Generations,
+    names::Names,
+    plan::{Locked, Plan, bind_dedup},
+    rows::{EntityRow, GIVEN_BYTES},
+    statements::{self, AS_THEY_ARE, DEDUP_ROW, FOR_UPDATE, ROW, SHARED, TAKE_ALL, TAKE_OUTBOX},
+    upkeep::of_keys,
+};
+
+/// Bodies of one group, in bytes: far above a usual group. Each byte is two in a text.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// How often a group is written again because its transaction met others in a way the server does not allow. Each time the
+/// server has rolled it back, and one of those it met has gone on.
+const RACES_MAX: usize = 10;
+/// Others have been waited for as long as the server waits: so much of that number.
+const LOCK_WAIT_RACES: usize = 5;
+/// How often a group is written again because the generations were others than was known. They change every few days.
+const ROTATIONS_MAX: usize = 5;
+
+/// What a writer is asked for.
+#[derive(Debug)]
+pub(super) enum Write {
+    /// May share a commit with others.
+    Change(Change),
+    /// Answered once all that anybody could see before is on the disk.
+    Settle(Settle),
+    /// Write what is queued, then close.
+    Close,
+}
+
+/// A save, a finish or an insert of dedup entries.
+pub(super) type Change = group::Change<Vec<u8>>;
+
+/// Who waits for what was seen to be on the disk.
+#[derive(Debug)]
+pub(super) struct Settle {
+    pub(super) operation: &'static str,
+    pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// One writer's own state.
+#[derive(Debug)]
+pub(super) struct Writer {
+    link: Link,
+    place: Arc<str>,
+    group_max: usize,
+    packet_bytes_max: usize,
+    generations: Arc<Generations>,
+    texts: Texts,
+}
+
+/// Texts that are the same for the life of a writer.
+#[derive(Debug)]
+struct Texts {
+    names: Names,
+    update_one: Arc<str>,
+    update_one_waiting: Arc<str>,
+    put_entity: Arc<str>,
+    put_entity_row: Arc<str>,
+    take_all_row: Arc<str>,
+    take_outbox_row: Arc<str>,
+    hold_generation: Arc<str>,
+    hold_floor: Arc<str>,
+    lock_entities: Arc<str>,
+    now: Arc<str>,
+    settle: Arc<str>,
+    /// Of the table of the newest generation: one entry by itself, many, and one among others.
+    dedup: HashMap<i16, [Arc<str>; 3]>,
+}
+
+impl Texts {
+    fn new(names: &Names) -> Self {
+        let text = |sql: &str| -> Arc<str> { names.put_into(sql).into() };
+        let put = statements::PUT_ENTITIES;
+        Self {
+            names: names.clone(),
+            update_one: text(&statements::update_one()),
+            update_one_waiting: text(&statements::update_one_waiting()),
+            put_entity: text(put),
+            put_entity_row: text(&format!("{put}{ROW}")),
+            take_all_row: text(&format!("{put}{ROW}{TAKE_ALL}")),
+            take_outbox_row: text(&format!("{put}{ROW}{TAKE_OUTBOX}")),
+            hold_generation: text(statements::HOLD_GENERATION),
+            hold_floor: text(statements::HOLD_FLOOR),
+            lock_entities: text(statements::LOCK_ENTITIES),
+            now: text(&statements::now()),
+            settle: text(statements::SETTLE),
+            dedup: HashMap::new(),
+        }
+    }
+
+    fn dedup(&mut self, slot: i16) -> &[Arc<str>; 3] {
+        let names = &self.names;
+        self.dedup.entry(slot).or_insert_with(|| {
+            let put = statements::put_dedup(slot);
+            [statements::insert_one(slot), put.clone(), put + DEDUP_ROW + AS_THEY_ARE]
+                .map(|sql| names.put_into(&sql).into())
+        })
+    }
+}
+
+impl Writer {
+    pub(super) fn new(
+        link: Link,
+        place: Arc<str>,
+        group_max: usize,
+        packet_bytes_max: usize,
+        names: &Names,
+        generations: Arc<Generations>,
+    ) -> Self {
+        Self { link, place, group_max, packet_bytes_max, generations, texts: Texts::new(names) }
+    }
+
+    /// Ends when the last handle to the store is gone, or when it is told to close.
+    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Write>) {
+        let mut taken = Vec::with_capacity(self.group_max);
+        let mut waiting = VecDeque::new();
+        let mut settles = Vec::new();
+        let mut busy = false;
+        loop {
+            if waiting.is_empty() && queue.recv_many(&mut taken, self.group_max).await == 0 {
+                break;
+            }
+            // Those who are ready to ask get into this group instead of the next one. Where one asks after the other there are
+            // none, and looking for them costs a round of the runtime.
+            busy = busy || taken.len() > 1;
+            if busy {
+                tokio::task::yield_now().await;
+            }
+            while taken.len() + waiting.len() < self.group_max
+                && let Ok(write) = queue.try_recv()
+            {
+                taken.push(write);
+            }
+            for write in taken.drain(..) {
+                match write {
+                    Write::Change(change) => waiting.push_back(change),
+                    Write::Settle(settle) if settle.answer.is_closed() => {}
+                    Write::Settle(settle) => settles.push(settle),
+                    Write::Close => queue.close(),
+                }
+            }
+            let group = group::take(&mut waiting, self.group_max, GROUP_BYTES_MAX.min(self.packet_bytes_max / 4));
+            busy = group.len() + settles.len() > 1;
+            self.write_group(group, std::mem::take(&mut settles)).await;
+        }
+        self.link.close().await;
+    }
+
+    async fn write_group(&mut self, group: Vec<Change>, settles: Vec<Settle>) {
+        if group.is_empty() && settles.is_empty() {
+            return;
+        }
+        let failure = match self.write(&group, !settles.is_empty()).await {
+            Ok(changed) => {
+                answer_all(group, changed);
+                for settle in settles {
+                    let _ = settle.answer.send(Ok(()));
+                }
+                return;
+            }
+            Err(failure) => failure,
+        };
+        for settle in settles {
+            let _ = settle.answer.send(Err(failure.store_error(settle.operation, &self.place)));
+        }
+        if group.len() <= 1 || failure.is_unknown() || failure.is_of_all() {
+            return self.fail_all(group, &failure);
+        }
+        // Nothing of it was written. One by one, the member that is at fault hurts only itself.
+        tracing::warn!(place = %self.place, ?failure, "a group of {} writes is written one by one", group.len());
+        for change in group {
+            let alone = [change];
+            match self.write(&alone, false).await {
+                Ok(changed) => answer_all(alone, changed),
+                Err(failure) => self.fail_all(alone, &failure),
+            }
+        }
+    }
+
+    fn fail_all(&self, group: impl IntoIterator<Item = Change>, failure: &Failure) {
+        for change in group {
+            let _ = change.answer.send(Err(failure.store_error(change.operation, &self.place)));
+        }
+    }
+
+    /// Writes `group` in one commit. Tells each member's own result.
+    async fn write(&mut self, group: &[Change], settles: bool) -> Result<Vec<Changed>, Failure> {
+        let mut view = self.generations.view();
+        let (mut races, mut rotations) = (0, 0);
+        loop {
+            let (generation, slot) = view.newest();
+            let written = match alone(group, settles) {
+                Some(Alone::Update(change, row)) => self.update(change, row).await.map(|won| Some(vec![won])),
+                Some(Alone::Insert(row)) if rotations == 0 => self.insert(row, generation, slot).await,
+                _ => self.transact(group, settles, generation, slot).await,
+            };
+            match written {
+                Ok(Some(changed)) => return Ok(changed),
+                Ok(None) if rotations == ROTATIONS_MAX => return Err(Failure::rotating()),
+                Ok(None) => {
+                    rotations += 1;
+                    view = self.generations.look(&mut self.link).await?;
+                }
+                // Another one began the same entity between the two steps.
+                Err(failure) if (failure.is_of_a_race() || failure.is_of_a_duplicate()) && races < RACES_MAX => {
+                    races += if failure.is_of_a_wait() { LOCK_WAIT_RACES } else { 1 };
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// One update in one round trip.
+    async fn update(&mut self, change: &Change, row: &EntityRow) -> Result<Changed, Failure> {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(row.completed);
+        let sql = match row.pending.as_deref() {
+            Some(entry) => {
+                arguments.bind(entry).bind(entry).bind(entry);
+                &self.texts.update_one_waiting
+            }
+            None => &self.texts.update_one,
+        };
+        let state = if change.gives_way { None } else { Some(&*row.state) };
+        arguments.bind(&*row.outbox).bind(state).bind(row.scope).bind(row.key.as_str().as_bytes()).bind(row.expected);
+        // Its version changes, so that a row found and a row changed are the same here.
+        let won = self.link.write(sql, arguments).await?.affected > 0;
+        Ok(if won { Changed::At(row.expected.unwrap_or_default() + 1) } else { Changed::Lost })
+    }
+
+    /// One dedup entry in one round trip. Where no row was touched, the generation may not be the newest any more, or the
+    /// entry was there: see in steps.
+    async fn insert(&mut self, row: &DedupRow, generation: i64, slot: i16) -> Result<Option<Vec<Changed>>, Failure> {
+        let mut arguments = MySqlArguments::default();
+        bind_dedup(&mut arguments, row);
+        arguments.bind(generation);
+        let sql = self.texts.dedup(slot)[0].clone();
+        let touched = self.link.write(&sql, arguments).await?.affected > 0;
+        Ok(touched.then(|| vec![Changed::NoEntity]))
+    }
+
+    /// A group in two steps: lock and see who wins; write what they write, and commit. `None`: the generation is not the newest
+    /// any more, and nothing was written.
+    async fn transact(
+        &mut self,
+        group: &[Change],
+        settles: bool,
+        generation: i64,
+        slot: i16,
+    ) -> Result<Option<Vec<Changed>>, Failure> {
+        let dedup = group.iter().any(|change| !change.done.is_empty());
+        let entities = group.iter().any(|change| change.entity.is_some());
+        if !dedup && !entities && !settles {
+            return Ok(Some(group.iter().map(Change::unless_won).collect())); // Nothing was asked for.
+        }
+        let Some(text) = self.locks(group, dedup.then_some(generation)) else {
+            let changed = group.iter().map(Change::unless_won).collect();
+            let mut settle = Text::with_capacity(100);
+            settle.sql(&self.texts.settle);
+            self.link.begin(settle).await?;
+            self.link.commit(Text::with_capacity(10)).await?;
+            return Ok(Some(changed));
+        };
+        let answers = self.link.begin(text).await?;
+        let creates = group.iter().filter_map(|change| change.entity.as_ref()).any(|row| row.expected.is_none());
+        let locked = match Locked::read(&answers, dedup, creates) {
+            Ok(locked) => locked,
+            Err(e) => {
+                self.link.roll_back().await;
+                return Err(Failure::of_read(e));
+            }
+        };
+        if dedup && !locked.is_newest {
+            self.link.roll_back().await;
+            return Ok(None);
+        }
+        let plan = Plan::new(group, &locked);
+        if plan.is_empty() && !settles {
+            self.link.roll_back().await;
+            return Ok(Some(plan.changed));
+        }
+        let text = if plan.text_bytes() <= self.packet_bytes_max / 2 {
+            self.in_one(&plan, slot, settles)
+        } else {
+            self.row_by_row(&plan, slot, settles).await?
+        };
+        self.link.commit(text).await?;
+        Ok(Some(plan.changed))
+    }
+
+    /// What is locked before anything is written, in the order in which all groups do it. `None`: nothing.
+    fn locks(&self, group: &[Change], generation: Option<i64>) -> Option<Text> {
+        let mut keys: Vec<(i64, &[u8])> = Vec::with_capacity(group.len());
+        let entities = group.iter().filter_map(|change| change.entity.as_ref());
+        keys.extend(entities.clone().map(|row| (row.scope, row.key.as_str().as_bytes())));
+        if keys.is_empty() && generation.is_none() {
+            return None;
+        }
+        keys.sort_unstable();
+        let mut text = Text::with_capacity(1000 + keys.len() * 100);
+        if let Some(generation) = generation {
+            text.sql(&self.texts.hold_generation).number(generation).sql(SHARED).end();
+        }
+        if entities.clone().any(|row| row.expected.is_none()) {
+            text.sql(&self.texts.hold_floor).end();
+        }
+        for of_scope in keys.chunk_by(|(a, _), (b, _)| a == b) {
+            let keys: Vec<&[u8]> = of_scope.iter().map(|(_, key)| *key).collect();
+            of_keys(text.sql(&self.texts.lock_entities), of_scope[0].0, &keys).sql(FOR_UPDATE).end();
+        }
+        text.sql(&self.texts.now);
+        Some(text)
+    }
+
+    /// All that is written, as one text.
+    fn in_one(&mut self, plan: &Plan<'_>, slot: i16, settles: bool) -> Text {
+        let mut text = Text::with_capacity(plan.text_bytes());
+        for (rows, take) in [(&plan.saves, TAKE_ALL), (&plan.clean_ups, TAKE_OUTBOX), (&plan.creates, "")] {
+            for (at, row) in rows.iter().enumerate() {
+                text.sql(if at == 0 { &self.texts.put_entity } else { ", " });
+                row.write(&mut text);
+            }
+            if !rows.is_empty() {
+                text.sql(take).end();
+            }
+        }
+        for (at, row) in plan.dedup.iter().enumerate() {
+            text.sql(if at == 0 { &self.texts.dedup(slot)[1] } else { ", " });
+            text.sql("(").bytes(row.key.as_bytes()).sql(", ").bytes(row.attempt.as_bytes()).sql(", ");
+            text.bytes(row.fingerprint.as_bytes()).sql(", ").number(row.time).sql(", ");
+            text.bytes_or_null(row.reply.as_deref()).sql(")");
+        }
+        if !plan.dedup.is_empty() {
+            text.sql(AS_THEY_ARE).end();
+        }
+        if settles {
+            text.sql(&self.texts.settle);
+        }
+        text
+    }
+
+    /// What is too large for a text, of which each byte of data is two. Gives what is left for the text of the commit.
+    async fn row_by_row(&mut self, plan: &Plan<'_>, slot: i16, settles: bool) -> Result<Text, Failure> {
+        let texts = &mut self.texts;
+        let kinds = [
+            (&plan.saves, texts.take_all_row.clone()),
+            (&plan.clean_ups, texts.take_outbox_row.clone()),
+            (&plan.creates, texts.put_entity_row.clone()),
+        ];
+        for (rows, sql) in kinds {
+            for row in rows {
+                self.link.step(&sql, row.arguments()).await?;
+            }
+        }
+        let sql = texts.dedup(slot)[2].clone();
+        for row in &plan.dedup {
+            let mut arguments = MySqlArguments::default();
+            bind_dedup(&mut arguments, row);
+            self.link.step(&sql, arguments).await?;
+        }
+        let mut text = Text::with_capacity(100);
+        if settles {
+            text.sql(&self.texts.settle);
+        }
+        Ok(text)
+    }
+}
+
+/// What takes one statement by itself.
+enum Alone<'c> {
+    Update(&'c Change, &'c EntityRow),
+    Insert(&'c DedupRow),
+}
+
+fn alone(group: &[Change], settles: bool) -> Option<Alone<'_>> {
+    let [change] = group else { return None };
+    match (&change.entity, &*change.done) {
+        _ if settles => None,
+        (Some(row), []) if row.expected.is_some() => {
+            let waits = row.pending.as_ref().map_or(0, Vec::len);
+            (waits <= GIVEN_BYTES).then_some(Alone::Update(change, row))
+        }
+        (None, [row]) if !change.gives_way => Some(Alone::Insert(row)),
+        _ => None,
+    }
+}

@@ -1,0 +1,336 @@
+//! A MariaDB store whose server is killed, whose connections are ended in the middle of a commit, which meets locks that
+//! others hold, and other stores that write the same rows in another order: what was confirmed is there, what was refused is
+//! not, and nothing needs to be opened again.
+#![allow(clippy::unwrap_used)]
+
+#[path = "postgres/samples.rs"]
+mod samples;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use hapax::{
+    MySql,
+    entity::{DedupEntry, Expected, Version},
+    ids::EntityKey,
+    ports::{DedupStore, EntityStore, ErrorKind, Saved, StoreError},
+};
+use hapax_tests::{MySqlServer, MySqlTables};
+use samples::Samples;
+use sqlx::{AssertSqlSafe, Executor};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a caller of `save` knows afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Saved,
+    Refused,
+    Unknown,
+}
+
+impl Told {
+    /// # Panics
+    /// At what no fault here may be told as: a conflict where nobody else writes, or an error that is not transient.
+    fn by(answer: &Result<Saved, StoreError>) -> Self {
+        match answer {
+            Ok(Saved::At(_)) => Self::Saved,
+            Err(e) if e.is_unknown_outcome() => Self::Unknown,
+            Err(e) if e.kind() == ErrorKind::Unavailable => Self::Refused,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// New entities, each with a dedup entry, saved by several tasks until `until` says so; what each was told.
+async fn save_until(
+    store: &MySql,
+    samples: &Samples,
+    until: &Arc<AtomicBool>,
+    saved: &Arc<AtomicU32>,
+) -> Vec<(u32, Told)> {
+    const TASKS: u32 = 8;
+    let tasks = (0..TASKS).map(|task| {
+        let (store, samples, until, saved) = (store.clone(), samples.clone(), until.clone(), saved.clone());
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            for number in (task..).step_by(TASKS as usize) {
+                if until.load(Ordering::Relaxed) {
+                    break;
+                }
+                let done = [samples.done(number)];
+                let answer = store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &done).await;
+                told.push((number, Told::by(&answer)));
+                match answer {
+                    Ok(_) => drop(saved.fetch_add(1, Ordering::Relaxed)),
+                    // As a caller does, so that it is not only refusals.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+            told
+        })
+    });
+    join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect()
+}
+
+/// What is stored is what was told; how many of each.
+async fn audit(store: &MySql, samples: &Samples, told: &[(u32, Told)]) -> [usize; 3] {
+    let mut counts = [0; 3];
+    for (number, told) in told {
+        let done = samples.done(*number);
+        let loaded = store.load(&samples.key(*number), &[done.key]).await.unwrap();
+        let marked = loaded.known.unwrap().entry(&done.key).cloned();
+        let stored = loaded.stored.map(|stored| stored.entity);
+        assert_eq!(stored.is_some(), marked.is_some(), "{number}, {told:?}: half of it is stored");
+        match told {
+            Told::Saved => assert_eq!(stored, Some(samples.entity(*number)), "{number}: confirmed and lost"),
+            Told::Refused => assert_eq!(stored, None, "{number}: refused and stored"),
+            Told::Unknown => {}
+        }
+        counts[*told as usize] += 1;
+    }
+    counts
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_mysql_server_that_is_killed_loses_nothing_that_it_has_confirmed() {
+    const KILLS: u32 = 3;
+    let mut server = MySqlServer::start(&[]).await;
+    let store = MySql::open(server.url()).await.unwrap();
+    let samples = Samples::new("killed");
+    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let saving = {
+        let (store, samples, end, saved) = (store.clone(), samples.clone(), end.clone(), saved.clone());
+        tokio::spawn(async move { save_until(&store, &samples, &end, &saved).await })
+    };
+    let more = async |than: u32| until("saves go on", || saved.load(Ordering::Relaxed) >= than).await;
+    for _ in 0..KILLS {
+        more(saved.load(Ordering::Relaxed) + 300).await;
+        server.kill();
+        server.restart().await;
+    }
+    // By itself: nothing is opened again.
+    more(saved.load(Ordering::Relaxed) + 300).await;
+    end.store(true, Ordering::Relaxed);
+    let told = saving.await.unwrap();
+    let [saved, refused, unknown] = audit(&store, &samples, &told).await;
+    println!("{KILLS} kills: {saved} saved, {refused} refused, {unknown} unknown");
+    assert!(saved >= 1200 && refused > 0 && unknown > 0, "{saved} {refused} {unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_mysql_commit_whose_connection_is_ended_is_unknown_and_never_called_rolled_back() {
+    let tables = MySqlTables::new();
+    let samples = Samples::new("cut");
+    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let cut: Arc<MySql> = tables.open_and_cut(Arc::new).await;
+    let saving = {
+        let (samples, end, saved) = (samples.clone(), end.clone(), saved.clone());
+        tokio::spawn(async move { save_until(&cut, &samples, &end, &saved).await })
+    };
+    let began = Instant::now();
+    until("saves go on", || saved.load(Ordering::Relaxed) >= 500 && began.elapsed() > Duration::from_secs(2)).await;
+    end.store(true, Ordering::Relaxed);
+    let told = saving.await.unwrap();
+    let [saved, refused, unknown] = audit(&tables.open().await, &samples, &told).await;
+    println!("cut: {saved} saved, {refused} refused, {unknown} unknown");
+    assert!(unknown > 0, "no commit was cut: {saved} {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysql_store_whose_tables_are_locked_says_so_in_time_and_goes_on_afterwards() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let tables = MySqlTables::new();
+    drop(tables.open().await);
+    let store = tables.options().writers(1).write_limit(LIMIT).read_limit(LIMIT).open().await.unwrap();
+    let samples = Samples::new("locked");
+    let save = async |number: u32| {
+        store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[samples.done(number)]).await
+    };
+    assert_eq!(Told::by(&save(0).await), Told::Saved);
+    let mut other = tables.connection().await;
+    let lock = tables.with_names("LOCK TABLES hapax.entity WRITE");
+    other.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await.unwrap();
+
+    let began = Instant::now();
+    let error = save(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
+    assert!(error.to_string().contains("longer than its limit"), "{error}");
+    let error = store.load(&samples.key(0), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert!(began.elapsed() < PATIENCE / 6, "{:?}", began.elapsed());
+
+    // The server gives up too, although the lock is still held: nothing heaps up there.
+    let began = Instant::now();
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE INSTR(info, ?) AND id <> CONNECTION_ID()";
+    while sqlx::query_scalar::<_, i64>(waiting).bind(tables.prefix()).fetch_one(&mut other).await.unwrap() > 0 {
+        assert!(began.elapsed() < PATIENCE / 3, "the server still waits for the lock");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    other.execute("UNLOCK TABLES").await.unwrap();
+    let began = Instant::now();
+    for number in 2.. {
+        if Told::by(&save(number).await) == Told::Saved {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "the store does not go on");
+    }
+    let known = store.load(&samples.key(0), &[samples.done(0).key]).await.unwrap();
+    assert_eq!(known.stored.unwrap().entity, samples.entity(0));
+}
+
+/// Somebody holds one row for longer than the store waits: who writes it is told, and the others of its group are not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysql_row_that_somebody_holds_hurts_only_who_writes_it() {
+    const KEYS: u32 = 20;
+    let tables = MySqlTables::new();
+    let store = tables.open().await;
+    let samples = Samples::new("held");
+    let held = first_save(&store, &samples, 0).await;
+    let Saved::At(version) = held else { panic!("{held:?}") };
+    let mut other = tables.connection().await;
+    let hold = tables.with_names("BEGIN; SELECT * FROM hapax.entity FOR UPDATE");
+    other.execute(sqlx::raw_sql(AssertSqlSafe(hold))).await.unwrap();
+    let saves = (0..KEYS).map(|number| {
+        let (store, key, entity, done) = (&store, samples.key(number), samples.entity(number), [samples.done(number)]);
+        let expected = if number == 0 { Expected::Version(version.clone()) } else { Expected::Absent };
+        async move { store.save(&key, &expected, &entity, &done).await }
+    });
+    for (number, saved) in (0..KEYS).zip(join_all(saves).await) {
+        match number {
+            0 => {
+                let error = saved.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                assert!(error.to_string().contains("has kept a lock for too long"), "{error}");
+            }
+            _ => assert!(matches!(saved, Ok(Saved::At(_))), "{number}: {saved:?}"),
+        }
+    }
+}
+
+/// Two stores, as two processes would have them, write the same entities and the same dedup entries in groups, one from the
+/// first to the last and the other from the last to the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_mysql_stores_that_write_the_same_rows_in_opposite_orders_get_in_nobodys_way() {
+    const KEYS: u32 = 50;
+    const ROUNDS: u32 = 40;
+    let tables = MySqlTables::new();
+    let samples = Samples::new("orders");
+    let hammer = |store: MySql, backwards: bool| {
+        let samples = samples.clone();
+        tokio::spawn(async move {
+            let mut wins = vec![0; KEYS as usize];
+            for round in 0..ROUNDS {
+                let mut numbers: Vec<u32> = (0..KEYS).collect();
+                if backwards {
+                    numbers.reverse();
+                }
+                let saves = numbers.iter().map(|&number| {
+                    // The same one of all of this round, so that stores meet there too.
+                    let done = [samples.done(round * KEYS + number)];
+                    increment(&store, samples.key(number), &samples, done)
+                });
+                let inserts = numbers.iter().map(|number| {
+                    let (store, done) = (&store, [samples.done(1_000_000 + round * KEYS + number)]);
+                    async move { store.insert(&done).await.unwrap() }
+                });
+                let (won, _) = futures_util::join!(join_all(saves), join_all(inserts));
+                for (number, won) in numbers.into_iter().zip(won) {
+                    wins[number as usize] += u32::from(won);
+                }
+            }
+            wins
+        })
+    };
+    let [first, second] = [tables.open().await, tables.open().await];
+    let [forwards, backwards] = [hammer(first.clone(), false), hammer(second, true)];
+    let (forwards, backwards) = (forwards.await.unwrap(), backwards.await.unwrap());
+    for number in 0..KEYS {
+        let stored = first.load(&samples.key(number), &[]).await.unwrap().stored.unwrap();
+        let wins = forwards[number as usize] + backwards[number as usize];
+        assert_eq!(Samples::number(&stored.entity), wins, "{number}");
+        assert!(wins >= ROUNDS, "{number}: of two that write at once, one wins");
+    }
+    println!("{} and {} wins", forwards.iter().sum::<u32>(), backwards.iter().sum::<u32>());
+}
+
+/// Counts one more in an entity, unless somebody else does at that moment. Any error is one too many.
+async fn increment(store: &MySql, key: EntityKey, samples: &Samples, done: [DedupEntry; 1]) -> bool {
+    let stored = store.load(&key, &[]).await.unwrap().stored;
+    let (expected, count): (Option<Version>, u32) = match stored {
+        Some(stored) => (Some(stored.version), Samples::number(&stored.entity)),
+        None => (None, 0),
+    };
+    let expected = expected.map_or(Expected::Absent, Expected::Version);
+    store.save(&key, &expected, &samples.entity(count + 1), &done).await.unwrap() != Saved::Conflict
+}
+
+/// One row that the database refuses, and one that cannot be read, among others that are written and read with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poisoned_mysql_row_hurts_nobody_in_its_group() {
+    const KEYS: u32 = 40;
+    const POISONED: u32 = 17;
+    let tables = MySqlTables::new();
+    let store = tables.open().await;
+    let samples = Samples::new("poisoned");
+    let trigger = format!(
+        "CREATE TRIGGER {}refuse BEFORE INSERT ON hapax.entity FOR EACH ROW \
+         IF NEW.`key` = 'key-{POISONED}' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF",
+        tables.prefix()
+    );
+    tables.run(&trigger).await.unwrap();
+    let saves = (0..KEYS).map(|number| {
+        let (store, key, entity, done) = (&store, samples.key(number), samples.entity(number), [samples.done(number)]);
+        async move { store.save(&key, &Expected::Absent, &entity, &done).await }
+    });
+    // The first is told the name of the saga. The others queue up while it is locked out, and so are a group or two.
+    assert!(matches!(first_save(&store, &samples, KEYS).await, Saved::At(_)));
+    let mut other = tables.connection().await;
+    let lock = tables.with_names("LOCK TABLES hapax.entity READ");
+    other.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await.unwrap();
+    let before = store.commits();
+    let (saves, _) = futures_util::join!(join_all(saves), async { other.execute("UNLOCK TABLES").await.unwrap() });
+    for (number, saved) in (0..KEYS).zip(saves) {
+        match saved {
+            Err(e) if number == POISONED => {
+                assert_eq!(e.kind(), ErrorKind::Misconfigured, "{e:?}");
+                assert!(e.to_string().contains("a trigger or constraint on hapax's tables"), "{e}");
+            }
+            saved => assert!(matches!(saved, Ok(Saved::At(_))), "{number}: {saved:?}"),
+        }
+    }
+    // The group that it was in was taken apart: that of those before it, or that of those behind it.
+    let commits = store.commits() - before;
+    assert!(commits >= u64::from(POISONED), "{commits}");
+
+    tables.run("UPDATE hapax.entity SET outbox = x'deadbeef' WHERE `key` = 'key-3'").await.unwrap();
+    let keys: Vec<EntityKey> = (0..KEYS).map(|number| samples.key(number)).collect();
+    let loads = join_all(keys.iter().map(|key| store.load(key, &[]))).await;
+    for (number, loaded) in (0..KEYS).zip(loads) {
+        match number {
+            3 => assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Malformed),
+            POISONED => assert!(loaded.unwrap().stored.is_none()),
+            _ => assert_eq!(loaded.unwrap().stored.unwrap().entity, samples.entity(number)),
+        }
+    }
+}
+
+async fn first_save(store: &MySql, samples: &Samples, number: u32) -> Saved {
+    store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[]).await.unwrap()
+}

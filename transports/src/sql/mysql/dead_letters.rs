@@ -1,0 +1,94 @@
+//! Messages set aside, with what is known of them.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hapax_core::{
+    codec::record,
+    envelope::Destination,
+    ids::{EndpointName, Fingerprint},
+    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
+    time::Timestamp,
+};
+use sqlx::{
+    Row,
+    mysql::{MySqlArguments, MySqlRow},
+};
+
+use super::{
+    MySqlQueue, SetAside,
+    arguments::{Bind, as_i64},
+    millis,
+};
+
+impl MySqlQueue {
+    /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database or a letter in it cannot be read.
+    pub async fn set_aside(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<SetAside>, StoreError> {
+        const OPERATION: &str = "listing dead letters";
+        let mut arguments = MySqlArguments::default();
+        let message_id = page.message_id.as_ref().map(|id| id.to_string().into_bytes());
+        arguments.bind(endpoint.as_str().as_bytes()).bind(message_id.clone()).bind(message_id);
+        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
+        let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
+        let damaged = || self.damaged(OPERATION, "a dead letter");
+        rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
+    }
+
+    /// Removes up to `limit` dead letters that were set aside longer ago than `age`, oldest first. Tells how many; call
+    /// again until they are fewer than `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]; harmless when repeated.
+    pub async fn purge(&self, age: Duration, limit: usize) -> Result<u64, StoreError> {
+        const OPERATION: &str = "purging dead letters";
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(millis(age)).bind(as_i64(limit));
+        self.rare(OPERATION, &self.0.texts.letter_purge, arguments).await
+    }
+}
+
+#[async_trait]
+impl DeadLetters for MySqlQueue {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        const OPERATION: &str = "setting a message aside";
+        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
+            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
+        })?;
+        let mut arguments = MySqlArguments::default();
+        let destination = letter.destination.as_ref().map_or(String::new(), Destination::to_string);
+        arguments.bind(letter.endpoint.as_str().as_bytes()).bind(letter.envelope.message_id.to_string().into_bytes());
+        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()).as_bytes()).bind(destination.into_bytes());
+        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
+        let time = i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX);
+        arguments.bind(i64::from(letter.attempts)).bind(time).bind(letter.reason.as_str()).bind(envelope);
+        self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
+        Ok(())
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        Ok(self.set_aside(endpoint, page).await?.into_iter().map(|set_aside| set_aside.letter).collect())
+    }
+}
+
+fn set_aside(endpoint: &EndpointName, row: &MySqlRow) -> Option<SetAside> {
+    let saga = std::str::from_utf8(row.try_get(0).ok()?).ok()?;
+    let destination = std::str::from_utf8(row.try_get(1).ok()?).ok()?;
+    let attempts: i64 = row.try_get(2).ok()?;
+    let time = |at: usize| -> Option<Option<Timestamp>> {
+        let time: Option<i64> = row.try_get(at).ok()?;
+        time.map(|time| u64::try_from(time).ok().map(Timestamp::from_millis)).map_or(Some(None), |time| time.map(Some))
+    };
+    let letter = DeadLetter {
+        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
+        endpoint: endpoint.clone(),
+        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
+        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
+        attempts: u32::try_from(attempts).ok()?,
+        time: time(3)??,
+        reason: row.try_get(4).ok()?,
+    };
+    Some(SetAside { letter, sent_at: time(6)?, first_given_at: time(7)? })
+}

@@ -1,0 +1,152 @@
+//! What is rare, on a connection of its own: names of queues, subscriptions, whatever is asked for by itself.
+
+use std::sync::{Arc, PoisonError};
+
+use hapax_core::{
+    ids::{EndpointName, TypeName},
+    ports::{ErrorKind, StoreError},
+};
+use hapax_stores::sql::mysql::wire::{Answer, Fault, Server, Wire};
+use sqlx::{
+    Row,
+    mysql::{MySqlArguments, MySqlRow},
+};
+
+use super::{
+    CONNECTING, MySqlQueue,
+    arguments::{Bind, rows, text},
+    statements,
+    writer::RACES_MAX,
+};
+
+/// Most queues in a schema: far above the endpoints of any company, and a bound for names that come from outside, as the
+/// addresses of replies.
+const QUEUES_MAX: i64 = 10_000;
+
+impl MySqlQueue {
+    fn known_queue(&self, endpoint: &EndpointName) -> Option<i64> {
+        self.0.names.read().unwrap_or_else(PoisonError::into_inner).get(endpoint).copied()
+    }
+
+    /// The number of `endpoint`'s queue, written if it is new.
+    pub(super) async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
+        if let Some(id) = self.known_queue(endpoint) {
+            return Ok(id);
+        }
+        if let Some(id) = self.find_queue(endpoint).await? {
+            return Ok(id);
+        }
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(endpoint.as_str().as_bytes()).bind(QUEUES_MAX);
+        match self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await {
+            Ok(_) => {}
+            // Whatever became of the name, what was to be written under it was not.
+            Err(e) if e.is_unknown_outcome() => {
+                let why = format!("{}: a new queue could not be written in time: try again", self.place());
+                return Err(StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e));
+            }
+            Err(e) => return Err(e),
+        }
+        let full = || {
+            let why = format!("{}: it has {QUEUES_MAX} queues, and {endpoint} is one too many", self.place());
+            StoreError::new(ErrorKind::Unavailable, CONNECTING, why)
+        };
+        self.find_queue(endpoint).await?.ok_or_else(full)
+    }
+
+    async fn find_queue(&self, endpoint: &EndpointName) -> Result<Option<i64>, StoreError> {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(endpoint.as_str().as_bytes());
+        let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let id = row.try_get(0).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))?;
+        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
+        Ok(Some(id))
+    }
+
+    pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
+        let id = self.queue_of(endpoint).await?;
+        if !types.is_empty() {
+            let types: Vec<&str> = types.iter().map(TypeName::as_str).collect();
+            self.transaction(CONNECTING, vec![statements::subscribe(id, &types)]).await?;
+        }
+        Ok(id)
+    }
+
+    /// A statement that reads.
+    pub(super) async fn read(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        arguments: MySqlArguments,
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        Ok(rows(self.on_rare(operation, Rare::Read(sql.clone(), arguments)).await?))
+    }
+
+    /// The same with its values in it.
+    pub(super) async fn read_text(&self, operation: &'static str, sql: String) -> Result<Vec<MySqlRow>, StoreError> {
+        Ok(rows(self.on_rare(operation, Rare::ReadText(sql)).await?))
+    }
+
+    /// A rare statement that writes. How many rows.
+    pub(super) async fn rare(
+        &self,
+        operation: &'static str,
+        sql: &Arc<str>,
+        arguments: MySqlArguments,
+    ) -> Result<u64, StoreError> {
+        let answers = self.on_rare(operation, Rare::Write(sql.clone(), arguments)).await?;
+        Ok(answers.first().map_or(0, |answer| answer.affected))
+    }
+
+    /// Rare statements that write, in one transaction.
+    pub(super) async fn transaction(
+        &self,
+        operation: &'static str,
+        statements: Vec<String>,
+    ) -> Result<Vec<Answer>, StoreError> {
+        self.on_rare(operation, Rare::Transaction(statements)).await
+    }
+
+    /// On a connection for what is rare. In a task of its own: dropped half-way, it would leave the connection in the middle
+    /// of it.
+    async fn on_rare(&self, operation: &'static str, rare: Rare) -> Result<Vec<Answer>, StoreError> {
+        let (wire, server) = (self.0.rare.clone(), self.0.server.clone());
+        let task = self.0.runtime.spawn(async move {
+            let mut wire = wire.lock().await;
+            let mut races = 0;
+            loop {
+                match rare.run(&mut wire, &server).await {
+                    Err(fault) if fault.is_of_a_race() && races < RACES_MAX => races += 1,
+                    done => return done,
+                }
+            }
+        });
+        match task.await {
+            Ok(done) => done.map_err(|fault: Fault| fault.store_error(operation, self.place())),
+            Err(_) => {
+                let why = format!("{}: the runtime that opened the queue is gone: open it again", self.place());
+                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
+            }
+        }
+    }
+}
+
+enum Rare {
+    Read(Arc<str>, MySqlArguments),
+    ReadText(String),
+    Write(Arc<str>, MySqlArguments),
+    Transaction(Vec<String>),
+}
+
+impl Rare {
+    async fn run(&self, wire: &mut Wire, server: &Server) -> Result<Vec<Answer>, Fault> {
+        let read = |rows| vec![Answer { rows, ..Answer::default() }];
+        match self {
+            Self::Read(sql, arguments) => wire.read(sql, arguments.clone()).await.map(read),
+            Self::ReadText(sql) => wire.read_text(text(server, std::slice::from_ref(sql))).await.map(read),
+            Self::Write(sql, arguments) => wire.write(sql, arguments.clone()).await.map(|answer| vec![answer]),
+            Self::Transaction(statements) => wire.transaction(text(server, statements)).await,
+        }
+    }
+}

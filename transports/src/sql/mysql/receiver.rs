@@ -1,0 +1,323 @@
+//! Giving messages under a lease, and settling them.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hapax_core::{
+    codec::record,
+    ids::EndpointName,
+    ports::{Delivery, Receipt, Receiver, Settled, Settlement, StoreError, TransportError},
+};
+use sqlx::{Row, mysql::MySqlRow};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    super::errors::transport_error,
+    MySqlQueue, millis,
+    signals::{Looked, Position, Signal},
+    statements,
+    writer::{Ask, End, Lease, Take, Wanted, What},
+};
+
+/// Most messages that one claim gives: more would keep the others of its commit waiting, and other processes idle.
+const CLAIM_MAX: usize = 512;
+/// Bytes that one claim gives, the last message aside: all of them are in memory at once.
+const CLAIM_BYTES_MAX: usize = 16 << 20;
+
+/// A reason may be as long as its text; more of it than that helps nobody, and would not fit into what the server takes.
+const REASON_BYTES_MAX: usize = 256 << 10;
+
+const RECEIVING: &str = "receiving messages";
+const EXTENDING: &str = "extending leases";
+const SETTLING: &str = "settling a message";
+
+/// One endpoint's end of a queue.
+#[derive(Clone)]
+pub(super) struct EndpointQueue {
+    queue: MySqlQueue,
+    endpoint: EndpointName,
+    signal: Arc<Signal>,
+}
+
+/// What a receipt says: `ID:TOKEN` or, where order is kept, `ID:TOKEN:KEY`.
+struct Held<'r> {
+    id: i64,
+    token: i64,
+    key: Option<&'r str>,
+}
+
+impl<'r> Held<'r> {
+    /// `None` for a receipt that is none of ours.
+    fn of(receipt: &'r Receipt) -> Option<Self> {
+        let (id, rest) = receipt.as_text()?.split_once(':')?;
+        let (token, key) = rest.split_once(':').map_or((rest, None), |(token, key)| (token, Some(key)));
+        Some(Self { id: id.parse().ok()?, token: token.parse().ok()?, key })
+    }
+
+    const fn lease(&self, what: What) -> Lease {
+        Lease { id: self.id, token: self.token, ordered: self.key.is_some(), what }
+    }
+}
+
+/// Messages on their way to who asked for them. If nobody is there any more, they are given back.
+pub(super) struct Claim {
+    end: EndpointQueue,
+    deliveries: Vec<Delivery>,
+}
+
+impl Claim {
+    /// With what was given, in the order of sending.
+    pub(super) fn filled(mut self, given: &[&MySqlRow]) -> Self {
+        let ordered = self.end.queue.0.options.ordered_keys;
+        let mut given = given.to_vec();
+        given.sort_by_cached_key(|row| row.try_get::<i64, _>(2).unwrap_or_default());
+        let deliveries = given.iter().filter_map(|row| match delivery(row, ordered) {
+            Ok(delivery) => Some(delivery),
+            Err(error) => {
+                // It stays under its lease: a program that can read it may be given it next time.
+                let (place, endpoint) = (self.end.queue.place(), &self.end.endpoint);
+                tracing::error!(%error, place, %endpoint, "a message cannot be read by this version");
+                None
+            }
+        });
+        self.deliveries = deliveries.collect();
+        self
+    }
+
+    fn take(mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let deliveries = std::mem::take(&mut self.deliveries);
+        if !deliveries.is_empty() {
+            let end = self.end.clone();
+            self.end.queue.0.runtime.spawn(async move { end.give_back(deliveries).await });
+        }
+    }
+}
+
+/// A claim that was begun and has not ended: if it does not, what was known when it began is known again.
+struct Begun<'s> {
+    signal: &'s Signal,
+    freed: Vec<Arc<str>>,
+}
+
+impl Begun<'_> {
+    fn ended(mut self) -> Vec<Arc<str>> {
+        let freed = std::mem::take(&mut self.freed);
+        std::mem::forget(self); // Nothing is left in it that has to be dropped.
+        freed
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.signal.free_again(std::mem::take(&mut self.freed));
+        self.signal.anew();
+        self.signal.give();
+    }
+}
+
+impl EndpointQueue {
+    pub(super) const fn new(queue: MySqlQueue, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
+        Self { queue, endpoint, signal }
+    }
+
+    fn lease_ms(&self) -> i64 {
+        millis(self.queue.0.options.lease)
+    }
+
+    /// Claims up to `max` messages that are available.
+    async fn claim(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        let (from, freed) = self.signal.begin();
+        let begun = Begun { signal: &self.signal, freed };
+        let (claim, looked) = self.claimed(max, from, begun.freed.clone()).await?;
+        let freed = begun.ended();
+        let given = claim.take();
+        self.signal.looked(from, looked);
+        if looked.left {
+            self.signal.free_again(freed);
+        }
+        if looked.more && !(looked.left && given.is_empty()) {
+            self.signal.give(); // For another receiver of this queue, or the next call.
+        }
+        Ok(given)
+    }
+
+    async fn claimed(
+        &self,
+        max: usize,
+        from: Position,
+        freed: Vec<Arc<str>>,
+    ) -> Result<(Claim, Looked), TransportError> {
+        let (answer, answered) = oneshot::channel();
+        let wanted = Wanted {
+            queue: self.signal.queue,
+            from,
+            max,
+            bytes_max: CLAIM_BYTES_MAX,
+            token: self.queue.token(),
+            lease: self.lease_ms(),
+        };
+        let take = Take {
+            operation: RECEIVING,
+            wanted,
+            freed: self.queue.0.options.ordered_keys.then_some(freed),
+            claim: Claim { end: self.clone(), deliveries: Vec::new() },
+            answer,
+        };
+        self.queue.ask(RECEIVING, Ask::Take(take), answered).await
+    }
+
+    /// Ends leases as if they had never begun.
+    async fn give_back(&self, deliveries: Vec<Delivery>) {
+        let held = deliveries.iter().filter_map(|delivery| Held::of(&delivery.receipt));
+        let leases = held.map(|held| held.lease(What::Retry { delay: 0, uncounted: 1 })).collect();
+        if let Err(error) = self.end(RECEIVING, leases).await {
+            tracing::debug!(%error, endpoint = %self.endpoint, "giving messages back failed; their leases will run out");
+        }
+        self.signal.anew();
+        self.signal.give();
+    }
+
+    /// Looks for what other processes have sent and for what comes due, for all who wait in this process. Ends with an
+    /// error only.
+    async fn look_out(&self) -> Result<(), StoreError> {
+        let signals = &self.queue.0.signals;
+        let _looking = match signals.looking.try_lock() {
+            Ok(looking) => looking,
+            Err(_) => {
+                // Somebody else looks, and does not know yet that it is for this queue, too.
+                signals.sooner.notify_one();
+                signals.looking.lock().await
+            }
+        };
+        loop {
+            let due = self.look().await?;
+            let rest = due.into_iter().chain([signals.interval()]).min().unwrap_or_default();
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                () = signals.sooner.notified() => {}
+            }
+        }
+    }
+
+    /// Gives the signals of queues that have something, and tells when the next one will.
+    async fn look(&self) -> Result<Option<Duration>, StoreError> {
+        let waiting = self.queue.0.signals.waiting();
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
+        let began = Instant::now();
+        let rows = self.queue.read_text(RECEIVING, statements::look(&queues)).await?;
+        let idle = began.elapsed();
+        let mut next: Option<i64> = None;
+        for row in &rows {
+            let damaged = |e: sqlx::Error| self.queue.damaged(RECEIVING, "a queue").caused_by(e);
+            let queue: i64 = row.try_get(0).map_err(damaged)?;
+            let Some((signal, from)) = waiting.iter().find(|(signal, _)| signal.queue == queue) else { continue };
+            if row.try_get::<i64, _>(1).map_err(damaged)? != 0 {
+                signal.give();
+            } else {
+                let now = row.try_get(3).map_err(damaged)?;
+                signal.looked(*from, Looked { now, last: None, more: false, left: false, idle });
+            }
+            let due: Option<i64> = row.try_get(2).map_err(damaged)?;
+            next = [next, due].into_iter().flatten().min();
+        }
+        Ok(next.map(|due| Duration::from_millis(u64::try_from(due).unwrap_or_default())))
+    }
+
+    /// Writes what ends leases, or begins them anew; how many were still held.
+    async fn end(&self, operation: &'static str, leases: Vec<Lease>) -> Result<usize, TransportError> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.ask(operation, Ask::End(End { operation, leases, answer: Some(answer) }), answered).await
+    }
+}
+
+#[async_trait]
+impl Receiver for EndpointQueue {
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        let max = max.clamp(1, CLAIM_MAX);
+        loop {
+            if self.signal.take() {
+                let given = self.claim(max).await?;
+                if !given.is_empty() {
+                    self.queue.0.signals.came();
+                    return Ok(given);
+                }
+            }
+            let _waiting = self.signal.wait();
+            tokio::select! {
+                biased;
+                () = self.signal.given.notified() => {}
+                failed = self.look_out() => failed.map_err(|e| transport_error(RECEIVING, e))?,
+            }
+        }
+    }
+
+    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
+        let lease = self.lease_ms();
+        let leases: Vec<Lease> =
+            receipts.iter().filter_map(Held::of).map(|held| held.lease(What::Extend { lease })).collect();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        self.end(EXTENDING, leases).await.map(drop)
+    }
+
+    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        let Some(held) = Held::of(receipt) else { return Ok(Settled::LeaseLost) };
+        let mut delayed = None;
+        let what = match settlement {
+            Settlement::Ack => What::Ack,
+            Settlement::Retry { delay, counts } => {
+                // Now is cut to a millisecond, so that a delay needs one more to be no shorter than asked for.
+                let ms = if delay.is_zero() { 0 } else { millis(delay).saturating_add(2) };
+                delayed = Some(ms);
+                What::Retry { delay: ms, uncounted: i64::from(!counts) }
+            }
+            Settlement::DeadLetter { mut reason } => {
+                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+                What::SetAside { endpoint: self.endpoint.as_str().into(), reason }
+            }
+        };
+        let ended = self.end(SETTLING, vec![held.lease(what)]).await?;
+        if let Some(key) = held.key {
+            self.signal.free(key);
+            self.signal.give();
+        }
+        if let Some(delay) = delayed {
+            if delay == 0 {
+                self.signal.give();
+            }
+            self.queue.0.signals.sooner.notify_one();
+        }
+        Ok(if ended == 0 { Settled::LeaseLost } else { Settled::Done })
+    }
+}
+
+fn delivery(row: &MySqlRow, ordered: bool) -> Result<Delivery, Box<dyn std::error::Error + Send + Sync>> {
+    let (token, id, deliveries): (i64, i64, i64) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+    let key: Option<&[u8]> = if ordered { row.try_get(6)? } else { None };
+    let receipt = match key.map(std::str::from_utf8).transpose()? {
+        Some(key) => format!("{id}:{token}:{key}"),
+        None => format!("{id}:{token}"),
+    };
+    Ok(Delivery {
+        envelope: Arc::new(record::decode_envelope(row.try_get(5)?)?),
+        receipt: Receipt::text(receipt),
+        attempts: u32::try_from(deliveries)?,
+    })
+}
+
+impl fmt::Debug for EndpointQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.queue.place();
+        f.debug_struct("EndpointQueue").field("place", &place).field("endpoint", &self.endpoint).finish()
+    }
+}
