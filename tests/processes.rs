@@ -13,9 +13,8 @@ mod tally;
 
 use std::{collections::BTreeSet, os::unix::process::ExitStatusExt};
 
-use books::{SIGKILL, Scenario, check, feed, step, steps, worker};
+use books::{SIGKILL, Scenario, Server, check, feed, name_tables, step, steps, worker};
 use hapax_tests::Scratch;
-use stored::Server;
 
 /// A task that asks for more than this does not end.
 const CALLS_MAX: u32 = 300;
@@ -155,7 +154,7 @@ async fn kill(scenario: &Scenario, point: &str) -> Option<String> {
     let folder = scratch.folder();
     let tables = scenario.server.map(Server::tables);
     if let Some(tables) = &tables {
-        tables.are_for(folder);
+        name_tables(folder, tables);
     }
     let messages = feed(folder, scenario).await;
     let crashed = worker(folder, scenario.task, point);

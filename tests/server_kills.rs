@@ -14,7 +14,7 @@ mod stored;
 mod tally;
 
 use crew::Worker;
-use hapax_tests::{PostgresSchema, PostgresServer, Scratch};
+use hapax_tests::{MySqlServer, MySqlTables, PostgresSchema, PostgresServer, Scratch};
 use load::Load;
 use stored::name_server;
 
@@ -30,13 +30,32 @@ const LEFT: u64 = 15;
 
 #[tokio::test]
 async fn an_endpoint_on_postgres_outlives_kills_of_its_workers_and_of_its_server() {
+    let mut server = PostgresServer::start(&[]).await;
+    let (schema, scratch) = (PostgresSchema::on(&server.url()), Scratch::new("server-kills"));
+    name_server(scratch.folder(), schema.url(), schema.name());
+    outlives_kills(&scratch, Load::on(&schema).await, async || {
+        server.kill();
+        server.restart().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_endpoint_on_mysql_outlives_kills_of_its_workers_and_of_its_server() {
+    let mut server = MySqlServer::start(&[]).await;
+    let (tables, scratch) = (MySqlTables::on(&server.url()), Scratch::new("server-kills-mysql"));
+    name_server(scratch.folder(), tables.url(), tables.prefix());
+    outlives_kills(&scratch, Load::on_mysql(&tables).await, async || {
+        server.kill();
+        server.restart().await;
+    })
+    .await;
+}
+
+async fn outlives_kills(scratch: &Scratch, mut load: Load, mut kill_server: impl AsyncFnMut()) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut server = PostgresServer::start(&[]).await;
-    let (schema, scratch) = (PostgresSchema::on(&server.url()), Scratch::new("server-kills"));
-    name_server(scratch.folder(), &schema.url(), schema.name());
-    let mut load = Load::on(&schema).await;
     let mut workers: Vec<Worker> = Vec::new();
     for _ in 0..WORKERS {
         workers.push(Worker::serving(scratch.folder(), "today").started().await);
@@ -47,8 +66,7 @@ async fn an_endpoint_on_postgres_outlives_kills_of_its_workers_and_of_its_server
         workers.swap_remove(random.usize(..workers.len())).kill();
         workers.push(Worker::serving(scratch.folder(), "today"));
         if round % SERVER_EVERY == 0 {
-            server.kill();
-            server.restart().await;
+            kill_server().await;
         }
     }
     load.is_done(scratch.folder()).await;
@@ -58,12 +76,22 @@ async fn an_endpoint_on_postgres_outlives_kills_of_its_workers_and_of_its_server
     }
 }
 
-/// The control: were the books blind, this would pass too.
 #[tokio::test]
 async fn a_worker_on_postgres_that_keeps_no_marks_is_found_out_by_the_books() {
     let (schema, scratch) = (PostgresSchema::new(), Scratch::new("server-kills-forgetful"));
-    name_server(scratch.folder(), &schema.url(), schema.name());
-    let mut load = Load::on(&schema).await;
+    name_server(scratch.folder(), schema.url(), schema.name());
+    is_found_out(&scratch, Load::on(&schema).await).await;
+}
+
+#[tokio::test]
+async fn a_worker_on_mysql_that_keeps_no_marks_is_found_out_by_the_books() {
+    let (tables, scratch) = (MySqlTables::new(), Scratch::new("server-kills-forgetful-mysql"));
+    name_server(scratch.folder(), tables.url(), tables.prefix());
+    is_found_out(&scratch, Load::on_mysql(&tables).await).await;
+}
+
+/// The control: were the books blind, the others would pass too.
+async fn is_found_out(scratch: &Scratch, mut load: Load) {
     let worker = Worker::serving(scratch.folder(), "forgetful").started().await;
     load.send_stubbornly(STEPS).await;
     load.is_done(scratch.folder()).await;

@@ -4,12 +4,15 @@
 use std::path::Path;
 
 use hapax::{
-    Postgres, PostgresQueue, Sender, Sqlite, SqliteQueue,
+    MySql, MySqlQueue, Postgres, PostgresQueue, Sender, Sqlite, SqliteQueue,
     ids::EndpointName,
     ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
 };
 
-use crate::{place::Schema, workers::LEASE};
+use crate::{
+    place::{Schema, Tables},
+    workers::LEASE,
+};
 
 /// What workers need of a database: a store, and queues in it.
 pub(crate) trait Backend: Sized {
@@ -93,6 +96,45 @@ impl Backend for InPostgres {
     }
 
     fn queue(&self) -> &PostgresQueue {
+        &self.queue
+    }
+
+    fn sender(&self) -> Sender {
+        self.queue.sender()
+    }
+
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        self.queue.backlog(endpoint).await
+    }
+
+    async fn close(&self) {
+        self.queue.close().await;
+        self.store.close().await;
+    }
+}
+
+/// In tables of a MariaDB or MySQL database. One writing connection each: the workers are many.
+pub(crate) struct InMySql {
+    store: MySql,
+    queue: MySqlQueue,
+}
+
+impl Backend for InMySql {
+    type Place = Tables;
+    type Store = MySql;
+    type Queue = MySqlQueue;
+
+    async fn open(place: &Tables, new: bool) -> Result<Self, StoreError> {
+        let store = MySql::options(place.url()).table_prefix(place.prefix()).migrate(new).writers(1).open().await?;
+        let queue = MySqlQueue::options().lease(LEASE).migrate(new).writers(1).on(&store).await?;
+        Ok(Self { store, queue })
+    }
+
+    fn store(&self) -> &MySql {
+        &self.store
+    }
+
+    fn queue(&self) -> &MySqlQueue {
         &self.queue
     }
 

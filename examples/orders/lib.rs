@@ -35,7 +35,7 @@ use std::{
     io::{self, Write},
 };
 
-use backend::{InFile, InPostgres};
+use backend::{InFile, InMySql, InPostgres};
 pub use breaks::Rule;
 use breaks::Sabotage;
 use input::Input;
@@ -71,6 +71,7 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
         }
         Kept::File(file) => workers::run::<InFile>(file, &database, server, input, options, seed).await?,
         Kept::Postgres(schema) => workers::run::<InPostgres>(schema, &database, server, input, options, seed).await?,
+        Kept::MySql(tables) => workers::run::<InMySql>(tables, &database, server, input, options, seed).await?,
     };
     let books = books::check(&database, input).await?;
 
@@ -99,6 +100,7 @@ pub async fn work(options: &Options) -> Result<(), Refusal> {
     match &database.kept {
         Kept::File(file) => worker::run::<InFile>(file, &database, options).await,
         Kept::Postgres(schema) => worker::run::<InPostgres>(schema, &database, options).await,
+        Kept::MySql(tables) => worker::run::<InMySql>(tables, &database, options).await,
     }
 }
 

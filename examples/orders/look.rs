@@ -1,7 +1,8 @@
 //! A look at what is stored, with plain SQL and without hapax.
 
 use sqlx::{
-    Connection, FromRow, PgConnection, SqliteConnection,
+    AssertSqlSafe, Connection, FromRow, MySqlConnection, PgConnection, SqliteConnection,
+    mysql::MySqlRow,
     postgres::PgRow,
     sqlite::{SqliteConnectOptions, SqliteRow},
 };
@@ -12,6 +13,8 @@ use crate::{Refusal, place::Kept};
 pub(crate) struct Text {
     sqlite: &'static str,
     postgres: &'static str,
+    /// `hapax.` stands for the prefix of the tables.
+    mysql: &'static str,
 }
 
 /// Endpoint, saga, key, whether it is complete, whether its outbox holds anything, outbox and state.
@@ -22,6 +25,8 @@ pub(crate) const ENTITIES: Text = Text {
              FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope",
     postgres: "SELECT s.endpoint, s.saga, e.key, e.completed_at IS NOT NULL, e.pending_since IS NOT NULL, e.outbox, e.state \
                FROM entity AS e JOIN scope AS s ON s.id = e.scope",
+    mysql: "SELECT CAST(s.endpoint AS CHAR), CAST(s.saga AS CHAR), CAST(e.`key` AS CHAR), e.completed_at IS NOT NULL, \
+            e.pending_since IS NOT NULL, e.outbox, e.state FROM hapax.entity AS e JOIN hapax.scope AS s ON s.id = e.scope",
 };
 
 /// Keys of dedup entries. Those of a generation that is gone do not count, and none is gone within the retention.
@@ -30,12 +35,16 @@ pub(crate) const DEDUP: Text = Text {
     postgres: "SELECT d.key FROM (SELECT 0 AS slot, key FROM dedup_0 UNION ALL SELECT 1, key FROM dedup_1 \
                UNION ALL SELECT 2, key FROM dedup_2 UNION ALL SELECT 3, key FROM dedup_3) AS d \
                JOIN generation AS g ON g.slot = d.slot",
+    mysql: "SELECT d.`key` FROM (SELECT 0 AS slot, `key` FROM hapax.dedup_0 UNION ALL SELECT 1, `key` FROM hapax.dedup_1 \
+            UNION ALL SELECT 2, `key` FROM hapax.dedup_2 UNION ALL SELECT 3, `key` FROM hapax.dedup_3) AS d \
+            JOIN hapax.generation AS g ON g.slot = d.slot AND g.dropping = 0",
 };
 
 /// Message id, saga and reason.
 pub(crate) const DEAD_LETTERS: Text = Text {
     sqlite: "SELECT message_id, saga, reason FROM hapax_dead_letter",
     postgres: "SELECT message_id, saga, reason FROM dead_letter",
+    mysql: "SELECT CAST(message_id AS CHAR), CAST(saga AS CHAR), reason FROM hapax.dead_letter",
 };
 
 /// Of the orders in a JSON list those that are decided. The state is JSON behind a frame of two bytes.
@@ -48,6 +57,11 @@ pub(crate) const DECIDED: Text = Text {
                JOIN scope AS s ON s.saga = 'order' \
                JOIN entity AS e ON e.scope = s.id AND e.key = asked.key \
                WHERE convert_from(substr(e.state, 3), 'UTF8')::json ->> 'status' NOT IN ('new', 'reserving', 'paying')",
+    mysql: "SELECT CAST(e.`key` AS CHAR) FROM JSON_TABLE(?, '$[*]' COLUMNS (`key` VARCHAR(255) PATH '$')) AS asked \
+            JOIN hapax.scope AS s ON s.saga = 'order' \
+            JOIN hapax.entity AS e ON e.scope = s.id AND e.`key` = CAST(asked.`key` AS BINARY) \
+            WHERE JSON_VALUE(CONVERT(SUBSTR(e.state, 3) USING utf8mb4), '$.status') \
+            NOT IN ('new', 'reserving', 'paying')",
 };
 
 /// Looks into the database of a run; connects when it is asked, and anew when its connection was lost.
@@ -59,6 +73,8 @@ pub(crate) struct Look {
 enum Open {
     File(SqliteConnection),
     Postgres(PgConnection),
+    /// With the prefix of the tables.
+    MySql(MySqlConnection, String),
 }
 
 impl Look {
@@ -69,7 +85,7 @@ impl Look {
     /// All rows of the answer to `text`, asked about `about` where it asks about something.
     pub(crate) async fn all<T>(&mut self, text: &Text, about: Option<&str>) -> Result<Vec<T>, Refusal>
     where
-        T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin,
+        T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, MySqlRow> + Send + Unpin,
     {
         let open = match self.open.take() {
             Some(open) => open,
@@ -88,6 +104,12 @@ impl Look {
                 let rows = asked.fetch_all(&mut server).await;
                 (Open::Postgres(server), rows)
             }
+            Open::MySql(mut server, prefix) => {
+                let asked = sqlx::query_as(AssertSqlSafe(text.mysql.replace("hapax.", &prefix)));
+                let asked = if let Some(about) = about { asked.bind(about) } else { asked };
+                let rows = asked.fetch_all(&mut server).await;
+                (Open::MySql(server, prefix), rows)
+            }
         };
         let rows = rows.map_err(unreadable)?;
         self.open = Some(open);
@@ -102,6 +124,10 @@ impl Look {
             }
             Kept::Postgres(schema) => {
                 Open::Postgres(PgConnection::connect_with(&schema.options()?).await.map_err(unreadable)?)
+            }
+            Kept::MySql(tables) => {
+                let server = MySqlConnection::connect_with(&tables.options()?).await.map_err(unreadable)?;
+                Open::MySql(server, tables.prefix().to_owned())
             }
         })
     }

@@ -76,6 +76,7 @@ pub(crate) async fn run<B: Backend>(
     let place = match database.kept {
         Kept::File(_) => "file",
         Kept::Postgres(_) => "PostgreSQL server",
+        Kept::MySql(_) => "MariaDB server",
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
     ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })

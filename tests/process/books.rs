@@ -13,9 +13,10 @@ use hapax::{
     ids::EndpointName,
     ports::Transport,
 };
+use hapax_tests::{MySqlTables, PostgresSchema};
 
 use crate::{
-    stored::{Server, Stored},
+    stored::{Stored, name_server},
     tally::{ENDPOINT, Step},
 };
 
@@ -35,6 +36,28 @@ pub(crate) struct Scenario {
     pub(crate) twice: bool,
     /// Calls that must have been crashed on both sides.
     pub(crate) calls: &'static [&'static str],
+}
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Postgres,
+    MySql,
+}
+
+/// Tables of one run on a server, which go with it.
+pub(crate) enum Tables {
+    Postgres(PostgresSchema),
+    MySql(MySqlTables),
+}
+
+impl Server {
+    pub(crate) fn tables(self) -> Tables {
+        match self {
+            Self::Postgres => Tables::Postgres(PostgresSchema::new()),
+            Self::MySql => Tables::MySql(MySqlTables::new()),
+        }
+    }
 }
 
 impl Scenario {
@@ -100,6 +123,14 @@ pub(crate) async fn feed(folder: &Path, scenario: &Scenario) -> usize {
         assert!(left.status.success(), "{left:?}");
     }
     scenario.steps.len()
+}
+
+/// Tells workers in `folder` to keep their store in `tables`.
+pub(crate) fn name_tables(folder: &Path, tables: &Tables) {
+    match tables {
+        Tables::Postgres(schema) => name_server(folder, schema.url(), schema.name()),
+        Tables::MySql(tables) => name_server(folder, tables.url(), tables.prefix()),
+    }
 }
 
 /// The books, from what is stored alone: every step and every note handled once, nothing left in the outboxes, as many dedup

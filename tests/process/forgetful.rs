@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax::{
-    Postgres,
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
@@ -15,10 +14,10 @@ use hapax::{
 
 /// A store that forgets which messages are over.
 #[derive(Debug)]
-pub(crate) struct Forgetful(pub(crate) Postgres);
+pub(crate) struct Forgetful<S>(pub(crate) S);
 
 #[async_trait]
-impl EntityStore for Forgetful {
+impl<S: EntityStore> EntityStore for Forgetful<S> {
     fn capabilities(&self) -> StoreCapabilities {
         self.0.capabilities()
     }
@@ -66,7 +65,7 @@ impl EntityStore for Forgetful {
 }
 
 #[async_trait]
-impl DedupStore for Forgetful {
+impl<S: DedupStore> DedupStore for Forgetful<S> {
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.0.contains(keys).await
     }
@@ -81,7 +80,7 @@ impl DedupStore for Forgetful {
 }
 
 #[async_trait]
-impl DeadLetters for Forgetful {
+impl<S: DeadLetters> DeadLetters for Forgetful<S> {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         self.0.add(letter).await
     }

@@ -4,12 +4,12 @@
 use std::{path::Path, sync::Arc};
 
 use hapax::{
-    Message, MessageId, PostgresQueue, Sqlite, SqliteQueue,
+    Message, MessageId, MySql, MySqlQueue, PostgresQueue, Sqlite, SqliteQueue,
     envelope::{Destination, Envelope, Outgoing},
     ids::EndpointName,
     ports::{DispatchError, Dispatcher, StoreError, Transport},
 };
-use hapax_tests::PostgresSchema;
+use hapax_tests::{MySqlTables, PostgresSchema};
 use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use crate::{
@@ -29,6 +29,7 @@ const NOTES: u8 = 2;
 enum Queue {
     Sqlite(SqliteQueue),
     Postgres(PostgresQueue),
+    MySql(MySqlQueue),
 }
 
 impl Queue {
@@ -36,6 +37,7 @@ impl Queue {
         match self {
             Self::Sqlite(queue) => queue.backlog(endpoint).await,
             Self::Postgres(queue) => queue.backlog(endpoint).await,
+            Self::MySql(queue) => queue.backlog(endpoint).await,
         }
     }
 }
@@ -67,6 +69,15 @@ impl Load {
         let endpoint: EndpointName = ENDPOINT.parse().unwrap();
         let dispatcher = queue.connect(&endpoint, &[]).await.unwrap().dispatcher;
         Self { queue: Queue::Postgres(queue), endpoint, dispatcher, sent: Vec::new() }
+    }
+
+    /// For workers whose store and queue are in `tables`.
+    pub(crate) async fn on_mysql(tables: &MySqlTables) -> Self {
+        let database = MySql::options(tables.url()).table_prefix(tables.prefix());
+        let queue = MySqlQueue::options().migrate(true).open_database(database).await.unwrap();
+        let endpoint: EndpointName = ENDPOINT.parse().unwrap();
+        let dispatcher = queue.connect(&endpoint, &[]).await.unwrap().dispatcher;
+        Self { queue: Queue::MySql(queue), endpoint, dispatcher, sent: Vec::new() }
     }
 
     /// Sends `count` more steps, each of them twice, until all of them are taken: a server may be away, and what was not

@@ -99,7 +99,6 @@ impl Store for Postgres {
     }
 }
 
-/// The queue of a folder whose store is on a server.
 async fn queue_beside(folder: &Path) -> SqliteQueue {
     SqliteQueue::options().lease(LEASE).open(folder.join("queue.db")).await.unwrap()
 }

@@ -3,7 +3,7 @@
 use std::{io::Read, path::Path, time::Duration};
 
 use hapax::{
-    Endpoint, Postgres, PostgresQueue, Registry, Sqlite, SqliteQueue,
+    Endpoint, MySql, MySqlQueue, Postgres, PostgresQueue, Registry, Sqlite, SqliteQueue,
     deliver::Recoverability,
     endpoint::{EndpointBuilder, ErrorKind, Settings},
     manager::Limits,
@@ -33,7 +33,11 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub(crate) async fn serve(folder: &Path, version: &str) {
     log::begin();
     if let Some((url, schema)) = server_of(folder) {
-        return serve_on_server(&url, &schema, version).await;
+        return if url.starts_with("mysql") {
+            serve_on_server(async || on_mysql(&url, &schema).await, version).await
+        } else {
+            serve_on_server(async || on_postgres(&url, &schema).await, version).await
+        };
     }
     let (store, queue) = match open(folder, version).await {
         Ok(opened) => opened,
@@ -58,30 +62,39 @@ fn endpoint<S: EntityStore + DedupStore + DeadLetters + 'static>(
 
 /// The same with store and queue in a schema on a server. It may be away when a worker starts, which then tries again: as
 /// whoever looks after processes would start it again.
-async fn serve_on_server(url: &str, schema: &str, version: &str) {
+async fn serve_on_server<S, Q>(open: impl AsyncFn() -> Result<(S, Q), StoreError>, version: &str)
+where
+    S: EntityStore + DedupStore + DeadLetters + Clone + 'static,
+    Q: Transport + 'static,
+{
     const AGAIN: Duration = Duration::from_millis(50);
     let mut closed = std::pin::pin!(input_closed());
     let begun = async {
         loop {
-            match begin_on_server(url, schema, version).await {
+            match begin_on_server(&open, version).await {
                 Some(begun) => return begun,
                 None => tokio::time::sleep(AGAIN).await,
             }
         }
     };
-    let (store, endpoint) = tokio::select! {
+    let (_store, endpoint) = tokio::select! {
         begun = begun => begun,
         () = &mut closed => return,
     };
     endpoint.run_until(closed).await.unwrap();
-    store.close().await;
 }
 
 /// `None`: the server is away.
-async fn begin_on_server(url: &str, schema: &str, version: &str) -> Option<(Postgres, Endpoint)> {
+async fn begin_on_server<S, Q>(
+    open: &impl AsyncFn() -> Result<(S, Q), StoreError>,
+    version: &str,
+) -> Option<(S, Endpoint)>
+where
+    S: EntityStore + DedupStore + DeadLetters + Clone + 'static,
+    Q: Transport + 'static,
+{
     let away = |error: StoreError| assert!(error.is_transient() || error.is_unknown_outcome(), "{error:?}");
-    let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.map_err(away).ok()?;
-    let queue = PostgresQueue::options().lease(LEASE).migrate(true).writers(1).on(&store).await.map_err(away).ok()?;
+    let (store, queue) = open().await.map_err(away).ok()?;
     let endpoint = match version {
         "today" => endpoint(store.clone(), queue),
         "forgetful" => endpoint(Forgetful(store.clone()), queue),
@@ -89,6 +102,18 @@ async fn begin_on_server(url: &str, schema: &str, version: &str) -> Option<(Post
     };
     let away = |error: hapax::endpoint::Error| assert_eq!(error.kind(), ErrorKind::Transport, "{error:?}");
     Some((store, sagas(endpoint).start().await.map_err(away).ok()?))
+}
+
+async fn on_postgres(url: &str, schema: &str) -> Result<(Postgres, PostgresQueue), StoreError> {
+    let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await?;
+    let queue = PostgresQueue::options().lease(LEASE).migrate(true).writers(1).on(&store).await?;
+    Ok((store, queue))
+}
+
+async fn on_mysql(url: &str, prefix: &str) -> Result<(MySql, MySqlQueue), StoreError> {
+    let store = MySql::options(url).table_prefix(prefix).migrate(true).writers(1).open().await?;
+    let queue = MySqlQueue::options().lease(LEASE).migrate(true).writers(1).on(&store).await?;
+    Ok((store, queue))
 }
 
 fn sagas(endpoint: EndpointBuilder) -> EndpointBuilder {

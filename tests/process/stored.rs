@@ -4,43 +4,10 @@
 use std::path::Path;
 
 use hapax::codec::FRAME_BYTES;
-use hapax_tests::{MySqlTables, PostgresSchema};
 use serde::Deserialize;
 use sqlx::{
     AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
-
-/// A kind of server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Server {
-    Postgres,
-    MySql,
-}
-
-/// Tables of one run on a server, which go with it.
-pub(crate) enum Tables {
-    Postgres(PostgresSchema),
-    MySql(MySqlTables),
-}
-
-impl Server {
-    pub(crate) fn tables(self) -> Tables {
-        match self {
-            Self::Postgres => Tables::Postgres(PostgresSchema::new()),
-            Self::MySql => Tables::MySql(MySqlTables::new()),
-        }
-    }
-}
-
-impl Tables {
-    /// Tells workers in `folder` to keep their store here.
-    pub(crate) fn are_for(&self, folder: &Path) {
-        match self {
-            Self::Postgres(schema) => name_server(folder, &schema.url(), schema.name()),
-            Self::MySql(tables) => name_server(folder, &tables.url(), tables.prefix()),
-        }
-    }
-}
 
 /// What is in the store of a folder.
 pub(crate) enum Stored {
@@ -56,7 +23,7 @@ struct Handled {
     handled: Vec<String>,
 }
 
-/// Tells workers in `folder` to keep their store on the server of `url`, in the schema or under the prefix `tables`.
+/// Tells workers in `folder` to keep their store on the server at `url`, in `tables`: a schema or a prefix.
 pub(crate) fn name_server(folder: &Path, url: &str, tables: &str) {
     std::fs::write(folder.join("server"), format!("{url}\n{tables}")).unwrap();
 }

@@ -12,7 +12,6 @@ use crate::{
 pub struct MySqlServer {
     // Before the folder.
     server: hapax_servers::MySqlServer,
-    // Held for its end.
     _scratch: Scratch,
 }
 

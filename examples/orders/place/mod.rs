@@ -3,6 +3,7 @@
 
 mod file;
 mod server;
+mod tables;
 
 use std::{
     fmt, fs,
@@ -11,6 +12,7 @@ use std::{
 };
 
 pub(crate) use server::{PrivateServer, Schema, is_private, is_server};
+pub(crate) use tables::Tables;
 use uuid::Uuid;
 
 use crate::{Options, Refusal};
@@ -25,6 +27,8 @@ pub(crate) enum Kept {
     File(PathBuf),
     /// In a schema on a PostgreSQL server.
     Postgres(Schema),
+    /// In tables on a MariaDB or MySQL server.
+    MySql(Tables),
 }
 
 impl Kept {
@@ -32,7 +36,7 @@ impl Kept {
     pub(crate) const fn patience(&self) -> Duration {
         match self {
             Self::File(_) => Duration::ZERO,
-            Self::Postgres(_) => AWAY_MAX,
+            Self::Postgres(_) | Self::MySql(_) => AWAY_MAX,
         }
     }
 }
@@ -58,10 +62,17 @@ impl Database {
         Self { kept: Kept::Postgres(Schema::named(url, schema)), ledger: ledger.to_owned() }
     }
 
+    /// Tables with a prefix on a MariaDB or MySQL server, and the card company's ledger in a file.
+    #[must_use]
+    pub fn mysql(url: &str, prefix: &str, ledger: &Path) -> Self {
+        Self { kept: Kept::MySql(Tables::named(url, prefix)), ledger: ledger.to_owned() }
+    }
+
     /// What a worker process was told.
     pub(crate) fn of_worker(options: &Options) -> Option<Self> {
         let place = options.worker_of.as_ref()?;
         Some(match (place.to_str(), &options.schema, &options.ledger) {
+            (Some(url), Some(prefix), Some(ledger)) if server::is_mysql(url) => Self::mysql(url, prefix, ledger),
             (Some(url), Some(schema), Some(ledger)) => Self::postgres(url, schema, ledger),
             _ => Self::file(place),
         })
@@ -69,17 +80,13 @@ impl Database {
 
     /// The same, to tell a worker process.
     pub(crate) fn arguments(&self) -> Vec<&std::ffi::OsStr> {
-        match &self.kept {
-            Kept::File(path) => vec!["--worker-of".as_ref(), path.as_ref()],
-            Kept::Postgres(schema) => vec![
-                "--worker-of".as_ref(),
-                schema.url().as_ref(),
-                "--schema".as_ref(),
-                schema.name().as_ref(),
-                "--ledger".as_ref(),
-                self.ledger.as_ref(),
-            ],
-        }
+        let (url, name) = match &self.kept {
+            Kept::File(path) => return vec!["--worker-of".as_ref(), path.as_ref()],
+            Kept::Postgres(schema) => (schema.url(), schema.name()),
+            Kept::MySql(tables) => (tables.url(), tables.prefix()),
+        };
+        let ledger = self.ledger.as_ref();
+        vec!["--worker-of".as_ref(), url.as_ref(), "--schema".as_ref(), name.as_ref(), "--ledger".as_ref(), ledger]
     }
 }
 
@@ -88,6 +95,7 @@ impl fmt::Display for Database {
         match &self.kept {
             Kept::File(path) => path.display().fmt(f),
             Kept::Postgres(schema) => write!(f, "{schema}, ledger {}", self.ledger.display()),
+            Kept::MySql(tables) => write!(f, "{tables}, ledger {}", self.ledger.display()),
         }
     }
 }
@@ -114,14 +122,19 @@ impl Place {
             return Ok(Self { database: Database::file(&file::find(store).await?), temporary: None, server: None });
         }
         let folder = Folder::new()?;
-        let (schema, server) = if is_private(store) {
-            let mut server = PrivateServer::create(&folder.0)?;
+        let (url, server) = if is_private(store) {
+            let mut server = PrivateServer::create(&folder.0, store)?;
             server.restart().await?;
-            (Schema::new(&server.url()).await?, Some(server))
+            (server.furnish().await?, Some(server))
         } else {
-            (Schema::new(store).await?, None)
+            (store.to_owned(), None)
         };
-        let database = Database { kept: Kept::Postgres(schema), ledger: folder.0.join("cards.db") };
+        let kept = if server::is_mysql(store) {
+            Kept::MySql(Tables::new(&url).await?)
+        } else {
+            Kept::Postgres(Schema::new(&url).await?)
+        };
+        let database = Database { kept, ledger: folder.0.join("cards.db") };
         Ok(Self { database, temporary: Some(folder.keep()), server })
     }
 
@@ -145,8 +158,10 @@ impl Place {
 
     /// Removes what is temporary from a server that is not the run's own.
     pub(crate) async fn leave(&self) {
-        if let (Kept::Postgres(schema), Some(_), None) = (&self.database.kept, &self.temporary, &self.server) {
-            schema.remove().await;
+        match (&self.database.kept, &self.temporary, &self.server) {
+            (Kept::Postgres(schema), Some(_), None) => schema.remove().await,
+            (Kept::MySql(tables), Some(_), None) => tables.remove().await,
+            _ => {}
         }
     }
 }
