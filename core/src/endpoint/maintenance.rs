@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::atomic::Ordering, time::Duration};
 
-use futures_util::{StreamExt, future::join, stream};
+use futures_util::future::join;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::Endpoint;
@@ -12,9 +12,8 @@ use crate::{
     ports::{Pending, StoreError},
 };
 
-/// Entities that the sweeper asks for at a time, and finishes at the same time: as many as share a commit. One by one, a
-/// million takes a quarter of an hour or more. A quarter of what is in flight by default, so that messages come first.
-const SWEEP_PAGE: usize = 256;
+/// Entities that the sweeper asks for at a time.
+const SWEEP_PAGE: usize = 100;
 /// Tombstones that are purged at a time: what waits behind them waits about a millisecond.
 const PURGE_PAGE: usize = 250;
 /// So many for each message that was handled since: more go than come, however busy the endpoint is.
@@ -54,20 +53,18 @@ impl Endpoint {
     /// message does not come again (S64, S65).
     async fn sweep(&self) -> Result<(), StoreError> {
         for manager in &self.managers {
-            let page = async |after: Option<&Pending>| {
-                let (entities, age) = (self.stores.entities(), self.settings.sweep_age);
-                entities.pending(manager.scope(), age, after.map(|last| &last.key), SWEEP_PAGE).await
-            };
-            let mut waiting = page(None).await?;
-            while !waiting.is_empty() {
-                let finished = stream::iter(&waiting)
-                    .for_each_concurrent(None, |pending| self.sweep_one(manager.as_ref(), pending));
-                let next = async {
-                    // A page that is not full was the last.
-                    if waiting.len() < SWEEP_PAGE { Ok(Vec::new()) } else { page(waiting.last()).await }
-                };
-                let (next, ()) = join(next, finished).await;
-                waiting = next?;
+            let mut after = None;
+            loop {
+                let entities = self.stores.entities();
+                let page =
+                    entities.pending(manager.scope(), self.settings.sweep_age, after.as_ref(), SWEEP_PAGE).await?;
+                for pending in &page {
+                    self.sweep_one(manager.as_ref(), pending).await;
+                }
+                match page.last() {
+                    Some(last) if page.len() == SWEEP_PAGE => after = Some(last.key.clone()),
+                    _ => break,
+                }
             }
         }
         Ok(())
