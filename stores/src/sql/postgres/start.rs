@@ -33,10 +33,13 @@ const STATEMENT_LIMIT_MIN: Duration = Duration::from_secs(1);
 /// Texts that stay prepared on one connection.
 const STATEMENTS: usize = 128;
 /// Set on our own connections, never on the user's pool. Plans are made once for all arrays: made anew for each group they
-/// took a third of the server's time. Tables are never read whole, even while the server takes them for small.
-const SETTINGS: [(&str, &str); 4] = [
+/// took a third of the server's time. Tables are never read whole, even while the server takes them for small: neither as
+/// they are nor through an index, for a join.
+const SETTINGS: [(&str, &str); 6] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
     ("jit", "off"),
     ("default_transaction_isolation", "read committed"),
 ];
