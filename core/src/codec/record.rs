@@ -25,12 +25,13 @@ const VERSION: u8 = 1;
 /// # Errors
 /// None in practice; the codec's own type is kept for the day a version has limits.
 pub fn encode_outbox(entity: &Entity) -> Result<Vec<u8>, CodecError> {
-    write(&OutboxV1 {
+    let record = OutboxV1 {
         completed: entity.completed,
         commits: entity.commits,
         timeouts: entity.timeouts.iter().map(|t| (t.message_id.wire(), t.due.as_millis())).collect(),
         entries: entity.outbox.iter().map(|entry| EntryV1::of(entry)).collect(),
-    })
+    };
+    write(&record, entity.size() - entity.state.len())
 }
 
 /// An entity from its state and what [`encode_outbox`] wrote.
@@ -60,7 +61,7 @@ pub fn decode_outbox(state: Bytes, record: &[u8]) -> Result<Entity, CodecError> 
 /// # Errors
 /// None in practice, see [`encode_outbox`].
 pub fn encode_outgoing(outgoing: &Outgoing) -> Result<Vec<u8>, CodecError> {
-    write(&OutgoingV1::of(outgoing))
+    write(&OutgoingV1::of(outgoing), outgoing.envelope.size())
 }
 
 /// What [`encode_outgoing`] wrote.
@@ -76,7 +77,7 @@ pub fn decode_outgoing(record: &[u8]) -> Result<Outgoing, CodecError> {
 /// # Errors
 /// None in practice, see [`encode_outbox`].
 pub fn encode_envelope(envelope: &Envelope) -> Result<Vec<u8>, CodecError> {
-    write(&EnvelopeV1::of(envelope))
+    write(&EnvelopeV1::of(envelope), envelope.size())
 }
 
 /// What [`encode_envelope`] wrote.
@@ -87,8 +88,11 @@ pub fn decode_envelope(record: &[u8]) -> Result<Envelope, CodecError> {
     read::<EnvelopeV1<'_>>(record)?.into_envelope().map_err(damaged)
 }
 
-fn write(record: &impl Serialize) -> Result<Vec<u8>, CodecError> {
-    postcard::to_extend(record, vec![POSTCARD, VERSION]).map_err(super::invalid)
+/// `bytes` is about how many there will be.
+fn write(record: &impl Serialize, bytes: usize) -> Result<Vec<u8>, CodecError> {
+    let mut frame = Vec::with_capacity(bytes);
+    frame.extend([POSTCARD, VERSION]);
+    postcard::to_extend(record, frame).map_err(super::invalid)
 }
 
 fn read<'a, T: Deserialize<'a>>(record: &'a [u8]) -> Result<T, CodecError> {

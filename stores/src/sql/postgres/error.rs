@@ -85,6 +85,11 @@ impl Failure {
         !self.unknown && matches!(self.code(), Some("40001" | "40P01"))
     }
 
+    /// Something with the same key is there already.
+    pub(super) fn is_of_a_known_key(&self) -> bool {
+        !self.unknown && self.code() == Some("23505")
+    }
+
     /// Others hold a lock for longer than was waited for.
     pub(super) fn is_of_a_lock(&self) -> bool {
         !self.unknown && matches!(self.code(), Some("55P03" | "40P01"))

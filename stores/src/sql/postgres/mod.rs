@@ -233,59 +233,86 @@ impl Postgres {
         (hasher.finish() % self.0.writers.len().max(1) as u64) as usize
     }
 
-    /// Queues a write and waits for its answer. Unknown is what has been queued and is not answered in time.
-    async fn write<T>(
+    /// Queues a write, before this returns if there is room, and waits for its answer. Unknown is what has been queued and is
+    /// not answered in time.
+    fn write<T>(
         &self,
         operation: &'static str,
         writer: usize,
         write: Write,
         answer: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let limit = self.0.write_limit;
-        let Some(writes) = self.0.writers.get(writer) else { return Err(self.closed(operation)) };
-        match writes.try_send(write) {
-            Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Err(self.closed(operation)),
-            Err(TrySendError::Full(write)) => match timeout(limit, writes.send(write)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(self.closed(operation)),
-                Err(_) => {
-                    let why = format!("{}: more is asked for than the server can write: send less", self.place());
-                    return Err(StoreError::new(ErrorKind::Unavailable, operation, why));
-                }
-            },
-        }
-        let unknown = |why: &str| {
-            let why = format!("{}: {why}; whether it was stored is not known: load again", self.place());
-            StoreError::new(ErrorKind::UnknownOutcome, operation, why)
+    ) -> impl Future<Output = Result<T, StoreError>> + Send
+    where
+        T: Send,
+    {
+        let queued = match self.0.writers.get(writer).map(|writes| writes.try_send(write)) {
+            Some(Ok(())) => Ok(None),
+            Some(Err(TrySendError::Full(write))) => Ok(Some(Box::pin(self.write_later(operation, writer, write)))),
+            Some(Err(TrySendError::Closed(_))) | None => Err(self.closed(operation)),
         };
-        match timeout(limit, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(unknown("the writer ended")),
-            Err(_) => Err(unknown("the write has taken longer than its limit")),
+        async move {
+            if let Some(later) = queued? {
+                later.await?;
+            }
+            let unknown = |why: &str| {
+                let why = format!("{}: {why}; whether it was stored is not known: load again", self.place());
+                StoreError::new(ErrorKind::UnknownOutcome, operation, why)
+            };
+            match timeout(self.0.write_limit, answer).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(unknown("the writer ended")),
+                Err(_) => Err(unknown("the write has taken longer than its limit")),
+            }
         }
     }
 
-    /// Queues a read and waits for its answer. Nothing is written, so that no answer in time is no unknown outcome.
-    async fn read<T>(
+    /// Waits for room in the queue of a writer.
+    async fn write_later(&self, operation: &'static str, writer: usize, write: Write) -> Result<(), StoreError> {
+        let Some(writes) = self.0.writers.get(writer) else { return Err(self.closed(operation)) };
+        match timeout(self.0.write_limit, writes.send(write)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.closed(operation)),
+            Err(_) => {
+                let why = format!("{}: more is asked for than the server can write: send less", self.place());
+                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
+            }
+        }
+    }
+
+    /// Queues a read, before this returns if there is room, and waits for its answer. Nothing is written, so that no answer
+    /// in time is no unknown outcome.
+    fn read<T>(
         &self,
         operation: &'static str,
         read: Read,
         answer: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let answered = async {
-            self.0.reads.send(read).await.map_err(|_| ())?;
-            answer.await.map_err(|_| ())
+    ) -> impl Future<Output = Result<T, StoreError>> + Send
+    where
+        T: Send,
+    {
+        let queued = match self.0.reads.try_send(read) {
+            Ok(()) => Ok(None),
+            Err(TrySendError::Full(read)) => Ok(Some(Box::pin(self.0.reads.send(read)))),
+            Err(TrySendError::Closed(_)) => Err(self.closed(operation)),
         };
-        match timeout(self.0.read_limit, answered).await {
-            Ok(answer) => answer.map_err(|()| self.closed(operation))?,
-            Err(_) => {
-                let why = format!(
-                    "{}: the read has taken longer than its limit, nothing was changed: see what keeps the server busy, or \
-                     raise `read_limit`",
-                    self.place()
-                );
-                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
+        async move {
+            let queued = queued?;
+            let answered = async {
+                if let Some(later) = queued {
+                    later.await.map_err(|_| ())?;
+                }
+                answer.await.map_err(|_| ())
+            };
+            match timeout(self.0.read_limit, answered).await {
+                Ok(answer) => answer.map_err(|()| self.closed(operation))?,
+                Err(_) => {
+                    let why = format!(
+                        "{}: the read has taken longer than its limit, nothing was changed: see what keeps the server \
+                         busy, or raise `read_limit`",
+                        self.place()
+                    );
+                    Err(StoreError::new(ErrorKind::Unavailable, operation, why))
+                }
             }
         }
     }

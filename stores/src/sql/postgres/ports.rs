@@ -56,8 +56,12 @@ impl EntityStore for Postgres {
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
         loop {
-            let entity = self.scope(key.scope()).await?.map(|scope| (scope, key.key().clone()));
-            let named = entity.is_some();
+            let scope = match self.known_scope(key.scope()) {
+                None => Box::pin(self.scope(key.scope())).await?,
+                known => known,
+            };
+            let named = scope.is_some();
+            let entity = scope.map(|scope| (scope, key.key().clone()));
             let loaded = self.look_up("loading an entity", entity, ids).await?;
             // A name that was not there yet is an entity that was not; marks that are there by now are of a later moment.
             let marked = |known: &Known| ids.iter().any(|id| known.entry(id).is_some());
@@ -65,7 +69,7 @@ impl EntityStore for Postgres {
                 return Ok(loaded);
             }
             // A mark alone says nothing about the name: if it is still not there, this is one moment.
-            if self.scope(key.scope()).await?.is_none() {
+            if Box::pin(self.scope(key.scope())).await?.is_none() {
                 return Ok(loaded);
             }
         }
@@ -85,7 +89,7 @@ impl EntityStore for Postgres {
                 None => return Ok(Saved::Conflict), // Never one of ours.
             },
         };
-        let row = self.entity_row(SAVING, key, expected, entity).await?;
+        let row = self.entity_row(SAVING, key, self.scope_to_write(key).await?, expected, entity)?;
         let saved = self.change(SAVING, Some(row), false, DedupRow::all(processed)?, true).await?;
         Ok(match saved {
             Changed::At(version) => Saved::At(Version::number(version)),
@@ -101,7 +105,9 @@ impl EntityStore for Postgres {
     ) -> Result<Option<Finished>, StoreError> {
         let row = match clean_up {
             Some((version, entity)) => match version.as_number() {
-                Some(version) => Some(self.entity_row(FINISHING, key, Some(version), entity).await?),
+                Some(version) => {
+                    Some(self.entity_row(FINISHING, key, self.scope_to_write(key).await?, Some(version), entity)?)
+                }
                 None => None,
             },
             None => None,
@@ -273,10 +279,11 @@ impl Postgres {
         }
     }
 
-    async fn entity_row(
+    fn entity_row(
         &self,
         operation: &'static str,
         key: &EntityKey,
+        scope: i64,
         expected: Option<i64>,
         entity: &Entity,
     ) -> Result<EntityRow, StoreError> {
@@ -286,32 +293,34 @@ impl Postgres {
             return Err(StoreError::new(ErrorKind::TooLarge, operation, why));
         }
         let pending = rows::pending(entity);
-        EntityRow::new(self.scope_to_write(key.scope()).await?, key.key(), expected, entity, pending)
+        EntityRow::new(scope, key.key(), expected, entity, pending)
     }
 
-    async fn change(
+    /// The change is queued before this returns, so that what waits for the answer holds nothing of it.
+    fn change(
         &self,
         operation: &'static str,
         entity: Option<EntityRow>,
         gives_way: bool,
         done: Vec<DedupRow>,
         only_if_won: bool,
-    ) -> Result<Changed, StoreError> {
+    ) -> impl Future<Output = Result<Changed, StoreError>> + Send {
         let (answer, answered) = oneshot::channel();
         let writer = self.writer_of(entity.as_ref(), &done);
         let change = Change { operation, entity, gives_way, done, only_if_won, answer };
-        self.write(operation, writer, Write::Change(change), answered).await
+        self.write(operation, writer, Write::Change(change), answered)
     }
 
-    async fn look_up(
+    /// The request is queued before this returns.
+    fn look_up(
         &self,
         operation: &'static str,
         entity: Option<(i64, SagaKey)>,
         ids: &[DedupKey],
-    ) -> Result<Loaded, StoreError> {
+    ) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
         let (answer, answered) = oneshot::channel();
         let load = Load { operation, entity, ids: ids.to_vec(), answer };
-        self.read(operation, Read::Load(load), answered).await
+        self.read(operation, Read::Load(load), answered)
     }
 
     async fn read_alone(
@@ -325,10 +334,14 @@ impl Postgres {
         self.read(operation, Read::Alone(alone), answered).await
     }
 
+    fn known_scope(&self, scope: &Arc<Scope>) -> Option<i64> {
+        self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope).copied()
+    }
+
     /// The number of `scope` in the database. Without one nothing of it is stored.
     async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
-        if let Some(id) = self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope) {
-            return Ok(Some(*id));
+        if let Some(id) = self.known_scope(scope) {
+            return Ok(Some(id));
         }
         let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -338,8 +351,16 @@ impl Postgres {
         Ok(Some(id))
     }
 
-    /// The number of `scope` in the database, written if it is new.
-    async fn scope_to_write(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
+    /// The number of `key`'s scope in the database, written if it is new. Nearly always it is known, and then the future
+    /// for the rest is not made: what many requests hold while they wait has to be small.
+    async fn scope_to_write(&self, key: &EntityKey) -> Result<i64, StoreError> {
+        match self.known_scope(key.scope()) {
+            Some(id) => Ok(id),
+            None => Box::pin(self.scope_added(key.scope())).await,
+        }
+    }
+
+    async fn scope_added(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
         if let Some(id) = self.scope(scope).await? {
             return Ok(id);
         }

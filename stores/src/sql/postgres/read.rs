@@ -219,11 +219,16 @@ fn arguments(loads: &[Load]) -> PgArguments {
 
 fn many(loads: &[Load]) -> PgArguments {
     let mut arguments = PgArguments::default();
-    // A check without an entity takes its place too, so that a row's number is its request's.
-    let scopes: Vec<Option<i64>> = loads.iter().map(|load| load.entity.as_ref().map(|(scope, _)| *scope)).collect();
-    let keys: Vec<Option<&str>> = loads.iter().map(|load| load.entity.as_ref().map(|(_, key)| key.as_str())).collect();
+    let (mut scopes, mut keys, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, load) in (0_i64..).zip(loads) {
+        if let Some((scope, key)) = &load.entity {
+            scopes.push(*scope);
+            keys.push(key.as_str());
+            numbers.push(number);
+        }
+    }
     let ids: Vec<&[u8]> = loads.iter().flat_map(|load| &load.ids).map(|id| &id.as_bytes()[..]).collect();
-    arguments.bind(scopes).bind(keys).bind(ids);
+    arguments.bind(scopes).bind(keys).bind(numbers).bind(ids);
     arguments
 }
 

@@ -38,12 +38,43 @@ pub(super) enum DedupPart {
     IfWon,
 }
 
+/// What becomes of a dedup entry that is there already: the older one counts, and stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Known {
+    /// The whole statement fails. Every other insert costs a tenth of the statement less.
+    Refused,
+    /// It is left out.
+    Skipped,
+}
+
+impl Known {
+    const fn clause(self) -> &'static str {
+        match self {
+            Self::Refused => "",
+            Self::Skipped => " ON CONFLICT DO NOTHING",
+        }
+    }
+}
+
 /// What a group of writes holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Kinds {
     pub(super) updates: bool,
     pub(super) creates: bool,
     pub(super) dedup: bool,
+}
+
+/// [`NOW_ONCE`] where many rows ask for it: worked out with the first of them, and then a number.
+fn now_for_all() -> String {
+    format!("(SELECT {NOW_ONCE})")
+}
+
+/// `FROM` of arrays of one length, taken apart side by side. As functions in `FROM` each of them would be kept in a store of
+/// its own first, which costs as much as finding the rows.
+fn side_by_side(arrays: &[String], columns: &[&str]) -> String {
+    let list: Vec<String> =
+        arrays.iter().zip(columns).map(|(array, name)| format!("unnest({array}) AS {name}")).collect();
+    format!("(SELECT {}) AS r", list.join(", "))
 }
 
 /// How many outbox entries a write gives. What few need costs every plan that has it some microseconds, so single writes have
@@ -55,52 +86,64 @@ pub(super) enum Waiting {
     Any,
 }
 
-/// The outbox entries with the times since when they wait, and the earliest of these: new ones as of now, known ones as they
-/// were. `given` holds 40 bytes of each entry, `old` 48.
-fn pending(waiting: Waiting, given: &str, old: &str, since: &str) -> [String; 2] {
-    let one = format!(
-        "{given} || CASE WHEN position({given} in {old}) > 0 THEN substr({old}, position({given} in {old}) + 40, 8) \
-         ELSE int8send({NOW_ONCE}) END"
-    );
+/// Entries that are taken apart without a subquery, where none waited before: nearly all there are.
+const FEW: usize = 3;
+
+/// The outbox entries with the times since when they wait, and the earliest of these: new ones as of `now`, known ones as
+/// they were. `given` holds 40 bytes of each entry, `old` 48.
+fn pending(waiting: Waiting, now: &str, given: &str, old: &str, since: &str) -> [String; 2] {
+    let at = |entry: &str| {
+        format!(
+            "{entry} || CASE WHEN position({entry} in {old}) > 0 THEN substr({old}, position({entry} in {old}) + 40, 8) \
+             ELSE int8send({now}) END"
+        )
+    };
     let list = match waiting {
         Waiting::None => "NULL".to_owned(),
-        Waiting::One => one,
-        Waiting::Any => format!(
-            "CASE WHEN {given} IS NULL THEN NULL WHEN length({given}) = 40 THEN {one} \
-             ELSE (SELECT string_agg(w.entry || coalesce(o.at, int8send({NOW_ONCE})), ''::bytea ORDER BY w.i) \
-               FROM (SELECT i, substr({given}, i * 40 + 1, 40) AS entry \
-                 FROM generate_series(0, length({given}) / 40 - 1) AS i) AS w \
-               LEFT JOIN (SELECT substr({old}, i * 48 + 1, 40) AS entry, substr({old}, i * 48 + 41, 8) AS at \
-                 FROM generate_series(0, coalesce(length({old}), 0) / 48 - 1) AS i) AS o ON o.entry = w.entry) END"
-        ),
+        Waiting::One => at(given),
+        Waiting::Any => {
+            let few = |count: usize| -> String {
+                let entry = |n: usize| format!("substr({given}, {}, 40) || int8send({now})", n * 40 + 1);
+                let all: Vec<String> = (0..count).map(entry).collect();
+                format!("WHEN {old} IS NULL AND length({given}) = {} THEN {} ", count * 40, all.join(" || "))
+            };
+            let (one, few): (_, String) = (at(given), (2..=FEW).map(few).collect());
+            let each = at("w.entry");
+            format!(
+                "CASE WHEN {given} IS NULL THEN NULL WHEN length({given}) = 40 THEN {one} {few}\
+                 ELSE (SELECT string_agg({each}, ''::bytea ORDER BY w.i) \
+                   FROM (SELECT i, substr({given}, i * 40 + 1, 40) AS entry \
+                     FROM generate_series(0, length({given}) / 40 - 1) AS i) AS w) END"
+            )
+        }
     };
     let since = match waiting {
         Waiting::None => "NULL".to_owned(),
-        Waiting::One => format!("coalesce({since}, {NOW_ONCE})"),
-        Waiting::Any => format!("CASE WHEN {given} IS NOT NULL THEN coalesce({since}, {NOW_ONCE}) END"),
+        Waiting::One => format!("coalesce({since}, {now})"),
+        Waiting::Any => format!("CASE WHEN {given} IS NOT NULL THEN coalesce({since}, {now}) END"),
     };
     [list, since]
 }
 
 /// `SET` of an update by a row `r`. A clean-up has no state: it stays.
-fn set(waiting: Waiting, r: &dyn Fn(&str) -> String) -> String {
-    let [list, since] = pending(waiting, &r("pending"), "e.pending", "e.pending_since");
+fn set(waiting: Waiting, now: &str, r: &dyn Fn(&str) -> String) -> String {
+    let [list, since] = pending(waiting, now, &r("pending"), "e.pending", "e.pending_since");
     let [token, completed, given, outbox, state] = ["token", "completed", "pending", "outbox", "state"].map(r);
     format!(
-        "version = e.version + 1, token = {token}, changed_at = {NOW_ONCE}, \
-         completed_at = CASE WHEN {completed} THEN coalesce(e.completed_at, {NOW_ONCE}) END, \
+        "version = e.version + 1, token = {token}, changed_at = {now}, \
+         completed_at = CASE WHEN {completed} THEN coalesce(e.completed_at, {now}) END, \
          pending_since = {since}, watched = e.watched OR {given} IS NOT NULL, pending = {list}, \
          outbox = {outbox}, state = coalesce({state}, e.state)"
     )
 }
 
 /// `SELECT` of a new entity by a row `r`, with the floor `f`.
-fn new(waiting: Waiting, r: &dyn Fn(&str) -> String) -> String {
-    let [list, since] = pending(waiting, &r("pending"), "NULL::bytea", "NULL::bigint");
+fn new(waiting: Waiting, now: &str, r: &dyn Fn(&str) -> String) -> String {
+    let [list, since] = pending(waiting, now, &r("pending"), "NULL::bytea", "NULL::bigint");
     let [scope, key, token, completed, given, outbox, state] =
         ["scope", "key", "token", "completed", "pending", "outbox", "state"].map(r);
     format!(
-        "SELECT {scope}, {key}, f.version + 1, {token}, {NOW_ONCE}, CASE WHEN {completed} THEN {NOW_ONCE} END, {since}, \
+        "SELECT {scope}, {key}, f.version + 1, {token}, {now}, CASE WHEN {completed} THEN {now} END, {since}, \
            {given} IS NOT NULL, {list}, {outbox}, coalesce({state}, ''::bytea)"
     )
 }
@@ -115,7 +158,7 @@ const COLUMNS: &str =
 ///
 /// Rows are `token, version`, and of a dedup part `null, generation`; where that is missing, the generation is not the
 /// newest any more and nothing was written.
-pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, slot: i16) -> String {
+pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, known: Known, slot: i16) -> String {
     let types = |column: &str| {
         let (at, kind) = match column {
             "token" => (1, "bigint"),
@@ -141,7 +184,7 @@ pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, slot: 
         EntityPart::None => {}
         EntityPart::Update => {
             let and_gate = if gate.is_empty() { String::new() } else { format!(" AND {gate}") };
-            let set = set(waiting, &types);
+            let set = set(waiting, NOW_ONCE, &types);
             let update = format!(
                 "UPDATE hapax.entity AS e SET {set} \
                  WHERE e.scope = $2 AND e.key = $3 AND e.version = $4{and_gate} RETURNING e.token, e.version"
@@ -154,7 +197,7 @@ pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, slot: 
         }
         EntityPart::Create => {
             let where_gate = if gate.is_empty() { String::new() } else { format!(" WHERE {gate}") };
-            let new = new(waiting, &types);
+            let new = new(waiting, NOW_ONCE, &types);
             // The expected version is null here, and has a place all the same.
             parts.push(format!(
                 "u AS (INSERT INTO hapax.entity AS e {COLUMNS} {new} FROM hapax.floor AS f{where_gate} \
@@ -169,7 +212,8 @@ pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, slot: 
         parts.push(format!(
             "d AS (INSERT INTO hapax.dedup_{slot} (key, attempt, fingerprint, time, reply) \
              SELECT ${key}::bytea, ${attempt}::bytea, ${fingerprint}::bytea, ${time}::bigint, ${reply}::bytea \
-             FROM g{won} ON CONFLICT DO NOTHING)"
+             FROM g{won}{})",
+            known.clause()
         ));
         rows.push("SELECT NULL::bigint, id FROM g");
     }
@@ -179,71 +223,76 @@ pub(super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, slot: 
 /// A group of writes, as arrays: of the updates `$1` tokens, `$2` scopes, `$3` keys, `$4` expected versions, `$5` completed,
 /// `$6` pending, `$7` outboxes, `$8` states; then the same of the new ones, without expected versions; then the generation,
 /// and of the dedup entries keys, attempts, fingerprints, times, replies, and the token of the write that has to win, or
-/// null. What there is none of has no place. Rows as of [`one`].
-pub(super) fn group(kinds: Kinds, slot: i16) -> String {
+/// null. What there is none of has no place.
+///
+/// One row: the generation, where there is a dedup part and it still is the newest; tokens of the updates that won, in their
+/// order, each one version above what was expected; tokens and versions of the new ones.
+pub(super) fn group(kinds: Kinds, known: Known, slot: i16) -> String {
+    const UPDATES: [&str; 8] = ["token", "scope", "key", "expected", "completed", "pending", "outbox", "state"];
+    const CREATES: [&str; 7] = ["token", "scope", "key", "completed", "pending", "outbox", "state"];
+    const ENTRIES: [&str; 6] = ["key", "attempt", "fingerprint", "time", "reply", "token"];
     let column = |name: &str| format!("r.{name}");
-    let (mut parts, mut rows, mut next) = (Vec::new(), Vec::new(), 1);
-    let mut arrays = |types: &[&str]| {
+    let now = now_for_all();
+    let mut next = 1;
+    let mut arrays = |types: &[&str], columns: &[&str]| {
         let list: Vec<String> = types.iter().zip(next..).map(|(kind, at)| format!("${at}::{kind}[]")).collect();
         next += types.len();
-        list.join(", ")
+        side_by_side(&list, columns)
     };
-    let mut updates = String::new();
+    let (mut updates, mut creates) = (String::new(), String::new());
     if kinds.updates {
-        updates = arrays(&["bigint", "bigint", "text", "bigint", "boolean", "bytea", "bytea", "bytea"]);
+        updates = arrays(&["bigint", "bigint", "text", "bigint", "boolean", "bytea", "bytea", "bytea"], &UPDATES);
     }
-    let mut creates = String::new();
     if kinds.creates {
-        creates = arrays(&["bigint", "bigint", "text", "boolean", "bytea", "bytea", "bytea"]);
+        creates = arrays(&["bigint", "bigint", "text", "boolean", "bytea", "bytea", "bytea"], &CREATES);
     }
+    let (mut parts, mut winners) = (Vec::new(), Vec::new());
+    let mut row = ["NULL::bigint", "NULL::bigint[]", "NULL::bigint[]", "NULL::bigint[]"];
     let (mut gate, mut from_gate) = ("", "");
     let mut entries = String::new();
     if kinds.dedup {
         let generation = next;
-        next += 1;
+        let types = ["bytea", "bytea", "bytea", "bigint", "bytea", "bigint"];
+        let list: Vec<String> = types.iter().zip(next + 1..).map(|(kind, at)| format!("${at}::{kind}[]")).collect();
+        entries = side_by_side(&list, &ENTRIES);
         parts.push(format!(
             "g AS MATERIALIZED (SELECT id FROM hapax.generation WHERE id = ${generation} AND closed_at IS NULL)"
         ));
         (gate, from_gate) = (" AND EXISTS (SELECT FROM g)", " WHERE EXISTS (SELECT FROM g)");
-        let types = ["bytea", "bytea", "bytea", "bigint", "bytea", "bigint"];
-        let list: Vec<String> = types.iter().zip(next..).map(|(kind, at)| format!("${at}::{kind}[]")).collect();
-        entries = list.join(", ");
+        row[0] = "(SELECT id FROM g)";
     }
-    let mut winners = Vec::new();
     if kinds.updates {
-        let set = set(Waiting::Any, &column);
+        let set = set(Waiting::Any, &now, &column);
         parts.push(format!(
-            "u AS (UPDATE hapax.entity AS e SET {set} \
-             FROM unnest({updates}) AS r (token, scope, key, expected, completed, pending, outbox, state) \
-             WHERE {} AND e.version = r.expected{gate} RETURNING e.token, e.version)",
+            "u AS (UPDATE hapax.entity AS e SET {set} FROM {updates} \
+             WHERE {} AND e.version = r.expected{gate} RETURNING e.token)",
             of("r")
         ));
-        winners.push("SELECT token, version FROM u");
+        winners.push("SELECT token FROM u");
+        row[1] = "(SELECT array_agg(token) FROM u)";
     }
     if kinds.creates {
-        let new = new(Waiting::Any, &column);
+        let new = new(Waiting::Any, &now, &column);
         parts.push(format!(
-            "c AS (INSERT INTO hapax.entity AS e {COLUMNS} {new} FROM hapax.floor AS f CROSS JOIN \
-             unnest({creates}) AS r (token, scope, key, completed, pending, outbox, state){from_gate} \
+            "c AS (INSERT INTO hapax.entity AS e {COLUMNS} {new} FROM hapax.floor AS f CROSS JOIN {creates}{from_gate} \
              ON CONFLICT (scope, key) DO NOTHING RETURNING e.token, e.version)"
         ));
-        winners.push("SELECT token, version FROM c");
+        winners.push("SELECT token FROM c");
+        (row[2], row[3]) = ("(SELECT array_agg(token) FROM c)", "(SELECT array_agg(version) FROM c)");
     }
-    rows.extend(&winners);
     if kinds.dedup {
         let won = match winners.is_empty() {
             true => String::new(),
-            false => format!(" OR r.token IN (SELECT w.token FROM ({}) AS w)", winners.join(" UNION ALL ")),
+            false => format!(" OR r.token IN ({})", winners.join(" UNION ALL ")),
         };
+        let known = known.clause();
         parts.push(format!(
             "d AS (INSERT INTO hapax.dedup_{slot} (key, attempt, fingerprint, time, reply) \
-             SELECT r.key, r.attempt, r.fingerprint, r.time, r.reply \
-             FROM g CROSS JOIN unnest({entries}) AS r (key, attempt, fingerprint, time, reply, token) \
-             WHERE r.token IS NULL{won} ON CONFLICT DO NOTHING)"
+             SELECT r.key, r.attempt, r.fingerprint, r.time, r.reply FROM g CROSS JOIN {entries} \
+             WHERE r.token IS NULL{won}{known})"
         ));
-        rows.push("SELECT NULL::bigint, id FROM g");
     }
-    format!("WITH {} {}", parts.join(", "), rows.join(" UNION ALL "))
+    format!("WITH {} SELECT {}", parts.join(", "), row.join(", "))
 }
 
 /// Of what a load shows. Rows are `i, version, outbox, state, null ..`, or [`DEDUP`], generation, `key, attempt, fingerprint,
@@ -280,16 +329,17 @@ pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
     )
 }
 
-/// Load and check of many, in one snapshot: `$1` scopes, `$2` keys, `$3` dedup keys.
+/// Load and check of many, in one snapshot: `$1` scopes, `$2` keys, `$3` numbers of the requests, `$4` dedup keys.
 pub(super) fn load_many(slots: &[(i64, i16)]) -> String {
+    let arrays = ["$1::bigint[]", "$2::text[]", "$3::bigint[]"].map(str::to_owned);
+    let requests = side_by_side(&arrays, &["scope", "key", "i"]);
     format!(
-        "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.outbox, e.state, e.pending \
-             FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS r (scope, key, i) CROSS JOIN LATERAL \
+        "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.outbox, e.state, e.pending FROM {requests} CROSS JOIN LATERAL \
                (SELECT * FROM hapax.entity AS e WHERE e.scope = r.scope AND e.key = r.key OFFSET 0) AS e), \
-           k AS MATERIALIZED (SELECT key FROM unnest($3::bytea[]) AS k (key) UNION ALL \
+           k AS MATERIALIZED (SELECT unnest($4::bytea[]) AS key UNION ALL \
              SELECT substr(e.pending, w.at * 48 + 1, 24) \
              FROM e CROSS JOIN LATERAL generate_series(0, length(e.pending) / 48 - 1) AS w (at) WHERE e.pending IS NOT NULL) \
-         SELECT i - 1, version, outbox, state, NULL::bytea, NULL::bigint, NULL::bytea FROM e{}{GENERATION_ROWS}",
+         SELECT i, version, outbox, state, NULL::bytea, NULL::bigint, NULL::bytea FROM e{}{GENERATION_ROWS}",
         entries_of(slots, "k")
     )
 }
@@ -398,29 +448,3 @@ pub(super) const LETTER_LIST: &str = "\
 /// The newest migration, or no row. `usable_from`: how old a program may be that goes on with a newer schema.
 pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0), \
      (SELECT value FROM hapax.meta WHERE name = 'usable_from') FROM hapax.migration";
-
-/// Every text, for the test that prepares them.
-#[cfg(test)]
-pub(super) fn all() -> Vec<String> {
-    use {DedupPart as D, EntityPart as E};
-    let mut all = Vec::new();
-    for entity in [E::None, E::Update, E::Create] {
-        for dedup in [D::None, D::Always, D::IfWon] {
-            if entity == E::None && dedup == D::Always {
-                all.push(one(entity, Waiting::None, dedup, 1));
-            }
-            if entity != E::None {
-                all.extend([Waiting::None, Waiting::One, Waiting::Any].map(|waiting| one(entity, waiting, dedup, 1)));
-            }
-        }
-    }
-    for bits in 1..8 {
-        let (updates, creates, dedup) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
-        all.push(group(Kinds { updates, creates, dedup }, 2));
-    }
-    let slots = [(1, 0), (2, 3)];
-    all.extend([load_one(&slots), load_many(&slots), pending_page(), may_purge(), purge(), generations()]);
-    all.extend([holds_any(0), close(), begin(), drop_generation(), count(0)]);
-    all.extend([VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, SCHEMA_VERSION].map(str::to_owned));
-    all
-}

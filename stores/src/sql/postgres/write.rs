@@ -24,7 +24,7 @@ use super::{
     generations::Generations,
     names::Names,
     rows::{EntityRow, GIVEN_BYTES},
-    statements::{self, DedupPart, EntityPart, Kinds, Waiting},
+    statements::{self, DedupPart, EntityPart, Kinds, Known, Waiting},
 };
 
 /// Bodies of one group, in bytes: far above a usual group, far below what the server takes as one message.
@@ -34,8 +34,11 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 const RACES_MAX: usize = 10;
 /// How often a group is written again because the generations were others than was known. They change every few days.
 const ROTATIONS_MAX: usize = 5;
+/// Statements that leave known dedup entries out, after one has met some. Where they come once they come again, and each
+/// time costs a statement that fails.
+const WARY: u32 = 1000;
 /// Texts of single writes, by their parts and the table of the newest generation.
-type Ones = HashMap<(EntityPart, Waiting, DedupPart, i16), Arc<str>>;
+type Ones = HashMap<(EntityPart, Waiting, DedupPart, Known, i16), Arc<str>>;
 
 /// What a writer is asked for.
 #[derive(Debug)]
@@ -58,7 +61,9 @@ pub(super) struct Writer {
     names: Names,
     generations: Arc<Generations>,
     ones: Ones,
-    groups: HashMap<(Kinds, i16), Arc<str>>,
+    groups: HashMap<(Kinds, Known, i16), Arc<str>>,
+    /// Statements for which dedup entries may be known already.
+    wary: u32,
     /// The next write's token. Begins at random, so that no other writer gives the same ones.
     token: i64,
 }
@@ -72,7 +77,7 @@ impl Writer {
         generations: Arc<Generations>,
     ) -> Self {
         let (ones, groups, token) = (HashMap::new(), HashMap::new(), fastrand::i64(..));
-        Self { link, place, group_max, names, generations, ones, groups, token }
+        Self { link, place, group_max, names, generations, ones, groups, wary: 0, token }
     }
 
     /// Ends when the last handle to the store is gone, or when it is told to close.
@@ -150,6 +155,7 @@ impl Writer {
             };
             match self.link.write(&sql, arguments).await {
                 Ok(rows) => {
+                    self.wary = self.wary.saturating_sub(1);
                     // It is committed: what cannot be told now must not be written again.
                     match results(group, first, &rows).map_err(Failure::of_write)? {
                         Some(changed) => return Ok(changed),
@@ -159,6 +165,8 @@ impl Writer {
                     view = self.generations.look(&mut self.link).await?;
                 }
                 Err(failure) if failure.is_of_a_race() && races < RACES_MAX => races += 1,
+                // Somebody else has marked one of these messages: nothing of this statement was written.
+                Err(failure) if failure.is_of_a_known_key() && self.wary == 0 => self.wary = WARY,
                 Err(failure) => return Err(failure),
             }
         }
@@ -172,8 +180,9 @@ impl Writer {
         generation: i64,
         slot: i16,
     ) -> Option<(Arc<str>, PgArguments)> {
-        if let [change] = group
-            && change.done.len() <= 1
+        let known = if self.wary == 0 { Known::Refused } else { Known::Skipped };
+        if is_single(group)
+            && let [change] = group
         {
             let (entity, dedup) = parts(change);
             if entity == EntityPart::None && dedup == DedupPart::None {
@@ -185,15 +194,20 @@ impl Writer {
                 Some(pending) if pending.len() == GIVEN_BYTES => Waiting::One,
                 Some(_) => Waiting::Any,
             };
-            let make = || names.put_into(&statements::one(entity, waiting, dedup, slot)).into();
-            let sql = self.ones.entry((entity, waiting, dedup, slot)).or_insert_with(make).clone();
+            let make = || names.put_into(&statements::one(entity, waiting, dedup, known, slot)).into();
+            let sql = self.ones.entry((entity, waiting, dedup, known, slot)).or_insert_with(make).clone();
             return Some((sql, one(change, first, generation)));
         }
         let (kinds, arguments) = arrays(group, first, generation)?;
         let names = &self.names;
-        let make = || names.put_into(&statements::group(kinds, slot)).into();
-        Some((self.groups.entry((kinds, slot)).or_insert_with(make).clone(), arguments))
+        let make = || names.put_into(&statements::group(kinds, known, slot)).into();
+        Some((self.groups.entry((kinds, known, slot)).or_insert_with(make).clone(), arguments))
     }
+}
+
+/// Whether it is written without arrays.
+fn is_single(group: &[Change]) -> bool {
+    matches!(group, [change] if change.done.len() <= 1)
 }
 
 fn parts(change: &Change) -> (EntityPart, DedupPart) {
@@ -285,14 +299,26 @@ fn bind_dedup(arguments: &mut PgArguments, rows: &[(&DedupRow, Option<i64>)]) {
 fn results(group: &[Change], first: i64, rows: &[PgRow]) -> Result<Option<Vec<Changed>>, sqlx::Error> {
     let mut results: Vec<Changed> = group.iter().map(Change::unless_won).collect();
     let mut is_newest = group.iter().all(|change| change.done.is_empty());
-    for row in rows {
-        let (token, version): (Option<i64>, i64) = (row.try_get(0)?, row.try_get(1)?);
-        let Some(token) = token else {
-            is_newest = true;
-            continue;
-        };
-        let at = usize::try_from(token.wrapping_sub(first)).ok().and_then(|at| results.get_mut(at));
-        *at.ok_or(sqlx::Error::RowNotFound)? = Changed::At(version);
+    let mut won = |token: i64, version: Option<i64>| {
+        let at = usize::try_from(token.wrapping_sub(first)).map_err(|_| sqlx::Error::RowNotFound)?;
+        let (result, change) = results.get_mut(at).zip(group.get(at)).ok_or(sqlx::Error::RowNotFound)?;
+        let above = || change.entity.as_ref()?.expected?.checked_add(1);
+        *result = Changed::At(version.or_else(above).ok_or(sqlx::Error::RowNotFound)?);
+        Ok::<_, sqlx::Error>(())
+    };
+    if is_single(group) {
+        for row in rows {
+            match row.try_get(0)? {
+                Some(token) => won(token, Some(row.try_get(1)?))?,
+                None => is_newest = true,
+            }
+        }
+        return Ok(is_newest.then_some(results));
     }
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    is_newest |= row.try_get::<Option<i64>, _>(0)?.is_some();
+    let column = |at: usize| Ok::<_, sqlx::Error>(row.try_get::<Option<Vec<i64>>, _>(at)?.unwrap_or_default());
+    column(1)?.into_iter().try_for_each(|token| won(token, None))?;
+    column(2)?.into_iter().zip(column(3)?).try_for_each(|(token, version)| won(token, Some(version)))?;
     Ok(is_newest.then_some(results))
 }

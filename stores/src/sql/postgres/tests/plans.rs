@@ -55,7 +55,7 @@ async fn no_statement_goes_through_a_whole_table_whatever_it_was_when_it_was_pla
     let mut wrong = Vec::new();
     for step in STEPS {
         connection.execute(sqlx::raw_sql(place.text(step))).await.unwrap();
-        for sql in statements::all().iter().filter(|sql| !of_whole_tables().contains(sql)) {
+        for sql in super::all().iter().filter(|sql| !of_whole_tables().contains(sql)) {
             let most = (1..40).rev().find(|at| sql.contains(&format!("${at}"))).unwrap_or(0);
             let nulls = if most == 0 { String::new() } else { format!("({})", vec!["NULL"; most].join(", ")) };
             connection.execute(sqlx::raw_sql(place.text(&format!("PREPARE p AS {sql}")))).await.unwrap();
