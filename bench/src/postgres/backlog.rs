@@ -165,10 +165,10 @@ impl Metrics for Swept {
         let Event::Swept(_, entries) = event else { return };
         let now = self.swept.fetch_add(entries as u64, Ordering::Relaxed) + entries as u64;
         let part = (self.all / PARTS).max(1);
-        if now % part == 0 {
+        if now.is_multiple_of(part) {
             self.times.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
         }
-        if now % part == 0 || now >= self.all {
+        if now.is_multiple_of(part) || now >= self.all {
             self.part.notify_one();
         }
     }

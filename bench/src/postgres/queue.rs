@@ -132,7 +132,8 @@ pub(super) async fn hapax(schema: &Schema, shape: &Shape) -> Result<Sample, AnyE
     let receive = |_| receive(&receiver, &traffic, shape.batch);
     let work = join(try_join_all((0..SENDERS).map(send)), try_join_all((0..RECEIVERS).map(receive)));
     let (sample, (sent, received)) = join(traffic.window(shape), work).await;
-    (sent?, received?);
+    sent?;
+    received?;
     let after = schema.cost().await?;
     let left = queue.messages().await?;
     queue.close().await;
@@ -182,7 +183,8 @@ pub(super) async fn by_hand(schema: &Schema, shape: &Shape) -> Result<Sample, An
     let receivers = (0..RECEIVERS).map(|_| receive_by_hand(schema, shape, &traffic));
     let work = join(try_join_all(senders), try_join_all(receivers));
     let (sample, (sent, received)) = join(traffic.window(shape), work).await;
-    (sent?, received?);
+    sent?;
+    received?;
     let after = schema.cost().await?;
     let left = sqlx::query(schema.text("SELECT count(*) FROM {s}.message")).fetch_one(&mut connection).await?;
     connection.close().await?;

@@ -126,7 +126,7 @@ async fn connect(url: &str) -> Result<PgConnection, AnyError> {
 /// Without what is secret.
 fn shown(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or_else(|| options.get_username());
-    let host = options.get_socket().map_or(options.get_host().into(), |socket| socket.to_string_lossy());
+    let host = options.get_socket().map_or_else(|| options.get_host().into(), |socket| socket.to_string_lossy());
     format!("{}@{host}:{}/{database}", options.get_username(), options.get_port())
 }
 

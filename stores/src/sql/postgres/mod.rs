@@ -245,10 +245,13 @@ impl Postgres {
     where
         T: Send,
     {
-        let queued = match self.0.writers.get(writer).map(|writes| writes.try_send(write)) {
-            Some(Ok(())) => Ok(None),
-            Some(Err(TrySendError::Full(write))) => Ok(Some(Box::pin(self.write_later(operation, writer, write)))),
-            Some(Err(TrySendError::Closed(_))) | None => Err(self.closed(operation)),
+        let queued = match self.0.writers.get(writer) {
+            None => Err(self.closed(operation)),
+            Some(writes) => match writes.try_send(write) {
+                Ok(()) => Ok(None),
+                Err(TrySendError::Full(write)) => Ok(Some(Box::pin(self.write_later(operation, writer, write)))),
+                Err(TrySendError::Closed(_)) => Err(self.closed(operation)),
+            },
         };
         async move {
             if let Some(later) = queued? {
