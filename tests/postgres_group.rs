@@ -335,7 +335,7 @@ async fn undo(place: &mut Place, rows: Rows) {
 /// Whatever is asked for together is one commit; a clean-up beside a save of its entity leaves it to the save, and its dedup
 /// entry goes in all the same.
 #[tokio::test]
-async fn a_finish_shares_the_commit_of_the_saves_beside_it_and_gives_way_to_one_of_its_own_entity() {
+async fn a_postgres_finish_shares_the_commit_of_the_saves_beside_it_and_gives_way_to_one_of_its_own_entity() {
     let (place, versions) = Place::new(1, 0).await;
     assert!(versions.is_empty());
     let Place { store, samples, .. } = &place;

@@ -92,7 +92,7 @@ async fn a_wrong_password_of_postgres_is_refused_and_not_shown() {
 
 /// With a store and a queue in one program, which of them it was.
 #[tokio::test]
-async fn what_could_not_be_opened_is_named_store_or_queue() {
+async fn what_of_postgres_could_not_be_opened_is_named_store_or_queue() {
     let schema = PostgresSchema::new();
     let role = PostgresRole::new(&schema, &["synchronous_commit = off"]).await;
     let nowhere = Postgres::options("postgres://user@127.0.0.1:1/db");

@@ -75,7 +75,8 @@ hapax-bench sqlite [OPTION...]: hapax against hand-written loops on the same dri
   --entries N      dedup entries of c3-ordered and c3-random (default 10000000; with fewer nothing is judged)
   --quick          3 rounds of 2 s: nothing is judged
   --dir DIR        where the database files are made and removed (default: the system's directory for temporary files)
-hapax-bench service [OPTION...]: recovery, wake-up, start-up, sweep, eviction, memory (see service --help)";
+hapax-bench service [OPTION...]: recovery, wake-up, start-up, sweep, eviction, memory (see service --help)
+hapax-bench postgres [OPTION...]: the store on a PostgreSQL server (see postgres --help)";
 
 /// Reads the arguments behind the program's name.
 ///
@@ -86,8 +87,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
     match args.next().as_deref() {
         Some("sqlite") => {}
         Some("--help" | "-h" | "help") => return Ok(Command::Help),
-        Some(other) => return Err(format!("unknown backend `{other}`; there are: sqlite, service")),
-        None => return Err("no backend is named; there is: sqlite (see --help)".into()),
+        Some(other) => return Err(format!("unknown backend `{other}`; there are: sqlite, postgres, service")),
+        None => return Err("no backend is named; there are: sqlite, postgres, service (see --help)".into()),
     }
     let mut options = Options::default();
     while let Some(arg) = args.next() {

@@ -46,12 +46,13 @@ pub struct Options {
     pub seed: Option<u64>,
 
     /// Database to create: `sqlite:PATH` or a path [default: a temporary file]; or `postgres://USER@HOST:PORT/DATABASE`,
-    /// where the run has a schema of its own, which goes with it; or `postgres:`, a server of the run's own, which is
+    /// where the run has a schema of its own, which goes with it; or `mysql://USER@HOST:PORT/DATABASE` (MariaDB), where its
+    /// tables have a prefix of its own and go with it; or `postgres:` or `mysql:`, a server of the run's own, which is
     /// killed (and so are workers, unless you say how often: every 500 ms, and one is stopped every 3 s)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
-    /// Keep the temporary database, or schema, and say where it is
+    /// Keep the temporary database, schema or tables, and say where it is
     #[arg(long)]
     pub keep: bool,
 
@@ -68,7 +69,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub stall_every: Option<Duration>,
 
-    /// With --store postgres: kill the server (SIGKILL) so long after it has started, each time, and start it again
+    /// With --store postgres: or mysql:, kill the server (SIGKILL) so long after it has started, each time, and start it again
     /// [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_server: Option<Duration>,
@@ -175,7 +176,9 @@ impl Options {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
         }
         if self.kill_server.is_some() && !self.is_private() {
-            return refuse("--kill-server kills a server of the run's own and no other; give --store postgres: too");
+            return refuse(
+                "--kill-server kills a server of the run's own and no other; give --store postgres: too, or mysql:",
+            );
         }
         if !on_server && self.workers.is_none() && (self.kill_every.is_some() || self.stall_every.is_some()) {
             return refuse("--kill-every and --stall-every are for worker processes; give --workers N too");

@@ -1,6 +1,5 @@
 //! Leases, wake-up, late commits, lost connections and migrations of the MariaDB queue. Handles that are opened apart
 //! stand for processes.
-#![allow(clippy::unwrap_used)]
 
 mod common;
 mod failing;

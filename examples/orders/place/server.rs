@@ -1,4 +1,4 @@
-//! A schema on a PostgreSQL server, and servers of the run's own that may be killed.
+//! A schema on a PostgreSQL server, and servers of either kind of the run's own that may be killed.
 
 use std::{
     fmt,

@@ -1,5 +1,5 @@
-//! Entities, dedup entries and dead letters in a MariaDB database, 10.6 or later. MySQL 8 takes the same statements, but is not
-//! tested.
+//! Entities, dedup entries and dead letters in a MariaDB database, 10.6 or later. The statements keep to what MySQL
+//! 8 has as well, but it has not been tried.
 //!
 //! Any number of processes may share it; they race by compare-and-set on each entity's version, so that nothing depends on
 //! the isolation level. What the server has confirmed is on its disk: a server that says otherwise is refused at the start.

@@ -19,8 +19,8 @@
 //! - *Deleted* messages stay in the server's indexes until it has purged them, which a transaction that is open for hours, as
 //!   that of a backup, puts off. Receivers begin behind them, and look at them for a fifth of the time at most.
 //!
-//! Tested with MariaDB 10.11. The statements keep to what MySQL 8 has as well, but neither MySQL nor a connection pooler before
-//! a server has been tried. A server that replicates by statement (`binlog_format = STATEMENT`) refuses them; `MIXED`, the
+//! Tested with MariaDB 10.11. The statements keep to what MySQL 8 has as well, but neither MySQL, a Galera cluster nor a connection pooler
+//! before a server has been tried. A server that replicates by statement (`binlog_format = STATEMENT`) refuses them; `MIXED`, the
 //! default, and `ROW` do not.
 //!
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
