@@ -75,7 +75,7 @@ impl Own {
 
 #[test]
 fn every_order_is_charged_once_while_workers_and_their_mysql_are_killed() {
-    let mut arguments = vec!["--store", "mysql:", "--workers", "3", "--kill-every", "500ms", "--kill-server", "1500ms"];
+    let mut arguments = vec!["--store", "mysql:", "--workers", "3", "--kill-every", "500ms", "--kill-server", "1s"];
     arguments.extend(["--orders", "200", "--seed", "5"]);
     let ended = orders(&arguments);
     let said = words(&ended);
