@@ -151,10 +151,24 @@ async fn a_mysql_server_whose_settings_are_others_serves_as_well() {
         "innodb-rollback-on-timeout=1",
         "default-time-zone=+13:00",
         "lower-case-table-names=1",
+        // A commit that begins the next transaction would leave what comes next in it, told as saved.
+        "completion-type=CHAIN",
+        "group-concat-max-len=1024",
     ];
     let server = MySqlServer::start(&settings).await;
     let tables = MySqlTables::on(&server.url());
-    works(&tables.options().open().await.unwrap(), "settings").await;
+    let store = tables.options().writers(1).open().await.unwrap();
+    works(&store, "settings").await;
+    let samples = Samples::new("chained");
+    let save = async |key, expected: Expected| {
+        let saved = store.save(&samples.key(key), &expected, &samples.entity(key), &[]).await.unwrap();
+        let Saved::At(version) = saved else { panic!("{key}: {saved:?}") };
+        version
+    };
+    let first = save(1, Expected::Absent).await;
+    let second = save(1, Expected::Version(first)).await;
+    let elsewhere = tables.options().open().await.unwrap();
+    assert_eq!(elsewhere.load(&samples.key(1), &[]).await.unwrap().stored.unwrap().version, second);
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ impl Known {
 /// What an eviction did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// How many entries are gone.
+    /// How many entries are gone. A store that drops very many at once may tell fewer than there were, and never none.
     pub entries: u64,
     /// There is more to evict now: call again soon.
     pub more: bool,

@@ -79,8 +79,7 @@ impl Own {
 
 #[test]
 fn every_order_is_charged_once_while_workers_and_their_postgres_are_killed() {
-    let mut arguments =
-        vec!["--store", "postgres:", "--workers", "3", "--kill-every", "500ms", "--kill-server", "1s"];
+    let mut arguments = vec!["--store", "postgres:", "--workers", "3", "--kill-every", "500ms", "--kill-server", "1s"];
     arguments.extend(["--orders", "200", "--seed", "5"]);
     let ended = orders(&arguments);
     let said = words(&ended);

@@ -11,6 +11,11 @@ use hapax_core::{
     time::Timestamp,
 };
 
+/// How many entries of a generation are counted when it goes: that is told, and nothing depends on it, so that a large one is not
+/// gone through for it. It takes a fraction of a second.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const COUNTED_MAX: u32 = 1_000_000;
+
 /// What one write does to an entity. `P` is how a database is told which outbox entries wait.
 #[derive(Debug, Clone)]
 pub(super) struct EntityRow<P> {

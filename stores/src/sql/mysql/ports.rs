@@ -384,6 +384,9 @@ impl MySql {
         let Some(row) = rows.first() else { return Ok(None) };
         let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
         let id = row.try_get(0).map_err(damaged)?;
+        // Another process may have written it, and a power cut may take back what is not on the disk yet: the number would be
+        // another's then. It is remembered for good, so this is asked once.
+        self.settle(NAMING).await?;
         self.0.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone(), id);
         Ok(Some(id))
     }

@@ -38,6 +38,9 @@ const STATEMENTS: usize = 128;
 const LOCK_WAIT_SECONDS: u32 = 3;
 /// A transaction that its program has left is ended after so long, where the server can: what it has locked others wait for.
 const IDLE_TRANSACTION_SECONDS: u32 = 10;
+/// Bytes of a list of numbers that the server makes. It cuts longer ones, and a number with them: the longest list, of a take,
+/// has some thousand of twenty digits.
+const AGGREGATE_BYTES_MAX: u32 = 1 << 20;
 /// Largest entity, in bytes: the server takes more, but each save writes the whole of it, so a runaway one must be noticed.
 pub(super) const ENTITY_BYTES_MAX: usize = 16 << 20;
 /// What is sent in one message at least: what belongs to an entity besides its bytes, and a group's own text.
@@ -119,12 +122,15 @@ pub(super) fn dial(options: &MySqlOptions) -> Result<(Dial, String), StoreError>
     let limit = options.write_limit.max(STATEMENT_LIMIT_MIN);
     let seconds = limit.as_secs_f64().ceil().min(31_536_000.0);
     // Set on our own connections, never on the user's pool. At read committed no gap between rows is ever locked. What is too
-    // long for its column is refused, not cut. What only MariaDB knows is a comment to MySQL.
+    // long for its column is refused, not cut; a commit begins nothing that nobody would end. What only MariaDB knows is a
+    // comment to MySQL.
     let settings = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
          SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
          SESSION time_zone = '+00:00', SESSION sql_safe_updates = 0, SESSION unique_checks = 1, \
-         SESSION foreign_key_checks = 1, SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}, \
+         SESSION foreign_key_checks = 1, SESSION completion_type = 'NO_CHAIN', \
+         SESSION group_concat_max_len = {AGGREGATE_BYTES_MAX}, SESSION sql_select_limit = DEFAULT, \
+         SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}, \
          SESSION lock_wait_timeout = {seconds} \
          /*M! , SESSION max_statement_time = {seconds}, SESSION idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
          SESSION in_predicate_conversion_threshold = 0 */"

@@ -10,6 +10,8 @@
 //! 8.0.20 calls deprecated and takes, instead of its row alias, which MariaDB does not know; no `RETURNING`; and no `INSERT
 //! IGNORE`, which cuts off what is too long and says nothing.
 
+use super::super::rows::COUNTED_MAX;
+
 /// The server's time in milliseconds since 1970, the same for the whole of a statement.
 pub(super) const NOW: &str = "CAST(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000) AS SIGNED)";
 
@@ -197,8 +199,9 @@ pub(super) fn drop_generation() -> String {
     format!("UPDATE hapax.generation SET dropping = 1 WHERE id = ? AND closed_at <= {NOW} - ?")
 }
 
+/// Of more than [`COUNTED_MAX`], so many.
 pub(super) fn count(slot: i16) -> String {
-    format!("SELECT COUNT(*) FROM hapax.dedup_{slot}")
+    format!("SELECT COUNT(*) FROM (SELECT 1 FROM hapax.dedup_{slot} LIMIT {COUNTED_MAX}) AS d")
 }
 
 /// Commits by itself, and cannot be undone.

@@ -16,6 +16,8 @@ fn of(r: &str) -> String {
     format!("e.scope = ANY (ARRAY[{r}.scope]) AND e.key = {r}.key")
 }
 
+use super::super::rows::COUNTED_MAX;
+
 /// The server's time in milliseconds since 1970: for what a rotation decides, after it has waited for its lock.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000)::bigint";
 /// The same for the whole of a statement, so that an index can be asked for what is older.
@@ -426,8 +428,9 @@ pub(super) fn drop_generation() -> String {
     format!("DELETE FROM hapax.generation WHERE id = $1 AND closed_at <= {NOW} - $2")
 }
 
+/// Of more than [`COUNTED_MAX`], so many.
 pub(super) fn count(slot: i16) -> String {
-    format!("SELECT count(*) FROM hapax.dedup_{slot}")
+    format!("SELECT count(*) FROM (SELECT FROM hapax.dedup_{slot} LIMIT {COUNTED_MAX}) AS d")
 }
 
 pub(super) fn truncate(slot: i16) -> String {

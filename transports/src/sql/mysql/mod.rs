@@ -161,8 +161,7 @@ impl MySqlQueue {
         MySqlQueueOptions::new()
     }
 
-    /// The schema as plain SQL, to be applied by hand in one transaction, with the names of `database`. Harmless when
-    /// applied again.
+    /// The schema as plain SQL, to be applied by hand, with the names of `database`. Harmless when applied again.
     ///
     /// # Errors
     /// Names that are none.

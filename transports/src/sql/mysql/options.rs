@@ -115,8 +115,7 @@ impl MySqlQueueOptions {
         self
     }
 
-    /// Whether missing tables are added, in a database that is created if it is not there. Default: no, and one without them is
-    /// an error.
+    /// Whether missing tables are added, in a database that is there. Default: no, and one without them is an error.
     pub const fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self

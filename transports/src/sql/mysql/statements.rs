@@ -192,9 +192,12 @@ impl<'s> Group<'s> {
         let join = format!(
             "JSON_TABLE(@ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS j STRAIGHT_JOIN {MESSAGE_BY_ID} ON m.id = j.id"
         );
-        self.push(&format!("UPDATE {join} SET {}", given(token, lease)));
+        // Nothing is given that was not just locked, whatever the list holds.
+        let free = format!("m.queue = {queue} AND m.due_at <= @now AND m.leased_until <= @now");
+        self.push(&format!("UPDATE {join} SET {} WHERE {free}", given(token, lease)));
         self.push(&format!(
-            "SELECT {}, m.token, m.id, m.deliveries, m.due_at, m.envelope, m.partition_key FROM {join}",
+            "SELECT {}, m.token, m.id, m.deliveries, m.due_at, m.envelope, m.partition_key FROM {join} \
+             WHERE m.token = {token}",
             row::GIVEN
         ));
         self.push(&format!("SELECT {}, @now, @all, {NOW} - @now", row::LOOKED));
