@@ -312,6 +312,7 @@ async fn what_others_have_committed_is_settled_before_it_is_relied_on() {
         store.load(&key, ids).await.unwrap();
         store.commits() - before
     };
+    store.load(&self::key("another"), &[]).await.unwrap(); // So that it knows the saga's number.
     assert_eq!(commits_of(&other, &[entry.key]).await, 0, "it was told so");
     assert_eq!(commits_of(&store, &[entry.key]).await, 1, "an outbox entry of somebody else");
     assert_eq!(commits_of(&store, &[]).await, 1, "as the sweeper looks");
