@@ -16,7 +16,7 @@ use std::{
 
 use futures_util::future::join_all;
 use hapax::{
-    MySql,
+    MySql, MySqlQueue,
     entity::{DedupEntry, Expected, Version},
     ids::EntityKey,
     ports::{DedupStore, EntityStore, ErrorKind, Saved, StoreError},
@@ -49,16 +49,18 @@ impl Told {
     }
 }
 
+/// How many were told what, while it goes on.
+#[derive(Debug, Default)]
+struct Count {
+    saved: AtomicU32,
+    unknown: AtomicU32,
+}
+
 /// New entities, each with a dedup entry, saved by several tasks until `until` says so; what each was told.
-async fn save_until(
-    store: &MySql,
-    samples: &Samples,
-    until: &Arc<AtomicBool>,
-    saved: &Arc<AtomicU32>,
-) -> Vec<(u32, Told)> {
+async fn save_until(store: &MySql, samples: &Samples, until: &Arc<AtomicBool>, count: &Arc<Count>) -> Vec<(u32, Told)> {
     const TASKS: u32 = 8;
     let tasks = (0..TASKS).map(|task| {
-        let (store, samples, until, saved) = (store.clone(), samples.clone(), until.clone(), saved.clone());
+        let (store, samples, until, count) = (store.clone(), samples.clone(), until.clone(), count.clone());
         tokio::spawn(async move {
             let mut told = Vec::new();
             for number in (task..).step_by(TASKS as usize) {
@@ -67,9 +69,11 @@ async fn save_until(
                 }
                 let done = [samples.done(number)];
                 let answer = store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &done).await;
-                told.push((number, Told::by(&answer)));
+                let by = Told::by(&answer);
+                told.push((number, by));
+                count.unknown.fetch_add(u32::from(by == Told::Unknown), Ordering::Relaxed);
                 match answer {
-                    Ok(_) => drop(saved.fetch_add(1, Ordering::Relaxed)),
+                    Ok(_) => drop(count.saved.fetch_add(1, Ordering::Relaxed)),
                     // As a caller does, so that it is not only refusals.
                     Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
                 }
@@ -109,27 +113,34 @@ async fn until(what: &str, is: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_mysql_server_that_is_killed_loses_nothing_that_it_has_confirmed() {
+    // A kill may come between two commits, so there are more of them until one was cut.
     const KILLS: u32 = 3;
+    const KILLS_MAX: u32 = 30;
     let mut server = MySqlServer::start(&[]).await;
     let store = MySql::open(server.url()).await.unwrap();
     let samples = Samples::new("killed");
-    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (end, count) = (Arc::new(AtomicBool::new(false)), Arc::new(Count::default()));
     let saving = {
-        let (store, samples, end, saved) = (store.clone(), samples.clone(), end.clone(), saved.clone());
-        tokio::spawn(async move { save_until(&store, &samples, &end, &saved).await })
+        let (store, samples, end, count) = (store.clone(), samples.clone(), end.clone(), count.clone());
+        tokio::spawn(async move { save_until(&store, &samples, &end, &count).await })
     };
-    let more = async |than: u32| until("saves go on", || saved.load(Ordering::Relaxed) >= than).await;
-    for _ in 0..KILLS {
-        more(saved.load(Ordering::Relaxed) + 300).await;
+    // By itself: nothing is opened again.
+    let more = async || {
+        let than = count.saved.load(Ordering::Relaxed) + 300;
+        until("saves go on", || count.saved.load(Ordering::Relaxed) >= than).await;
+    };
+    let mut kills = 0;
+    more().await;
+    while kills < KILLS || kills < KILLS_MAX && count.unknown.load(Ordering::Relaxed) == 0 {
         server.kill();
         server.restart().await;
+        kills += 1;
+        more().await;
     }
-    // By itself: nothing is opened again.
-    more(saved.load(Ordering::Relaxed) + 300).await;
     end.store(true, Ordering::Relaxed);
     let told = saving.await.unwrap();
     let [saved, refused, unknown] = audit(&store, &samples, &told).await;
-    println!("{KILLS} kills: {saved} saved, {refused} refused, {unknown} unknown");
+    println!("{kills} kills: {saved} saved, {refused} refused, {unknown} unknown");
     assert!(saved >= 1200 && refused > 0 && unknown > 0, "{saved} {refused} {unknown}");
 }
 
@@ -137,14 +148,15 @@ async fn a_mysql_server_that_is_killed_loses_nothing_that_it_has_confirmed() {
 async fn a_mysql_commit_whose_connection_is_ended_is_unknown_and_never_called_rolled_back() {
     let tables = MySqlTables::new();
     let samples = Samples::new("cut");
-    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (end, count) = (Arc::new(AtomicBool::new(false)), Arc::new(Count::default()));
     let cut: Arc<MySql> = tables.open_and_cut(Arc::new).await;
     let saving = {
-        let (samples, end, saved) = (samples.clone(), end.clone(), saved.clone());
-        tokio::spawn(async move { save_until(&cut, &samples, &end, &saved).await })
+        let (samples, end, count) = (samples.clone(), end.clone(), count.clone());
+        tokio::spawn(async move { save_until(&cut, &samples, &end, &count).await })
     };
     let began = Instant::now();
-    until("saves go on", || saved.load(Ordering::Relaxed) >= 500 && began.elapsed() > Duration::from_secs(2)).await;
+    until("saves go on", || count.saved.load(Ordering::Relaxed) >= 500 && began.elapsed() > Duration::from_secs(2))
+        .await;
     end.store(true, Ordering::Relaxed);
     let told = saving.await.unwrap();
     let [saved, refused, unknown] = audit(&tables.open().await, &samples, &told).await;
@@ -336,4 +348,62 @@ async fn a_poisoned_mysql_row_hurts_nobody_in_its_group() {
 
 async fn first_save(store: &MySql, samples: &Samples, number: u32) -> Saved {
     store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[]).await.unwrap()
+}
+
+/// As after a fail-over: another server behind the same address, or one that was set otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysql_server_that_is_not_as_it_was_is_refused_when_it_is_reached_again() {
+    let mut server = MySqlServer::start(&[]).await;
+    let store = MySql::open(server.url()).await.unwrap();
+    let queue = MySqlQueue::on(&store).await.unwrap();
+    let (samples, endpoint) = (Samples::new("replaced"), "replaced".parse().unwrap());
+    assert!(matches!(
+        store.save(&samples.key(0), &Expected::Absent, &samples.entity(0), &[]).await.unwrap(),
+        Saved::At(_)
+    ));
+    let mut number = 0;
+    for (settings, words) in [
+        (["innodb-flush-log-at-trx-commit=2"].as_slice(), ["`innodb_flush_log_at_trx_commit` is not 1", "set it to 1"]),
+        (&["log-bin=log", "server-id=1", "sync-binlog=0"], ["`sync_binlog` is not 1", "set it to 1"]),
+        (&["read-only=1"], ["`read_only` is on", "connect to the primary"]),
+    ] {
+        server.kill();
+        server.settings(settings);
+        server.restart().await;
+        number += 1;
+        let (key, done, entity) = (samples.key(number), [samples.done(number)], samples.entity(number));
+        refused(&words, async || store.save(&key, &Expected::Absent, &entity, &[]).await.map(drop)).await;
+        refused(&words, async || store.load(&samples.key(0), &[]).await.map(drop)).await;
+        refused(&words, async || store.insert(&done).await).await;
+        refused(&words, async || store.evict(Duration::from_millis(1)).await.map(drop)).await;
+        refused(&words, async || queue.abandon(&endpoint, 1).await.map(drop)).await;
+
+        server.kill();
+        server.settings(&[]);
+        server.restart().await;
+        // By itself: nothing is opened again. What was refused was not written.
+        let began = Instant::now();
+        let saved = loop {
+            match store.save(&key, &Expected::Absent, &entity, &done).await {
+                Ok(saved) => break saved,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+            }
+        };
+        assert!(matches!(saved, Saved::At(_)), "{saved:?}");
+        assert_eq!(store.load(&samples.key(0), &[]).await.unwrap().stored.unwrap().entity, samples.entity(0));
+    }
+}
+
+/// Whoever met the kill is told of that, and then of what is wrong with the server: with all of `words`.
+async fn refused(words: &[&str], call: impl AsyncFn() -> Result<(), StoreError>) {
+    let began = Instant::now();
+    let error = loop {
+        match call().await {
+            Err(error) if error.is_transient() => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+            told => break told.expect_err("it was not refused"),
+        }
+    };
+    let line = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(words.iter().all(|word| line.contains(word)), "{line}");
 }

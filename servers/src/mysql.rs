@@ -39,6 +39,11 @@ impl MySqlServer {
         Ok(Self { running: None, folder: folder.to_owned(), settings, port })
     }
 
+    /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
+    pub fn settings(&mut self, settings: &[&str]) {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+    }
+
     /// The URL of its database `database`.
     #[must_use]
     pub fn url(&self, database: &str) -> String {

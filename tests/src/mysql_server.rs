@@ -36,6 +36,11 @@ impl MySqlServer {
         self.server.url("test")
     }
 
+    /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
+    pub fn settings(&mut self, settings: &[&str]) {
+        self.server.settings(settings);
+    }
+
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
         self.server.kill();

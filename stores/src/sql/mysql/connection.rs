@@ -16,7 +16,11 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-use super::{arguments::Text, error::Failure};
+use super::{
+    arguments::Text,
+    error::Failure,
+    server::{self, Checked},
+};
 
 /// What takes several statements.
 pub(super) type Work<'l, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'l>>;
@@ -33,10 +37,13 @@ pub(super) struct Dial {
 }
 
 impl Dial {
-    pub(super) async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
-        let mut connection = self.options.connect().await?;
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(self.settings.clone()))).await?;
-        Ok(connection)
+    /// A connection to a server that is what the promises need.
+    pub(super) async fn connect(&self) -> Result<(MySqlConnection, Checked), Failure> {
+        let mut connection = self.options.connect().await.map_err(Failure::of_read)?;
+        let settings = sqlx::raw_sql(AssertSqlSafe(self.settings.clone()));
+        connection.execute(settings).await.map_err(Failure::of_read)?;
+        let checked = server::check(&mut connection).await?;
+        Ok((connection, checked))
     }
 }
 
@@ -196,8 +203,8 @@ impl Link {
         }
         if self.open.is_none() {
             let opening = timeout(self.dial.limit, self.dial.connect());
-            let opened = opening.await.unwrap_or_else(|_| Err(timed_out())).map_err(Failure::of_read)?;
-            self.open = Some(opened);
+            let opened = opening.await.unwrap_or_else(|_| Err(Failure::of_read(timed_out())));
+            self.open = Some(opened?.0);
             self.session += 1;
         }
         self.exchange(message, then, commit).await

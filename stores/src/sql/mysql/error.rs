@@ -68,6 +68,8 @@ enum Cause {
     TooLate,
     /// The generations of dedup entries changed each time it was tried.
     Rotating,
+    /// A server that is not what the promises need.
+    Unfit(ErrorKind, String),
 }
 
 impl Failure {
@@ -95,6 +97,10 @@ impl Failure {
         Self { cause: Arc::new(Cause::Rotating), unknown: false }
     }
 
+    pub(super) fn unfit(kind: ErrorKind, why: String) -> Self {
+        Self { cause: Arc::new(Cause::Unfit(kind, why)), unknown: false }
+    }
+
     /// Whether the write may have taken effect.
     pub(super) const fn is_unknown(&self) -> bool {
         self.unknown
@@ -109,7 +115,7 @@ impl Failure {
     pub(super) fn is_of_the_connection(&self) -> bool {
         match &*self.cause {
             Cause::Driver(error) => !refused(error),
-            Cause::TooLate | Cause::Rotating => false,
+            Cause::TooLate | Cause::Rotating | Cause::Unfit(..) => false,
         }
     }
 
@@ -159,7 +165,7 @@ impl Failure {
     fn number(&self) -> Option<u16> {
         match &*self.cause {
             Cause::Driver(error) => number(error),
-            Cause::TooLate | Cause::Rotating => None,
+            Cause::TooLate | Cause::Rotating | Cause::Unfit(..) => None,
         }
     }
 
@@ -181,6 +187,7 @@ impl Failure {
             Cause::Rotating => {
                 error(ErrorKind::Unavailable, "generations of dedup entries are being rotated: try again")
             }
+            Cause::Unfit(kind, why) => error(*kind, why),
         }
     }
 }
@@ -195,6 +202,7 @@ impl std::fmt::Display for Shown {
             Cause::Driver(error) => error.fmt(f),
             Cause::TooLate => f.write_str("no answer within the limit"),
             Cause::Rotating => f.write_str("the generations changed"),
+            Cause::Unfit(_, why) => f.write_str(why),
         }
     }
 }

@@ -132,14 +132,14 @@ pub(super) async fn evict(link: &mut Link, names: &Names, retention: i64) -> Res
             retention
         }
     };
-    let mut done = Done::default();
+    let (mut done, mut failed) = (Done::default(), Ok(()));
     if before.is_due(retention) {
         match empty(link, names, &text, retention).await {
             Ok(Some(entries)) => done.entries = entries,
             Ok(None) => done.more = true, // Somebody else is about it.
             // Somebody reads it. It is as good later.
             Err(failure) if failure.is_of_a_lock() => done.more = true,
-            Err(failure) => return Err(failure),
+            Err(failure) => failed = Err(failure),
         }
     }
     if let Some(newest) = before.all.last()
@@ -149,6 +149,7 @@ pub(super) async fn evict(link: &mut Link, names: &Names, retention: i64) -> Res
     {
         rotate(link, names, newest.id).await?;
     }
+    failed?; // Not before: a generation that is never closed grows for ever.
     done.more |= list(link, &text).await?.is_due(retention);
     Ok(done)
 }

@@ -48,6 +48,7 @@ mod plan;
 mod ports;
 mod read;
 mod rows;
+mod server;
 mod settled;
 mod start;
 mod statements;

@@ -1,13 +1,12 @@
 //! Opening: everything that could break the promise later is found now, and said in one line.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex as StdMutex, RwLock, atomic::AtomicU64},
     time::Duration,
 };
 
 use hapax_core::ports::{ErrorKind, StoreError};
-use sqlx::{ConnectOptions, Executor, MySqlConnection, Row};
+use sqlx::{ConnectOptions, MySqlConnection};
 use tokio::{
     runtime::Handle,
     sync::{Mutex, mpsc},
@@ -22,6 +21,7 @@ use super::{
     names::Names,
     options::MySqlOptions,
     read::Reader,
+    server::Checked,
     settled::Confirmed,
     wire::Schema,
     write::Writer,
@@ -43,16 +43,14 @@ const IDLE_TRANSACTION_SECONDS: u32 = 10;
 const AGGREGATE_BYTES_MAX: u32 = 1 << 20;
 /// Largest entity, in bytes: the server takes more, but each save writes the whole of it, so a runaway one must be noticed.
 pub(super) const ENTITY_BYTES_MAX: usize = 16 << 20;
-/// What is sent in one message at least: what belongs to an entity besides its bytes, and a group's own text.
-const PACKET_BYTES_MIN: usize = 1 << 20;
 
 pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let runtime =
         Handle::try_current().map_err(|_| misconfigured("there is no tokio runtime: open it within one".to_owned()))?;
     let names = Names::new(&options.table_prefix)?;
     let (dial, place) = dial(&options)?;
-    let mut connection = connect(&dial, &place).await?;
-    let Checked { packet_bytes_max } = check_server(&mut connection, &place).await?;
+    let (mut connection, checked) = connect(&dial, &place).await?;
+    let packet_bytes_max = checked.told(&place).packet_bytes_max;
     check_schema(&mut connection, &names, &SCHEMA, options.migrate, &place).await?;
 
     let place: Arc<str> = place.into();
@@ -66,7 +64,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let mut writers = Vec::new();
     for _ in 0..options.writers {
         let (writes, queue) = mpsc::channel(QUEUE_MAX);
-        let link = Link::new(dial.clone(), Some(connect(&dial, &place).await?));
+        let link = Link::new(dial.clone(), Some(connect(&dial, &place).await?.0));
         let (group_max, generations) = (options.group_max, generations.clone());
         let writer = Writer::new(link, place.clone(), group_max, packet_bytes_max, &names, generations);
         tasks.push(runtime.spawn(writer.run(queue)));
@@ -76,7 +74,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..options.readers {
         let read_dial = Dial { limit: options.read_limit.max(STATEMENT_LIMIT_MIN), ..dial.clone() };
-        let link = Link::new(read_dial, Some(connect(&dial, &place).await?));
+        let link = Link::new(read_dial, Some(connect(&dial, &place).await?.0));
         let reader = Reader::new(link, place.clone(), options.group_max, names.clone(), generations.clone());
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
@@ -108,7 +106,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
 pub(super) async fn migrate(options: MySqlOptions) -> Result<(), StoreError> {
     let names = Names::new(&options.table_prefix)?;
     let (dial, place) = dial(&options)?;
-    let mut connection = connect(&dial, &place).await?;
+    let (mut connection, _) = connect(&dial, &place).await?;
     check_schema(&mut connection, &names, &SCHEMA, true, &place).await?;
     Link::new(dial, Some(connection)).close().await;
     Ok(())
@@ -141,91 +139,12 @@ pub(super) fn dial(options: &MySqlOptions) -> Result<(Dial, String), StoreError>
     Ok((Dial { options: connect, settings: settings.into(), limit, commits }, name))
 }
 
-pub(super) async fn connect(dial: &Dial, place: &str) -> Result<MySqlConnection, StoreError> {
-    dial.connect().await.map_err(|e| Failure::of_read(e).store_error(OPENING, place))
+pub(super) async fn connect(dial: &Dial, place: &str) -> Result<(MySqlConnection, Checked), StoreError> {
+    dial.connect().await.map_err(|failure| failure.store_error(OPENING, place))
 }
 
 fn misconfigured(why: String) -> StoreError {
     StoreError::new(ErrorKind::Misconfigured, OPENING, why)
-}
-
-/// What was learnt of a server.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Checked {
-    pub(super) packet_bytes_max: usize,
-}
-
-/// What the promises need of a server: what it has confirmed is on its disk, and it is the primary.
-pub(super) async fn check_server(connection: &mut MySqlConnection, place: &str) -> Result<Checked, StoreError> {
-    let failed = |e| Failure::of_read(e).store_error(OPENING, place);
-    let complain = |why: &str| Err(misconfigured(format!("{place}: {why}")));
-    // Those that a server does not have are not listed.
-    let sql = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
-               'log_bin', 'sync_binlog', 'binlog_format', 'read_only', 'innodb_read_only', 'max_allowed_packet', 'wsrep_on')";
-    let rows = connection.fetch_all(sqlx::raw_sql(sql)).await.map_err(failed)?;
-    let mut variables = HashMap::new();
-    for row in &rows {
-        let (name, value): (String, String) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        variables.insert(name, value);
-    }
-    let value = |name: &str| variables.get(name).map_or("", String::as_str);
-    let is_on = |name: &str| !matches!(value(name), "" | "OFF" | "0");
-
-    let (number, oldest, name) = match value("version").contains("MariaDB") {
-        true => (version(value("version")), OLDEST_MARIADB, "MariaDB"),
-        false => (version(value("version")), OLDEST_MYSQL, "MySQL"),
-    };
-    if number < oldest {
-        let why =
-            format!("the server is {name} {}.{}, hapax needs {}.{} or later", number.0, number.1, oldest.0, oldest.1);
-        return complain(&why);
-    }
-    if !matches!(value("innodb_flush_log_at_trx_commit"), "1" | "3") {
-        return complain(
-            "`innodb_flush_log_at_trx_commit` is not 1, so that a crash loses what was confirmed: set it to 1",
-        );
-    }
-    if is_on("log_bin") && value("sync_binlog") != "1" {
-        return complain(
-            "`sync_binlog` is not 1 while there is a binary log, and what is missing in that log after a power failure is \
-             undone, though it was confirmed: set it to 1",
-        );
-    }
-    if is_on("log_bin") && value("binlog_format") == "STATEMENT" {
-        return complain(
-            "`binlog_format` is STATEMENT, which goes without the isolation level read committed: set it to MIXED or ROW",
-        );
-    }
-    if is_on("read_only") || is_on("innodb_read_only") {
-        return complain(
-            "`read_only` is on, the server is a replica: connect to the primary, or set `read_only = OFF`",
-        );
-    }
-    let packet_bytes_max = value("max_allowed_packet").parse().unwrap_or(0);
-    if packet_bytes_max < PACKET_BYTES_MIN {
-        return complain("`max_allowed_packet` is below 1 MiB: set it to 64M");
-    }
-    if !is_on("innodb_doublewrite") {
-        tracing::warn!(
-            place,
-            "`innodb_doublewrite` is off: unless the file system writes pages whole, a power failure may damage what was \
-             confirmed"
-        );
-    }
-    if is_on("wsrep_on") {
-        tracing::warn!(place, "a Galera cluster is not tested: connect all programs to one and the same node");
-    }
-    Ok(Checked { packet_bytes_max })
-}
-
-/// The oldest servers that get security fixes as this is written; MariaDB 10.11 is what is tested.
-const OLDEST_MARIADB: (u32, u32) = (10, 6);
-const OLDEST_MYSQL: (u32, u32) = (8, 0);
-
-/// `8.0.36` or `10.11.6-MariaDB-log`.
-fn version(text: &str) -> (u32, u32) {
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 pub(super) async fn check_schema(

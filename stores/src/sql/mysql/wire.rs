@@ -111,11 +111,11 @@ impl Server {
         schema: &Schema,
         may_migrate: bool,
     ) -> Result<Self, StoreError> {
-        let mut connection = start::connect(&dial, &place).await?;
-        let checked = start::check_server(&mut connection, &place).await?;
+        let (mut connection, checked) = start::connect(&dial, &place).await?;
         start::check_schema(&mut connection, &names, schema, may_migrate, &place).await?;
         Link::new(dial.clone(), Some(connection)).close().await;
-        Ok(Self { dial, place, names, packet_bytes_max: checked.packet_bytes_max })
+        let packet_bytes_max = checked.told(&place).packet_bytes_max;
+        Ok(Self { dial, place, names, packet_bytes_max })
     }
 
     /// A connection, which is opened when it is first used.
