@@ -171,6 +171,15 @@ async fn a_mysql_server_whose_settings_are_others_serves_as_well() {
     assert_eq!(elsewhere.load(&samples.key(1), &[]).await.unwrap().stored.unwrap().version, second);
 }
 
+/// MariaDB speaks first, so that a program that waits to be spoken to would be waited for without end.
+#[tokio::test]
+async fn what_is_not_mysql_and_says_nothing_is_given_up() {
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("mysql://shop@127.0.0.1:{}/shop", silent.local_addr().unwrap().port());
+    let error = refusal(MySql::options(url).write_limit(Duration::from_secs(1))).await;
+    says(&error, ErrorKind::Unavailable, &["cannot be reached"]);
+}
+
 #[tokio::test]
 async fn mysql_tables_without_transactions_are_refused() {
     let tables = MySqlTables::new();

@@ -11,7 +11,7 @@ use hapax_servers::{MySqlServer, PostgresServer};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection, PgConnection, postgres::PgConnectOptions,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::AWAY_MAX;
@@ -44,6 +44,15 @@ pub(crate) fn is_private(store: &str) -> bool {
     rest(store).is_some_and(|rest| rest.trim_matches('/').is_empty())
 }
 
+/// Waits no longer for a server: what listens there may be another program, that waits to be spoken to.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// What `connecting` comes to in time.
+pub(super) async fn in_time<C>(connecting: impl Future<Output = sqlx::Result<C>>) -> sqlx::Result<C> {
+    let late = || Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    timeout(CONNECT_LIMIT, connecting).await.unwrap_or_else(|_| late())
+}
+
 /// A schema of one run.
 #[derive(Clone)]
 pub(crate) struct Schema {
@@ -58,7 +67,7 @@ impl Schema {
         let schema = Self::named(url, &format!("orders_{}", &id[..12]));
         let options = schema.options()?;
         let at = place(&options);
-        let mut connection = options.connect().await.map_err(|e| not_reached(&options, &at, &e))?;
+        let mut connection = in_time(options.connect()).await.map_err(|e| not_reached(&options, &at, &e))?;
         let sql = format!("CREATE SCHEMA {}", schema.name);
         let made = connection.execute(AssertSqlSafe(sql)).await.map(drop);
         let _ = connection.close().await; // What counts is the answer.

@@ -8,6 +8,7 @@ use sqlx::{
 };
 use uuid::Uuid;
 
+use super::server::in_time;
 use crate::{Refusal, say};
 
 /// The tables of one run.
@@ -23,7 +24,7 @@ impl Tables {
         let id = Uuid::new_v4().simple().to_string();
         let tables = Self::named(url, &format!("orders_{}_", &id[..12]));
         let options = tables.options()?;
-        let connected = options.connect().await;
+        let connected = in_time(options.connect()).await;
         let _ = connected.map_err(|e| not_reached(&options, &e))?.close().await; // It has answered.
         Ok(tables)
     }

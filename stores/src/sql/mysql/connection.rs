@@ -37,13 +37,17 @@ pub(super) struct Dial {
 }
 
 impl Dial {
-    /// A connection to a server that is what the promises need.
+    /// A connection to a server that is what the promises need. What listens there may be no MariaDB, and wait to be spoken
+    /// to as this does.
     pub(super) async fn connect(&self) -> Result<(MySqlConnection, Checked), Failure> {
-        let mut connection = self.options.connect().await.map_err(Failure::of_read)?;
-        let settings = sqlx::raw_sql(AssertSqlSafe(self.settings.clone()));
-        connection.execute(settings).await.map_err(Failure::of_read)?;
-        let checked = server::check(&mut connection).await?;
-        Ok((connection, checked))
+        let connecting = async {
+            let mut connection = self.options.connect().await.map_err(Failure::of_read)?;
+            let settings = sqlx::raw_sql(AssertSqlSafe(self.settings.clone()));
+            connection.execute(settings).await.map_err(Failure::of_read)?;
+            let checked = server::check(&mut connection).await?;
+            Ok((connection, checked))
+        };
+        timeout(self.limit, connecting).await.unwrap_or_else(|_| Err(Failure::of_read(timed_out())))
     }
 }
 
@@ -202,9 +206,7 @@ impl Link {
             self.give_up(); // Somebody has left in the middle of something.
         }
         if self.open.is_none() {
-            let opening = timeout(self.dial.limit, self.dial.connect());
-            let opened = opening.await.unwrap_or_else(|_| Err(Failure::of_read(timed_out())));
-            self.open = Some(opened?.0);
+            self.open = Some(self.dial.connect().await?.0);
             self.session += 1;
         }
         self.exchange(message, then, commit).await
