@@ -107,7 +107,7 @@ impl Deliver {
                 None => Granted::Try,
             };
             if granted == Granted::Stop {
-                kept = self.give_up(key, kept).await;
+                kept = Box::pin(self.give_up(key, kept)).await;
                 tries = Tries::default();
                 failing = false;
             }
@@ -124,7 +124,8 @@ impl Deliver {
                 tracing::info!(entity = %key, message_id = %message.envelope.message_id, rule, "dropped");
                 self.metrics.observe(Event::Dropped(key, rule));
             }
-            Outcome::DeadLetter(reason) => return self.set_aside(key, message, reason).await,
+            // Rare, and large: see `Lanes::begin`.
+            Outcome::DeadLetter(reason) => return Box::pin(self.set_aside(key, message, reason)).await,
             undecided => return Some(undecided),
         }
         self.end(message, Settlement::Ack).await;

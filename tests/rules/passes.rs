@@ -187,3 +187,20 @@ async fn the_state_is_read_once_for_all_messages_of_a_pass() {
         assert_eq!(READS.get(), reads, "in pass {round}");
     }
 }
+
+/// Thousands of passes wait for their stores at a time: beyond a kilobyte most allocators look for a place instead of having
+/// one at hand, and the cache holds few of them.
+#[tokio::test]
+async fn what_waits_for_a_store_is_small() {
+    const BYTES_MAX: usize = 1000;
+    let bench = Bench::new(Shape::One).ledgers();
+    let (key, mut incoming) = bench.incoming(&[message("m", &post("m"))], 1);
+    let pass = bench.manager.pass(&key, &mut incoming, &[]);
+    let bytes = size_of_val(&*pass);
+    drop(pass);
+    assert!(bytes <= BYTES_MAX, "a pass takes {bytes} bytes");
+    let delivery = bench.deliver.deliver(bench.manager.as_ref(), &key, incoming);
+    // Beside it a lane keeps its key and its span.
+    let bytes = size_of_val(&delivery);
+    assert!(bytes + 100 <= BYTES_MAX, "a delivery takes {bytes} bytes");
+}

@@ -16,6 +16,8 @@ pub(super) struct Draft<T> {
     /// Version of what is stored: as loaded, then as saved.
     version: Option<Version>,
     entity: Entity,
+    /// Of the outbox in `entity`, in bytes: counted along, since a pass may add hundreds.
+    waiting: usize,
     /// The state as a value, if it has been needed; always equal to the bytes in `entity`.
     state: Option<T>,
     /// Marks that go with the save: of messages with nothing outgoing, where one store keeps both.
@@ -38,7 +40,8 @@ impl<T: Saga> Draft<T> {
         let entries = entity.outbox.len();
         entity.outbox.retain(|entry| !known.attempt(&entry.key, &entry.attempt));
         let helped = entity.outbox.len() < entries;
-        Self { version, entity, state: None, processed: Vec::new(), changed: false, helped }
+        let waiting = entity.outbox.iter().map(|entry| entry.size()).sum();
+        Self { version, entity, waiting, state: None, processed: Vec::new(), changed: false, helped }
     }
 
     /// What the dedup store is asked: the messages, and every entry found.
@@ -52,6 +55,11 @@ impl<T: Saga> Draft<T> {
 
     pub(super) const fn entity(&self) -> &Entity {
         &self.entity
+    }
+
+    /// Size of the outbox, in bytes.
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// The version that is stored, with the entity as it is to be.
@@ -89,21 +97,31 @@ impl<T: Saga> Draft<T> {
         state_schema::<T>().write_framed(codec, state).map(Bytes::from)
     }
 
-    /// The entity as it would be with a handled message: `None` as state means the saga is complete.
-    pub(super) fn with(&self, state: Option<Bytes>, entry: &Arc<OutboxEntry>, keep_entry: bool) -> Entity {
-        let mut entity = Entity { commits: entry.commit, ..self.entity.clone() };
-        entity.completed |= state.is_none();
-        entity.state = state.unwrap_or_default();
-        if keep_entry {
-            entity.outbox.push(entry.clone());
+    /// The entity as it would be with a handled message, but for its outbox: `None` as state means the saga is complete.
+    pub(super) fn with(&self, state: Option<Bytes>, entry: &OutboxEntry) -> Entity {
+        let Entity { completed, ref timeouts, .. } = self.entity;
+        Entity {
+            completed: completed || state.is_none(),
+            state: state.unwrap_or_default(),
+            commits: entry.commit,
+            timeouts: timeouts.clone(),
+            outbox: Vec::new(),
         }
-        entity
     }
 
-    /// Takes over a handled message.
-    pub(super) fn accept(&mut self, entity: Entity, state: T, mark: Option<DedupEntry>) {
+    /// Takes over a handled message: the entity without its outbox, to which `entry` is added.
+    pub(super) fn accept(
+        &mut self,
+        entity: Entity,
+        entry: Option<Arc<OutboxEntry>>,
+        state: T,
+        mark: Option<DedupEntry>,
+    ) {
+        let mut outbox = std::mem::take(&mut self.entity.outbox);
+        self.waiting += entry.as_ref().map_or(0, |entry| entry.size());
+        outbox.extend(entry);
         self.state = (!entity.completed).then_some(state);
-        self.entity = entity;
+        self.entity = Entity { outbox, ..entity };
         self.processed.extend(mark);
         self.changed = true;
     }
@@ -122,7 +140,8 @@ impl<T: Saga> Draft<T> {
         sweep: &[AttemptId],
         ordered: bool,
     ) -> Few<Arc<OutboxEntry>> {
-        let ours = |entry: &OutboxEntry| verdicts.owns(entry.attempt) || sweep.contains(&entry.attempt);
+        let owned = verdicts.attempts();
+        let ours = |entry: &OutboxEntry| owned.contains(entry.attempt) || sweep.contains(&entry.attempt);
         let outbox = &self.entity.outbox;
         if ordered {
             let end = outbox.iter().rposition(|entry| ours(entry)).map_or(0, |last| last + 1);
@@ -131,13 +150,29 @@ impl<T: Saga> Draft<T> {
         outbox.iter().filter(|entry| ours(entry)).cloned().collect()
     }
 
-    /// Removes the entries that have been dispatched. Matched by attempt, never by message alone (S34).
+    /// Removes the entries that have been dispatched. Known by attempt, never by message alone (S34).
     pub(super) fn clean_up(&mut self, done: &[Arc<OutboxEntry>]) {
-        self.entity.outbox.retain(|entry| !done.iter().any(|d| d.key == entry.key && d.attempt == entry.attempt));
+        let done = Attempts::of(done.iter().map(|entry| entry.attempt));
+        self.entity.outbox.retain(|entry| !done.contains(entry.attempt));
     }
 
     /// Whether entries were dropped that the stored entity still has.
     pub(super) const fn has_left_overs(&self) -> bool {
         self.helped
+    }
+}
+
+/// Attempts, for others to be looked up in: a pass may hold hundreds.
+pub(super) struct Attempts(Few<AttemptId>);
+
+impl Attempts {
+    pub(super) fn of(attempts: impl Iterator<Item = AttemptId>) -> Self {
+        let mut attempts: Few<AttemptId> = attempts.collect();
+        attempts.sort_unstable();
+        Self(attempts)
+    }
+
+    pub(super) fn contains(&self, attempt: AttemptId) -> bool {
+        self.0.binary_search(&attempt).is_ok()
     }
 }

@@ -2,7 +2,10 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 
-use super::{Again, Few, Incoming, Outcome, SagaManager, draft::Draft, passes::text_of, tail::Unsent};
+use super::{
+    Again, Few, Incoming, Outcome, SagaManager, draft::Attempts, draft::Draft, outcome::repeated, passes::text_of,
+    tail::Unsent,
+};
 use crate::{
     context::{Context, Effects},
     entity::OutboxEntry,
@@ -57,6 +60,7 @@ impl<T: Saga> SagaManager<T> {
         (now, enough): (Timestamp, Monotonic),
         verdicts: &mut Verdicts,
     ) {
+        let repeated = repeated(messages);
         for index in 0..messages.len() {
             // Many slow handlers would take the pass past its deadline, and then none of them would be saved.
             if index % CLOCK_EVERY == 0 && draft.is_changed() && self.in_time(enough).await.is_err() {
@@ -64,9 +68,8 @@ impl<T: Saga> SagaManager<T> {
             }
             let (before, rest) = messages.split_at_mut(index);
             let Some(message) = rest.first_mut() else { break };
-            let first = before.iter().position(|earlier| earlier.key == message.key);
             let same = |earlier: &Incoming| earlier.key == message.key && earlier.fingerprint == message.fingerprint;
-            verdicts.0[index] = match first.map(|_| before.iter().position(same)) {
+            verdicts.0[index] = match repeated[index].then(|| before.iter().position(same)) {
                 Some(Some(first)) => Verdict::CopyOf(first),
                 Some(None) => self.judge_namesake(draft, key, message, known, now).await,
                 None => self.judge_one(draft, key, message, known, now).await,
@@ -134,9 +137,11 @@ impl<T: Saga> SagaManager<T> {
         };
         match self.may_handle(draft, route, message, now) {
             Some(verdict) => verdict,
-            // All of it, not the handler alone: the user's code also reads and writes state and messages. The draft
-            // changes last, so a run that panicked has left nothing in it.
-            None => match AssertUnwindSafe(self.handle(draft, key, route, message, now)).catch_unwind().await {
+            // All of it, not the handler alone: the user's code also reads and writes state and messages. The draft changes
+            // last, so a run that panicked has left nothing in it. In a box, since passes wait for their stores most of the
+            // time, and what they hold then has to be small.
+            None => match AssertUnwindSafe(Box::pin(self.handle(draft, key, route, message, now))).catch_unwind().await
+            {
                 Ok(verdict) => verdict,
                 Err(panic) => {
                     let why = format!("the handler panicked: {}", text_of(&*panic));
@@ -250,19 +255,20 @@ impl<T: Saga> SagaManager<T> {
         });
         // Only a message that has nothing to send may be marked in the commit that saves it (S04).
         let mark_now = capabilities.together && entry.outgoing.is_empty();
-        let mut entity = draft.with(stored, &entry, !mark_now);
+        let mut entity = draft.with(stored, &entry);
         entity.timeouts.retain(|t| t.message_id != message.envelope.message_id && !cancelled.contains(&t.message_id));
         entity.timeouts.extend(timeouts);
         if entity.completed {
             entity.timeouts.clear();
         }
-        let (bytes, bytes_max) = (entity.size(), capabilities.entity_bytes_max);
+        let (kept, mark) = if mark_now { (None, Some(entry.to_dedup_entry())) } else { (Some(entry), None) };
+        let added = kept.as_ref().map_or(0, |entry| entry.size());
+        let (bytes, bytes_max) = (entity.size() + draft.waiting() + added, capabilities.entity_bytes_max);
         if bytes > bytes_max {
             if draft.is_changed() {
                 return Ok(Verdict::Decided(Outcome::Rest)); // It may fit without those before it.
             }
-            let waiting: usize = draft.entity().outbox.iter().map(|entry| entry.size()).sum();
-            if bytes - waiting <= bytes_max {
+            if bytes - draft.waiting() <= bytes_max {
                 return Ok(Verdict::Decided(Outcome::Again(Again::Full))); // It fits once they have been sent (S68).
             }
             return Err(HandlerError::permanent(format!(
@@ -270,7 +276,7 @@ impl<T: Saga> SagaManager<T> {
                 capabilities.name
             )));
         }
-        draft.accept(entity, state, mark_now.then(|| entry.to_dedup_entry()));
+        draft.accept(entity, kept, state, mark);
         Ok(if mark_now { Verdict::Marked } else { Verdict::Entry { attempt, ours: true } })
     }
 
@@ -304,9 +310,12 @@ impl Verdicts {
         Self((0..messages).map(|_| Verdict::Open).collect())
     }
 
-    /// The pass owns the entry of `attempt`: one of its messages waits for it.
-    pub(super) fn owns(&self, attempt: AttemptId) -> bool {
-        self.0.iter().any(|v| matches!(v, Verdict::Entry { attempt: a, .. } if *a == attempt))
+    /// Whose entries the pass owns: one of its messages waits for each.
+    pub(super) fn attempts(&self) -> Attempts {
+        Attempts::of(self.0.iter().filter_map(|verdict| match verdict {
+            Verdict::Entry { attempt, .. } => Some(*attempt),
+            _ => None,
+        }))
     }
 
     pub(super) fn need_fresh_load(&self) -> bool {
@@ -372,9 +381,10 @@ impl Verdicts {
     }
 
     pub(super) fn finished(&mut self, done: &[Arc<OutboxEntry>]) {
+        let done = Attempts::of(done.iter().map(|entry| entry.attempt));
         for verdict in &mut self.0 {
             if let Verdict::Entry { attempt, ours } = *verdict
-                && done.iter().any(|entry| entry.attempt == attempt)
+                && done.contains(attempt)
             {
                 *verdict = Verdict::Finished { ours };
             }
@@ -383,10 +393,11 @@ impl Verdicts {
 
     /// The replies of messages that are over, and of those whose entries are `done`, with the index of who may ask again.
     pub(super) fn replies(&self, done: &[Arc<OutboxEntry>]) -> Vec<(usize, Outgoing, Repeat)> {
+        let answered: Few<&Arc<OutboxEntry>> = done.iter().filter(|entry| entry.reply.is_some()).collect();
         let reply = |verdict: &Verdict| match verdict {
             Verdict::Over { reply } => Some((reply.clone()?, Repeat::Always)),
             Verdict::Entry { attempt, .. } => {
-                let entry = done.iter().find(|entry| entry.attempt == *attempt)?;
+                let entry = answered.iter().find(|entry| entry.attempt == *attempt)?;
                 Some((entry.outgoing.get(entry.reply? as usize)?.clone(), Repeat::Elsewhere))
             }
             _ => None,

@@ -62,7 +62,7 @@ use crate::{
     handler_error::chain,
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, InvalidId, Scope},
     metrics::Event,
-    ports::{ErrorKind, Saved},
+    ports::{ErrorKind, Loaded, Saved},
     registry::{Registry, Routes},
     saga::{Needs, Saga},
     time::Monotonic,
@@ -147,20 +147,20 @@ impl<T: Saga> SagaManager<T> {
 
         // 1. Load; and only then ask what is over.
         let asked: Few<DedupKey> = messages.iter().map(|message| message.key).collect();
-        let loaded = stores.entities.load(key, &asked).await?;
-        let known = match loaded.known {
+        let Loaded { stored, known } = stores.entities.load(key, &asked).await?;
+        let known = match known {
             Some(known) => known,
-            None => stores.dedup.contains(&Draft::<T>::keys_to_check(&asked, loaded.stored.as_ref())).await?,
+            None => stores.dedup.contains(&Draft::<T>::keys_to_check(&asked, stored.as_ref())).await?,
         };
 
         // 2. to 4. Judge each message; handlers change the draft.
-        let mut draft = Draft::new(loaded.stored, &known);
+        let mut draft = Draft::new(stored, &known);
         self.judge(&mut draft, key, messages, &known, (now, enough), verdicts).await;
 
         // 4. Save, if anything was handled. Nothing has been sent so far.
         if draft.is_changed() {
             if let Err(late) = self.in_time(deadline).await {
-                return Err(self.unless_overtaken(key, &draft.expected(), late).await);
+                return Err(Box::pin(self.unless_overtaken(key, &draft.expected(), late)).await);
             }
             self.save(key, &mut draft, verdicts).await?;
         } else if verdicts.need_fresh_load() {
@@ -206,7 +206,7 @@ impl<T: Saga> SagaManager<T> {
             }
             Ok(Saved::Conflict) => Err(Again::Conflict),
             Err(e) if e.kind() == ErrorKind::TooLarge => {
-                Err(self.unless_overtaken(key, &expected, Again::TooLarge(chain(&e))).await)
+                Err(Box::pin(self.unless_overtaken(key, &expected, Again::TooLarge(chain(&e)))).await)
             }
             Err(e) => Err(e.into()),
         }

@@ -1,5 +1,6 @@
 use std::{fmt, sync::Arc};
 
+use super::Few;
 use crate::{
     envelope::Envelope,
     handler_error::{HandlerError, chain},
@@ -115,4 +116,19 @@ impl From<StoreError> for Again {
             }
         }
     }
+}
+
+/// Which messages have the identity of one before them.
+pub(super) fn repeated(messages: &[Incoming]) -> Few<bool> {
+    let mut repeated: Few<bool> = messages.iter().map(|_| false).collect();
+    let mut order: Few<(DedupKey, usize)> = messages.iter().map(|message| message.key).zip(0..).collect();
+    order.sort_unstable();
+    for pair in order.windows(2) {
+        if let [(key, _), (next, index)] = *pair
+            && key == next
+        {
+            repeated[index] = true;
+        }
+    }
+    repeated
 }
