@@ -9,7 +9,7 @@ mod samples;
 use std::time::Duration;
 
 use hapax::{
-    MySql,
+    MySql, MySqlQueue,
     entity::Expected,
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, StoreError},
     stores::mysql::MySqlOptions,
@@ -69,6 +69,26 @@ async fn a_mysql_database_that_is_not_there_and_an_account_that_is_not_are_refus
     let error = refusal(MySql::with(server.username("no_such_account").password("wr0ng"))).await;
     says(&error, ErrorKind::Denied, &["the account, its password", "check the URL"]);
     assert!(!format!("{error:?}").contains("wr0ng"), "{error:?}");
+}
+
+/// With a store and a queue in one program, which of them it was.
+#[tokio::test]
+async fn what_of_mysql_could_not_be_opened_is_named_store_or_queue() {
+    let tables = MySqlTables::new();
+    let nowhere = MySql::options("mysql://user@127.0.0.1:1/db");
+    let url = MySql::options("postgres://host/db");
+    for database in [nowhere, url, tables.options().table_prefix("A"), tables.options()] {
+        let database = database.migrate(false);
+        let error = refusal(database.clone()).await.to_string();
+        assert!(error.starts_with("opening the MariaDB store: "), "{error}");
+        let error = MySqlQueue::options().open_database(database).await.unwrap_err().to_string();
+        assert!(error.starts_with("opening the MariaDB queue: "), "{error}");
+    }
+    let wrong = tables.options().table_prefix("A");
+    for error in [MySqlQueue::schema_sql(&wrong), MySqlQueue::grants_sql(&wrong, "account")] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("opening the MariaDB queue: "), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -101,14 +101,20 @@ impl Failure {
         Self { cause: Arc::new(Cause::Unfit(kind, why)), unknown: false }
     }
 
+    pub(super) fn unreachable() -> Self {
+        Self::of_read(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+    }
+
     /// Whether the write may have taken effect.
     pub(super) const fn is_unknown(&self) -> bool {
         self.unknown
     }
 
-    /// Whether the server has refused the statement itself, so that the connection is as good as before.
+    /// Whether the server has refused the statement itself, so that the connection is as good as before. One that finds
+    /// other tables than it was made for is not: with the next connection it is found out why.
     pub(super) fn is_of_a_statement(&self) -> bool {
-        matches!(&*self.cause, Cause::Driver(error) if refused(error))
+        let of_tables = matches!(self.number(), Some(n::NO_TABLE | n::UNKNOWN_COLUMN));
+        matches!(&*self.cause, Cause::Driver(error) if refused(error)) && !of_tables
     }
 
     /// Whether the connection has ended, or the server has ended it.

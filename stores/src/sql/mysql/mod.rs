@@ -179,7 +179,7 @@ impl MySql {
     /// # Errors
     /// Names that are none.
     pub fn schema_sql(options: &MySqlOptions) -> Result<String, StoreError> {
-        Ok(migrate::schema_sql(&Names::new(&options.table_prefix)?, &migrate::SCHEMA))
+        Ok(migrate::schema_sql(&Names::new(&options.table_prefix, start::OPENING)?, &migrate::SCHEMA))
     }
 
     /// What the account that runs the program must be granted, where another one has applied the schema, as plain SQL: less
@@ -188,7 +188,7 @@ impl MySql {
     /// # Errors
     /// Names that are none, or no database.
     pub fn grants_sql(options: &MySqlOptions, account: &str) -> Result<String, StoreError> {
-        migrate::grants_sql(options, &Names::new(&options.table_prefix)?, account)
+        migrate::grants_sql(options, account)
     }
 
     /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed

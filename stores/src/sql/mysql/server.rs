@@ -1,12 +1,22 @@
-//! What the promises need of a server, looked at with every connection, since a fail-over may put another one behind the same
-//! address.
+//! Connecting: what could break the promise of a server is found now, and said in one line. Looked at anew with every
+//! connection, since a fail-over may put another server behind the same address.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use hapax_core::ports::ErrorKind;
-use sqlx::{Executor, MySqlConnection, Row};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row, mysql::MySqlRow};
+use tokio::time::timeout;
 
-use super::error::Failure;
+use super::{
+    super::clock,
+    connection::{self, Answer, Dial},
+    error::Failure,
+    migrate::Contents,
+    names::Names,
+    rows::Columns,
+    statements,
+    wire::Schema,
+};
 
 /// The oldest servers that get security fixes as this is written; MariaDB 10.11 is what is tested.
 const OLDEST_MARIADB: (u32, u32) = (10, 6);
@@ -16,6 +26,39 @@ const PACKET_BYTES_MIN: usize = 1 << 20;
 /// Those that a server does not have are not listed.
 const QUESTION: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
      'log_bin', 'sync_binlog', 'binlog_format', 'read_only', 'innodb_read_only', 'max_allowed_packet', 'wsrep_on')";
+
+/// The tables that a server must have, so far as its own record says.
+#[derive(Debug, Clone)]
+pub(super) struct Tables {
+    record: Arc<str>,
+    latest: i64,
+    remedy: &'static str,
+    names: Names,
+}
+
+impl Tables {
+    pub(super) fn of(schema: &Schema, names: &Names) -> Self {
+        let record = names.put_into(schema.version).into();
+        Self { record, latest: schema.latest(), remedy: schema.remedy, names: names.clone() }
+    }
+
+    /// Whether this program may use a database with `contents`.
+    pub(super) fn check(&self, contents: Contents) -> Result<(), Failure> {
+        let Self { latest, remedy, names, .. } = self;
+        let Contents { version, usable_from } = contents;
+        if version > *latest && usable_from.is_none_or(|from| from > *latest) {
+            let why =
+                format!("{names} has schema {version} of a newer hapax, this one knows {latest}: update this program");
+            return Err(Failure::unfit(ErrorKind::Malformed, why));
+        }
+        if version < *latest {
+            let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
+            let why = format!("{names} has {has}, this hapax needs {latest}: {remedy}");
+            return Err(Failure::unfit(ErrorKind::Misconfigured, why));
+        }
+        Ok(())
+    }
+}
 
 /// What was learnt of a server.
 #[derive(Debug, Clone, Copy)]
@@ -42,12 +85,43 @@ impl Checked {
     }
 }
 
-/// What it has confirmed is on its disk, and it is the primary.
-pub(super) async fn check(connection: &mut MySqlConnection) -> Result<Checked, Failure> {
+/// A connection to a server that is what the promises need: what it has confirmed is on its disk, it is the primary, and
+/// its schema is the one that was found when the store was opened, or one that it may be used with. Two round trips beside
+/// the connecting itself. What listens there may be no MariaDB, and wait to be spoken to as this does.
+pub(super) async fn connect(dial: &Dial) -> Result<(MySqlConnection, Checked), Failure> {
+    let connecting = async {
+        let mut connection = dial.options.connect().await.map_err(Failure::of_read)?;
+        let settings = sqlx::raw_sql(AssertSqlSafe(dial.settings.clone()));
+        connection.execute(settings).await.map_err(Failure::of_read)?;
+        let record = dial.tables.iter().map(|tables| format!("; {}", tables.record));
+        let question = [format!("{QUESTION}; {}", statements::now())].into_iter().chain(record).collect();
+        let before = (dial.now)();
+        let answers = connection::ask(&mut connection, question).await.map_err(Failure::of_read)?;
+        let after = (dial.now)();
+        let checked = check(rows(&answers, 0))?;
+        let server = row(&answers, 1)?.number(0).map_err(Failure::of_read)?;
+        clock::compare(&dial.place, &dial.told_of_clock, before, server, after);
+        if let Some(tables) = &dial.tables {
+            tables.check(Contents::of(row(&answers, 2)?).map_err(Failure::of_read)?)?;
+        }
+        Ok((connection, checked))
+    };
+    timeout(dial.limit, connecting).await.unwrap_or_else(|_| Err(Failure::unreachable()))
+}
+
+fn rows(answers: &[Answer], at: usize) -> &[MySqlRow] {
+    answers.get(at).map_or(&[], |answer| &answer.rows)
+}
+
+fn row(answers: &[Answer], at: usize) -> Result<&MySqlRow, Failure> {
+    rows(answers, at).first().ok_or_else(|| Failure::of_read(sqlx::Error::RowNotFound))
+}
+
+/// What is wrong with a server, by its answer to [`QUESTION`].
+fn check(rows: &[MySqlRow]) -> Result<Checked, Failure> {
     let complain = |why: &str| Err(Failure::unfit(ErrorKind::Misconfigured, why.to_owned()));
-    let rows = connection.fetch_all(sqlx::raw_sql(QUESTION)).await.map_err(Failure::of_read)?;
     let mut variables = HashMap::new();
-    for row in &rows {
+    for row in rows {
         let text = |at: usize| row.try_get::<String, _>(at).map_err(Failure::of_read);
         variables.insert(text(0)?, text(1)?);
     }
