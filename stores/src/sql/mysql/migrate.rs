@@ -66,8 +66,10 @@ pub(super) fn with_account(
     let quoted = |name: &str| format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"));
     let (name, host) = account.rsplit_once('@').unwrap_or((account, "%"));
     let account = format!("{}@{}", quoted(name), quoted(host));
-    let text = text.replace("hapax.", &format!("`{database}`.{}", names.prefix()));
-    Ok(text.replace("ACCOUNT", &account))
+    let tables = format!("`{database}`.{}", names.prefix());
+    // Only what is between is searched: the names that are put in may have the same words in them.
+    let parts = text.split("ACCOUNT").map(|part| part.replace("hapax.", &tables));
+    Ok(parts.collect::<Vec<_>>().join(&account))
 }
 
 pub(super) async fn contents(
@@ -127,4 +129,26 @@ pub(super) async fn migrate(
     }
     connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DO RELEASE_LOCK({lock})")))).await?;
     Ok(before)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use sqlx::mysql::MySqlConnectOptions;
+
+    use super::{super::MySql, grants_sql};
+
+    #[test]
+    fn no_name_can_end_its_place_in_grants_or_stand_for_another() {
+        let server = MySqlConnectOptions::new().database("ACCOUNT`hapax.");
+        let options = MySql::with(server).table_prefix("hapax_");
+        let grants = grants_sql(&options, "o'hapax.ACCOUNT\\@ACCOUNT").unwrap();
+        let expected = "GRANT SELECT ON `ACCOUNT``hapax.`.hapax_migration TO 'o''hapax.ACCOUNT\\\\'@'ACCOUNT';";
+        assert_eq!(grants.lines().next(), Some(expected));
+        for line in grants.lines() {
+            assert!(line.contains(" ON `ACCOUNT``hapax.`.hapax_"), "{line}");
+            assert!(line.ends_with(" TO 'o''hapax.ACCOUNT\\\\'@'ACCOUNT';"), "{line}");
+        }
+    }
 }
