@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod generations;
 mod plans;
 mod reconnecting;
 mod upgrading;
