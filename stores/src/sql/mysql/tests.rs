@@ -3,6 +3,7 @@
 mod generations;
 mod reconnecting;
 mod upgrading;
+mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
