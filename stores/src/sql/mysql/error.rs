@@ -54,6 +54,25 @@ mod number {
 
 use number as n;
 
+/// How often something is tried again because it met others in a way the server does not allow. Each time the server has
+/// rolled it back, and one of those it met has gone on.
+const RACES_MAX: usize = 10;
+/// Others have been waited for as long as the server waits: so much of that number.
+const LOCK_WAIT_RACES: usize = 5;
+
+/// Those that were lost so far.
+#[derive(Debug, Default)]
+pub(super) struct Races(usize);
+
+impl Races {
+    /// Whether it may be tried again after one more, which `failure` tells of.
+    pub(super) fn allow(&mut self, failure: &Failure) -> bool {
+        let allowed = self.0 < RACES_MAX;
+        self.0 += if failure.is_of_a_wait() { LOCK_WAIT_RACES } else { 1 };
+        allowed
+    }
+}
+
 /// A statement that failed. One error may be the answer of all members of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -137,7 +156,7 @@ impl Failure {
     }
 
     /// Others hold a row for longer than was waited for.
-    pub(super) fn is_of_a_wait(&self) -> bool {
+    fn is_of_a_wait(&self) -> bool {
         !self.unknown && self.number() == Some(n::LOCK_WAIT)
     }
 

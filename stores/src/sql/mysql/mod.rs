@@ -46,6 +46,7 @@ mod names;
 mod options;
 mod plan;
 mod ports;
+mod rare;
 mod read;
 mod rows;
 mod server;

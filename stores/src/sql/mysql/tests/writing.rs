@@ -1,4 +1,4 @@
-//! What becomes of a group.
+//! What becomes of a group, and of what met others.
 
 use std::{
     sync::Arc,
@@ -7,8 +7,10 @@ use std::{
 
 use hapax_core::{
     entity::{Entity, Expected},
-    ids::{EntityKey, Scope},
-    ports::{EntityStore, ErrorKind, Saved, StoreError},
+    envelope::Envelope,
+    ids::{EntityKey, MessageId, Scope},
+    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, StoreError},
+    time::Timestamp,
 };
 use sqlx::{Executor, MySqlConnection};
 
@@ -67,6 +69,79 @@ async fn of_a_group_that_is_written_one_by_one_what_nobody_waits_for_is_left_out
     assert_eq!(refused.await.unwrap().unwrap_err().kind(), ErrorKind::Misconfigured);
     assert!(matches!(waits.await.unwrap().unwrap(), Saved::At(_)));
     assert!(store.load(&key("left"), &[]).await.unwrap().stored.is_none(), "nobody waited for it");
+    store.close().await;
+    place.end().await;
+}
+
+/// Lets the first `races` rows that are written to `table` be the victims of a deadlock, as far as the store can tell. What
+/// counts them is no part of the transaction.
+async fn lose_races(place: &Place, table: &str, event: &str, races: u32) {
+    let refuse = format!(
+        "CREATE TABLE IF NOT EXISTS hapax.lost (n INT) ENGINE = MyISAM; DELETE FROM hapax.lost; \
+         INSERT INTO hapax.lost VALUES (0); \
+         CREATE OR REPLACE TRIGGER hapax.lose_{table}_{event} BEFORE {event} ON hapax.{table} FOR EACH ROW BEGIN \
+           UPDATE hapax.lost SET n = n + 1; \
+           IF (SELECT n FROM hapax.lost) <= {races} THEN \
+             SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock found'; \
+           END IF; \
+         END"
+    );
+    place.run(&refuse).await;
+}
+
+async fn lost(place: &Place) -> i64 {
+    let lost = place.text("SELECT CAST(n AS SIGNED) FROM hapax.lost");
+    sqlx::query_scalar(lost).fetch_one(&mut place.connect().await).await.unwrap()
+}
+
+fn letter() -> DeadLetter {
+    let id = MessageId::parse("letter").unwrap();
+    DeadLetter {
+        envelope: Arc::new(Envelope::new(id, "sample.refused".parse().unwrap(), "body")),
+        endpoint: "e".parse().unwrap(),
+        saga: None,
+        destination: None,
+        reason: "why".to_owned(),
+        attempts: 3,
+        time: Timestamp::from_millis(0),
+    }
+}
+
+/// A deadlock is nobody's fault, and nobody is told of one that the next try gets past: of writes, and of what is rare.
+#[tokio::test]
+async fn lost_races_are_tried_again_without_a_word() {
+    const RACES: u32 = 5;
+    let place = Place::migrated().await;
+    let store = place.options.clone().writers(1).open().await.unwrap();
+    let tried = async || assert_eq!(lost(&place).await, i64::from(RACES) + 1);
+
+    lose_races(&place, "scope", "INSERT", RACES).await;
+    let saved = save(store.clone(), "k", Expected::Absent).await.unwrap();
+    tried().await;
+    lose_races(&place, "entity", "UPDATE", RACES).await;
+    let Saved::At(version) = saved else { panic!("{saved:?}") };
+    let over = Entity { completed: true, ..Entity::default() };
+    let saved = store.save(&key("k"), &Expected::Version(version), &over, &[]).await.unwrap();
+    assert!(matches!(saved, Saved::At(_)));
+    tried().await;
+    lose_races(&place, "entity", "DELETE", RACES).await;
+    assert_eq!(store.purge(key("k").scope(), Duration::ZERO, 10).await.unwrap(), 1);
+    tried().await;
+    lose_races(&place, "dead_letter", "INSERT", RACES).await;
+    DeadLetters::add(&store, &letter()).await.unwrap();
+    tried().await;
+    lose_races(&place, "generation", "UPDATE", RACES).await;
+    store.insert(&[super::generations::entry(1)]).await.unwrap();
+    store.evict(Duration::from_millis(1)).await.unwrap();
+    tried().await;
+
+    // Not for ever; and then that is what is told.
+    lose_races(&place, "dead_letter", "INSERT", 1000).await;
+    let other = DeadLetter { reason: "another".to_owned(), endpoint: "other".parse().unwrap(), ..letter() };
+    let error = DeadLetters::add(&store, &other).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("met other transactions again and again"), "{error}");
+    assert!((5..50).contains(&lost(&place).await));
     store.close().await;
     place.end().await;
 }
