@@ -4,6 +4,7 @@ mod generations;
 mod plans;
 mod reconnecting;
 mod upgrading;
+mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -13,7 +13,7 @@ use super::Place;
 
 const RETENTION: Duration = Duration::from_secs(3600);
 
-fn entry(key: u8) -> DedupEntry {
+pub(super) fn entry(key: u8) -> DedupEntry {
     DedupEntry {
         key: DedupKey::from_bytes([key; DedupKey::BYTES]),
         attempt: AttemptId::from_bytes([key; AttemptId::BYTES]),
