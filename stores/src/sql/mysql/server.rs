@@ -98,7 +98,7 @@ pub(super) async fn connect(dial: &Dial) -> Result<(MySqlConnection, Checked), F
         let before = (dial.now)();
         let answers = connection::ask(&mut connection, question).await.map_err(Failure::of_read)?;
         let after = (dial.now)();
-        let checked = check(rows(&answers, 0))?;
+        let checked = check(&variables(rows(&answers, 0)).map_err(Failure::of_read)?).map_err(misconfigured)?;
         let server = row(&answers, 1)?.number(0).map_err(Failure::of_read)?;
         clock::compare(&dial.place, &dial.told_of_clock, before, server, after);
         if let Some(tables) = &dial.tables {
@@ -117,57 +117,114 @@ fn row(answers: &[Answer], at: usize) -> Result<&MySqlRow, Failure> {
     rows(answers, at).first().ok_or_else(|| Failure::of_read(sqlx::Error::RowNotFound))
 }
 
-/// What is wrong with a server, by its answer to [`QUESTION`].
-fn check(rows: &[MySqlRow]) -> Result<Checked, Failure> {
-    let complain = |why: &str| Err(Failure::unfit(ErrorKind::Misconfigured, why.to_owned()));
-    let mut variables = HashMap::new();
-    for row in rows {
-        let text = |at: usize| row.try_get::<String, _>(at).map_err(Failure::of_read);
-        variables.insert(text(0)?, text(1)?);
-    }
+fn misconfigured(why: String) -> Failure {
+    Failure::unfit(ErrorKind::Misconfigured, why)
+}
+
+fn variables(rows: &[MySqlRow]) -> Result<HashMap<String, String>, sqlx::Error> {
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// What is wrong with a server, by its variables.
+fn check(variables: &HashMap<String, String>) -> Result<Checked, String> {
     let value = |name: &str| variables.get(name).map_or("", String::as_str);
     let is_on = |name: &str| !matches!(value(name), "" | "OFF" | "0");
+    let packet_bytes_max = value("max_allowed_packet").parse().unwrap_or(0);
 
     let (number, oldest, name) = match value("version").contains("MariaDB") {
         true => (version(value("version")), OLDEST_MARIADB, "MariaDB"),
         false => (version(value("version")), OLDEST_MYSQL, "MySQL"),
     };
-    if number < oldest {
-        let why =
-            format!("the server is {name} {}.{}, hapax needs {}.{} or later", number.0, number.1, oldest.0, oldest.1);
-        return complain(&why);
-    }
-    if !matches!(value("innodb_flush_log_at_trx_commit"), "1" | "3") {
-        return complain(
-            "`innodb_flush_log_at_trx_commit` is not 1, so that a crash loses what was confirmed: set it to 1",
-        );
-    }
-    if is_on("log_bin") && value("sync_binlog") != "1" {
-        return complain(
-            "`sync_binlog` is not 1 while there is a binary log, and what is missing in that log after a power failure is \
-             undone, though it was confirmed: set it to 1",
-        );
-    }
-    if is_on("log_bin") && value("binlog_format") == "STATEMENT" {
-        return complain(
-            "`binlog_format` is STATEMENT, which goes without the isolation level read committed: set it to MIXED or ROW",
-        );
-    }
-    if is_on("read_only") || is_on("innodb_read_only") {
-        return complain(
-            "`read_only` is on, the server is a replica: connect to the primary, or set `read_only = OFF`",
-        );
-    }
-    let packet_bytes_max = value("max_allowed_packet").parse().unwrap_or(0);
-    if packet_bytes_max < PACKET_BYTES_MIN {
-        return complain("`max_allowed_packet` is below 1 MiB: set it to 64M");
-    }
-    let (writes_pages_once, is_in_a_cluster) = (!is_on("innodb_doublewrite"), is_on("wsrep_on"));
-    Ok(Checked { packet_bytes_max, writes_pages_once, is_in_a_cluster })
+    let why = if number < oldest {
+        &*format!("the server is {name} {}.{}, hapax needs {}.{} or later", number.0, number.1, oldest.0, oldest.1)
+    } else if !matches!(value("innodb_flush_log_at_trx_commit"), "1" | "3") {
+        "`innodb_flush_log_at_trx_commit` is not 1, so that a crash loses what was confirmed: set it to 1"
+    } else if is_on("log_bin") && value("sync_binlog") != "1" {
+        "`sync_binlog` is not 1 while there is a binary log, and what is missing in that log after a power failure is \
+         undone, though it was confirmed: set it to 1"
+    } else if is_on("log_bin") && value("binlog_format") == "STATEMENT" {
+        "`binlog_format` is STATEMENT, which goes without the isolation level read committed: set it to MIXED or ROW"
+    } else if is_on("read_only") || is_on("innodb_read_only") {
+        "`read_only` is on, the server is a replica: connect to the primary, or set `read_only = OFF`"
+    } else if packet_bytes_max < PACKET_BYTES_MIN {
+        "`max_allowed_packet` is below 1 MiB: set it to 64M"
+    } else {
+        let (writes_pages_once, is_in_a_cluster) = (!is_on("innodb_doublewrite"), is_on("wsrep_on"));
+        return Ok(Checked { packet_bytes_max, writes_pages_once, is_in_a_cluster });
+    };
+    Err(why.to_owned())
 }
 
 /// `8.0.36` or `10.11.6-MariaDB-log`.
 fn version(text: &str) -> (u32, u32) {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::HashMap;
+
+    use super::{Checked, check};
+
+    /// A server as it comes, but for `others`.
+    fn with(others: &[(&str, &str)]) -> Result<Checked, String> {
+        let usual = [
+            ("version", "10.11.6-MariaDB-0+deb12u1-log"),
+            ("innodb_flush_log_at_trx_commit", "1"),
+            ("innodb_doublewrite", "ON"),
+            ("log_bin", "OFF"),
+            ("sync_binlog", "0"),
+            ("binlog_format", "MIXED"),
+            ("read_only", "OFF"),
+            ("innodb_read_only", "OFF"),
+            ("max_allowed_packet", "16777216"),
+            ("wsrep_on", "OFF"),
+        ];
+        let all = usual.iter().chain(others).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        check(&all.collect::<HashMap<_, _>>())
+    }
+
+    #[test]
+    fn a_server_that_may_lose_what_it_confirmed_or_takes_no_writes_is_refused() {
+        for (others, why) in [
+            (&[("version", "10.5.25-MariaDB")][..], "the server is MariaDB 10.5, hapax needs 10.6 or later"),
+            (&[("version", "5.7.44-log")], "the server is MySQL 5.7, hapax needs 8.0 or later"),
+            (&[("version", "")], "the server is MySQL 0.0, hapax needs 8.0 or later"),
+            (&[("innodb_flush_log_at_trx_commit", "0")], "`innodb_flush_log_at_trx_commit` is not 1"),
+            (&[("innodb_flush_log_at_trx_commit", "2")], "`innodb_flush_log_at_trx_commit` is not 1"),
+            (&[("log_bin", "ON")], "`sync_binlog` is not 1"),
+            (&[("log_bin", "ON"), ("sync_binlog", "1000")], "`sync_binlog` is not 1"),
+            (
+                &[("log_bin", "ON"), ("sync_binlog", "1"), ("binlog_format", "STATEMENT")],
+                "`binlog_format` is STATEMENT",
+            ),
+            (&[("read_only", "ON")], "`read_only` is on"),
+            (&[("innodb_read_only", "1")], "`read_only` is on"),
+            (&[("max_allowed_packet", "1048575")], "`max_allowed_packet` is below 1 MiB"),
+        ] {
+            let refused = with(others).unwrap_err();
+            assert!(refused.starts_with(why), "{others:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_keeps_what_it_confirmed_is_taken_and_what_a_person_should_know_is_known() {
+        for others in [
+            &[][..],
+            &[("version", "10.6.0-MariaDB")],
+            &[("version", "11.8.2-MariaDB-ubu2404")],
+            &[("version", "8.0.36")],
+            &[("innodb_flush_log_at_trx_commit", "3")],
+            &[("log_bin", "ON"), ("sync_binlog", "1"), ("binlog_format", "ROW")],
+        ] {
+            let taken = with(others).unwrap();
+            assert!(!taken.writes_pages_once && !taken.is_in_a_cluster, "{others:?}");
+            assert_eq!(taken.packet_bytes_max, 16 << 20);
+        }
+        assert!(with(&[("innodb_doublewrite", "OFF")]).unwrap().writes_pages_once);
+        assert!(with(&[("wsrep_on", "ON")]).unwrap().is_in_a_cluster);
+    }
 }

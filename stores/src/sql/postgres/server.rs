@@ -89,8 +89,8 @@ fn check(row: &PgRow, mark: Option<&str>) -> Result<Result<(), String>, sqlx::Er
     {
         return Ok(Err(POOLER.to_owned()));
     }
-    Ok(Err(if version < OLDEST {
-        format!("the server has version {}, hapax needs {} or later", version / 10_000, OLDEST / 10_000)
+    Ok(Err(if let Some(why) = too_old(version) {
+        why
     } else if text(1)? != "on" {
         "`fsync` is off, so a power failure loses what was confirmed: set `fsync = on`".to_owned()
     } else if text(5)? != "on" {
@@ -110,4 +110,20 @@ fn check(row: &PgRow, mark: Option<&str>) -> Result<Result<(), String>, sqlx::Er
     } else {
         return Ok(Ok(()));
     }))
+}
+
+fn too_old(version: i32) -> Option<String> {
+    let is = format!("the server has version {}, hapax needs {} or later", version / 10_000, OLDEST / 10_000);
+    (version < OLDEST).then_some(is)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_old;
+
+    #[test]
+    fn a_server_that_gets_no_fixes_any_more_is_refused() {
+        assert_eq!(too_old(139_999).as_deref(), Some("the server has version 13, hapax needs 14 or later"));
+        assert_eq!((too_old(140_000), too_old(180_001)), (None, None));
+    }
 }
