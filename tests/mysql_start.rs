@@ -9,7 +9,7 @@ mod samples;
 use std::time::Duration;
 
 use hapax::{
-    MySql,
+    MySql, MySqlQueue,
     entity::Expected,
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, StoreError},
     stores::mysql::MySqlOptions,
@@ -69,6 +69,26 @@ async fn a_mysql_database_that_is_not_there_and_an_account_that_is_not_are_refus
     let error = refusal(MySql::with(server.username("no_such_account").password("wr0ng"))).await;
     says(&error, ErrorKind::Denied, &["the account, its password", "check the URL"]);
     assert!(!format!("{error:?}").contains("wr0ng"), "{error:?}");
+}
+
+/// With a store and a queue in one program, which of them it was.
+#[tokio::test]
+async fn what_of_mysql_could_not_be_opened_is_named_store_or_queue() {
+    let tables = MySqlTables::new();
+    let nowhere = MySql::options("mysql://user@127.0.0.1:1/db");
+    let url = MySql::options("postgres://host/db");
+    for database in [nowhere, url, tables.options().table_prefix("A"), tables.options()] {
+        let database = database.migrate(false);
+        let error = refusal(database.clone()).await.to_string();
+        assert!(error.starts_with("opening the MariaDB store: "), "{error}");
+        let error = MySqlQueue::options().open_database(database).await.unwrap_err().to_string();
+        assert!(error.starts_with("opening the MariaDB queue: "), "{error}");
+    }
+    let wrong = tables.options().table_prefix("A");
+    for error in [MySqlQueue::schema_sql(&wrong), MySqlQueue::grants_sql(&wrong, "account")] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("opening the MariaDB queue: "), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -169,6 +189,66 @@ async fn a_mysql_server_whose_settings_are_others_serves_as_well() {
     let second = save(1, Expected::Version(first)).await;
     let elsewhere = tables.options().open().await.unwrap();
     assert_eq!(elsewhere.load(&samples.key(1), &[]).await.unwrap().stored.unwrap().version, second);
+}
+
+/// A server that starts removes the temporary tables that it finds in its folder for them, whoever's they are: with a common
+/// one, those that start at once take each other's.
+#[tokio::test]
+async fn a_mysql_server_of_a_test_keeps_its_temporary_tables_to_itself() {
+    let servers = [MySqlServer::start(&[]).await, MySqlServer::start(&[]).await];
+    let mut folders = Vec::new();
+    for server in &servers {
+        let mut connection = MySqlConnection::connect(&server.url()).await.unwrap();
+        let folder: (String, String) =
+            sqlx::query_as("SELECT @@tmpdir, @@datadir").fetch_one(&mut connection).await.unwrap();
+        assert!(folder.1.starts_with(&folder.0), "{folder:?}");
+        folders.push(folder.0);
+    }
+    assert_ne!(folders[0], folders[1]);
+}
+
+/// Where a server's sessions begin with a mode that lets it cut what is too long for a column.
+#[tokio::test]
+async fn what_is_too_long_for_a_mysql_column_is_refused_and_not_cut() {
+    const LONG: usize = 300;
+    let server = MySqlServer::start(&["sql-mode="]).await;
+    let tables = MySqlTables::on(&server.url());
+    let (store, samples) = (tables.open().await, Samples::new("cut"));
+    let saved = store.save(&samples.key(1), &Expected::Absent, &samples.entity(1), &[]).await.unwrap();
+    let Saved::At(version) = saved else { panic!("{saved:?}") };
+    let shrink = "ALTER TABLE hapax.entity MODIFY state TINYBLOB NOT NULL; \
+                  ALTER TABLE hapax.dedup_0 MODIFY attempt BINARY(8) NOT NULL; \
+                  ALTER TABLE hapax.dead_letter MODIFY reason TINYTEXT NOT NULL";
+    tables.run(shrink).await.unwrap();
+    let cut = format!("UPDATE hapax.entity SET outbox = state, state = REPEAT('x', {LONG})");
+    tables.run(&cut).await.expect("the server cuts what others write");
+    tables.run("UPDATE hapax.entity SET state = outbox, outbox = x''").await.unwrap();
+
+    let long = |bytes: usize| hapax::entity::Entity { state: vec![b'x'; bytes].into(), ..samples.entity(1) };
+    let (same, absent) = (Expected::Version(version.clone()), Expected::Absent);
+    let mut refused = Vec::new();
+    // By itself, beside a mark, in a message of its own, as a new one; marks by themselves.
+    refused.push(store.save(&samples.key(1), &same, &long(LONG), &[]).await.map(drop));
+    let few = [samples.done(1)];
+    refused.push(store.save(&samples.key(1), &same, &long(LONG), &few).await.map(drop));
+    refused.push(store.save(&samples.key(1), &same, &long(9 << 20), &few).await.map(drop));
+    refused.push(store.save(&samples.key(2), &absent, &long(LONG), &[]).await.map(drop));
+    refused.push(store.save(&samples.key(1), &same, &samples.entity(2), &few).await.map(drop));
+    refused.push(store.insert(&few).await);
+    refused.push(store.insert(&[samples.done(1), samples.done(2)]).await);
+    let letter = hapax::ports::DeadLetter { reason: "x".repeat(LONG), ..samples.letter() };
+    refused.push(store.add(&letter).await);
+    for (number, refused) in refused.into_iter().enumerate() {
+        let error = refused.expect_err(&format!("{number} was cut"));
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{number}: {error:?}");
+    }
+    let ids = [samples.done(1).key, samples.done(2).key];
+    let known = store.contains(&ids).await.unwrap();
+    assert!(ids.iter().all(|id| known.entry(id).is_none()));
+    assert!(store.load(&samples.key(2), &[]).await.unwrap().stored.is_none());
+    let page = Page { message_id: None, limit: 10, skip: 0 };
+    assert_eq!(store.list(&letter.endpoint, &page).await.unwrap(), []);
+    assert_eq!(store.version(&samples.key(1)).await.unwrap(), Some(version));
 }
 
 /// MariaDB speaks first, so that a program that waits to be spoken to would be waited for without end.

@@ -164,6 +164,22 @@ async fn a_postgres_server_that_confirms_what_it_may_lose_is_refused() {
 }
 
 #[tokio::test]
+async fn a_postgres_standby_is_refused() {
+    let mut server = PostgresServer::start(&[]).await;
+    let options = Postgres::options(server.url());
+    Postgres::migrate(options.clone()).await.unwrap();
+    server.kill();
+    server.standby(true);
+    server.restart().await;
+    for migrate in [false, true] {
+        let error = refusal(options.clone().migrate(migrate)).await;
+        says(&error, ErrorKind::Misconfigured, &["a standby", "connect to the primary"]);
+    }
+    let error = Postgres::migrate(options).await.unwrap_err();
+    says(&error, ErrorKind::Misconfigured, &["a standby", "connect to the primary"]);
+}
+
+#[tokio::test]
 async fn a_postgres_role_that_may_only_read_is_refused() {
     let schema = PostgresSchema::new();
     drop(schema.open().await);

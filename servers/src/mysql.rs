@@ -29,10 +29,12 @@ impl MySqlServer {
         let mut install = Command::new(program("mariadb-install-db")?);
         install.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
         install.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"]);
+        install.arg(temporary(folder));
         install.current_dir(folder).stdin(Stdio::null());
         let made = servant.runs(&mut install).output().map_err(|e| format!("mariadb-install-db cannot be run: {e}"))?;
         if !made.status.success() {
-            return Err(format!("mariadb-install-db failed: {}", String::from_utf8_lossy(&made.stderr).trim()));
+            let [said, told] = [&made.stderr, &made.stdout].map(|output| String::from_utf8_lossy(output));
+            return Err(format!("mariadb-install-db failed ({}): {} {}", made.status, said.trim(), told.trim()));
         }
         let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -62,7 +64,11 @@ impl MySqlServer {
         mariadbd.arg("--no-defaults").arg(format!("--datadir={}", self.folder.join("data").display()));
         // The socket is below its data: a full path could be too long.
         mariadbd.arg(format!("--port={}", self.port)).args(["--bind-address=127.0.0.1", "--socket=socket"]);
-        mariadbd.args(["--pid-file=pid", "--innodb-log-file-size=16M", "--innodb-buffer-pool-size=32M"]);
+        mariadbd.arg(temporary(&self.folder)).args([
+            "--pid-file=pid",
+            "--innodb-log-file-size=16M",
+            "--innodb-buffer-pool-size=32M",
+        ]);
         for setting in &self.settings {
             mariadbd.arg(format!("--{setting}"));
         }
@@ -82,6 +88,12 @@ impl MySqlServer {
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
+}
+
+/// Temporary tables lie with the data. A server that starts removes those of all others that it finds, and one that makes its
+/// data is such a server too.
+fn temporary(folder: &Path) -> String {
+    format!("--tmpdir={}", folder.display())
 }
 
 fn program(name: &str) -> Result<PathBuf, String> {

@@ -2,6 +2,8 @@
 //! snapshot and marks ride with saves.
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod clock;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod columns;
 mod group;
 #[cfg(feature = "mysql")]
@@ -11,3 +13,5 @@ pub mod postgres;
 mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
+mod warnings;

@@ -4,14 +4,14 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures_util::TryStreamExt;
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Either, Executor, MySqlConnection,
+    AssertSqlSafe, Connection, Either, Executor, MySqlConnection,
     mysql::{MySqlArguments, MySqlConnectOptions, MySqlRow},
 };
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::{
     arguments::Text,
     error::Failure,
-    server::{self, Checked},
+    server::{self, Tables},
 };
 
 /// What takes several statements.
@@ -34,21 +34,13 @@ pub(super) struct Dial {
     /// A statement without an answer for so long is given up.
     pub(super) limit: Duration,
     pub(super) commits: Arc<AtomicU64>,
-}
-
-impl Dial {
-    /// A connection to a server that is what the promises need. What listens there may be no MariaDB, and wait to be spoken
-    /// to as this does.
-    pub(super) async fn connect(&self) -> Result<(MySqlConnection, Checked), Failure> {
-        let connecting = async {
-            let mut connection = self.options.connect().await.map_err(Failure::of_read)?;
-            let settings = sqlx::raw_sql(AssertSqlSafe(self.settings.clone()));
-            connection.execute(settings).await.map_err(Failure::of_read)?;
-            let checked = server::check(&mut connection).await?;
-            Ok((connection, checked))
-        };
-        timeout(self.limit, connecting).await.unwrap_or_else(|_| Err(Failure::of_read(timed_out())))
-    }
+    /// Host, port and database, for messages.
+    pub(super) place: Arc<str>,
+    /// What a server must have; `None` while that is being found out.
+    pub(super) tables: Option<Tables>,
+    /// This process's clock, which is compared with the server's.
+    pub(super) now: fn() -> SystemTime,
+    pub(super) told_of_clock: Arc<AtomicBool>,
 }
 
 /// What the server answers to one statement.
@@ -206,7 +198,7 @@ impl Link {
             self.give_up(); // Somebody has left in the middle of something.
         }
         if self.open.is_none() {
-            self.open = Some(self.dial.connect().await?.0);
+            self.open = Some(server::connect(&self.dial).await?.0);
             self.session += 1;
         }
         self.exchange(message, then, commit).await
@@ -222,7 +214,7 @@ impl Link {
     /// `commit`: after how many answers a failure may be one of a commit.
     async fn exchange(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
         let (limit, mut answers) = (self.dial.limit, Vec::new());
-        let Some(connection) = self.open.as_mut() else { return Err(Failure::of_read(timed_out())) };
+        let Some(connection) = self.open.as_mut() else { return Err(Failure::unreachable()) };
         let begins = then == Stage::Within || commit.is_some_and(|before| before > 0);
         let may_be_within = self.stage == Stage::Within || begins;
         self.stage = Stage::Sent;
@@ -273,6 +265,13 @@ impl Link {
     }
 }
 
+/// Runs the statements of `text`. One answer for each of them.
+pub(super) async fn ask(connection: &mut MySqlConnection, text: String) -> Result<Vec<Answer>, sqlx::Error> {
+    let mut answers = Vec::new();
+    Message::Text(text.into()).run(connection, &mut answers).await?;
+    Ok(answers)
+}
+
 impl Message {
     async fn run(self, connection: &mut MySqlConnection, answers: &mut Vec<Answer>) -> Result<(), sqlx::Error> {
         let mut answer = Answer::default();
@@ -292,8 +291,4 @@ impl Message {
         }
         Ok(())
     }
-}
-
-fn timed_out() -> sqlx::Error {
-    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }

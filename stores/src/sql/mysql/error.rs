@@ -54,6 +54,25 @@ mod number {
 
 use number as n;
 
+/// How often something is tried again because it met others in a way the server does not allow. Each time the server has
+/// rolled it back, and one of those it met has gone on.
+const RACES_MAX: usize = 10;
+/// Others have been waited for as long as the server waits: so much of that number.
+const LOCK_WAIT_RACES: usize = 5;
+
+/// Those that were lost so far.
+#[derive(Debug, Default)]
+pub(super) struct Races(usize);
+
+impl Races {
+    /// Whether it may be tried again after one more, which `failure` tells of.
+    pub(super) fn allow(&mut self, failure: &Failure) -> bool {
+        let allowed = self.0 < RACES_MAX;
+        self.0 += if failure.is_of_a_wait() { LOCK_WAIT_RACES } else { 1 };
+        allowed
+    }
+}
+
 /// A statement that failed. One error may be the answer of all members of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -101,14 +120,20 @@ impl Failure {
         Self { cause: Arc::new(Cause::Unfit(kind, why)), unknown: false }
     }
 
+    pub(super) fn unreachable() -> Self {
+        Self::of_read(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+    }
+
     /// Whether the write may have taken effect.
     pub(super) const fn is_unknown(&self) -> bool {
         self.unknown
     }
 
-    /// Whether the server has refused the statement itself, so that the connection is as good as before.
+    /// Whether the server has refused the statement itself, so that the connection is as good as before. One that finds
+    /// other tables than it was made for is not: with the next connection it is found out why.
     pub(super) fn is_of_a_statement(&self) -> bool {
-        matches!(&*self.cause, Cause::Driver(error) if refused(error))
+        let of_tables = matches!(self.number(), Some(n::NO_TABLE | n::UNKNOWN_COLUMN));
+        matches!(&*self.cause, Cause::Driver(error) if refused(error)) && !of_tables
     }
 
     /// Whether the connection has ended, or the server has ended it.
@@ -131,7 +156,7 @@ impl Failure {
     }
 
     /// Others hold a row for longer than was waited for.
-    pub(super) fn is_of_a_wait(&self) -> bool {
+    fn is_of_a_wait(&self) -> bool {
         !self.unknown && self.number() == Some(n::LOCK_WAIT)
     }
 

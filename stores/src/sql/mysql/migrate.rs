@@ -1,9 +1,9 @@
 //! The schema, as plain SQL files, and how far a database has come.
 
 use hapax_core::ports::StoreError;
-use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, mysql::MySqlRow};
 
-use super::{names::Names, options::MySqlOptions, statements, wire::Schema};
+use super::{names::Names, options::MySqlOptions, rows::Columns, statements, wire::Schema};
 
 /// Each migration records its own version in `migration` and, from the second on, in `meta` under `usable_from` how old a
 /// program may be that goes on with the database: it stays where a step only adds, and becomes the step's own version where
@@ -26,13 +26,19 @@ pub(super) struct Contents {
     pub(super) usable_from: Option<i64>,
 }
 
+impl Contents {
+    pub(super) fn of(row: &MySqlRow) -> Result<Self, sqlx::Error> {
+        Ok(Self { version: row.number(0)?, usable_from: row.try_get(1)? })
+    }
+}
+
 pub(super) fn schema_sql(names: &Names, schema: &Schema) -> String {
     let steps: Vec<String> = schema.migrations.iter().map(|(_, sql)| names.put_into(sql)).collect();
     steps.join("\n")
 }
 
 /// What the account that runs the program needs, once somebody else has applied the schema.
-pub(super) fn grants_sql(options: &MySqlOptions, names: &Names, account: &str) -> Result<String, StoreError> {
+pub(super) fn grants_sql(options: &MySqlOptions, account: &str) -> Result<String, StoreError> {
     let rights = [
         ("SELECT", &["migration"][..]),
         ("SELECT, INSERT, UPDATE", &["scope", "dead_letter", "meta"]),
@@ -44,23 +50,26 @@ pub(super) fn grants_sql(options: &MySqlOptions, names: &Names, account: &str) -
     let grants = rights.iter().flat_map(|(rights, tables)| {
         tables.iter().map(move |table| format!("GRANT {rights} ON hapax.{table} TO ACCOUNT;\n"))
     });
-    with_account(options, names, account, &grants.collect::<String>())
+    with_account(options, SCHEMA.opening, account, &grants.collect::<String>())
 }
 
 /// `text` with the tables' names and their database, and the account, in it.
 pub(super) fn with_account(
     options: &MySqlOptions,
-    names: &Names,
+    opening: &'static str,
     account: &str,
     text: &str,
 ) -> Result<String, StoreError> {
-    let place = options.place()?;
+    let names = Names::new(&options.table_prefix, opening)?;
+    let place = options.place(opening)?;
     let database = place.get_database().unwrap_or_default().replace('`', "``");
     let quoted = |name: &str| format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"));
     let (name, host) = account.rsplit_once('@').unwrap_or((account, "%"));
     let account = format!("{}@{}", quoted(name), quoted(host));
-    let text = text.replace("hapax.", &format!("`{database}`.{}", names.prefix()));
-    Ok(text.replace("ACCOUNT", &account))
+    let tables = format!("`{database}`.{}", names.prefix());
+    // Only what is between is searched: the names that are put in may have the same words in them.
+    let parts = text.split("ACCOUNT").map(|part| part.replace("hapax.", &tables));
+    Ok(parts.collect::<Vec<_>>().join(&account))
 }
 
 pub(super) async fn contents(
@@ -74,7 +83,7 @@ pub(super) async fn contents(
     }
     let text = names.put_into(schema.version);
     let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await?;
-    Ok(Contents { version: row.try_get(0)?, usable_from: row.try_get(1)? })
+    Contents::of(&row)
 }
 
 /// Of those tables that there are: the name, and the storage engine.
@@ -120,4 +129,26 @@ pub(super) async fn migrate(
     }
     connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DO RELEASE_LOCK({lock})")))).await?;
     Ok(before)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use sqlx::mysql::MySqlConnectOptions;
+
+    use super::{super::MySql, grants_sql};
+
+    #[test]
+    fn no_name_can_end_its_place_in_grants_or_stand_for_another() {
+        let server = MySqlConnectOptions::new().database("ACCOUNT`hapax.");
+        let options = MySql::with(server).table_prefix("hapax_");
+        let grants = grants_sql(&options, "o'hapax.ACCOUNT\\@ACCOUNT").unwrap();
+        let expected = "GRANT SELECT ON `ACCOUNT``hapax.`.hapax_migration TO 'o''hapax.ACCOUNT\\\\'@'ACCOUNT';";
+        assert_eq!(grants.lines().next(), Some(expected));
+        for line in grants.lines() {
+            assert!(line.contains(" ON `ACCOUNT``hapax.`.hapax_"), "{line}");
+            assert!(line.ends_with(" TO 'o''hapax.ACCOUNT\\\\'@'ACCOUNT';"), "{line}");
+        }
+    }
 }

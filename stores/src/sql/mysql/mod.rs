@@ -28,9 +28,21 @@
 //!
 //! # Fail-over
 //! A replica that is promoted lacks the last commits that the primary confirmed: replication does not wait, and
-//! semi-synchronous replication (`rpl_semi_sync_master_enabled`, with a `wait_point` of `AFTER_SYNC` and a timeout that is
-//! never reached) is what comes closest. Lost dedup entries double effects, if the broker gives their messages again and what
-//! they did elsewhere was not lost.
+//! semi-synchronous replication (`rpl_semi_sync_master_enabled = ON`, with `rpl_semi_sync_master_wait_point = AFTER_SYNC` and
+//! an `rpl_semi_sync_master_timeout` that is never reached) is what comes closest. Lost dedup entries double effects, if the
+//! broker gives their messages again and what they did elsewhere was not lost: set it where the promise has to outlive the
+//! primary.
+//!
+//! Each connection that is made looks at the server anew. One that has become a replica, or that confirms what it may lose, or
+//! whose tables are other ones, is told of in the error of every call, and nothing is read or written there; with the next
+//! server that is as it should be, all goes on.
+//!
+//! # Clocks
+//! The server's decides how long dedup entries and tombstones are kept, how long an outbox entry has waited for the sweeper,
+//! and in a queue when leases end and messages are due. A process's own gives the due time of a delayed message, which the
+//! server's then judges: messages come too early or too late by as much as the two are apart. What a process measures by
+//! itself, as its deadlines, it measures by a clock that is never set. A server whose clock is more than a second off is
+//! warned of when a connection is made.
 //!
 //! # Not tested
 //! MySQL; Galera clusters, of which all programs must use one and the same node, since locks of a session are known to one
@@ -46,6 +58,7 @@ mod names;
 mod options;
 mod plan;
 mod ports;
+mod rare;
 mod read;
 mod rows;
 mod server;
@@ -179,7 +192,7 @@ impl MySql {
     /// # Errors
     /// Names that are none.
     pub fn schema_sql(options: &MySqlOptions) -> Result<String, StoreError> {
-        Ok(migrate::schema_sql(&Names::new(&options.table_prefix)?, &migrate::SCHEMA))
+        Ok(migrate::schema_sql(&Names::new(&options.table_prefix, start::OPENING)?, &migrate::SCHEMA))
     }
 
     /// What the account that runs the program must be granted, where another one has applied the schema, as plain SQL: less
@@ -188,7 +201,7 @@ impl MySql {
     /// # Errors
     /// Names that are none, or no database.
     pub fn grants_sql(options: &MySqlOptions, account: &str) -> Result<String, StoreError> {
-        migrate::grants_sql(options, &Names::new(&options.table_prefix)?, account)
+        migrate::grants_sql(options, account)
     }
 
     /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed

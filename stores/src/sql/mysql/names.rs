@@ -13,7 +13,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
+    pub(super) fn new(prefix: &str, opening: &'static str) -> Result<Self, StoreError> {
         let usual = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         let begins_well = prefix.bytes().next().is_some_and(|b| !b.is_ascii_digit());
         if begins_well && prefix.len() <= PREFIX_BYTES_MAX && prefix.bytes().all(usual) {
@@ -23,7 +23,7 @@ impl Names {
             "table prefix `{prefix}`: use lower-case ASCII letters, digits and _ only, 1 to {PREFIX_BYTES_MAX}, no digit \
              first"
         );
-        Err(StoreError::new(ErrorKind::Misconfigured, super::start::OPENING, why))
+        Err(StoreError::new(ErrorKind::Misconfigured, opening, why))
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -55,16 +55,16 @@ mod tests {
 
     #[test]
     fn names_are_put_into_texts() {
-        let names = Names::new("app_").unwrap();
+        let names = Names::new("app_", "a test").unwrap();
         assert_eq!(names.put_into("SELECT 1 FROM hapax.entity AS e"), "SELECT 1 FROM app_entity AS e");
     }
 
     #[test]
     fn what_could_end_a_name_is_refused() {
         for prefix in ["", "a`b", "a b", "A", "1a", "ü", "b;", "a.b", "a-b"] {
-            assert!(Names::new(prefix).is_err(), "{prefix}");
+            assert!(Names::new(prefix, "a test").is_err(), "{prefix}");
         }
-        assert!(Names::new(&"a".repeat(31)).is_err());
-        assert!(Names::new("hapax_").is_ok());
+        assert!(Names::new(&"a".repeat(31), "a test").is_err());
+        assert!(Names::new("hapax_", "a test").is_ok());
     }
 }

@@ -155,8 +155,8 @@ impl From<&MySqlPool> for MySqlOptions {
 }
 
 impl MySqlOptions {
-    pub(super) fn place(&self) -> Result<MySqlConnectOptions, StoreError> {
-        let wrong = |why: String| StoreError::new(ErrorKind::Misconfigured, start::OPENING, why);
+    pub(super) fn place(&self, opening: &'static str) -> Result<MySqlConnectOptions, StoreError> {
+        let wrong = |why: String| StoreError::new(ErrorKind::Misconfigured, opening, why);
         let place = self.place.clone().map_err(|e| {
             wrong(format!("the URL of the database is wrong ({e}): write `mysql://USER:PASSWORD@HOST:PORT/DATABASE`"))
         })?;

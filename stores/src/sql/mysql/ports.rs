@@ -30,8 +30,7 @@ use super::{
     },
     MySql,
     arguments::Bind,
-    connection::{Link, Work},
-    error::{Failure, malformed},
+    error::malformed,
     generations,
     read::{Alone, Load, Read},
     rows::{self, Columns, EntityRow},
@@ -186,6 +185,7 @@ impl EntityStore for MySql {
             let page = as_i64(limit - purged).min(upkeep::PAGE);
             let names = self.0.names.clone();
             let work = self.rarely(OPERATION, move |link| {
+                let names = names.clone();
                 Box::pin(async move { upkeep::purge(link, &names, id, age, page).await })
             });
             let gone = work.await?;
@@ -218,6 +218,7 @@ impl DedupStore for MySql {
         let (names, retention) = (self.0.names.clone(), millis_of(retention));
         let done = self
             .rarely("evicting dedup entries", move |link| {
+                let names = names.clone();
                 Box::pin(async move { generations::evict(link, &names, retention).await })
             })
             .await?;
@@ -348,6 +349,7 @@ impl MySql {
         }
         let names = self.0.names.clone();
         self.rarely(operation, move |link| {
+            let (names, quiet) = (names.clone(), quiet.clone());
             Box::pin(async move { upkeep::unwatch(link, &names, scope, &quiet, age).await })
         })
         .await
@@ -408,40 +410,6 @@ impl MySql {
         }
         let gone = || malformed(NAMING, self.place(), "the list of endpoints and sagas");
         self.scope(scope).await?.ok_or_else(gone)
-    }
-
-    /// A rare statement that writes, on a connection of its own. In a task of its own: dropped half-way, it would leave the
-    /// connection in the middle of it.
-    async fn rare(
-        &self,
-        operation: &'static str,
-        sql: &Arc<str>,
-        arguments: MySqlArguments,
-    ) -> Result<Vec<MySqlRow>, StoreError> {
-        let sql = sql.clone();
-        self.rarely(operation, move |link| Box::pin(async move { Ok(link.write(&sql, arguments).await?.rows) })).await
-    }
-
-    /// Rare work of several statements, on the same connection.
-    async fn rarely<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        work: impl for<'l> FnOnce(&'l mut Link) -> Work<'l, T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let link = self.0.rare.clone();
-        let task = self.0.runtime.spawn(async move { work(&mut *link.lock().await).await });
-        self.told(operation, task.await)
-    }
-
-    fn told<T>(
-        &self,
-        operation: &'static str,
-        ended: Result<Result<T, Failure>, tokio::task::JoinError>,
-    ) -> Result<T, StoreError> {
-        match ended {
-            Ok(done) => done.map_err(|failure| failure.store_error(operation, self.place())),
-            Err(_) => Err(self.closed(operation)),
-        }
     }
 }
 

@@ -1,8 +1,12 @@
-//! Opening: everything that could break the promise later is found now, and said in one line.
+//! Opening: everything that could break the promise later is found now, and said in one line. What is said of the server
+//! is in [`server`].
 
 use std::{
-    sync::{Arc, Mutex as StdMutex, RwLock, atomic::AtomicU64},
-    time::Duration,
+    sync::{
+        Arc, Mutex as StdMutex, RwLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
+    time::{Duration, SystemTime},
 };
 
 use hapax_core::ports::{ErrorKind, StoreError};
@@ -21,7 +25,7 @@ use super::{
     names::Names,
     options::MySqlOptions,
     read::Reader,
-    server::Checked,
+    server::{self, Checked, Tables},
     settled::Confirmed,
     wire::Schema,
     write::Writer,
@@ -47,13 +51,13 @@ pub(super) const ENTITY_BYTES_MAX: usize = 16 << 20;
 pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let runtime =
         Handle::try_current().map_err(|_| misconfigured("there is no tokio runtime: open it within one".to_owned()))?;
-    let names = Names::new(&options.table_prefix)?;
-    let (dial, place) = dial(&options)?;
-    let (mut connection, checked) = connect(&dial, &place).await?;
+    let names = Names::new(&options.table_prefix, OPENING)?;
+    let mut dial = dial(&options, OPENING)?;
+    let place = dial.place.clone();
+    let (mut connection, checked) = connect(&dial, OPENING).await?;
     let packet_bytes_max = checked.told(&place).packet_bytes_max;
-    check_schema(&mut connection, &names, &SCHEMA, options.migrate, &place).await?;
+    dial.tables = Some(check_tables(&mut connection, &names, &SCHEMA, options.migrate, &place).await?);
 
-    let place: Arc<str> = place.into();
     let mut rare = Link::new(dial.clone(), Some(connection));
     let generations = Generations::new(&names, View { live: Vec::new() });
     generations.look(&mut rare).await.map_err(|e| e.store_error(OPENING, &place))?;
@@ -64,7 +68,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let mut writers = Vec::new();
     for _ in 0..options.writers {
         let (writes, queue) = mpsc::channel(QUEUE_MAX);
-        let link = Link::new(dial.clone(), Some(connect(&dial, &place).await?.0));
+        let link = Link::new(dial.clone(), Some(connect(&dial, OPENING).await?.0));
         let (group_max, generations) = (options.group_max, generations.clone());
         let writer = Writer::new(link, place.clone(), group_max, packet_bytes_max, &names, generations);
         tasks.push(runtime.spawn(writer.run(queue)));
@@ -74,7 +78,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..options.readers {
         let read_dial = Dial { limit: options.read_limit.max(STATEMENT_LIMIT_MIN), ..dial.clone() };
-        let link = Link::new(read_dial, Some(connect(&dial, &place).await?.0));
+        let link = Link::new(read_dial, Some(connect(&dial, OPENING).await?.0));
         let reader = Reader::new(link, place.clone(), options.group_max, names.clone(), generations.clone());
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
@@ -104,18 +108,19 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
 
 /// Applies the schema and closes again.
 pub(super) async fn migrate(options: MySqlOptions) -> Result<(), StoreError> {
-    let names = Names::new(&options.table_prefix)?;
-    let (dial, place) = dial(&options)?;
-    let (mut connection, _) = connect(&dial, &place).await?;
-    check_schema(&mut connection, &names, &SCHEMA, true, &place).await?;
+    let names = Names::new(&options.table_prefix, OPENING)?;
+    let dial = dial(&options, OPENING)?;
+    let (mut connection, _) = connect(&dial, OPENING).await?;
+    check_tables(&mut connection, &names, &SCHEMA, true, &dial.place).await?;
     Link::new(dial, Some(connection)).close().await;
     Ok(())
 }
 
-/// How to reach the server, and its name for messages: without the password.
-pub(super) fn dial(options: &MySqlOptions) -> Result<(Dial, String), StoreError> {
-    let place = options.place()?;
+/// How to reach the server.
+pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial, StoreError> {
+    let place = options.place(opening)?;
     let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
+    // Without the password.
     let name = format!("{host}:{}/{}", place.get_port(), place.get_database().unwrap_or_default());
     let limit = options.write_limit.max(STATEMENT_LIMIT_MIN);
     let seconds = limit.as_secs_f64().ceil().min(31_536_000.0);
@@ -135,25 +140,34 @@ pub(super) fn dial(options: &MySqlOptions) -> Result<(Dial, String), StoreError>
     );
     let connect =
         place.charset("utf8mb4").set_names(true).statement_cache_capacity(STATEMENTS).disable_statement_logging();
-    let commits = Arc::new(AtomicU64::new(0));
-    Ok((Dial { options: connect, settings: settings.into(), limit, commits }, name))
+    Ok(Dial {
+        options: connect,
+        settings: settings.into(),
+        limit,
+        commits: Arc::new(AtomicU64::new(0)),
+        place: name.into(),
+        tables: None,
+        now: SystemTime::now,
+        told_of_clock: Arc::new(AtomicBool::new(false)),
+    })
 }
 
-pub(super) async fn connect(dial: &Dial, place: &str) -> Result<(MySqlConnection, Checked), StoreError> {
-    dial.connect().await.map_err(|failure| failure.store_error(OPENING, place))
+pub(super) async fn connect(dial: &Dial, opening: &'static str) -> Result<(MySqlConnection, Checked), StoreError> {
+    server::connect(dial).await.map_err(|failure| failure.store_error(opening, &dial.place))
 }
 
 fn misconfigured(why: String) -> StoreError {
     StoreError::new(ErrorKind::Misconfigured, OPENING, why)
 }
 
-pub(super) async fn check_schema(
+/// Finds out whether `schema` is there, or brings it up to date.
+pub(super) async fn check_tables(
     connection: &mut MySqlConnection,
     names: &Names,
     schema: &Schema,
     may_migrate: bool,
     place: &str,
-) -> Result<(), StoreError> {
+) -> Result<Tables, StoreError> {
     let failed = |e| Failure::of_read(e).store_error(schema.opening, place);
     let latest = schema.latest();
     let mut contents = migrate::contents(connection, names, schema).await.map_err(failed)?;
@@ -161,18 +175,8 @@ pub(super) async fn check_schema(
         let found = migrate::migrate(connection, names, schema).await.map_err(failed)?;
         contents = Contents { version: found.version.max(latest), ..found };
     }
-    let Contents { version, usable_from } = contents;
-    if version > latest && usable_from.is_none_or(|from| from > latest) {
-        let why = format!(
-            "{place}: {names} has schema {version} of a newer hapax, this one knows {latest}: update this program"
-        );
-        return Err(StoreError::new(ErrorKind::Malformed, schema.opening, why));
-    }
-    if version < latest {
-        let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-        let why = format!("{place}: {names} has {has}, this hapax needs {latest}: {}", schema.remedy);
-        return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, why));
-    }
+    let tables = Tables::of(schema, names);
+    tables.check(contents).map_err(|failure| failure.store_error(schema.opening, place))?;
     if let Some((table, engine)) = migrate::foreign_engine(connection, names, schema).await.map_err(failed)? {
         let why = format!(
             "{place}: the table {table} is of the storage engine {engine}, which knows no transactions: `ALTER TABLE \
@@ -180,5 +184,5 @@ pub(super) async fn check_schema(
         );
         return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, why));
     }
-    Ok(())
+    Ok(tables)
 }

@@ -53,32 +53,23 @@ impl Schema {
     /// # Errors
     /// Names that are none.
     pub fn sql(&self, options: &MySqlOptions) -> Result<String, StoreError> {
-        Ok(migrate::schema_sql(&Names::new(&options.table_prefix)?, self))
+        Ok(migrate::schema_sql(&Names::new(&options.table_prefix, self.opening)?, self))
     }
-}
 
-/// `text` with the names of `options` in it.
-///
-/// # Errors
-/// Names that are none.
-pub fn with_names(options: &MySqlOptions, text: &str) -> Result<String, StoreError> {
-    Ok(Names::new(&options.table_prefix)?.put_into(text))
-}
-
-/// `text` with the names of `options` and their database in it, and with `account` (`NAME`, or `NAME@HOST`) in place of
-/// `ACCOUNT`: for grants.
-///
-/// # Errors
-/// Names that are none.
-pub fn with_account(options: &MySqlOptions, account: &str, text: &str) -> Result<String, StoreError> {
-    migrate::with_account(options, &Names::new(&options.table_prefix)?, account, text)
+    /// `text` with the names of `options` and their database in it, and with `account` (`NAME`, or `NAME@HOST`) in place of
+    /// `ACCOUNT`: for grants.
+    ///
+    /// # Errors
+    /// Names that are none, or no database.
+    pub fn with_account(&self, options: &MySqlOptions, account: &str, text: &str) -> Result<String, StoreError> {
+        migrate::with_account(options, self.opening, account, text)
+    }
 }
 
 /// A server, and the names of the tables there.
 #[derive(Debug, Clone)]
 pub struct Server {
     dial: Dial,
-    place: Arc<str>,
     names: Names,
     packet_bytes_max: usize,
 }
@@ -89,9 +80,8 @@ impl Server {
     /// # Errors
     /// See [`MySqlOptions::open`].
     pub async fn open(options: &MySqlOptions, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
-        let names = Names::new(&options.table_prefix)?;
-        let (dial, place) = start::dial(options)?;
-        Self::check(dial, place.into(), names, schema, may_migrate).await
+        let names = Names::new(&options.table_prefix, schema.opening)?;
+        Self::check(start::dial(options, schema.opening)?, names, schema, may_migrate).await
     }
 
     /// The server of `store`, in the same database and with the same prefix.
@@ -100,22 +90,16 @@ impl Server {
     /// See [`MySqlOptions::open`].
     pub async fn on(store: &MySql, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
         let dial = store.0.rare.lock().await.dial().clone();
-        let dial = Dial { commits: Arc::new(AtomicU64::new(0)), ..dial };
-        Self::check(dial, store.0.place.clone(), store.0.names.clone(), schema, may_migrate).await
+        let dial = Dial { commits: Arc::new(AtomicU64::new(0)), tables: None, ..dial };
+        Self::check(dial, store.0.names.clone(), schema, may_migrate).await
     }
 
-    async fn check(
-        dial: Dial,
-        place: Arc<str>,
-        names: Names,
-        schema: &Schema,
-        may_migrate: bool,
-    ) -> Result<Self, StoreError> {
-        let (mut connection, checked) = start::connect(&dial, &place).await?;
-        start::check_schema(&mut connection, &names, schema, may_migrate, &place).await?;
+    async fn check(mut dial: Dial, names: Names, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
+        let (mut connection, checked) = start::connect(&dial, schema.opening).await?;
+        dial.tables = Some(start::check_tables(&mut connection, &names, schema, may_migrate, &dial.place).await?);
         Link::new(dial.clone(), Some(connection)).close().await;
-        let packet_bytes_max = checked.told(&place).packet_bytes_max;
-        Ok(Self { dial, place, names, packet_bytes_max })
+        let packet_bytes_max = checked.told(&dial.place).packet_bytes_max;
+        Ok(Self { dial, names, packet_bytes_max })
     }
 
     /// A connection, which is opened when it is first used.
@@ -133,7 +117,7 @@ impl Server {
     /// Host, port and database, for messages.
     #[must_use]
     pub fn place(&self) -> &Arc<str> {
-        &self.place
+        &self.dial.place
     }
 
     /// The longest message that the server takes, in bytes: a text in which each byte of data is two.

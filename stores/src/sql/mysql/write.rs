@@ -18,7 +18,7 @@ use super::{
     },
     arguments::{Bind, Text},
     connection::Link,
-    error::Failure,
+    error::{Failure, Races},
     generations::Generations,
     names::Names,
     plan::{Locked, Plan, bind_dedup},
@@ -29,11 +29,6 @@ use super::{
 
 /// Bodies of one group, in bytes: far above a usual group. Each byte is two in a text.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// How often a group is written again because its transaction met others in a way the server does not allow. Each time the
-/// server has rolled it back, and one of those it met has gone on.
-const RACES_MAX: usize = 10;
-/// Others have been waited for as long as the server waits: so much of that number.
-const LOCK_WAIT_RACES: usize = 5;
 /// How often a group is written again because the generations were others than was known. They change every few days.
 const ROTATIONS_MAX: usize = 5;
 
@@ -190,6 +185,9 @@ impl Writer {
         // Nothing of it was written. One by one, the member that is at fault hurts only itself.
         tracing::warn!(place = %self.place, ?failure, "a group of {} writes is written one by one", group.len());
         for change in group {
+            if change.answer.is_closed() {
+                continue; // Nobody waits for it any more, and nothing of it has been written.
+            }
             let alone = [change];
             match self.write(&alone, false).await {
                 Ok(changed) => answer_all(alone, changed),
@@ -207,7 +205,7 @@ impl Writer {
     /// Writes `group` in one commit. Tells each member's own result.
     async fn write(&mut self, group: &[Change], settles: bool) -> Result<Vec<Changed>, Failure> {
         let mut view = self.generations.view();
-        let (mut races, mut rotations) = (0, 0);
+        let (mut races, mut rotations) = (Races::default(), 0);
         loop {
             let (generation, slot) = view.newest();
             let written = match alone(group, settles) {
@@ -223,9 +221,7 @@ impl Writer {
                     view = self.generations.look(&mut self.link).await?;
                 }
                 // Another one began the same entity between the two steps.
-                Err(failure) if (failure.is_of_a_race() || failure.is_of_a_duplicate()) && races < RACES_MAX => {
-                    races += if failure.is_of_a_wait() { LOCK_WAIT_RACES } else { 1 };
-                }
+                Err(failure) if (failure.is_of_a_race() || failure.is_of_a_duplicate()) && races.allow(&failure) => {}
                 Err(failure) => return Err(failure),
             }
         }

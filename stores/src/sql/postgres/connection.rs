@@ -20,6 +20,10 @@ use super::{
     server::{self, Tables},
 };
 
+/// How often what is rare is tried again because it met others in a way the server does not allow. Each time the server has
+/// rolled it back, and one of those it met has gone on.
+const RACES_MAX: usize = 10;
+
 /// What takes several statements.
 pub(super) type Work<'c, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'c>>;
 
@@ -66,6 +70,17 @@ impl Link {
         Ok(rows)
     }
 
+    /// As [`Link::write`], again where it lost a race with others: then nothing of it was kept.
+    pub(super) async fn write_again(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
+        for _ in 0..RACES_MAX {
+            match self.write(sql, arguments.clone()).await {
+                Err(failure) if failure.is_of_a_race() => {}
+                written => return written,
+            }
+        }
+        self.write(sql, arguments).await
+    }
+
     /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
     /// on another: it may be told of that only now. The driver keeps the arguments that it is given, hence the copy: some bytes
     /// for each key, in one piece, beside a round trip.
@@ -108,6 +123,21 @@ impl Link {
             self.dial.commits.fetch_add(1, Ordering::Relaxed);
         }
         done
+    }
+
+    /// As [`Link::with`], of what writes, begun again where it lost a race with others: nothing of what lost was kept, and what
+    /// it had committed before it does not do twice.
+    pub(super) async fn with_again<T>(
+        &mut self,
+        work: impl for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Sync,
+    ) -> Result<T, Failure> {
+        for _ in 0..RACES_MAX {
+            match self.with(true, &work).await {
+                Err(failure) if failure.is_of_a_race() => {}
+                done => return done,
+            }
+        }
+        self.with(true, work).await
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {

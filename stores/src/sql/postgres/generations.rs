@@ -115,16 +115,14 @@ pub(super) async fn evict(
         let over = |at: i64| at.saturating_add(retention) <= now;
         list.iter().any(|one| one.closed_at.is_some_and(over))
     };
-    let mut done = Done::default();
+    let (mut done, mut failed) = (Done::default(), Ok(()));
     if due(&list, now) {
         match empty(connection, begin, names, &list, now, retention).await {
             Ok(entries) => done.entries = entries,
+            Err(failure) if connection.execute("ROLLBACK").await.is_err() => return Err(failure),
             // Somebody reads it. It is as good later.
-            Err(failure) if failure.is_of_a_lock() => {
-                connection.execute("ROLLBACK").await.map_err(Failure::of_read)?;
-                done.more = true;
-            }
-            Err(failure) => return Err(failure),
+            Err(failure) if failure.is_of_a_lock() => done.more = true,
+            Err(failure) => failed = Err(failure),
         }
     }
     if let Some(newest) = list.last()
@@ -134,6 +132,7 @@ pub(super) async fn evict(
     {
         rotate(connection, begin, names, newest.id).await?;
     }
+    failed?; // Not before: a generation that is never closed grows for ever.
     let (list, now, _) = self::list(connection, names, &look).await?;
     done.more |= due(&list, now);
     Ok(done)

@@ -180,6 +180,7 @@ impl EntityStore for Postgres {
         let (begin, names) = (self.0.begin.clone(), self.0.names.clone());
         let (age, limit) = (millis_of(older_than), as_i64(limit));
         self.rarely(OPERATION, move |connection| {
+            let (begin, names) = (begin.clone(), names.clone());
             Box::pin(async move { upkeep::purge(connection, &begin, &names, id, age, limit).await })
         })
         .await
@@ -202,6 +203,7 @@ impl DedupStore for Postgres {
         let (begin, names, retention) = (self.0.begin.clone(), self.0.names.clone(), millis_of(retention));
         let done = self
             .rarely("evicting dedup entries", move |connection| {
+                let (begin, names) = (begin.clone(), names.clone());
                 Box::pin(async move { generations::evict(connection, &begin, &names, retention).await })
             })
             .await?;
@@ -387,7 +389,7 @@ impl Postgres {
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
         let (link, sql) = (self.0.rare.clone(), sql.clone());
-        let task = self.0.runtime.spawn(async move { link.lock().await.write(&sql, arguments).await });
+        let task = self.0.runtime.spawn(async move { link.lock().await.write_again(&sql, arguments).await });
         self.told(operation, task.await)
     }
 
@@ -395,10 +397,10 @@ impl Postgres {
     async fn rarely<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl for<'c> FnOnce(&'c mut PgConnection) -> Work<'c, T> + Send + 'static,
+        work: impl for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
         let link = self.0.rare.clone();
-        let task = self.0.runtime.spawn(async move { link.lock().await.with(true, work).await });
+        let task = self.0.runtime.spawn(async move { link.lock().await.with_again(work).await });
         self.told(operation, task.await)
     }
 

@@ -1,22 +1,16 @@
 //! Connecting: what could break the promise of a server is found now, and said in one line. Looked at anew with every
 //! connection, since a fail-over may put another server behind the same address.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
 
 use hapax_core::ports::ErrorKind;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row, postgres::PgRow};
 use tokio::time::timeout;
 
-use super::{connection::Dial, error::Failure, migrate::Contents, names::Names, wire::Schema};
+use super::{super::clock, connection::Dial, error::Failure, migrate::Contents, names::Names, wire::Schema};
 
 /// The oldest server that gets security fixes as this is written; 15 is what is tested.
 const OLDEST: i32 = 140_000;
-/// A clock of the server that is further from this process's is told of. A second: what is kept by time service is some
-/// milliseconds off, and no delay or retention is set as fine as that.
-const CLOCK_SKEW_MAX: Duration = Duration::from_secs(1);
 pub(super) const POOLER: &str = "a connection pooler stands before the server and does not pass on the settings of the \
                                  session: connect to the server itself, or set `pooler(true)`";
 const QUESTION: &str = "\
@@ -71,7 +65,8 @@ pub(super) async fn connect(dial: &Dial) -> Result<PgConnection, Failure> {
         let after = (dial.now)();
         let row = rows.first().ok_or_else(|| Failure::of_read(sqlx::Error::RowNotFound))?;
         check(row, dial.mark.as_deref()).map_err(Failure::of_read)?.map_err(misconfigured)?;
-        compare_clocks(dial, before, row.try_get(8).map_err(Failure::of_read)?, after);
+        let server = row.try_get(8).map_err(Failure::of_read)?;
+        clock::compare(&dial.place, &dial.told_of_clock, before, server, after);
         if let Some((tables, row)) = dial.tables.as_ref().zip(rows.get(1)) {
             tables.check(Contents::of(row).map_err(Failure::of_read)?)?;
         }
@@ -94,8 +89,8 @@ fn check(row: &PgRow, mark: Option<&str>) -> Result<Result<(), String>, sqlx::Er
     {
         return Ok(Err(POOLER.to_owned()));
     }
-    Ok(Err(if version < OLDEST {
-        format!("the server has version {}, hapax needs {} or later", version / 10_000, OLDEST / 10_000)
+    Ok(Err(if let Some(why) = too_old(version) {
+        why
     } else if text(1)? != "on" {
         "`fsync` is off, so a power failure loses what was confirmed: set `fsync = on`".to_owned()
     } else if text(5)? != "on" {
@@ -117,49 +112,18 @@ fn check(row: &PgRow, mark: Option<&str>) -> Result<Result<(), String>, sqlx::Er
     }))
 }
 
-/// Says so when the server's clock and this process's are far apart, once until they are not.
-fn compare_clocks(dial: &Dial, before: SystemTime, server: i64, after: SystemTime) {
-    let skew = skew(millis(before), server, millis(after));
-    let is_far = skew.unsigned_abs() > CLOCK_SKEW_MAX.as_millis() as u64;
-    if is_far && !dial.told_of_clock.swap(true, Ordering::Relaxed) {
-        tracing::warn!(
-            place = %dial.place,
-            "the server's clock is {} ms {} of this host's, so that delayed messages come as much {}: let a time service \
-             (NTP) set both",
-            skew.unsigned_abs(),
-            if skew > 0 { "ahead" } else { "behind" },
-            if skew > 0 { "too early" } else { "too late" },
-        );
-    }
-    if !is_far {
-        dial.told_of_clock.store(false, Ordering::Relaxed);
-    }
-}
-
-/// How far the server's clock is ahead at least, or behind if less than nothing. It was read between `before` and `after`:
-/// the middle of the two, give or take half of what is between them.
-fn skew(before: i64, server: i64, after: i64) -> i64 {
-    let (way, middle) = ((after - before).max(0) / 2, before.midpoint(after));
-    let ahead = server - middle;
-    ahead.signum() * (ahead.abs() - way).max(0)
-}
-
-fn millis(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+fn too_old(version: i32) -> Option<String> {
+    let is = format!("the server has version {}, hapax needs {} or later", version / 10_000, OLDEST / 10_000);
+    (version < OLDEST).then_some(is)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::skew;
+    use super::too_old;
 
     #[test]
-    fn a_clock_is_no_further_off_than_the_way_to_it_leaves_no_doubt_of() {
-        assert_eq!(skew(1000, 1000, 1000), 0);
-        assert_eq!(skew(1000, 1300, 1400), 0, "read somewhere on the way");
-        assert_eq!(skew(1000, 1000, 1400), 0);
-        assert_eq!(skew(1000, 5400, 1400), 4000);
-        assert_eq!(skew(9000, 5000, 9400), -4000);
-        assert_eq!(skew(9000, 5000, 8000), -3500, "this process's own was set back meanwhile");
+    fn a_server_that_gets_no_fixes_any_more_is_refused() {
+        assert_eq!(too_old(139_999).as_deref(), Some("the server has version 13, hapax needs 14 or later"));
+        assert_eq!((too_old(140_000), too_old(180_001)), (None, None));
     }
 }

@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
+mod generations;
 mod plans;
 mod reconnecting;
 mod upgrading;
+mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

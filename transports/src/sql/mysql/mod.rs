@@ -59,7 +59,7 @@ use hapax_stores::{
     MySql,
     sql::mysql::{
         MySqlOptions,
-        wire::{self, Server, Wire},
+        wire::{Server, Wire},
     },
 };
 pub use options::MySqlQueueOptions;
@@ -175,7 +175,7 @@ impl MySqlQueue {
     /// # Errors
     /// Names that are none.
     pub fn grants_sql(database: &MySqlOptions, account: &str) -> Result<String, StoreError> {
-        wire::with_account(database, account, statements::GRANTS)
+        statements::SCHEMA.with_account(database, account, statements::GRANTS)
     }
 
     /// Sends messages from outside any handler.

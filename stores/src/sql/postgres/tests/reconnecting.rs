@@ -1,63 +1,18 @@
 //! What is looked at whenever a connection is made.
 
 use std::{
-    fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::atomic::{AtomicI64, Ordering},
     time::{Duration, SystemTime},
-};
-
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    span::{Attributes, Id, Record},
 };
 
 use super::{
     super::{
+        super::warnings::Warnings,
         connection::{Dial, Link},
         error::Failure,
     },
     Place,
 };
-
-/// What was warned of.
-#[derive(Debug, Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-struct Text<'t>(&'t mut String);
-
-impl Visit for Text<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push_str(&format!("{field}={value:?} "));
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut text = String::new();
-        event.record(&mut Text(&mut text));
-        self.0.lock().unwrap().push(text);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
 
 /// How far the stand-in for this process's clock is ahead of the real one, in seconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
