@@ -139,6 +139,7 @@ impl EndpointQueue {
         let freed = begun.ended();
         let given = claim.take();
         self.signal.looked(from, looked);
+        self.signal.held_up(looked.last.filter(|_| given.is_empty()));
         if looked.left {
             self.signal.free_again(freed);
         }
