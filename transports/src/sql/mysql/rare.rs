@@ -1,4 +1,5 @@
-//! What is rare, on a connection of its own: names of queues, subscriptions, whatever is asked for by itself.
+//! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
+//! subscriptions, whatever is asked for by itself.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,6 +12,7 @@ use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
 };
+use tokio::sync::Mutex;
 
 use super::{
     CONNECTING, MySqlQueue,
@@ -80,12 +82,12 @@ impl MySqlQueue {
         sql: &Arc<str>,
         arguments: MySqlArguments,
     ) -> Result<Vec<MySqlRow>, StoreError> {
-        Ok(rows(self.on_rare(operation, Rare::Read(sql.clone(), arguments)).await?))
+        Ok(rows(self.run_on(&self.0.rare, operation, Rare::Read(sql.clone(), arguments)).await?))
     }
 
-    /// The same with its values in it.
-    pub(super) async fn read_text(&self, operation: &'static str, sql: String) -> Result<Vec<MySqlRow>, StoreError> {
-        Ok(rows(self.on_rare(operation, Rare::ReadText(sql)).await?))
+    /// The same with its values in it, on the connection for looks.
+    pub(super) async fn read_look(&self, operation: &'static str, sql: String) -> Result<Vec<MySqlRow>, StoreError> {
+        Ok(rows(self.run_on(&self.0.looks, operation, Rare::ReadText(sql)).await?))
     }
 
     /// A rare statement that writes. How many rows.
@@ -95,7 +97,7 @@ impl MySqlQueue {
         sql: &Arc<str>,
         arguments: MySqlArguments,
     ) -> Result<u64, StoreError> {
-        let answers = self.on_rare(operation, Rare::Write(sql.clone(), arguments)).await?;
+        let answers = self.run_on(&self.0.rare, operation, Rare::Write(sql.clone(), arguments)).await?;
         Ok(answers.first().map_or(0, |answer| answer.affected))
     }
 
@@ -105,13 +107,17 @@ impl MySqlQueue {
         operation: &'static str,
         statements: Vec<String>,
     ) -> Result<Vec<Answer>, StoreError> {
-        self.on_rare(operation, Rare::Transaction(statements)).await
+        self.run_on(&self.0.rare, operation, Rare::Transaction(statements)).await
     }
 
-    /// On a connection for what is rare. In a task of its own: dropped half-way, it would leave the connection in the middle
-    /// of it.
-    async fn on_rare(&self, operation: &'static str, rare: Rare) -> Result<Vec<Answer>, StoreError> {
-        let (wire, server) = (self.0.rare.clone(), self.0.server.clone());
+    /// On one of the connections. In a task of its own: dropped half-way, it would leave the connection in the middle of it.
+    async fn run_on(
+        &self,
+        wire: &Arc<Mutex<Wire>>,
+        operation: &'static str,
+        rare: Rare,
+    ) -> Result<Vec<Answer>, StoreError> {
+        let (wire, server) = (wire.clone(), self.0.server.clone());
         let task = self.0.runtime.spawn(async move {
             let mut wire = wire.lock().await;
             let mut races = 0;

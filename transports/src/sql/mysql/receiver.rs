@@ -215,7 +215,7 @@ impl EndpointQueue {
         }
         let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
         let began = Instant::now();
-        let rows = self.queue.read_text(RECEIVING, statements::look(&queues)).await?;
+        let rows = self.queue.read_look(RECEIVING, statements::look(&queues)).await?;
         let idle = began.elapsed();
         let mut next: Option<i64> = None;
         for row in &rows {
