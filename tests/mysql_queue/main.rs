@@ -5,6 +5,7 @@ mod common;
 mod failing;
 mod order;
 mod sending;
+mod server;
 
 use std::{collections::HashSet, time::Duration};
 

@@ -229,7 +229,7 @@ impl MySqlQueue {
     pub async fn abandon(&self, endpoint: &EndpointName, limit: usize) -> Result<u64, StoreError> {
         const OPERATION: &str = "abandoning a queue";
         let answers = self.transaction(OPERATION, statements::abandon(endpoint.as_str(), limit)).await?;
-        Ok(answers.get(answers.len().saturating_sub(2)).map_or(0, |answer| answer.affected))
+        Ok(answers.get(2).map_or(0, |answer| answer.affected))
     }
 
     /// How many commits this queue has made since it was opened: with its messages, how well they share commits. Those of

@@ -35,20 +35,21 @@ impl MySqlQueue {
         if let Some(id) = self.known_queue(endpoint) {
             return Ok(id);
         }
-        if let Some(id) = self.find_queue(endpoint).await? {
-            return Ok(id);
-        }
+        let id = match self.find_queue(endpoint).await? {
+            Some(id) => id,
+            None => self.add_queue(endpoint).await?,
+        };
+        // Another process may have written it just now. Were it gone after a crash, the next queue would get its number.
+        self.settle_shown().await?;
+        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
+        Ok(id)
+    }
+
+    async fn add_queue(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
         let mut arguments = MySqlArguments::default();
         arguments.bind(endpoint.as_str().as_bytes()).bind(QUEUES_MAX);
-        match self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await {
-            Ok(_) => {}
-            // Whatever became of the name, what was to be written under it was not.
-            Err(e) if e.is_unknown_outcome() => {
-                let why = format!("{}: a new queue could not be written in time: try again", self.place());
-                return Err(StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e));
-            }
-            Err(e) => return Err(e),
-        }
+        let added = self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await;
+        added.map_err(|e| self.nothing_else_written(e))?;
         let full = || {
             let why = format!("{}: it has {QUEUES_MAX} queues, and {endpoint} is one too many", self.place());
             StoreError::new(ErrorKind::Unavailable, CONNECTING, why)
@@ -61,9 +62,22 @@ impl MySqlQueue {
         arguments.bind(endpoint.as_str().as_bytes());
         let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let id = row.try_get(0).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))?;
-        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
-        Ok(Some(id))
+        row.try_get(0).map(Some).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))
+    }
+
+    /// Waits until all that the server has shown is on its disk: it shows what others commit before it is. What is confirmed
+    /// later is there with all that came before it, so a change is made.
+    async fn settle_shown(&self) -> Result<(), StoreError> {
+        self.transaction(CONNECTING, Vec::new()).await.map(drop).map_err(|e| self.nothing_else_written(e))
+    }
+
+    /// Whatever became of what failed, what was to be written after it was not.
+    fn nothing_else_written(&self, e: StoreError) -> StoreError {
+        if !e.is_unknown_outcome() {
+            return e;
+        }
+        let why = format!("{}: what comes before it was not confirmed in time: try again", self.place());
+        StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e)
     }
 
     pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
@@ -101,12 +115,14 @@ impl MySqlQueue {
         Ok(answers.first().map_or(0, |answer| answer.affected))
     }
 
-    /// Rare statements that write, in one transaction.
+    /// Rare statements that write, in one transaction. What they find done by others is on the disk as well once it is
+    /// confirmed.
     pub(super) async fn transaction(
         &self,
         operation: &'static str,
-        statements: Vec<String>,
+        mut statements: Vec<String>,
     ) -> Result<Vec<Answer>, StoreError> {
+        statements.extend(statements::change(self.token()));
         self.run_on(&self.0.rare, operation, Rare::Transaction(statements)).await
     }
 

@@ -382,7 +382,16 @@ pub(super) fn unsubscribe(endpoint: &str, types: &[&str]) -> String {
     )
 }
 
-/// The last but one tells how many messages.
+/// A change that leaves nothing behind, and meets no other one: `nonce` is nobody else's.
+pub(super) fn change(nonce: i64) -> [String; 2] {
+    let id = nonce.saturating_neg().min(-1); // No message has such a number.
+    [
+        format!("INSERT INTO hapax.queue_given (id, queue, partition_key) VALUES ({id}, 0, '')"),
+        format!("DELETE FROM hapax.queue_given WHERE id = {id}"),
+    ]
+}
+
+/// The third tells how many messages.
 pub(super) fn abandon(endpoint: &str, limit: usize) -> Vec<String> {
     let queue = format!("(SELECT q.id FROM hapax.queue AS q WHERE q.endpoint = {})", bytes(endpoint));
     vec![

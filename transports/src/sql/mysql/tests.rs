@@ -153,6 +153,7 @@ fn texts(queue: &MySqlQueue) -> Vec<Vec<String>> {
         vec![look],
         vec![statements::subscribe(1, &types), statements::unsubscribe("shop", &types)],
         statements::abandon("shop", 10),
+        statements::change(1).to_vec(),
     ];
     let named = |sql: &String| queue.0.server.text(sql).to_string();
     others.iter().map(|texts| texts.iter().map(named).collect()).collect()
