@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use hapax::{
     MySqlQueue,
     envelope::Outgoing,
-    ports::{DeadLetter, DeadLetters, Dispatcher, Page, Transport},
+    ports::{DeadLetter, DeadLetters, Dispatcher, Page, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use hapax_tests::{MySqlServer, MySqlTables};
@@ -82,4 +83,37 @@ async fn what_another_process_has_just_committed_is_acted_on_when_it_outlives_a_
     here.add(&letter).await.unwrap();
     crash(&mut server, &tables, [&here, &there]).await;
     assert_eq!(here.list(&shop, &Page::first(10)).await.unwrap(), [letter]);
+}
+
+/// The smallest message that a server must take. Many keys are let go at once while long lines wait behind them, and as many
+/// leases are extended as a process may have.
+#[tokio::test]
+async fn what_is_listed_in_a_text_is_bounded_however_many_keys_and_leases_there_are() {
+    const KEYS: usize = 256;
+    const LINE: usize = 240;
+    let server = MySqlServer::start(&["max-allowed-packet=1M"]).await;
+    let tables = MySqlTables::on(&server.url());
+    let queue = tables.open_queue(MySqlQueue::options().ordered_keys(true).message_bytes_max(1000)).await;
+    let ends = shop(&queue).await;
+    let mut owner = beside(&tables).await;
+    // Numbers as long as they will ever be.
+    run(&mut owner, "ALTER TABLE hapax.queue_message AUTO_INCREMENT = 1000000000000000000").await;
+    let heads: Vec<Outgoing> = (0..KEYS).map(|key| keyed(&format!("key {key}"), "head")).collect();
+    send(&queue, &heads).await;
+    let mut given = Vec::new();
+    while given.len() < KEYS {
+        given.extend(receive(&ends, 512).await);
+    }
+    let line = format!(
+        "INSERT INTO hapax.queue_message (queue, due_at, sent_at, bytes, partition_key, message_id, envelope) \
+         SELECT m.queue, m.due_at, m.sent_at, m.bytes, m.partition_key, m.message_id, m.envelope \
+         FROM hapax.queue_message AS m CROSS JOIN seq_1_to_{LINE}"
+    );
+    run(&mut owner, &line).await;
+    let receipts = given.iter().cycle().take(20_000).map(|delivery| delivery.receipt.clone());
+    ends.receiver.extend(&receipts.collect::<Vec<_>>()).await.unwrap();
+    for settled in join_all(given.iter().map(|delivery| settle(&ends, delivery, Settlement::Ack))).await {
+        assert_eq!(settled, Settled::Done);
+    }
+    assert_eq!(receive(&ends, 512).await.len(), 512);
 }
