@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use super::{
     super::errors::transport_error,
+    super::served::signals::{Looked, Position},
     arguments::{Bind, as_i64},
     receiver::Claim,
-    signals::{Looked, Position},
 };
 
 /// What a message or a lease takes in a text beside its bytes, generously.

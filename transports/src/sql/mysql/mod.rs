@@ -33,7 +33,6 @@ mod options;
 mod ordered;
 mod rare;
 mod receiver;
-mod signals;
 mod statements;
 mod writer;
 
@@ -64,7 +63,6 @@ use hapax_stores::{
 };
 pub use options::MySqlQueueOptions;
 use receiver::EndpointQueue;
-use signals::Signals;
 use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
@@ -78,10 +76,17 @@ use tokio::{
 use writer::Writer;
 
 pub use super::SetAside;
-use super::{errors::transport_error, room::Room};
+use super::{
+    errors::transport_error,
+    room::Room,
+    served::signals::{Late, Signals},
+};
 
 /// Requests that wait for the writers; who finds no room waits for it.
 const ASKS_MAX: usize = 4096;
+
+/// How far behind the newest message a look begins, in milliseconds; measured.
+const LATE: Late = Late::new(50, 1000);
 
 const CONNECTING: &str = "opening a queue";
 
@@ -259,7 +264,7 @@ impl MySqlQueue {
         let text_max = options.text_max(&server)?;
         let (asks, queue) = mpsc::channel(ASKS_MAX);
         let queue = Arc::new(Mutex::new(queue));
-        let signals = Signals::new(options.poll_busy, options.poll_idle);
+        let signals = Signals::new(options.poll_busy, options.poll_idle, LATE);
         let writer = |_| runtime.spawn(Writer::new(&server, text_max, signals.late()).run(queue.clone()));
         let writers = (0..options.writers).map(writer).collect();
         Ok(Self(Arc::new(Shared {

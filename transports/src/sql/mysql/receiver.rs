@@ -13,11 +13,10 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     super::errors::transport_error,
+    super::served::signals::{Looked, Position, Signal},
     MySqlQueue,
     asks::{Ask, End, Lease, Take, Wanted, What},
-    millis,
-    signals::{Looked, Position, Signal},
-    statements,
+    millis, statements,
 };
 
 /// Most messages that one claim gives: more would keep the others of its commit waiting, and other processes idle.

@@ -15,10 +15,10 @@ use tokio::{
 };
 
 use super::{
+    super::served::signals::{Late, Looked, Position},
     arguments::rows,
     asks::{Alone, Ask, End, Lease, Message, Send, Take, alone},
     ordered,
-    signals::{Late, Looked, Position},
     statements::{self, Group, row},
 };
 

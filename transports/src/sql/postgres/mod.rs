@@ -24,7 +24,6 @@ mod dispatcher;
 mod options;
 mod rare;
 mod receiver;
-mod signals;
 mod statements;
 mod told;
 mod writer;
@@ -55,7 +54,6 @@ use hapax_stores::{
 };
 pub use options::PostgresQueueOptions;
 use receiver::EndpointQueue;
-use signals::Signals;
 use sqlx::{
     Row,
     postgres::{PgArguments, PgRow},
@@ -70,10 +68,17 @@ use told::Told;
 use writer::{Ask, Writer};
 
 pub use super::SetAside;
-use super::{errors::transport_error, room::Room};
+use super::{
+    errors::transport_error,
+    room::Room,
+    served::signals::{Late, Signals},
+};
 
 /// Requests that wait for the writers; who finds no room waits for it.
 const ASKS_MAX: usize = 4096;
+
+/// How far behind the newest message a look begins, in milliseconds: longer than a usual commit takes.
+const LATE: Late = Late::new(200, 200);
 
 const CONNECTING: &str = "opening a queue";
 
@@ -270,7 +275,7 @@ impl PostgresQueue {
             looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
-            signals: Signals::new(options.poll_busy, options.poll_idle),
+            signals: Signals::new(options.poll_busy, options.poll_idle, LATE),
             told: told.clone(),
             room: Room::default(),
             token: AtomicI64::new(fastrand::i64(..)),

@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 
 use super::{
     super::errors::transport_error,
+    super::served::signals::{Looked, Position, Signal},
     PostgresQueue,
     arguments::Bind,
     millis,
-    signals::{Looked, Position, Signal},
     writer::{Ask, End, Lease, Take, What},
 };
 
