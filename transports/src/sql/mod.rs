@@ -6,6 +6,8 @@ pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod room;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod served;
 mod set_aside;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use super::{
     super::errors::transport_error,
+    super::served::signals::{Looked, Position},
     arguments::{Bind, as_i64},
     receiver::Claim,
-    signals::{Looked, Position},
 };
 
 /// What a message or a lease takes in a text beside its bytes, generously.
@@ -126,6 +126,16 @@ impl Ask {
             Self::End(end) => end.leases.len(),
             Self::Send(send) => send.messages.len(),
             Self::Take(_) | Self::Close => 1,
+        }
+    }
+
+    /// Whether it gives a message the time of its transaction, which a take may pass before the commit. How long a take has
+    /// waited for another says nothing of that.
+    pub(super) fn dates(&self) -> bool {
+        match self {
+            Self::Send(_) => true,
+            Self::End(end) => end.leases.iter().any(|lease| matches!(lease.what, What::Retry { .. })),
+            Self::Take(_) | Self::Close => false,
         }
     }
 

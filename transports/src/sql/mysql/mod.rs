@@ -33,7 +33,6 @@ mod options;
 mod ordered;
 mod rare;
 mod receiver;
-mod signals;
 mod statements;
 mod writer;
 
@@ -64,7 +63,6 @@ use hapax_stores::{
 };
 pub use options::MySqlQueueOptions;
 use receiver::EndpointQueue;
-use signals::Signals;
 use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
@@ -78,18 +76,25 @@ use tokio::{
 use writer::Writer;
 
 pub use super::SetAside;
-use super::{errors::transport_error, room::Room};
+use super::{
+    errors::transport_error,
+    room::Room,
+    served::signals::{Late, Signals},
+};
 
 /// Requests that wait for the writers; who finds no room waits for it.
 const ASKS_MAX: usize = 4096;
+
+/// How far behind the newest message a look begins, in milliseconds; measured.
+const LATE: Late = Late::new(50, 1000);
 
 const CONNECTING: &str = "opening a queue";
 
 /// Queues in one MariaDB database. Cloning gives another handle to the same queues; its tasks end with the last handle.
 ///
 /// # Limits
-/// A message has at most 1 MiB, a database a million messages and 10,000 queues; the first two are options. It has up to three
-/// connections: two that write and one that reads. The runtime in which it was opened must live as long as the queue is used,
+/// A message has at most 1 MiB, a database a million messages and 10,000 queues; the first two are options. It has up to four
+/// connections: two that write, one that looks for messages and one for what is rare. The runtime in which it was opened must live as long as the queue is used,
 /// and must have its timer enabled.
 #[derive(Clone)]
 pub struct MySqlQueue(Arc<Shared>);
@@ -99,7 +104,9 @@ struct Shared {
     options: MySqlQueueOptions,
     texts: Texts,
     asks: mpsc::Sender<Ask>,
-    /// For looks, and for what is rare: names, dead letters, counts.
+    /// For looks, which wait for nothing else.
+    looks: Arc<Mutex<Wire>>,
+    /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
     names: RwLock<HashMap<EndpointName, i64>>,
@@ -227,7 +234,7 @@ impl MySqlQueue {
     pub async fn abandon(&self, endpoint: &EndpointName, limit: usize) -> Result<u64, StoreError> {
         const OPERATION: &str = "abandoning a queue";
         let answers = self.transaction(OPERATION, statements::abandon(endpoint.as_str(), limit)).await?;
-        Ok(answers.get(answers.len().saturating_sub(2)).map_or(0, |answer| answer.affected))
+        Ok(answers.get(2).map_or(0, |answer| answer.affected))
     }
 
     /// How many commits this queue has made since it was opened: with its messages, how well they share commits. Those of
@@ -245,6 +252,7 @@ impl MySqlQueue {
         for writer in writers {
             let _ = writer.await;
         }
+        self.0.looks.lock().await.close().await;
         self.0.rare.lock().await.close().await;
     }
 
@@ -256,12 +264,13 @@ impl MySqlQueue {
         let text_max = options.text_max(&server)?;
         let (asks, queue) = mpsc::channel(ASKS_MAX);
         let queue = Arc::new(Mutex::new(queue));
-        let signals = Signals::new(options.poll_busy, options.poll_idle);
+        let signals = Signals::new(options.poll_busy, options.poll_idle, LATE);
         let writer = |_| runtime.spawn(Writer::new(&server, text_max, signals.late()).run(queue.clone()));
         let writers = (0..options.writers).map(writer).collect();
         Ok(Self(Arc::new(Shared {
             texts: Texts::new(&server),
             asks,
+            looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
             signals,

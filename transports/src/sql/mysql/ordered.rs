@@ -10,9 +10,9 @@ use hapax_stores::sql::mysql::wire::{Fault, Server, Wire};
 use sqlx::{Row, mysql::MySqlRow};
 
 use super::{
+    super::served::signals::{Looked, Position},
     arguments::{rows, text},
     asks::Wanted,
-    signals::{Looked, Position},
     statements::{self, WINDOW, row},
 };
 

@@ -21,9 +21,9 @@ use sqlx::{
 };
 
 use super::{
+    super::served::signals::Position,
     MySqlQueue, MySqlQueueOptions,
     asks::{Lease, Message, Wanted, What},
-    signals::{Looked, Position, Signals},
     statements::{self, Group},
 };
 
@@ -153,6 +153,7 @@ fn texts(queue: &MySqlQueue) -> Vec<Vec<String>> {
         vec![look],
         vec![statements::subscribe(1, &types), statements::unsubscribe("shop", &types)],
         statements::abandon("shop", 10),
+        statements::change(1).to_vec(),
     ];
     let named = |sql: &String| queue.0.server.text(sql).to_string();
     others.iter().map(|texts| texts.iter().map(named).collect()).collect()
@@ -339,7 +340,8 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     }
 
     run(&mut other, "UPDATE hapax_queue_message SET due_at = sent_at WHERE id = 1").await;
-    let receiver = ends.receiver.clone();
+    let (receiver, late) = (ends.receiver.clone(), queue.0.signals.late());
+    let late_before = late.ms();
     let taking = tokio::spawn(async move { receiver.receive(10).await });
     let waits = format!(
         "SELECT COUNT(*) FROM information_schema.processlist \
@@ -359,92 +361,6 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     run(&mut other, "DELETE FROM hapax_queue_message WHERE id = 2").await;
     let given = tokio::time::timeout(PATIENCE, taking).await.expect("nothing comes").unwrap().unwrap();
     assert_eq!(given.len(), 1);
+    assert!(late.ms() <= late_before, "how long a take has waited for another says nothing of late commits");
     place.end(queue).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn looks_are_frequent_while_something_comes_and_rare_when_nothing_does() {
-    let (busy, idle) = (Duration::from_millis(5), Duration::from_millis(240));
-    let signals = Signals::new(busy, idle);
-    signals.came();
-    assert_eq!(signals.interval(), busy);
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(signals.interval() > busy && signals.interval() < idle);
-    tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(signals.interval(), idle);
-    signals.came();
-    assert_eq!(signals.interval(), busy);
-}
-
-/// The position is a hint: it moves on with what is looked at, stays behind what may be committed late, and begins at the
-/// start again with every poll, also while a full look goes on.
-#[tokio::test(start_paused = true)]
-async fn a_take_begins_where_the_last_one_ended_and_now_and_then_at_the_start() {
-    let idle = Duration::from_millis(240);
-    let signal = Signals::new(idle, idle).of_queue(1);
-    let looked = |last: Option<i64>, more, left| {
-        let last = last.map(|due| Position { due, id: 7 });
-        Looked { now: 10_000, last, more, left, idle: Duration::ZERO }
-    };
-    let at = |due| Position { due, id: 7 };
-    assert_eq!(signal.begin().0, Position::START);
-    signal.looked(Position::START, looked(Some(5_000), true, false));
-    assert_eq!(signal.begin().0, at(5_000));
-    signal.looked(at(5_000), looked(Some(6_000), true, true));
-    assert_eq!(signal.begin().0, at(5_000), "what was left is looked at again");
-
-    tokio::time::advance(idle).await;
-    assert_eq!(signal.begin().0, Position::START, "beside a full look that goes on");
-    signal.looked(Position::START, looked(Some(4_000), true, false));
-    assert_eq!(signal.begin().0, at(5_000));
-    signal.looked(at(5_000), looked(Some(9_990), false, false));
-    let late = signal.begin().0;
-    assert!(late.due < 9_990 && late.due > 9_000, "{late:?} leaves no time to those who commit late");
-
-    tokio::time::advance(idle).await;
-    assert_eq!(signal.begin().0, Position::START);
-    signal.looked(Position::START, looked(None, false, false));
-    assert_ne!(signal.begin().0, Position::START);
-    signal.anew();
-    assert_eq!(signal.begin().0, Position::START);
-}
-
-/// Where commits take long, a look begins further behind; for as long as they do.
-#[test]
-fn what_is_committed_as_late_as_usual_is_not_left_to_a_full_look() {
-    let idle = Duration::from_millis(240);
-    let signals = Signals::new(idle, idle);
-    let (signal, late) = (signals.of_queue(1), signals.late());
-    let reaches = || {
-        signal.anew();
-        let (from, _) = signal.begin();
-        signal.looked(from, Looked { now: 100_000, last: None, more: false, left: false, idle: Duration::ZERO });
-        100_000 - signal.begin().0.due
-    };
-    assert_eq!(reaches(), 50);
-    late.written_in(Duration::from_millis(300));
-    assert_eq!(reaches(), 600);
-    (0..100).for_each(|_| late.written_in(Duration::from_millis(1)));
-    assert_eq!(reaches(), 50);
-    late.written_in(Duration::from_secs(60));
-    assert_eq!(reaches(), 1000);
-}
-
-/// However long the line behind one key, passing it takes a part of the time only.
-#[tokio::test(start_paused = true)]
-async fn a_full_look_that_took_long_for_nothing_comes_less_often() {
-    let idle = Duration::from_millis(240);
-    let signal = Signals::new(idle, idle).of_queue(1);
-    let nothing = |last: i64, more| {
-        let last = Some(Position { due: last, id: 7 });
-        Looked { now: 10_000, last, more, left: false, idle: Duration::from_secs(1) }
-    };
-    let (from, _) = signal.begin();
-    signal.looked(from, nothing(1_000, true));
-    let (from, _) = signal.begin();
-    signal.looked(from, nothing(2_000, false));
-    tokio::time::advance(Duration::from_secs(9)).await;
-    assert_ne!(signal.begin().0, Position::START);
-    tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(signal.begin().0, Position::START);
 }

@@ -15,10 +15,10 @@ use tokio::{
 };
 
 use super::{
+    super::served::signals::{Late, Looked, Position},
     arguments::rows,
     asks::{Alone, Ask, End, Lease, Message, Send, Take, alone},
     ordered,
-    signals::{Late, Looked, Position},
     statements::{self, Group, row},
 };
 
@@ -128,7 +128,9 @@ impl Writer {
                 }
                 _ => self.wire.transaction(text(group, &self.server)).await.map(|told| Told::Group(rows(told))),
             };
-            self.late.written_in(once.elapsed());
+            if group.iter().any(Ask::dates) {
+                self.late.written_in(once.elapsed());
+            }
             match told {
                 Err(fault)
                     if fault.is_of_a_race() && races < RACES_MAX && began.elapsed() < self.server.limit() / 2 =>

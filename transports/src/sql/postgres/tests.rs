@@ -17,11 +17,7 @@ use hapax_stores::{Postgres, sql::postgres::PostgresOptions};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqlSafeStr};
 
-use super::{
-    PostgresQueue, PostgresQueueOptions,
-    signals::{Looked, Position, Signals},
-    statements,
-};
+use super::{super::served::signals::Position, PostgresQueue, PostgresQueueOptions, statements};
 
 /// What has to come comes long before this, on any machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -265,74 +261,4 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     let given = tokio::time::timeout(PATIENCE, taking).await.expect("nothing comes").unwrap().unwrap();
     assert_eq!(given.len(), 1);
     place.end(queue).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn looks_are_frequent_while_something_comes_and_rare_when_nothing_does_or_the_server_tells() {
-    let (busy, idle) = (Duration::from_millis(5), Duration::from_millis(240));
-    let signals = Signals::new(busy, idle);
-    signals.came();
-    assert_eq!(signals.interval(), busy);
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(signals.interval() > busy && signals.interval() < idle);
-    tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(signals.interval(), idle);
-    signals.came();
-    assert_eq!(signals.interval(), busy);
-    signals.are_told(true);
-    assert_eq!(signals.interval(), idle);
-    signals.are_told(false);
-    assert_eq!(signals.interval(), busy);
-}
-
-/// The position is a hint: it moves on with what is looked at, stays behind what may be committed late, and begins at the
-/// start again with every poll, also while a full look goes on.
-#[tokio::test(start_paused = true)]
-async fn a_take_begins_where_the_last_one_ended_and_now_and_then_at_the_start() {
-    let idle = Duration::from_millis(240);
-    let signal = Signals::new(idle, idle).of_queue(1);
-    let looked = |last: Option<i64>, more, left| {
-        let last = last.map(|due| Position { due, id: 7 });
-        Looked { now: 10_000, last, more, left, idle: Duration::ZERO }
-    };
-    let at = |due| Position { due, id: 7 };
-    assert_eq!(signal.begin().0, Position::START);
-    signal.looked(Position::START, looked(Some(5_000), true, false));
-    assert_eq!(signal.begin().0, at(5_000));
-    signal.looked(at(5_000), looked(Some(6_000), true, true));
-    assert_eq!(signal.begin().0, at(5_000), "what was left is looked at again");
-
-    tokio::time::advance(idle).await;
-    assert_eq!(signal.begin().0, Position::START, "beside a full look that goes on");
-    signal.looked(Position::START, looked(Some(4_000), true, false));
-    assert_eq!(signal.begin().0, at(5_000));
-    signal.looked(at(5_000), looked(Some(9_990), false, false));
-    let late = signal.begin().0;
-    assert!(late.due < 9_990 && late.due > 9_000, "{late:?} leaves no time to those who commit late");
-
-    tokio::time::advance(idle).await;
-    assert_eq!(signal.begin().0, Position::START);
-    signal.looked(Position::START, looked(None, false, false));
-    assert_ne!(signal.begin().0, Position::START);
-    signal.anew();
-    assert_eq!(signal.begin().0, Position::START);
-}
-
-/// However long the line behind one key, passing it takes a part of the time only.
-#[tokio::test(start_paused = true)]
-async fn a_full_look_that_took_long_for_nothing_comes_less_often() {
-    let idle = Duration::from_millis(240);
-    let signal = Signals::new(idle, idle).of_queue(1);
-    let nothing = |last: i64, more| {
-        let last = Some(Position { due: last, id: 7 });
-        Looked { now: 10_000, last, more, left: false, idle: Duration::from_secs(1) }
-    };
-    let (from, _) = signal.begin();
-    signal.looked(from, nothing(1_000, true));
-    let (from, _) = signal.begin();
-    signal.looked(from, nothing(2_000, false));
-    tokio::time::advance(Duration::from_secs(9)).await;
-    assert_ne!(signal.begin().0, Position::START);
-    tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(signal.begin().0, Position::START);
 }

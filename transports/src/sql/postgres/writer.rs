@@ -18,9 +18,9 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
     super::errors::transport_error,
+    super::served::signals::{Looked, Position},
     arguments::{Bind, as_i64},
     receiver::Claim,
-    signals::{Looked, Position},
     statements::{self, Kinds, end, row},
 };
 

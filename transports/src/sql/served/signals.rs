@@ -14,55 +14,65 @@ use tokio::{sync::Notify, time::Instant};
 /// While nothing comes, the next look is after this part of the time for which nothing has come: what comes at long
 /// intervals is waited for with few looks, what comes at short ones with many.
 const PART: u32 = 16;
-/// How far behind the newest message that was given a look begins, in milliseconds: at least, and at most. See [`Late`].
-const LATE_MS_MIN: i64 = 50;
-const LATE_MS_MAX: i64 = 1000;
 /// A full look passes what may not be given in at most this part of the time, however long the line behind one key.
 const FULL_PART: u32 = 5;
 /// Keys that are looked at for their own next messages; more of them are found by a full look.
 const FREED_MAX: usize = 256;
 
-/// How late something may be committed whose time is that of the beginning of its transaction, judged by what was written
-/// here: twice as long as that has taken lately. A look begins as far behind the newest message that was given, so that only
-/// what a slow transaction commits waits for a full look. No further, because whatever is under a lease there is locked and let
-/// go by each take, and what is gone stays in the index until it is purged.
-#[derive(Debug, Default)]
-pub(super) struct Late(AtomicI64);
+/// How far behind the newest message that was given a look begins, in milliseconds: what was sent earlier may be committed
+/// later. Long enough that only what a slow transaction commits waits for a full look; no longer, because whatever is under a
+/// lease there is locked and let go by each take, and what is gone stays in the index until it is cleared away.
+///
+/// Where it is measured, it is twice as long as it has taken lately to write here what has the time of the beginning of its
+/// transaction.
+#[derive(Debug)]
+pub(crate) struct Late {
+    least: i64,
+    most: i64,
+    measured: AtomicI64,
+}
 
 impl Late {
-    /// A transaction has taken so long. What took longer is forgotten bit by bit.
-    pub(super) fn written_in(&self, took: Duration) {
-        let took = i64::try_from(took.as_millis()).unwrap_or(LATE_MS_MAX).saturating_mul(2);
-        let before = self.0.load(Ordering::Relaxed);
-        self.0.store(took.max(before - before / 16), Ordering::Relaxed);
+    /// At least and at most, in milliseconds.
+    pub(crate) const fn new(least: i64, most: i64) -> Self {
+        Self { least, most, measured: AtomicI64::new(0) }
     }
 
-    fn ms(&self) -> i64 {
-        self.0.load(Ordering::Relaxed).clamp(LATE_MS_MIN, LATE_MS_MAX)
+    /// A transaction has taken so long. What took longer is forgotten bit by bit.
+    pub(crate) fn written_in(&self, took: Duration) {
+        let took = i64::try_from(took.as_millis()).unwrap_or(self.most).saturating_mul(2);
+        let before = self.measured.load(Ordering::Relaxed);
+        self.measured.store(took.max(before - before / 16), Ordering::Relaxed);
+    }
+
+    pub(crate) fn ms(&self) -> i64 {
+        self.measured.load(Ordering::Relaxed).clamp(self.least, self.most)
     }
 }
 
 /// The signals of all queues that are received from in this process.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     queues: Mutex<HashMap<i64, Arc<Signal>>>,
     busy: Duration,
     idle: Duration,
     late: Arc<Late>,
+    /// The server tells what others send.
+    told: AtomicBool,
     /// Held by the one receiver that looks, for all.
-    pub(super) looking: tokio::sync::Mutex<()>,
+    pub(crate) looking: tokio::sync::Mutex<()>,
     /// When something last came.
     last: Mutex<Instant>,
     /// What was seen at the last look has changed: something may be available sooner.
-    pub(super) sooner: Notify,
+    pub(crate) sooner: Notify,
 }
 
 /// That there may be something for a queue.
 #[derive(Debug)]
-pub(super) struct Signal {
-    pub(super) queue: i64,
+pub(crate) struct Signal {
+    pub(crate) queue: i64,
     ready: AtomicBool,
-    pub(super) given: Notify,
+    pub(crate) given: Notify,
     /// Receivers that wait.
     waiting: AtomicUsize,
     full_every: Duration,
@@ -72,14 +82,14 @@ pub(super) struct Signal {
 
 /// A place in the order in which messages become due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) due: i64,
-    pub(super) id: i64,
+pub(crate) struct Position {
+    pub(crate) due: i64,
+    pub(crate) id: i64,
 }
 
 impl Position {
-    /// Before every message.
-    pub(super) const START: Self = Self { due: 0, id: 0 };
+    /// Before every message: none has become due in 1970.
+    pub(crate) const START: Self = Self { due: 0, id: 0 };
 }
 
 /// Where the next take begins. A hint, which saves looking at what is gone or under a lease: a message may be committed
@@ -87,6 +97,9 @@ impl Position {
 #[derive(Debug)]
 struct Look {
     from: Position,
+    /// The last that the last take saw, where it could give nothing of what it saw: its keys are held up. No look before a take
+    /// begins ahead of it; it would find the same again and again, for as long as it is new.
+    held_up: Option<Position>,
     /// A full look has not come to the end. What its takes that gave nothing have taken.
     full_runs: bool,
     full_took: Duration,
@@ -102,62 +115,75 @@ struct Look {
 
 /// How far a take has looked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Looked {
-    pub(super) now: i64,
+pub(crate) struct Looked {
+    pub(crate) now: i64,
     /// The last one that was looked at, if there was any.
-    pub(super) last: Option<Position>,
+    pub(crate) last: Option<Position>,
     /// There may be more behind it.
-    pub(super) more: bool,
+    pub(crate) more: bool,
     /// What was looked at may be given as well.
-    pub(super) left: bool,
+    pub(crate) left: bool,
     /// What it took the server, if nothing was given.
-    pub(super) idle: Duration,
+    pub(crate) idle: Duration,
 }
 
 impl Signals {
-    pub(super) fn new(busy: Duration, idle: Duration) -> Self {
+    pub(crate) fn new(busy: Duration, idle: Duration, late: Late) -> Self {
         Self {
             queues: Mutex::default(),
             busy,
             idle,
-            late: Arc::default(),
+            late: Arc::new(late),
+            told: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             last: Mutex::new(Instant::now()),
             sooner: Notify::new(),
         }
     }
 
-    pub(super) fn of_queue(&self, queue: i64) -> Arc<Signal> {
+    pub(crate) fn of_queue(&self, queue: i64) -> Arc<Signal> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.entry(queue).or_insert_with(|| Arc::new(Signal::new(queue, self.idle, self.late.clone()))).clone()
     }
 
     /// How late things are committed, for those who commit them.
-    pub(super) fn late(&self) -> Arc<Late> {
+    pub(crate) fn late(&self) -> Arc<Late> {
         self.late.clone()
     }
 
     /// Gives the signal of a queue, if it is received from here.
-    pub(super) fn give(&self, queue: i64) {
+    pub(crate) fn give(&self, queue: i64) {
         if let Some(signal) = self.queues.lock().unwrap_or_else(PoisonError::into_inner).get(&queue) {
             signal.give();
         }
     }
 
+    /// The server tells what others send, or it does not any more. What was sent before it did is looked for.
+    pub(crate) fn are_told(&self, told: bool) {
+        self.told.store(told, Ordering::Relaxed);
+        for signal in self.queues.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            signal.give();
+        }
+        self.sooner.notify_one();
+    }
+
     /// Queues that somebody waits at, and where to look for something.
-    pub(super) fn waiting(&self) -> Vec<(Arc<Signal>, Position)> {
+    pub(crate) fn waiting(&self) -> Vec<(Arc<Signal>, Position)> {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = |signal: &&Arc<Signal>| signal.waiting.load(Ordering::Relaxed) > 0;
         queues.values().filter(waits).map(|signal| (signal.clone(), signal.position())).collect()
     }
 
     /// Something came.
-    pub(super) fn came(&self) {
+    pub(crate) fn came(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// How long to wait with the next look.
-    pub(super) fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
+        if self.told.load(Ordering::Relaxed) {
+            return self.idle;
+        }
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         (last.elapsed() / PART).clamp(self.busy, self.idle)
     }
@@ -167,6 +193,7 @@ impl Signal {
     fn new(queue: i64, full_every: Duration, late: Arc<Late>) -> Self {
         let look = Look {
             from: Position::START,
+            held_up: None,
             full_runs: false,
             full_took: Duration::ZERO,
             full_next: Instant::now(),
@@ -185,18 +212,18 @@ impl Signal {
         }
     }
 
-    pub(super) fn give(&self) {
+    pub(crate) fn give(&self) {
         self.ready.store(true, Ordering::Release);
         self.given.notify_one();
     }
 
     /// Whether it has been given since the last time that this was asked.
-    pub(super) fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         self.ready.swap(false, Ordering::AcqRel)
     }
 
     /// Counts a receiver as waiting while the guard lives.
-    pub(super) fn wait(&self) -> Waiting<'_> {
+    pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
@@ -204,11 +231,11 @@ impl Signal {
     /// Where a look has to begin now.
     fn position(&self) -> Position {
         let look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
-        if look.is_full_due() { Position::START } else { look.from }
+        if look.is_full_due() { Position::START } else { look.held_up.unwrap_or(look.from).max(look.from) }
     }
 
     /// Begins a take: where, and at which keys besides.
-    pub(super) fn begin(&self) -> (Position, Vec<Arc<str>>) {
+    pub(crate) fn begin(&self) -> (Position, Vec<Arc<str>>) {
         let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
         let freed = look.freed.drain().collect();
         if look.is_full_due() {
@@ -226,7 +253,7 @@ impl Signal {
     }
 
     /// A take or a look that began at `from` has come as far as that.
-    pub(super) fn looked(&self, from: Position, looked: Looked) {
+    pub(crate) fn looked(&self, from: Position, looked: Looked) {
         let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = from == Position::START && (look.from == from || look.is_full_due());
         if looked.left || !(is_full || look.from == from) {
@@ -245,13 +272,18 @@ impl Signal {
         }
     }
 
+    /// A take has given something, or has seen no further than that and could give nothing of it.
+    pub(crate) fn held_up(&self, last: Option<Position>) {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner).held_up = last;
+    }
+
     /// Somebody else may have what lies before: the next take begins at the start.
-    pub(super) fn anew(&self) {
+    pub(crate) fn anew(&self) {
         self.look.lock().unwrap_or_else(PoisonError::into_inner).anew = true;
     }
 
     /// One of `key` was settled: its next ones may lie where no take looks any more.
-    pub(super) fn free(&self, key: impl Into<Arc<str>>) {
+    pub(crate) fn free(&self, key: impl Into<Arc<str>>) {
         let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
         if look.freed.len() < FREED_MAX {
             look.freed.insert(key.into());
@@ -261,7 +293,7 @@ impl Signal {
     }
 
     /// Of these keys not all was looked at.
-    pub(super) fn free_again(&self, keys: Vec<Arc<str>>) {
+    pub(crate) fn free_again(&self, keys: Vec<Arc<str>>) {
         keys.into_iter().for_each(|key| self.free(key));
     }
 }
@@ -272,7 +304,7 @@ impl Look {
     }
 }
 
-pub(super) struct Waiting<'s>(&'s Signal);
+pub(crate) struct Waiting<'s>(&'s Signal);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
