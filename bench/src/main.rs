@@ -13,12 +13,14 @@ mod cases;
 mod control;
 mod figure;
 mod measure;
+mod mysql;
 mod options;
 mod plot;
 mod postgres;
 mod report;
 mod run;
 mod service;
+mod sql;
 mod template;
 mod workload;
 
@@ -44,8 +46,16 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
-        Some("postgres") => return postgres_figures(args),
-        Some(postgres::ROLE) => return ended(postgres::work(args).map(|()| true)),
+        Some(command) if command == postgres::KIND.command => {
+            return server_figures(&postgres::KIND, args, sql::bench::<postgres::Schema>);
+        }
+        Some(command) if command == mysql::KIND.command => return server_figures(&mysql::KIND, args, mysql::bench),
+        Some(role) if role == mysql::KIND.role => {
+            return ended(sql::work::<mysql::Database>(args).map(|()| true));
+        }
+        Some(role) if role == postgres::KIND.role => {
+            return ended(sql::work::<postgres::Schema>(args).map(|()| true));
+        }
         Some(service::ROLE) => return ended(service::work(args).map(|()| true)),
         _ => {}
     }
@@ -77,11 +87,15 @@ fn service_figures(args: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-fn postgres_figures(args: impl Iterator<Item = String>) -> ExitCode {
-    match postgres::parse(args) {
-        Ok(Some(options)) => ended(postgres::bench(&options).map(|good| good || !options.check)),
+fn server_figures(
+    kind: &sql::Kind,
+    args: impl Iterator<Item = String>,
+    bench: fn(&sql::Options) -> Result<bool, AnyError>,
+) -> ExitCode {
+    match sql::options::parse(kind, args) {
+        Ok(Some(options)) => ended(bench(&options).map(|good| good || !options.check)),
         Ok(None) => {
-            println!("{}", postgres::HELP);
+            println!("{}", sql::options::help(kind));
             ExitCode::SUCCESS
         }
         Err(problem) => {

@@ -76,7 +76,8 @@ hapax-bench sqlite [OPTION...]: hapax against hand-written loops on the same dri
   --quick          3 rounds of 2 s: nothing is judged
   --dir DIR        where the database files are made and removed (default: the system's directory for temporary files)
 hapax-bench service [OPTION...]: recovery, wake-up, start-up, sweep, eviction, memory (see service --help)
-hapax-bench postgres [OPTION...]: the store on a PostgreSQL server (see postgres --help)";
+hapax-bench postgres [OPTION...]: the store on a PostgreSQL server (see postgres --help)
+hapax-bench mysql [OPTION...]: the store on a MariaDB server (see mysql --help)";
 
 /// Reads the arguments behind the program's name.
 ///
@@ -87,8 +88,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
     match args.next().as_deref() {
         Some("sqlite") => {}
         Some("--help" | "-h" | "help") => return Ok(Command::Help),
-        Some(other) => return Err(format!("unknown backend `{other}`; there are: sqlite, postgres, service")),
-        None => return Err("no backend is named; there are: sqlite, postgres, service (see --help)".into()),
+        Some(other) => return Err(format!("unknown backend `{other}`; there are: sqlite, postgres, mysql, service")),
+        None => return Err("no backend is named; there are: sqlite, postgres, mysql, service (see --help)".into()),
     }
     let mut options = Options::default();
     while let Some(arg) = args.next() {
@@ -156,7 +157,7 @@ mod tests {
     fn what_is_not_known_is_refused_in_one_line() {
         for line in [
             "",
-            "mysql",
+            "oracle",
             "sqlite --fast",
             "sqlite --only s1a,s9",
             "sqlite --rounds 0",

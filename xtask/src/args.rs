@@ -7,7 +7,7 @@ pub(crate) const HELP: &str = "\
 cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; --all adds what is too slow for each push
 cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
-                                       postgres --peers builds and runs other libraries beside it, postgres --plots writes docs/bench
+                                       postgres --peers builds and runs other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md

@@ -3,7 +3,7 @@
 //! One promise: what `cargo xtask ci` accepts, the shared checks accept, on a machine with nothing but cargo, clippy,
 //! rustfmt, git and a C compiler. Whatever is not there is either replaced or skipped aloud, with the command that would
 //! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify` and those of
-//! `bench postgres --plots`.
+//! `bench postgres --plots` and `bench mysql --plots`.
 
 mod args;
 mod backends;

@@ -1,65 +1,31 @@
-//! The store on a PostgreSQL server, beside hand-written loops on the same server in the same rounds.
+//! PostgreSQL: what is its own of the figures on a server.
 
 mod anchor;
-mod backlog;
 mod candidate;
-mod cases;
-mod options;
 mod peers;
-mod plots;
-mod processes;
 mod queue;
 mod server;
 
-pub(crate) use options::{HELP, Options, parse};
-pub(crate) use processes::{ROLE, work};
+pub(crate) use server::Schema;
 
-use crate::{AnyError, figure::Figure, measure::Machine, run::Shape};
+use crate::sql::Kind;
 
-/// What one side runs.
-#[derive(Debug, Clone)]
-struct Load {
-    shape: Shape,
-    /// Connections of a hand-written loop.
-    clients: usize,
-    /// Of the store: 0 means its defaults.
-    group_max: usize,
-    writers: usize,
-    readers: usize,
-    /// Entities that wait to be sent from meanwhile, in the store's schema beforehand.
-    backlog: u64,
-}
+/// Where the server is, unless told otherwise.
+const SERVER: &str = "HAPAX_TEST_POSTGRES";
 
-/// Whether no bar is missed, or none is judged. Books that do not add up are an error.
-pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
-    let machine = Machine::of_this_run();
-    let version = prepare(options)?;
-    if options.plots {
-        plots::write(&options.plots_dir, options, &machine, &version)?;
-        return Ok(true);
-    }
-    let mut figures = Vec::new();
-    for name in &options.only {
-        eprintln!("{name}");
-        let found = cases::case(name, options)?;
-        found.iter().for_each(|figure| eprintln!("{}", figure.line(options.judged())));
-        figures.extend(found);
-    }
-    println!("{}, PostgreSQL {version}", machine.line());
-    figures.iter().for_each(|figure| println!("{}", figure.line(options.judged())));
-    if let Some(file) = &options.json {
-        let json = serde_json::json!({ "machine": machine, "server": version, "settings": options, "judged": options.judged(), "figures": figures });
-        let json = serde_json::to_vec_pretty(&json)?;
-        std::fs::write(file, json).map_err(|e| format!("--json {}: {e}", file.display()))?;
-    }
-    Ok(!options.judged() || figures.iter().all(Figure::is_met))
-}
-
-/// Cleans up behind killed runs, and gives the server's version.
-fn prepare(options: &Options) -> Result<String, AnyError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        server::sweep(&options.server).await?;
-        server::version(&options.server).await
-    })
-}
+pub(crate) const KIND: Kind = Kind {
+    command: "postgres",
+    title: "PostgreSQL",
+    role: "postgres-worker",
+    batches: "arrays of 100",
+    batched: "arrays of 100, by hand",
+    server_help: "  \
+  --server URL     the server (default: $HAPAX_TEST_POSTGRES, or else postgres://postgres@127.0.0.1/test); schemas of its
+                   own are made in it and removed",
+    own_help: "  \
+  --peers          other libraries in the rounds of p1, and their ratios; programs that cannot be run are told aloud
+  --peer NAME,...  only these of them: graphile-worker, apalis, backbone-outbox, hexeract, outbox-postgres, restate
+  --peers-dir DIR  where their programs are (default target/peers/release, where cargo xtask bench builds them)",
+    server: || Some(std::env::var(SERVER).unwrap_or_else(|_| "postgres://postgres@127.0.0.1/test".into())),
+    peers: &peers::NAMES,
+};

@@ -8,13 +8,14 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::{Options, server::Database};
+use super::server::Database;
 use crate::{
     AnyError,
     books::Books,
     figure::Figure,
     measure::Sample,
     run::{Run, Shape},
+    sql::{Beside, Cost, Options},
 };
 
 /// Deliveries for each second of a run: what is left over costs the peer nothing, and what is missing ends its window early.
@@ -88,10 +89,21 @@ pub(super) const ALL: [Peer; 6] = [
     },
 ];
 
-/// Those that are run beside a case, in its rounds.
-pub(super) struct Peers(Vec<Beside>);
+/// Names of all.
+pub(super) const NAMES: [&str; ALL.len()] = {
+    let mut names = [""; ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = ALL[at].name;
+        at += 1;
+    }
+    names
+};
 
-struct Beside {
+/// Those that are run beside a case, in its rounds.
+pub(crate) struct Peers(Vec<Measured>);
+
+struct Measured {
     peer: Peer,
     /// What it did in each round, and how many times that hapax did.
     rounds: Vec<(Sample, f64)>,
@@ -99,17 +111,17 @@ struct Beside {
     failed: Option<String>,
 }
 
-impl Peers {
+impl Beside for Peers {
     /// None beside most cases.
-    pub(super) fn beside(case: &str, options: &Options) -> Self {
+    fn of(case: &str, options: &Options) -> Self {
         let wanted = |peer: &&Peer| case == CASE && options.peers.iter().any(|name| name == peer.name);
-        let beside = |peer: &Peer| Beside { peer: *peer, rounds: Vec::new(), failed: None };
+        let beside = |peer: &Peer| Measured { peer: *peer, rounds: Vec::new(), failed: None };
         Self(ALL.iter().filter(wanted).map(beside).collect())
     }
 
     /// Runs each once; one that cannot be measured is told aloud and left out from then on.
-    pub(super) fn round(&mut self, options: &Options, shape: &Shape, ours: &Sample) {
-        for Beside { peer, rounds, failed } in self.0.iter_mut().filter(|beside| beside.failed.is_none()) {
+    fn round(&mut self, options: &Options, shape: &Shape, ours: &Sample) {
+        for Measured { peer, rounds, failed } in self.0.iter_mut().filter(|beside| beside.failed.is_none()) {
             match run(peer, options, shape) {
                 Ok(Run { sample, .. }) => {
                     let times = ours.rate() / sample.rate();
@@ -130,7 +142,7 @@ impl Peers {
     }
 
     /// Of those that were measured in every round, with how the workload is mapped and what is not guaranteed.
-    pub(super) fn figures(self, case: &str) -> Vec<Figure> {
+    fn figures(self, case: &str) -> Vec<Figure> {
         let (measured, failed): (Vec<_>, Vec<_>) = self.0.into_iter().partition(|beside| beside.failed.is_none());
         let mut figures = Vec::new();
         // The first is the one that the bar names: without it there is no best.
@@ -141,7 +153,7 @@ impl Peers {
             let name = format!("{case}: hapax / the best of {} peers", measured.len());
             figures.push(Figure::of(name, "", (0..rounds).map(best).collect()).median_at_least(TIMES_BEST));
         }
-        for Beside { peer, rounds, .. } in measured {
+        for Measured { peer, rounds, .. } in measured {
             let title = peer.title;
             let figure = |name: String, unit, of: &dyn Fn(&(Sample, f64)) -> f64| {
                 Figure::of(format!("{case}: {name}"), unit, rounds.iter().map(of).collect())
@@ -152,7 +164,7 @@ impl Peers {
             figures.push(figure(format!("CPU of both sides, each, of {title}"), "us", &|(sample, _)| sample.cpu_us()));
             figures.push(figure(format!("hapax / {title}"), "", &|(_, times)| *times));
         }
-        for Beside { peer, failed, .. } in failed {
+        for Measured { peer, failed, .. } in failed {
             let note = [format!("NOT MEASURED: {}", failed.unwrap_or_default())];
             figures.push(Figure::of(format!("{case}: {}", peer.title), "/s", Vec::new()).notes(note));
         }
@@ -161,30 +173,29 @@ impl Peers {
 }
 
 /// What a peer does in the time of `shape`, with books that add up.
-pub(super) fn run(peer: &Peer, options: &Options, shape: &Shape) -> Result<Run, AnyError> {
+fn run(peer: &Peer, options: &Options, shape: &Shape) -> Result<Run, AnyError> {
     let program = options.peers_dir.join(peer.name);
     if !program.exists() {
         let missing = "is not there: `cargo xtask bench postgres --peers` builds it and says why where it cannot";
         return Err(format!("{} {missing}", program.display()).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let database = runtime.block_on(Database::create(&options.server, peer.name))?;
+    let database = runtime.block_on(Database::create(options.server(), peer.name))?;
     let done = Program::start(&program, &database.url, shape).and_then(|program| {
         let before = runtime.block_on(database.cost())?;
-        let mut reported = program.measured()?;
+        let reported = program.measured()?;
         let after = runtime.block_on(database.cost())?;
         // The whole run is counted, since the window opens within; so it is scaled to the deliveries of the window.
         let share =
             (reported.sample.deliveries as f64 * (1.0 - shape.repeats) / reported.books.distinct as f64).min(1.0);
-        reported.sample.cpu_seconds += (after.cpu_seconds - before.cpu_seconds) * share;
-        let flushes = Some(((after.flushes - before.flushes) as f64 * share) as u64);
-        Ok((reported, flushes))
+        let Sampled { seconds, deliveries, cpu_seconds } = reported.sample;
+        let mut sample = Sample { seconds, deliveries, cpu_seconds, ..Sample::default() };
+        Cost::add_to(&mut sample, before, after, share);
+        Ok((sample, reported.books))
     });
     let removed = runtime.block_on(database.remove());
-    let (Reported { sample, books }, flushes) = done?;
+    let (sample, books) = done?;
     removed?;
-    let Sampled { seconds, deliveries, cpu_seconds } = sample;
-    let sample = Sample { seconds, deliveries, cpu_seconds, flushes, ..Sample::default() };
     let run = Run { sample, books: books.books() };
     match books.problem() {
         None => Ok(run),
@@ -301,6 +312,11 @@ mod tests {
     use super::*;
 
     const GOOD: Found = Found { distinct: 9, effects: 9, versions: Some(9), entries: Some(9), outgoing: 9 };
+
+    #[test]
+    fn the_help_names_every_peer() {
+        assert!(NAMES.iter().all(|name| crate::postgres::KIND.own_help.contains(name)));
+    }
 
     #[test]
     fn a_peer_whose_books_do_not_add_up_has_no_figure() {

@@ -1,20 +1,24 @@
 //! The server: a schema or a database for each run, and what it costs there.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, time::Duration};
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, postgres::PgConnectOptions};
 
-use crate::AnyError;
+use super::peers::Peers;
+use crate::{
+    AnyError,
+    sql::{
+        Address, Cost, Kind, Place,
+        near::{self, Process, may_live, new_name},
+    },
+};
 
-/// What schemas and databases of this program begin with.
-const OURS: &str = "bench_";
 /// Sessions hand their counts over when they are idle, at most a second later.
 const HANDED_OVER: Duration = Duration::from_millis(1100);
 
 /// A schema for one run.
-pub(super) struct Schema {
-    pub(super) url: String,
-    pub(super) name: String,
+pub(crate) struct Schema {
+    pub(super) at: Address,
     _life: Life,
 }
 
@@ -30,43 +34,59 @@ pub(super) struct Database {
 /// A lock that goes with this process: while it is held, what has its name is in use.
 struct Life(#[allow(dead_code)] PgConnection);
 
-/// What the server has done so far.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cost {
-    /// CPU seconds of its processes; not a number where it does not run on this machine.
-    pub(super) cpu_seconds: f64,
-    /// Flushes of its log.
-    pub(super) flushes: i64,
+impl Schema {
+    pub(super) async fn connect(&self) -> Result<PgConnection, AnyError> {
+        connect(&self.at.url).await
+    }
+
+    /// `text` with the schema's name in place of `{s}`.
+    pub(super) fn text(&self, text: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(text.replace("{s}", &self.at.name))
+    }
 }
 
-impl Schema {
+impl Place for Schema {
+    const KIND: &'static Kind = &super::KIND;
+    type Beside = Peers;
+
+    async fn sweep(server: &str) -> Result<(), AnyError> {
+        sweep(server).await
+    }
+
+    async fn version(server: &str) -> Result<String, AnyError> {
+        let mut connection = connect(server).await?;
+        let version = connection.fetch_one("SHOW server_version").await?.try_get(0)?;
+        connection.close().await?;
+        Ok(version)
+    }
+
     /// Nothing is in it yet, not even itself.
-    pub(super) async fn new(url: &str, name: &str) -> Result<Self, AnyError> {
+    async fn create(url: &str, name: &str) -> Result<Self, AnyError> {
         let (name, life) = Life::begin(url, name).await?;
         let mut connection = connect(url).await?;
         // The next run is not to pay for what this one's predecessor has left.
         connection.execute("CHECKPOINT").await?;
         connection.close().await?;
-        Ok(Self { url: url.to_owned(), name, _life: life })
+        Ok(Self { at: Address { url: url.to_owned(), name }, _life: life })
     }
 
-    pub(super) async fn connect(&self) -> Result<PgConnection, AnyError> {
-        connect(&self.url).await
-    }
-
-    /// `text` with the schema's name in place of `{s}`.
-    pub(super) fn text(&self, text: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(text.replace("{s}", &self.name))
-    }
-
-    pub(super) async fn remove(self) -> Result<(), AnyError> {
+    async fn remove(self) -> Result<(), AnyError> {
         let mut connection = self.connect().await?;
-        drop_schema(&mut connection, &self.name).await?;
+        drop_schema(&mut connection, &self.at.name).await?;
         Ok(connection.close().await?)
     }
 
-    pub(super) async fn cost(&self) -> Result<Cost, AnyError> {
-        cost(&self.url).await
+    async fn cost(&self) -> Result<Cost, AnyError> {
+        cost(&self.at.url).await
+    }
+
+    /// Of the database, ever.
+    async fn deadlocks(&self) -> Result<u64, AnyError> {
+        let mut connection = self.connect().await?;
+        let count = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        let count: i64 = connection.fetch_one(count).await?.try_get(0)?;
+        connection.close().await?;
+        Ok(count.try_into()?)
     }
 }
 
@@ -98,7 +118,7 @@ impl Life {
     async fn begin(url: &str, name: &str) -> Result<(String, Self), AnyError> {
         let mut connection = connect(url).await?;
         loop {
-            let name = format!("{OURS}{}_{:04x}_{}", std::process::id(), fastrand::u16(..), name.replace('-', "_"));
+            let name = new_name(name);
             if lock(&mut connection, &name).await? {
                 return Ok((name, Self(connection)));
             }
@@ -146,16 +166,14 @@ async fn drop_database(connection: &mut PgConnection, name: &str) -> Result<(), 
 
 /// Drops what killed runs of this program and of the tests have left on the server, and says so. What a living process uses
 /// stays: names have the number of their process, and this program holds a lock for each of its own.
-pub(super) async fn sweep(url: &str) -> Result<(), AnyError> {
+async fn sweep(url: &str) -> Result<(), AnyError> {
     let mut connection = connect(url).await?;
     let named = "SELECT nspname::text, true FROM pg_namespace WHERE nspname ~ '^(bench|t)_[0-9]+_'
                  UNION ALL SELECT datname::text, false FROM pg_database WHERE datname ~ '^bench_[0-9]+_'";
     let is_near = process(&mut connection, &options(url)?).await?.is_some();
     for row in sqlx::query(named).fetch_all(&mut connection).await? {
         let (name, is_schema): (String, bool) = (row.try_get(0)?, row.try_get(1)?);
-        let process = Path::new("/proc").join(name.split('_').nth(1).unwrap_or_default());
-        let may_live = if is_near { process.exists() } else { !name.starts_with(OURS) };
-        if may_live || !lock(&mut connection, &name).await? {
+        if may_live(&name, is_near) || !lock(&mut connection, &name).await? {
             continue;
         }
         eprintln!("a killed run has left {name}: it is dropped");
@@ -169,14 +187,6 @@ pub(super) async fn sweep(url: &str) -> Result<(), AnyError> {
     Ok(connection.close().await?)
 }
 
-/// Its version, for who reads the figures.
-pub(super) async fn version(url: &str) -> Result<String, AnyError> {
-    let mut connection = connect(url).await?;
-    let version = connection.fetch_one("SHOW server_version").await?.try_get(0)?;
-    connection.close().await?;
-    Ok(version)
-}
-
 async fn cost(url: &str) -> Result<Cost, AnyError> {
     tokio::time::sleep(HANDED_OVER).await;
     let mut connection = connect(url).await?;
@@ -188,49 +198,27 @@ async fn cost(url: &str) -> Result<Cost, AnyError> {
 
 /// The number of the server's first process, where it runs on this machine: the parent of the one that serves us.
 async fn process(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<Option<u32>, AnyError> {
-    let host = options.get_host();
-    let near = options.get_socket().is_some()
-        || host.starts_with('/')
-        || host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let near = options.get_socket().is_some() || near::is_near(options.get_host());
     let session: i32 = connection.fetch_one("SELECT pg_backend_pid()").await?.try_get(0)?;
     // A tunnel or a container may give numbers of another machine: those are not PostgreSQL's here, or only by chance.
-    let parent = Process::read(&session.to_string()).filter(|process| near && process.is_postgres);
+    let parent = Process::read(&session.to_string()).filter(|process| near && is_postgres(process));
     let parent = parent.map(|process| process.parent);
-    Ok(parent.filter(|parent| Process::read(&parent.to_string()).is_some_and(|process| process.is_postgres)))
+    Ok(parent.filter(|parent| Process::read(&parent.to_string()).as_ref().is_some_and(is_postgres)))
+}
+
+fn is_postgres(process: &Process) -> bool {
+    process.name == "postgres"
 }
 
 /// CPU time of the server whose first process is `server`, and of all its processes, those that have ended included.
 fn cpu_seconds(server: u32) -> f64 {
-    const TICKS_PER_SECOND: f64 = 100.0;
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
     let numbers = names.filter_map(|name| name.into_string().ok()?.parse::<u32>().ok());
     let own = numbers.filter_map(|number| {
         let process = Process::read(&number.to_string())?;
-        (number == server || process.parent == server).then_some(process.ticks)
+        (number == server || process.parent == server).then_some(process.cpu_seconds)
     });
-    own.sum::<f64>() / TICKS_PER_SECOND
-}
-
-struct Process {
-    is_postgres: bool,
-    parent: u32,
-    /// User and system time, and of children that have ended, which only the first process has.
-    ticks: f64,
-}
-
-impl Process {
-    fn read(number: &str) -> Option<Self> {
-        let text = fs::read_to_string(Path::new("/proc").join(number).join("stat")).ok()?;
-        let (name, rest) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
-        Some(Self {
-            is_postgres: name.ends_with("(postgres"),
-            parent: fields.get(1)?.parse().ok()?,
-            ticks: [11, 12, 13, 14].map(ticks).iter().sum(),
-        })
-    }
+    own.sum()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::{fmt::Write, fs, path::Path};
 
 use super::{
-    Load, Options, anchor, candidate,
-    cases::{load, on_schema},
+    Kind, Load, Options, Place, anchor, candidate,
+    cases::{in_place, load},
 };
 use crate::{
     AnyError,
@@ -20,12 +20,10 @@ use crate::{
 const IN_FLIGHT: [usize; 6] = [1, 8, 32, 128, 512, 2048];
 const CLIENTS: [usize; 4] = [1, 4, 16, 64];
 const ENTITIES: [u32; 6] = [1, 10, 100, 1000, 10_000, 200_000];
-const PAGE: &str = "postgres.md";
 
 const HAPAX: &str = "hapax";
 const CLASSIC: &str = "transaction with a lock, by hand";
 const SINGLE: &str = "message by message, by hand";
-const BATCHED: &str = "arrays of 100, by hand";
 
 /// Who runs, and what is changed from the usual load.
 #[derive(Debug, Clone, Copy)]
@@ -45,13 +43,13 @@ struct Measured {
 }
 
 /// Measures everything and writes the page and its plots into `dir`.
-pub(super) fn write(dir: &Path, options: &Options, machine: &Machine, version: &str) -> Result<(), AnyError> {
+pub(super) fn write<P: Place>(dir: &Path, options: &Options, machine: &Machine, version: &str) -> Result<(), AnyError> {
     fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let usual = load(options, 1).shape;
     let flights = flights(&usual);
-    let many = entities(&usual);
-    let by_flight = measured(options, &flights)?;
-    let by_entities = measured(options, &many)?;
+    let many = entities(P::KIND, &usual);
+    let by_flight = measured::<P>(options, &flights)?;
+    let by_entities = measured::<P>(options, &many)?;
     let plots = [
         ("throughput", "Messages a second", "in flight", "messages / s", LowerRight, &by_flight, rate as Of),
         ("entities", "Messages a second, saturated", "entities", "messages / s", LowerRight, &by_entities, rate),
@@ -59,14 +57,14 @@ pub(super) fn write(dir: &Path, options: &Options, machine: &Machine, version: &
         ("latency-p99", "99 % of the messages took at most", "in flight", "ms", UpperLeft, &by_flight, p99),
         ("cost", "CPU of client and server for a message", "in flight", "µs", UpperRight, &by_flight, cost),
     ];
-    let mut page = head(options, machine, version);
+    let mut page = head(P::KIND, options, machine, version);
     for (name, title, x, y, legend, measured, of) in plots {
-        let file = format!("postgres-{name}.svg");
+        let file = format!("{}-{name}.svg", P::KIND.command);
         let plot = Plot { title: title.to_owned(), x, y, legend, lines: lines(measured, of) };
         save(&dir.join(&file), &plot.svg()?)?;
         write!(page, "\n## {title}\n\n![{title}]({file})\n\n{}", table(measured, x, y, of))?;
     }
-    save(&dir.join(PAGE), &page)
+    save(&dir.join(format!("{}.md", P::KIND.command)), &page)
 }
 
 fn save(path: &Path, text: &str) -> Result<(), AnyError> {
@@ -81,17 +79,17 @@ fn flights(usual: &Shape) -> Vec<Point> {
     points
 }
 
-fn entities(usual: &Shape) -> Vec<Point> {
+fn entities(kind: &Kind, usual: &Shape) -> Vec<Point> {
     let point = |series, entities| Point { series, x: f64::from(entities), in_flight: usual.in_flight, entities };
-    [HAPAX, BATCHED].iter().flat_map(|series| ENTITIES.map(|entities| point(series, entities))).collect()
+    [HAPAX, kind.batched].iter().flat_map(|series| ENTITIES.map(|entities| point(series, entities))).collect()
 }
 
 /// All points once in each round, so that each meets the same neighbours.
-fn measured(options: &Options, points: &[Point]) -> Result<Vec<Measured>, AnyError> {
+fn measured<P: Place>(options: &Options, points: &[Point]) -> Result<Vec<Measured>, AnyError> {
     let mut all: Vec<Measured> = points.iter().map(|point| Measured { point: *point, samples: Vec::new() }).collect();
     for round in 1..=options.rounds {
         for Measured { point, samples } in &mut all {
-            let Run { sample, .. } = run(options, round as u64, point)?;
+            let Run { sample, .. } = run::<P>(options, round as u64, point)?;
             let Point { series, x, .. } = point;
             eprintln!("  {round}/{} {series}, {x}: {:.0}/s {:.1} us", options.rounds, sample.rate(), sample.cpu_us());
             samples.push(sample);
@@ -100,21 +98,21 @@ fn measured(options: &Options, points: &[Point]) -> Result<Vec<Measured>, AnyErr
     Ok(all)
 }
 
-fn run(options: &Options, round: u64, point: &Point) -> Result<Run, AnyError> {
+fn run<P: Place>(options: &Options, round: u64, point: &Point) -> Result<Run, AnyError> {
     let usual = load(options, round);
     let shape = Shape { entities: point.entities, in_flight: point.in_flight, ..usual.shape };
     let single = Load { shape: Shape { batch: 1, ..shape }, clients: point.in_flight, ..usual.clone() };
     match point.series {
         HAPAX => {
             let load = Load { shape: Shape { timed: true, ..shape }, ..usual };
-            on_schema(options, "hapax", async |schema| candidate::run(schema, &load).await)
+            in_place(options, "hapax", async |place: &P| candidate::run(place, &load).await)
         }
-        CLASSIC => on_schema(options, "loop", async |schema| anchor::classic(schema, &single).await),
-        SINGLE => on_schema(options, "loop", async |schema| anchor::unbatched(schema, &single).await),
+        CLASSIC => in_place(options, "loop", async |place: &P| anchor::classic(place, &single).await),
+        SINGLE => in_place(options, "loop", async |place: &P| anchor::unbatched(place, &single).await),
         _ => {
             // Each connection owns at least one entity.
             let load = Load { shape, clients: usual.clients.min(point.entities as usize), ..usual };
-            on_schema(options, "loop", async |schema| anchor::batched(schema, &load).await)
+            in_place(options, "loop", async |place: &P| anchor::batched(place, &load).await)
         }
     }
 }
@@ -173,12 +171,13 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn head(options: &Options, machine: &Machine, version: &str) -> String {
+fn head(kind: &Kind, options: &Options, machine: &Machine, version: &str) -> String {
     let (rounds, seconds) = (options.rounds, options.time.as_secs_f64());
+    let Kind { command, title, .. } = kind;
     format!(
-        "# PostgreSQL: speed, latency and cost\n\n\
-         Written by `cargo xtask bench postgres --plots --rounds {rounds} --seconds {seconds}` on {}, hapax {}, {}, \
-         PostgreSQL {version}; client and server on the same machine. Medians over {rounds} rounds of {seconds} s; figures \
+        "# {title}: speed, latency and cost\n\n\
+         Written by `cargo xtask bench {command} --plots --rounds {rounds} --seconds {seconds}` on {}, hapax {}, {}, \
+         {title} {version}; client and server on the same machine. Medians over {rounds} rounds of {seconds} s; figures \
          of different pages are not comparable, since a machine has neighbours.\n\n\
          Workload: {} entities unless said otherwise, bodies and states of 200 bytes, one outgoing message for each, 5 % \
          repeats, durable when confirmed. After each run every id had its effect once, or there is no figure. hapax runs \
@@ -206,7 +205,7 @@ mod tests {
                 point: usual,
                 samples: vec![sample(3, Some(0.001)), sample(1, Some(0.003)), sample(2, Some(0.002))],
             },
-            Measured { point: Point { series: BATCHED, ..usual }, samples: vec![sample(9, None)] },
+            Measured { point: Point { series: "batches", ..usual }, samples: vec![sample(9, None)] },
         ];
         let rates = lines(&measured, rate);
         assert_eq!((rates.len(), rates[0].points[0], rates[1].points[0]), (2, (8.0, 2.0), (8.0, 9.0)));

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hapax::{
-    Endpoint, InProcess, Message, MessageId, Postgres, Saga,
+    Endpoint, InProcess, Message, MessageId, Saga,
     codec::{Codec, FRAME_BYTES},
     endpoint::Settings,
     entity::{Entity, Expected, OutboxEntry},
@@ -20,11 +20,10 @@ use hapax::{
     ports::{EntityStore, Saved},
     time::Timestamp,
 };
-use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 use tokio::{sync::Notify, time::timeout};
 use uuid::Uuid;
 
-use super::{Load, anchor::PLANS, candidate, server::Schema};
+use super::{Load, Place, anchor::Hand, candidate};
 use crate::{
     AnyError,
     candidate::endpoint::ENDPOINT,
@@ -52,24 +51,18 @@ pub(super) struct Drain {
 }
 
 /// Handling while `load.backlog` entities wait to be sent from, and then the drain of those.
-pub(super) async fn handled_and_drained(schema: &Schema, load: &Load) -> Result<(Run, Drain), AnyError> {
-    let store = Postgres::options(&schema.url).schema(&schema.name).migrate(true).open().await?;
+pub(super) async fn handled_and_drained<P: Place>(place: &P, load: &Load) -> Result<(Run, Drain), AnyError> {
+    let store = P::open_usual(place.address(), true).await?;
     fill(&store, load.backlog).await?;
-    store.close().await;
-    let mut connection = schema.connect().await?;
-    // As if all had been saved just now: the sweeper is not to take them in the middle of the window.
-    let young = "UPDATE {s}.entity SET pending_since = (date_part('epoch', clock_timestamp()) * 1000)::bigint";
-    connection.execute(sqlx::raw_sql(schema.text("VACUUM ANALYZE {s}.entity"))).await?;
-    connection.execute(sqlx::raw_sql(schema.text(young))).await?;
-    connection.execute("CHECKPOINT").await?;
-    connection.close().await?;
-    let run = candidate::run(schema, load).await?;
-    let drain = drained(schema, load.backlog).await?;
+    P::close(store).await;
+    place.is_filled().await?;
+    let run = candidate::run(place, load).await?;
+    let drain = drained(place, load.backlog).await?;
     Ok((run, drain))
 }
 
 /// Puts in so many entities with one outgoing message each, which no delivery is for.
-async fn fill(store: &Postgres, backlog: u64) -> Result<(), AnyError> {
+async fn fill(store: &impl EntityStore, backlog: u64) -> Result<(), AnyError> {
     let scope = Arc::new(Scope { endpoint: EndpointName::parse(ENDPOINT)?, saga: SagaName::parse(Account::NAME)? });
     let message_type = TypeName::parse(Changed::TYPE)?;
     let mut state = vec![Codec::Json.id(), Account::SCHEMA];
@@ -104,8 +97,8 @@ fn waiting(key: &EntityKey, message_type: &TypeName) -> Result<OutboxEntry, AnyE
 }
 
 /// The sweeper of an endpoint takes all, as after a crash.
-async fn drained(schema: &Schema, backlog: u64) -> Result<Drain, AnyError> {
-    let store = Postgres::options(&schema.url).schema(&schema.name).open().await?;
+async fn drained<P: Place>(place: &P, backlog: u64) -> Result<Drain, AnyError> {
+    let store = P::open_usual(place.address(), false).await?;
     let progress = Arc::new(Swept { all: backlog, ..Swept::default() });
     let endpoint = Endpoint::builder(ENDPOINT)
         .store(store.clone())
@@ -124,15 +117,12 @@ async fn drained(schema: &Schema, backlog: u64) -> Result<Drain, AnyError> {
             }
         })
         .await?;
-    store.close().await;
+    P::close(store).await;
     let swept = progress.swept.load(Ordering::Relaxed);
     if swept != backlog {
         return Err(format!("{swept} of {backlog} waiting messages were sent").into());
     }
-    let mut connection = schema.connect().await?;
-    let left = schema.text("SELECT count(*) FROM {s}.entity WHERE pending_since IS NOT NULL");
-    let left: i64 = sqlx::query(left).fetch_one(&mut connection).await?.try_get(0)?;
-    connection.close().await?;
+    let left = place.left().await?.waiting;
     if left != 0 {
         return Err(format!("{left} outbox entries are left after the drain").into());
     }
@@ -174,41 +164,24 @@ impl Metrics for Swept {
     }
 }
 
-const TABLE: &str = "
-    CREATE SCHEMA {s};
-    CREATE TABLE {s}.outbox (id bigint PRIMARY KEY, body bytea NOT NULL);
-    INSERT INTO {s}.outbox SELECT n, convert_to(repeat('n', $length), 'UTF8') FROM generate_series(1, $rows) AS n;
-    VACUUM ANALYZE {s}.outbox";
-
 /// A hand-written drain of as many rows: one connection that remembers how far it came.
-pub(super) async fn drained_by_hand(schema: &Schema, backlog: u64) -> Result<Drain, AnyError> {
-    let mut connection = schema.connect().await?;
-    let table = TABLE.replace("$length", &OUTGOING_BYTES.to_string()).replace("$rows", &backlog.to_string());
-    for statement in table.split(';') {
-        connection.execute(sqlx::raw_sql(schema.text(statement))).await?;
-    }
-    connection.execute("CHECKPOINT").await?;
-    connection.execute(sqlx::raw_sql(PLANS)).await?;
-    let text = |text: &str| schema.text(text).0;
-    let look = text("SELECT id, body FROM {s}.outbox WHERE id > $1 ORDER BY id LIMIT $2");
-    let sent = text("DELETE FROM {s}.outbox WHERE id > $1 AND id <= $2");
+pub(super) async fn drained_by_hand<P: Place>(place: &P, backlog: u64) -> Result<Drain, AnyError> {
+    place.fill_outbox(backlog, OUTGOING_BYTES).await?;
+    let mut hand = place.hand().await?;
     let begun = Instant::now();
     let (mut last, mut done, mut ends) = (0_i64, 0_u64, Vec::new());
     while done < backlog {
-        let look = sqlx::query(AssertSqlSafe(look.clone())).bind(last).bind(STEP);
-        let rows = look.fetch_all(&mut connection).await?;
-        let Some(end) = rows.last() else { return Err("rows are missing from the hand-written outbox".into()) };
-        let end: i64 = end.try_get(0)?;
         // The sending itself is nothing.
-        std::hint::black_box(rows.iter().map(|row| row.try_get::<&[u8], _>(1)).collect::<Result<Vec<_>, _>>()?);
-        sqlx::query(AssertSqlSafe(sent.clone())).bind(last).bind(end).execute(&mut connection).await?;
+        let Some((rows, end)) = hand.look_outbox(last, STEP).await? else {
+            return Err("rows are missing from the hand-written outbox".into());
+        };
+        hand.sent_up_to(last, end).await?;
         let before = done * PARTS / backlog;
-        (last, done) = (end, done + rows.len() as u64);
+        (last, done) = (end, done + rows);
         if done * PARTS / backlog > before {
             ends.push(Instant::now());
         }
     }
-    connection.close().await?;
     Drain::of(backlog, begun, &ends)
 }
 

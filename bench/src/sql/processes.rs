@@ -6,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use hapax::Postgres;
-use sqlx::{Connection, Executor, Row};
-
-use super::{Load, candidate::audit, server::Schema};
+use super::{Address, Cost, Load, Place, candidate::audit};
 use crate::{
     AnyError,
     books::Books,
@@ -19,8 +16,6 @@ use crate::{
     workload::{Ids, REPEATS},
 };
 
-/// The argument that makes this program one of them.
-pub(crate) const ROLE: &str = "postgres-worker";
 const PROCESSES: u64 = 2;
 /// Of the workloads: no two processes, and no other round, have the same.
 const SEED_STEP: u64 = 1_000_003;
@@ -36,55 +31,45 @@ pub(super) struct Together {
 }
 
 /// Two processes with the in-flight of `load` each, and one set of books for both.
-pub(super) async fn together(schema: &Schema, load: &Load) -> Result<Together, AnyError> {
-    let store = Postgres::options(&schema.url).schema(&schema.name).migrate(true).open().await?;
+pub(super) async fn together<P: Place>(place: &P, load: &Load) -> Result<Together, AnyError> {
+    let store = P::open_usual(place.address(), true).await?;
     preload(&store, load.shape.entities).await?;
-    store.close().await;
-    let deadlocks = deadlocks(schema).await?;
-    let start = |number| Worker::start(schema, &load.shape, load.shape.seed + number * SEED_STEP);
+    P::close(store).await;
+    let deadlocks = place.deadlocks().await?;
+    let start = |number| Worker::start::<P>(place.address(), &load.shape, load.shape.seed + number * SEED_STEP);
     let mut workers = (1..=PROCESSES).map(start).collect::<Result<Vec<_>, _>>()?;
     for worker in &mut workers {
         worker.expect("ready")?;
     }
-    let before = schema.cost().await?;
+    let before = place.cost().await?;
     workers.iter_mut().try_for_each(Worker::go)?;
     // Both are measured over the same time, but for the blink between the two lines.
     let mut runs = Vec::new();
     for worker in &mut workers {
         runs.push(worker.report()?);
     }
-    let after = schema.cost().await?;
+    let after = place.cost().await?;
     let all = |of: &dyn Fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
     let (distinct, sent, disturbed) =
         (all(&|run| run.books.distinct), all(&|run| run.books.sent), all(&|run| run.books.disturbed));
     let books = Books { distinct, sent, sent_each: 1, disturbed, ..Books::default() };
-    let books = audit(schema, load, books).await?;
+    let books = audit(place, load, books).await?;
     if let Some(problem) = books.problem() {
         return Err(format!("the books of both processes do not add up: {problem}").into());
     }
     let deliveries = all(&|run| run.sample.deliveries);
     let whole = distinct as f64 / (1.0 - load.shape.repeats);
     let share = (deliveries as f64 / whole).min(1.0);
-    let sample = Sample {
+    let mut sample = Sample {
         seconds: runs.iter().map(|run| run.sample.seconds).fold(0.0, f64::max),
         deliveries,
-        cpu_seconds: runs.iter().map(|run| run.sample.cpu_seconds).sum::<f64>()
-            + (after.cpu_seconds - before.cpu_seconds) * share,
-        flushes: Some(((after.flushes - before.flushes) as f64 * share) as u64),
+        cpu_seconds: runs.iter().map(|run| run.sample.cpu_seconds).sum::<f64>(),
         commits: runs.iter().map(|run| run.sample.commits).sum(),
         ..Sample::default()
     };
-    let deadlocks = self::deadlocks(schema).await? - deadlocks;
+    Cost::add_to(&mut sample, before, after, share);
+    let deadlocks = place.deadlocks().await? - deadlocks;
     Ok(Together { sample, disturbed: disturbed as f64 / whole, deadlocks })
-}
-
-/// Of the database, ever.
-async fn deadlocks(schema: &Schema) -> Result<u64, AnyError> {
-    let mut connection = schema.connect().await?;
-    let count = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-    let count: i64 = connection.fetch_one(count).await?.try_get(0)?;
-    connection.close().await?;
-    Ok(count.try_into()?)
 }
 
 /// One of the processes, which ends with the guard.
@@ -94,11 +79,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(schema: &Schema, shape: &Shape, seed: u64) -> Result<Self, AnyError> {
+    fn start<P: Place>(at: &Address, shape: &Shape, seed: u64) -> Result<Self, AnyError> {
         let shape = [u64::from(shape.entities), shape.in_flight as u64, u64::try_from(shape.time.as_millis())?, seed];
         let mut command = Command::new(std::env::current_exe()?);
         // Not an argument: others could see a password.
-        command.env(URL, &schema.url).args([ROLE, &schema.name]).args(shape.map(|number| number.to_string()));
+        command.env(URL, &at.url).args([P::KIND.role, &at.name]).args(shape.map(|number| number.to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or("a process without output")?;
         Ok(Self { child, out: BufReader::new(out) })
@@ -144,12 +129,12 @@ const URL: &str = "HAPAX_BENCH_SERVER";
 ///
 /// # Errors
 /// When it cannot.
-pub(crate) fn work(args: impl Iterator<Item = String>) -> Result<(), AnyError> {
+pub(crate) fn work<P: Place>(args: impl Iterator<Item = String>) -> Result<(), AnyError> {
     let args: Vec<String> = args.collect();
-    let [schema, entities, in_flight, millis, seed] = &args[..] else {
-        return Err("a worker is started by hapax-bench postgres".into());
+    let [name, entities, in_flight, millis, seed] = &args[..] else {
+        return Err(format!("a worker is started by hapax-bench {}", P::KIND.command).into());
     };
-    let url = std::env::var(URL)?;
+    let at = Address { url: std::env::var(URL)?, name: name.clone() };
     let shape = Shape {
         entities: entities.parse()?,
         repeats: REPEATS,
@@ -166,15 +151,15 @@ pub(crate) fn work(args: impl Iterator<Item = String>) -> Result<(), AnyError> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let store = Postgres::options(&url).schema(schema).open().await?;
+        let store = P::open_usual(&at, false).await?;
         println!("ready");
         std::io::stdout().flush()?;
         if std::io::stdin().lines().next().transpose()?.as_deref() != Some("go") {
             return Err("`go` was not said".into());
         }
         let counted = store.clone();
-        let run = fed(store.clone(), Box::new(move || Some(counted.commits())), &shape, false).await?;
-        store.close().await;
+        let run = fed(store.clone(), Box::new(move || Some(P::commits(&counted))), &shape, false).await?;
+        P::close(store).await;
         println!("{}", serde_json::to_string(&run)?);
         Ok(())
     })

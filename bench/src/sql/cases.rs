@@ -1,6 +1,6 @@
 //! The cases: what is run in each, and what must come of it.
 
-use super::{Load, Options, anchor, backlog, candidate, peers::Peers, processes, queue, server::Schema};
+use super::{Beside, Load, Options, Place, anchor, backlog, candidate, processes, queue};
 use crate::{
     AnyError,
     figure::Figure,
@@ -20,22 +20,22 @@ const LOOP_CLIENTS: usize = 4;
 const UNBATCHED: usize = 32;
 
 /// All rounds of one case.
-pub(super) fn case(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
+pub(super) fn case<P: Place>(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
     match name {
-        "c2" => with_backlog(options),
-        "q1" => queues(options),
-        "two" => two_processes(options),
-        _ => compared(name, options),
+        "c2" => with_backlog::<P>(options),
+        "q1" => queues::<P>(options),
+        "two" => two_processes::<P>(options),
+        _ => compared::<P>(name, options),
     }
 }
 
 /// hapax beside something else, by one ratio.
-fn compared(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
+fn compared<P: Place>(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
     let mut ratios = Vec::new();
     let (mut cpu, mut flushes, mut commits) = (Vec::new(), Vec::new(), Vec::new());
-    let mut peers = Peers::beside(name, options);
+    let mut beside = P::Beside::of(name, options);
     for round in 1..=options.rounds {
-        let (ours, theirs) = paired(name, options, round as u64)?;
+        let (ours, theirs) = paired::<P>(name, options, round as u64)?;
         let ratio = match name {
             "p3" => ours.median_seconds.zip(theirs.median_seconds).map(|(ours, theirs)| ours / theirs),
             "c3" => Some(theirs.cpu_us() / ours.cpu_us()),
@@ -43,7 +43,7 @@ fn compared(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
         };
         let ratio = ratio.ok_or("a round without a figure")?;
         eprintln!("  {round}/{}: other {}, hapax {}, ratio {ratio:.2}", options.rounds, told(&theirs), told(&ours));
-        peers.round(options, &load(options, round as u64).shape, &ours);
+        beside.round(options, &load(options, round as u64).shape, &ours);
         ratios.push(ratio);
         cpu.push(ours.cpu_us());
         flushes.extend(ours.flushes_each());
@@ -54,7 +54,8 @@ fn compared(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
     let commits = Figure::of(format!("{name}: commits, each"), "", commits);
     let mut figures = match name {
         "p1" => vec![
-            Figure::of("p1: saturated, K=1000 / loop over arrays of 100", "", ratios).median_at_least(0.6),
+            Figure::of(format!("p1: saturated, K=1000 / loop over {}", P::KIND.batches), "", ratios)
+                .median_at_least(0.6),
             cpu.median_at_most(25.0),
             flushes.median_at_most(0.02),
             commits,
@@ -69,7 +70,8 @@ fn compared(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
             commits,
         ],
         "p4" => vec![
-            Figure::of("p4: K=1 / loop over arrays of 100 with one connection", "", ratios).median_at_least(0.8),
+            Figure::of(format!("p4: K=1 / loop over {} with one connection", P::KIND.batches), "", ratios)
+                .median_at_least(0.8),
             cpu,
         ],
         "c1" => vec![Figure::of("c1: K=200000 / own K=1000", "", ratios).median_at_least(0.7), cpu, flushes],
@@ -78,24 +80,25 @@ fn compared(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
         }
         _ => vec![Figure::of("c4: 50 % repeats / own 5 %", "", ratios).median_at_least(1.0), cpu],
     };
-    figures.extend(peers.figures(name));
+    figures.extend(beside.figures(name));
     Ok(figures)
 }
 
 /// Handling while outgoing messages wait, and how fast they go in the end.
-fn with_backlog(options: &Options) -> Result<Vec<Figure>, AnyError> {
+fn with_backlog<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
     let (mut handled, mut drained, mut rates, mut even) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         let load = load(options, round as u64);
         let full = Load { backlog: options.backlog, ..load.clone() };
-        let usual = on_schema(options, "hapax", async |schema| candidate::run(schema, &load).await)?;
+        let usual = in_place(options, "hapax", async |place: &P| candidate::run(place, &load).await)?;
         let mut drain = None;
-        let loaded = on_schema(options, "hapax", async |schema| {
-            let (run, sent) = backlog::handled_and_drained(schema, &full).await?;
+        let loaded = in_place(options, "hapax", async |place: &P| {
+            let (run, sent) = backlog::handled_and_drained(place, &full).await?;
             drain = Some(sent);
             Ok(run)
         })?;
-        let by_hand = in_schema(options, "loop", async |schema| backlog::drained_by_hand(schema, full.backlog).await)?;
+        let by_hand =
+            without_books(options, "loop", async |place: &P| backlog::drained_by_hand(place, full.backlog).await)?;
         let drain = drain.ok_or("nothing was drained")?;
         // By CPU, because so near to one a rate says more about the neighbours.
         handled.push(usual.sample.cpu_us() / loaded.sample.cpu_us());
@@ -123,14 +126,14 @@ fn with_backlog(options: &Options) -> Result<Vec<Figure>, AnyError> {
 }
 
 /// Two processes on the same entities beside one with as much in flight.
-fn two_processes(options: &Options) -> Result<Vec<Figure>, AnyError> {
+fn two_processes<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
     let (mut ratios, mut rates, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
     let (mut disturbed, mut deadlocks) = (Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         let load = load(options, round as u64);
         let half = Load { shape: Shape { in_flight: SATURATED / 2, ..load.shape }, ..load.clone() };
-        let alone = on_schema(options, "hapax", async |schema| candidate::run(schema, &load).await)?;
-        let both = in_schema(options, "two", async |schema| processes::together(schema, &half).await)?;
+        let alone = in_place(options, "hapax", async |place: &P| candidate::run(place, &load).await)?;
+        let both = without_books(options, "two", async |place: &P| processes::together(place, &half).await)?;
         let ratio = both.sample.rate() / alone.sample.rate();
         eprintln!(
             "  {round}/{}: one {}, two {}, ratio {ratio:.2}, {:.3} of the passes again, {} deadlocks",
@@ -156,12 +159,12 @@ fn two_processes(options: &Options) -> Result<Vec<Figure>, AnyError> {
 }
 
 /// The queue alone, beside a table by hand.
-fn queues(options: &Options) -> Result<Vec<Figure>, AnyError> {
+fn queues<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
     let (mut ratios, mut rates, mut cpu, mut flushes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         let shape = load(options, round as u64).shape;
-        let by_hand = in_schema(options, "loop", async |schema| queue::by_hand(schema, &shape).await)?;
-        let ours = in_schema(options, "hapax", async |schema| queue::hapax(schema, &shape).await)?;
+        let by_hand = without_books(options, "loop", async |place: &P| queue::by_hand(place, &shape).await)?;
+        let ours = without_books(options, "hapax", async |place: &P| queue::hapax(place, &shape).await)?;
         let ratio = ours.rate() / by_hand.rate();
         eprintln!("  {round}/{}: by hand {}, hapax {}, ratio {ratio:.2}", options.rounds, told(&by_hand), told(&ours));
         ratios.push(ratio);
@@ -202,15 +205,15 @@ pub(super) fn load(options: &Options, round: u64) -> Load {
 }
 
 /// One round: what hapax did, and what it is compared with.
-fn paired(name: &str, options: &Options, round: u64) -> Result<(Sample, Sample), AnyError> {
+fn paired<P: Place>(name: &str, options: &Options, round: u64) -> Result<(Sample, Sample), AnyError> {
     let load = load(options, round);
     let with = |change: &dyn Fn(&mut Shape)| {
         let mut load = load.clone();
         change(&mut load.shape);
         load
     };
-    let hapax = |load: &Load| on_schema(options, "hapax", async |schema| candidate::run(schema, load).await);
-    let batched = |load: &Load| on_schema(options, "loop", async |schema| anchor::batched(schema, load).await);
+    let hapax = |load: &Load| in_place(options, "hapax", async |place: &P| candidate::run(place, load).await);
+    let batched = |load: &Load| in_place(options, "loop", async |place: &P| anchor::batched(place, load).await);
     let (ours, theirs) = match name {
         "p1" => (hapax(&load)?, batched(&load)?),
         "p2" => {
@@ -223,11 +226,11 @@ fn paired(name: &str, options: &Options, round: u64) -> Result<(Sample, Sample),
             };
             let one = with(&|shape| shape.batch = 1);
             let one = Load { clients: UNBATCHED, ..one };
-            (hapax(&load)?, on_schema(options, "loop", async |schema| anchor::unbatched(schema, &one).await)?)
+            (hapax(&load)?, in_place(options, "loop", async |place: &P| anchor::unbatched(place, &one).await)?)
         }
         "p3" => {
             let load = Load { clients: 1, ..with(&|shape| (shape.in_flight, shape.batch) = (1, 1)) };
-            (hapax(&load)?, on_schema(options, "loop", async |schema| anchor::classic(schema, &load).await)?)
+            (hapax(&load)?, in_place(options, "loop", async |place: &P| anchor::classic(place, &load).await)?)
         }
         "p4" => {
             let load = Load { clients: 1, ..with(&|shape| shape.entities = 1) };
@@ -240,31 +243,31 @@ fn paired(name: &str, options: &Options, round: u64) -> Result<(Sample, Sample),
     Ok((ours.sample, theirs.sample))
 }
 
-/// One run in a schema of its own, with books that add up.
-pub(super) fn on_schema(
+/// One run in a place of its own, with books that add up.
+pub(super) fn in_place<P: Place>(
     options: &Options,
     name: &str,
-    run: impl AsyncFnOnce(&Schema) -> Result<Run, AnyError>,
+    run: impl AsyncFnOnce(&P) -> Result<Run, AnyError>,
 ) -> Result<Run, AnyError> {
-    let done = in_schema(options, name, run)?;
+    let done = without_books(options, name, run)?;
     match done.books.problem() {
         None => Ok(done),
         Some(problem) => Err(format!("{name}: {problem}").into()),
     }
 }
 
-/// One run in a schema of its own, which goes with it.
-fn in_schema<T>(
+/// One run in a place of its own, which goes with it.
+fn without_books<P: Place, T>(
     options: &Options,
     name: &str,
-    run: impl AsyncFnOnce(&Schema) -> Result<T, AnyError>,
+    run: impl AsyncFnOnce(&P) -> Result<T, AnyError>,
 ) -> Result<T, AnyError> {
     wait_for_threads();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let schema = Schema::new(&options.server, name).await?;
-        let done = run(&schema).await;
-        let removed = schema.remove().await;
+        let place = P::create(options.server(), name).await?;
+        let done = run(&place).await;
+        let removed = place.remove().await;
         let done = done?;
         removed?;
         Ok(done)
