@@ -5,6 +5,7 @@ mod common;
 mod failing;
 mod order;
 mod sending;
+mod server;
 
 use std::{collections::HashSet, time::Duration};
 
@@ -13,7 +14,7 @@ use futures_util::future::join_all;
 use hapax::{
     MySql, MySqlQueue,
     envelope::Envelope,
-    ports::{Receipt, Settled, Settlement, Transport},
+    ports::{DeadLetters, Page, Receipt, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use hapax_tests::MySqlTables;
@@ -203,6 +204,27 @@ async fn what_another_process_sends_is_found_by_a_look() {
         assert_eq!(body(&delivery), "a", "round {round}");
         ack(&ends, &delivery).await;
     }
+}
+
+#[tokio::test]
+async fn a_listing_of_dead_letters_that_takes_long_holds_up_nobody_who_receives() {
+    let tables = MySqlTables::new();
+    let (here, there) = (open(&tables).await, open(&tables).await);
+    let ends = shop(&here).await;
+    let mut lock = beside(&tables).await;
+    run(&mut lock, "LOCK TABLES hapax.queue_dead_letter WRITE").await;
+    let (shop, page) = (endpoint("shop"), Page::first(10));
+    tokio::select! {
+        biased;
+        _ = here.list(&shop, &page) => panic!("it was to take long"),
+        () = async {
+            for number in ["first, with no look", "second", "third"] {
+                send_bodies(&there, &[number]).await;
+                assert_eq!(bodies(&receive(&ends, 10).await), [number]);
+            }
+        } => {}
+    }
+    run(&mut lock, "UNLOCK TABLES").await;
 }
 
 /// A slow transaction: its message has an older time and a smaller number than many that were given since.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hapax::{
     MySqlQueue,
-    ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settled, Transport},
+    ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use hapax_tests::MySqlTables;
@@ -16,6 +16,10 @@ use super::common::*;
 const PICKY: &str = "\
     CREATE TRIGGER picky BEFORE INSERT ON hapax.queue_message FOR EACH ROW \
     IF LENGTH(new.envelope) > 1000 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too long for me'; END IF";
+/// What it does with a long message is an error of arithmetic, which nobody foresees.
+const FRAIL: &str = "\
+    CREATE TRIGGER frail BEFORE DELETE ON hapax.queue_message FOR EACH ROW \
+    IF LENGTH(old.envelope) > 1000 THEN SET @n = 9223372036854775807 + old.bytes; END IF";
 
 #[tokio::test]
 async fn what_is_published_goes_to_who_subscribes_wherever_that_is() {
@@ -115,6 +119,21 @@ async fn a_member_that_the_server_refuses_hurts_only_itself() {
     let mut came = bodies(&receive(&ends, 10).await);
     came.sort();
     assert_eq!(came, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_settlement_that_the_server_refuses_fails_alone() {
+    let tables = MySqlTables::new();
+    let queue = tables.open_queue(MySqlQueue::options().writers(1)).await;
+    let ends = shop(&queue).await;
+    run(&mut beside(&tables).await, FRAIL).await;
+    let long = "x".repeat(2000);
+    send_bodies(&queue, &["a", &long, "b"]).await;
+    let given = receive(&ends, 10).await;
+    let settled = given.iter().map(|delivery| ends.receiver.settle(&delivery.receipt, Settlement::Ack));
+    let settled = join_all(settled).await;
+    assert!(matches!(&settled[..], [Ok(Settled::Done), Err(_), Ok(Settled::Done)]), "{settled:?}");
+    assert_eq!(queue.messages().await.unwrap(), 1);
 }
 
 #[tokio::test]

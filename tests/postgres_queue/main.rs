@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use hapax::{
     Postgres, PostgresQueue,
     envelope::Envelope,
-    ports::{Receipt, Settled, Settlement, Transport},
+    ports::{DeadLetters, Page, Receipt, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use hapax_tests::PostgresSchema;
@@ -203,6 +203,27 @@ async fn where_nobody_listens_new_messages_are_looked_for() {
         assert_eq!(body(&delivery), "a", "round {round}");
         ack(&ends, &delivery).await;
     }
+}
+
+#[tokio::test]
+async fn a_listing_of_dead_letters_that_takes_long_holds_up_nobody_who_receives() {
+    let schema = PostgresSchema::new();
+    let (here, there) = (schema.open_queue(PostgresQueue::options().listen(false)).await, open(&schema).await);
+    let ends = shop(&here).await;
+    let mut lock = beside(&schema).await;
+    run(&mut lock, "BEGIN; LOCK TABLE queue_dead_letter").await;
+    let (shop, page) = (endpoint("shop"), Page::first(10));
+    tokio::select! {
+        biased;
+        _ = here.list(&shop, &page) => panic!("it was to take long"),
+        () = async {
+            for number in ["first, with no look", "second", "third"] {
+                send_bodies(&there, &[number]).await;
+                assert_eq!(bodies(&receive(&ends, 10).await), [number]);
+            }
+        } => {}
+    }
+    run(&mut lock, "ROLLBACK").await;
 }
 
 /// A slow transaction: its message has an older time and a smaller number than many that were given since.

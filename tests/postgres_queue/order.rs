@@ -61,6 +61,31 @@ async fn an_ack_lets_the_next_of_its_key_come_at_once() {
     assert_eq!(number(&mut beside(&schema).await, "SELECT count(*) FROM queue_given").await, 0);
 }
 
+/// Nothing of a key can be given before what is under a lease is settled, and looking again and again does not change that.
+#[tokio::test]
+async fn new_messages_of_a_key_under_a_lease_are_not_looked_at_again_and_again() {
+    let schema = PostgresSchema::new();
+    let (here, there) = (ordered(&schema).await, ordered(&schema).await);
+    let ends = shop(&here).await;
+    send(&here, &[keyed("k", "k1")]).await;
+    let k1 = next(&ends).await;
+    let before = here.commits();
+    for number in 0..3 {
+        send(&there, &[keyed("k", &format!("late {number}"))]).await;
+        let nothing = tokio::time::timeout(Duration::from_millis(400), ends.receiver.receive(1)).await;
+        assert!(nothing.is_err(), "it was given beside an earlier one of its key");
+    }
+    // Told or found, and with each full look: a few.
+    let takes = here.commits() - before;
+    assert!((1..25).contains(&takes), "{takes} takes in 1.2 s for 3 messages that could not be given");
+    // What others send of other keys comes all the same, and the next of this key with the ack.
+    let other = [keyed("j", "j1")];
+    let (j1, ()) = tokio::join!(next(&ends), send(&there, &other));
+    assert_eq!(body(&j1), "j1");
+    let (next, ()) = tokio::join!(next(&ends), ack(&ends, &k1));
+    assert_eq!(body(&next), "late 0");
+}
+
 #[tokio::test]
 async fn a_long_line_behind_one_key_does_not_stop_the_others() {
     let schema = PostgresSchema::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hapax::{
     PostgresQueue,
-    ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settled, Transport},
+    ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use hapax_tests::PostgresSchema;
@@ -17,6 +17,11 @@ const PICKY: &str = "\
     CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS \
       $$ BEGIN IF length(new.envelope) > 1000 THEN RAISE 'too long for me'; END IF; RETURN new; END $$; \
     CREATE TRIGGER picky BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION picky()";
+/// What it does with a long message is an error of arithmetic, which nobody foresees.
+const FRAIL: &str = "\
+    CREATE FUNCTION frail() RETURNS trigger LANGUAGE plpgsql AS \
+    $$ BEGIN IF length(old.envelope) > 1000 THEN PERFORM 1 / 0; END IF; RETURN old; END $$; \
+    CREATE TRIGGER frail BEFORE DELETE ON queue_message FOR EACH ROW EXECUTE FUNCTION frail()";
 
 #[tokio::test]
 async fn what_is_published_goes_to_who_subscribes_wherever_that_is() {
@@ -116,6 +121,21 @@ async fn a_member_that_the_server_refuses_hurts_only_itself() {
     let mut came = bodies(&receive(&ends, 10).await);
     came.sort();
     assert_eq!(came, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_settlement_that_the_server_refuses_fails_alone() {
+    let schema = PostgresSchema::new();
+    let queue = schema.open_queue(PostgresQueue::options().writers(1)).await;
+    let ends = shop(&queue).await;
+    run(&mut beside(&schema).await, FRAIL).await;
+    let long = "x".repeat(2000);
+    send_bodies(&queue, &["a", &long, "b"]).await;
+    let given = receive(&ends, 10).await;
+    let settled = given.iter().map(|delivery| ends.receiver.settle(&delivery.receipt, Settlement::Ack));
+    let settled = join_all(settled).await;
+    assert!(matches!(&settled[..], [Ok(Settled::Done), Err(_), Ok(Settled::Done)]), "{settled:?}");
+    assert_eq!(queue.messages().await.unwrap(), 1);
 }
 
 #[tokio::test]

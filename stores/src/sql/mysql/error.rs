@@ -147,25 +147,38 @@ impl Failure {
     }
 
     /// The server or the way to it is at fault, not what was asked: trying members of a group one by one would only repeat
-    /// it. A lock that is held for too long is of one member as a rule.
+    /// it. Whatever else the server refuses, one member may be at fault for, as for a lock that is held for too long.
     pub(super) fn is_of_all(&self) -> bool {
-        !matches!(
-            self.number(),
-            Some(
-                n::LOCK_WAIT
-                    | n::DUPLICATE
-                    | n::NOT_NULL
-                    | n::NO_DEFAULT
-                    | n::PACKET_TOO_LARGE
-                    | n::WRONG_VALUE
-                    | n::TOO_LONG
-                    | n::FOREIGN_KEY_PARENT
-                    | n::FOREIGN_KEY_CHILD
-                    | n::SIGNAL
-                    | n::CHECK_MARIADB
-                    | n::CHECK_MYSQL
-            )
-        )
+        let Some(number) = self.number() else { return true };
+        let of_all = matches!(
+            number,
+            n::DISK_FULL
+                | n::TABLE_FULL
+                | n::TOO_MANY_CONNECTIONS
+                | n::TOO_MANY_CONNECTIONS_OF_USER
+                | n::USER_LIMIT
+                | n::DENIED_DATABASE
+                | n::DENIED
+                | n::DENIED_WITHOUT_PASSWORD
+                | n::DENIED_HOST
+                | n::DENIED_TABLE
+                | n::DENIED_COLUMN
+                | n::DENIED_PRIVILEGE
+                | n::NO_DATABASE
+                | n::NO_TABLE
+                | n::UNKNOWN_COLUMN
+                | n::COMMIT
+                | n::DEADLOCK
+                | n::TABLE_CHANGED
+                | n::INTERRUPTED
+                | n::TIME_LIMIT_MARIADB
+                | n::TIME_LIMIT_MYSQL
+                | n::BINLOG_FORMAT
+                | n::READ_ONLY_OPTION
+                | n::READ_ONLY_TRANSACTION
+                | n::READ_ONLY_MODE
+        );
+        of_all || ends_the_connection(number) && number != n::PACKET_TOO_LARGE
     }
 
     fn number(&self) -> Option<u16> {
@@ -217,9 +230,12 @@ impl std::error::Error for Shown {}
 
 /// The server answered that it did not do it, and goes on serving this connection.
 fn refused(error: &sqlx::Error) -> bool {
-    let ends = |number| matches!(number, n::SHUTDOWN | n::KILLED_MARIADB | n::KILLED_MYSQL | n::IDLE_MYSQL);
-    // 1152 to 1161: the way to the client.
-    number(error).is_some_and(|it| !ends(it) && !(1152..=1161).contains(&it))
+    number(error).is_some_and(|number| !ends_the_connection(number))
+}
+
+fn ends_the_connection(number: u16) -> bool {
+    let ends = matches!(number, n::SHUTDOWN | n::KILLED_MARIADB | n::KILLED_MYSQL | n::IDLE_MYSQL);
+    ends || (1152..=1161).contains(&number) // The way to the client.
 }
 
 /// A kill or a time limit may be told by a statement whose commit was made already, and a failed commit may have reached

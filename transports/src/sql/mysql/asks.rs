@@ -129,6 +129,16 @@ impl Ask {
         }
     }
 
+    /// Whether it gives a message the time of its transaction, which a take may pass before the commit. How long a take has
+    /// waited for another says nothing of that.
+    pub(super) fn dates(&self) -> bool {
+        match self {
+            Self::Send(_) => true,
+            Self::End(end) => end.leases.iter().any(|lease| matches!(lease.what, What::Retry { .. })),
+            Self::Take(_) | Self::Close => false,
+        }
+    }
+
     /// What it takes in a text, in bytes.
     pub(super) fn size(&self) -> usize {
         match self {

@@ -88,8 +88,8 @@ const CONNECTING: &str = "opening a queue";
 /// Queues in one MariaDB database. Cloning gives another handle to the same queues; its tasks end with the last handle.
 ///
 /// # Limits
-/// A message has at most 1 MiB, a database a million messages and 10,000 queues; the first two are options. It has up to three
-/// connections: two that write and one that reads. The runtime in which it was opened must live as long as the queue is used,
+/// A message has at most 1 MiB, a database a million messages and 10,000 queues; the first two are options. It has up to four
+/// connections: two that write, one that looks for messages and one for what is rare. The runtime in which it was opened must live as long as the queue is used,
 /// and must have its timer enabled.
 #[derive(Clone)]
 pub struct MySqlQueue(Arc<Shared>);
@@ -99,7 +99,9 @@ struct Shared {
     options: MySqlQueueOptions,
     texts: Texts,
     asks: mpsc::Sender<Ask>,
-    /// For looks, and for what is rare: names, dead letters, counts.
+    /// For looks, which wait for nothing else.
+    looks: Arc<Mutex<Wire>>,
+    /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
     names: RwLock<HashMap<EndpointName, i64>>,
@@ -227,7 +229,7 @@ impl MySqlQueue {
     pub async fn abandon(&self, endpoint: &EndpointName, limit: usize) -> Result<u64, StoreError> {
         const OPERATION: &str = "abandoning a queue";
         let answers = self.transaction(OPERATION, statements::abandon(endpoint.as_str(), limit)).await?;
-        Ok(answers.get(answers.len().saturating_sub(2)).map_or(0, |answer| answer.affected))
+        Ok(answers.get(2).map_or(0, |answer| answer.affected))
     }
 
     /// How many commits this queue has made since it was opened: with its messages, how well they share commits. Those of
@@ -245,6 +247,7 @@ impl MySqlQueue {
         for writer in writers {
             let _ = writer.await;
         }
+        self.0.looks.lock().await.close().await;
         self.0.rare.lock().await.close().await;
     }
 
@@ -262,6 +265,7 @@ impl MySqlQueue {
         Ok(Self(Arc::new(Shared {
             texts: Texts::new(&server),
             asks,
+            looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
             signals,

@@ -1,4 +1,5 @@
-//! What is rare, on a connection of its own: names of queues, subscriptions, whatever is asked for by itself.
+//! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
+//! subscriptions, whatever is asked for by itself.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,6 +12,7 @@ use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
 };
+use tokio::sync::Mutex;
 
 use super::{
     CONNECTING, MySqlQueue,
@@ -33,20 +35,21 @@ impl MySqlQueue {
         if let Some(id) = self.known_queue(endpoint) {
             return Ok(id);
         }
-        if let Some(id) = self.find_queue(endpoint).await? {
-            return Ok(id);
-        }
+        let id = match self.find_queue(endpoint).await? {
+            Some(id) => id,
+            None => self.add_queue(endpoint).await?,
+        };
+        // Another process may have written it just now. Were it gone after a crash, the next queue would get its number.
+        self.settle_shown().await?;
+        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
+        Ok(id)
+    }
+
+    async fn add_queue(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
         let mut arguments = MySqlArguments::default();
         arguments.bind(endpoint.as_str().as_bytes()).bind(QUEUES_MAX);
-        match self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await {
-            Ok(_) => {}
-            // Whatever became of the name, what was to be written under it was not.
-            Err(e) if e.is_unknown_outcome() => {
-                let why = format!("{}: a new queue could not be written in time: try again", self.place());
-                return Err(StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e));
-            }
-            Err(e) => return Err(e),
-        }
+        let added = self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await;
+        added.map_err(|e| self.nothing_else_written(e))?;
         let full = || {
             let why = format!("{}: it has {QUEUES_MAX} queues, and {endpoint} is one too many", self.place());
             StoreError::new(ErrorKind::Unavailable, CONNECTING, why)
@@ -59,9 +62,22 @@ impl MySqlQueue {
         arguments.bind(endpoint.as_str().as_bytes());
         let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let id = row.try_get(0).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))?;
-        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
-        Ok(Some(id))
+        row.try_get(0).map(Some).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))
+    }
+
+    /// Waits until all that the server has shown is on its disk: it shows what others commit before it is. What is confirmed
+    /// later is there with all that came before it, so a change is made.
+    async fn settle_shown(&self) -> Result<(), StoreError> {
+        self.transaction(CONNECTING, Vec::new()).await.map(drop).map_err(|e| self.nothing_else_written(e))
+    }
+
+    /// Whatever became of what failed, what was to be written after it was not.
+    fn nothing_else_written(&self, e: StoreError) -> StoreError {
+        if !e.is_unknown_outcome() {
+            return e;
+        }
+        let why = format!("{}: what comes before it was not confirmed in time: try again", self.place());
+        StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e)
     }
 
     pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
@@ -80,12 +96,12 @@ impl MySqlQueue {
         sql: &Arc<str>,
         arguments: MySqlArguments,
     ) -> Result<Vec<MySqlRow>, StoreError> {
-        Ok(rows(self.on_rare(operation, Rare::Read(sql.clone(), arguments)).await?))
+        Ok(rows(self.run_on(&self.0.rare, operation, Rare::Read(sql.clone(), arguments)).await?))
     }
 
-    /// The same with its values in it.
-    pub(super) async fn read_text(&self, operation: &'static str, sql: String) -> Result<Vec<MySqlRow>, StoreError> {
-        Ok(rows(self.on_rare(operation, Rare::ReadText(sql)).await?))
+    /// The same with its values in it, on the connection for looks.
+    pub(super) async fn read_look(&self, operation: &'static str, sql: String) -> Result<Vec<MySqlRow>, StoreError> {
+        Ok(rows(self.run_on(&self.0.looks, operation, Rare::ReadText(sql)).await?))
     }
 
     /// A rare statement that writes. How many rows.
@@ -95,23 +111,29 @@ impl MySqlQueue {
         sql: &Arc<str>,
         arguments: MySqlArguments,
     ) -> Result<u64, StoreError> {
-        let answers = self.on_rare(operation, Rare::Write(sql.clone(), arguments)).await?;
+        let answers = self.run_on(&self.0.rare, operation, Rare::Write(sql.clone(), arguments)).await?;
         Ok(answers.first().map_or(0, |answer| answer.affected))
     }
 
-    /// Rare statements that write, in one transaction.
+    /// Rare statements that write, in one transaction. What they find done by others is on the disk as well once it is
+    /// confirmed.
     pub(super) async fn transaction(
         &self,
         operation: &'static str,
-        statements: Vec<String>,
+        mut statements: Vec<String>,
     ) -> Result<Vec<Answer>, StoreError> {
-        self.on_rare(operation, Rare::Transaction(statements)).await
+        statements.extend(statements::change(self.token()));
+        self.run_on(&self.0.rare, operation, Rare::Transaction(statements)).await
     }
 
-    /// On a connection for what is rare. In a task of its own: dropped half-way, it would leave the connection in the middle
-    /// of it.
-    async fn on_rare(&self, operation: &'static str, rare: Rare) -> Result<Vec<Answer>, StoreError> {
-        let (wire, server) = (self.0.rare.clone(), self.0.server.clone());
+    /// On one of the connections. In a task of its own: dropped half-way, it would leave the connection in the middle of it.
+    async fn run_on(
+        &self,
+        wire: &Arc<Mutex<Wire>>,
+        operation: &'static str,
+        rare: Rare,
+    ) -> Result<Vec<Answer>, StoreError> {
+        let (wire, server) = (wire.clone(), self.0.server.clone());
         let task = self.0.runtime.spawn(async move {
             let mut wire = wire.lock().await;
             let mut races = 0;

@@ -25,6 +25,9 @@ const CLAIM_MAX: usize = 512;
 /// Bytes that one claim gives, the last message aside: all of them are in memory at once.
 const CLAIM_BYTES_MAX: usize = 16 << 20;
 
+/// Leases that are ended or extended in one text.
+const LEASES_MAX: usize = 1024;
+
 /// A reason may be as long as its text; more of it than that helps nobody, and would not fit into what the server takes.
 const REASON_BYTES_MAX: usize = 256 << 10;
 
@@ -139,6 +142,7 @@ impl EndpointQueue {
         let freed = begun.ended();
         let given = claim.take();
         self.signal.looked(from, looked);
+        self.signal.held_up(looked.last.filter(|_| given.is_empty()));
         if looked.left {
             self.signal.free_again(freed);
         }
@@ -214,7 +218,7 @@ impl EndpointQueue {
         }
         let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
         let began = Instant::now();
-        let rows = self.queue.read_text(RECEIVING, statements::look(&queues)).await?;
+        let rows = self.queue.read_look(RECEIVING, statements::look(&queues)).await?;
         let idle = began.elapsed();
         let mut next: Option<i64> = None;
         for row in &rows {
@@ -234,9 +238,16 @@ impl EndpointQueue {
     }
 
     /// Writes what ends leases, or begins them anew; how many were still held.
-    async fn end(&self, operation: &'static str, leases: Vec<Lease>) -> Result<usize, TransportError> {
-        let (answer, answered) = oneshot::channel();
-        self.queue.ask(operation, Ask::End(End { operation, leases, answer: Some(answer) }), answered).await
+    async fn end(&self, operation: &'static str, mut leases: Vec<Lease>) -> Result<usize, TransportError> {
+        let mut ended = 0;
+        while !leases.is_empty() {
+            let rest = leases.split_off(leases.len().min(LEASES_MAX));
+            let (answer, answered) = oneshot::channel();
+            let leases = std::mem::replace(&mut leases, rest);
+            ended +=
+                self.queue.ask(operation, Ask::End(End { operation, leases, answer: Some(answer) }), answered).await?;
+        }
+        Ok(ended)
     }
 }
 

@@ -37,7 +37,7 @@ impl Late {
         self.0.store(took.max(before - before / 16), Ordering::Relaxed);
     }
 
-    fn ms(&self) -> i64 {
+    pub(super) fn ms(&self) -> i64 {
         self.0.load(Ordering::Relaxed).clamp(LATE_MS_MIN, LATE_MS_MAX)
     }
 }
@@ -87,6 +87,9 @@ impl Position {
 #[derive(Debug)]
 struct Look {
     from: Position,
+    /// The last that the last take saw, where it could give nothing of what it saw: its keys are held up. No look before a take
+    /// begins ahead of it; it would find the same again and again, for as long as it is new.
+    held_up: Option<Position>,
     /// A full look has not come to the end. What its takes that gave nothing have taken.
     full_runs: bool,
     full_took: Duration,
@@ -167,6 +170,7 @@ impl Signal {
     fn new(queue: i64, full_every: Duration, late: Arc<Late>) -> Self {
         let look = Look {
             from: Position::START,
+            held_up: None,
             full_runs: false,
             full_took: Duration::ZERO,
             full_next: Instant::now(),
@@ -204,7 +208,7 @@ impl Signal {
     /// Where a look has to begin now.
     fn position(&self) -> Position {
         let look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
-        if look.is_full_due() { Position::START } else { look.from }
+        if look.is_full_due() { Position::START } else { look.held_up.unwrap_or(look.from).max(look.from) }
     }
 
     /// Begins a take: where, and at which keys besides.
@@ -243,6 +247,11 @@ impl Signal {
                 look.full_next = Instant::now() + self.full_every.max(look.full_took * FULL_PART);
             }
         }
+    }
+
+    /// A take has given something, or has seen no further than that and could give nothing of it.
+    pub(super) fn held_up(&self, last: Option<Position>) {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner).held_up = last;
     }
 
     /// Somebody else may have what lies before: the next take begins at the start.

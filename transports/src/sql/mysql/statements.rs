@@ -264,12 +264,17 @@ fn push_message(text: &mut Text, message: &Message) {
 /// none of them holds up other processes for long.
 pub(super) const WINDOW: usize = 1000;
 
+/// Messages of keys of which something was settled here that one take looks at, if each key has so many: they are listed in a
+/// text, which must not outgrow what the smallest server takes.
+const FREED_ROWS: usize = 2048;
+
 /// The first texts of a take in the order of keys. Takes in one queue are made one after the other: each sees what those before
 /// have given. Then come the candidates: the first behind the place where the take begins and, of each key of which something
-/// was settled here, as many as are wanted.
+/// was settled here, as many as are wanted, or its share.
 pub(super) fn ordered_candidates(wanted: Wanted, freed: &[Arc<str>]) -> Vec<String> {
     const COLUMNS: &str = "m.id, m.due_at, m.bytes, m.partition_key";
     let Wanted { queue, from, max, .. } = wanted;
+    let share = max.min(FREED_ROWS / freed.len().max(1)).max(1);
     let window = format!(
         "SELECT {}, {COLUMNS} FROM {} ORDER BY m.due_at, m.id LIMIT {WINDOW}",
         row::CANDIDATE,
@@ -278,7 +283,7 @@ pub(super) fn ordered_candidates(wanted: Wanted, freed: &[Arc<str>]) -> Vec<Stri
     let of_key = |key: &Arc<str>| {
         format!(
             "SELECT {}, {COLUMNS} FROM {MESSAGE_KEYED} WHERE m.queue = {queue} AND m.partition_key = {} \
-             AND m.due_at <= @now AND m.leased_until <= @now ORDER BY m.id LIMIT {max}",
+             AND m.due_at <= @now AND m.leased_until <= @now ORDER BY m.id LIMIT {share}",
             row::FREED,
             bytes(&**key)
         )
@@ -382,7 +387,16 @@ pub(super) fn unsubscribe(endpoint: &str, types: &[&str]) -> String {
     )
 }
 
-/// The last but one tells how many messages.
+/// A change that leaves nothing behind, and meets no other one: `nonce` is nobody else's.
+pub(super) fn change(nonce: i64) -> [String; 2] {
+    let id = nonce.saturating_neg().min(-1); // No message has such a number.
+    [
+        format!("INSERT INTO hapax.queue_given (id, queue, partition_key) VALUES ({id}, 0, '')"),
+        format!("DELETE FROM hapax.queue_given WHERE id = {id}"),
+    ]
+}
+
+/// The third tells how many messages.
 pub(super) fn abandon(endpoint: &str, limit: usize) -> Vec<String> {
     let queue = format!("(SELECT q.id FROM hapax.queue AS q WHERE q.endpoint = {})", bytes(endpoint));
     vec![

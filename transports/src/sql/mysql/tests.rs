@@ -153,6 +153,7 @@ fn texts(queue: &MySqlQueue) -> Vec<Vec<String>> {
         vec![look],
         vec![statements::subscribe(1, &types), statements::unsubscribe("shop", &types)],
         statements::abandon("shop", 10),
+        statements::change(1).to_vec(),
     ];
     let named = |sql: &String| queue.0.server.text(sql).to_string();
     others.iter().map(|texts| texts.iter().map(named).collect()).collect()
@@ -339,7 +340,8 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     }
 
     run(&mut other, "UPDATE hapax_queue_message SET due_at = sent_at WHERE id = 1").await;
-    let receiver = ends.receiver.clone();
+    let (receiver, late) = (ends.receiver.clone(), queue.0.signals.late());
+    let late_before = late.ms();
     let taking = tokio::spawn(async move { receiver.receive(10).await });
     let waits = format!(
         "SELECT COUNT(*) FROM information_schema.processlist \
@@ -359,6 +361,7 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     run(&mut other, "DELETE FROM hapax_queue_message WHERE id = 2").await;
     let given = tokio::time::timeout(PATIENCE, taking).await.expect("nothing comes").unwrap().unwrap();
     assert_eq!(given.len(), 1);
+    assert!(late.ms() <= late_before, "how long a take has waited for another says nothing of late commits");
     place.end(queue).await;
 }
 

@@ -128,7 +128,9 @@ impl Writer {
                 }
                 _ => self.wire.transaction(text(group, &self.server)).await.map(|told| Told::Group(rows(told))),
             };
-            self.late.written_in(once.elapsed());
+            if group.iter().any(Ask::dates) {
+                self.late.written_in(once.elapsed());
+            }
             match told {
                 Err(fault)
                     if fault.is_of_a_race() && races < RACES_MAX && began.elapsed() < self.server.limit() / 2 =>

@@ -80,8 +80,8 @@ const CONNECTING: &str = "opening a queue";
 /// Queues in one PostgreSQL database. Cloning gives another handle to the same queues; its tasks end with the last handle.
 ///
 /// # Limits
-/// A message has at most 1 MiB, a schema a million messages and 10,000 queues; the first two are options. It has up to five
-/// connections: two that write, one that reads, one that tells and one that listens. The runtime in which it was opened must
+/// A message has at most 1 MiB, a schema a million messages and 10,000 queues; the first two are options. It has up to six
+/// connections: two that write, one that looks for messages, one for what is rare, one that tells and one that listens. The runtime in which it was opened must
 /// live as long as the queue is used, and must have its timer enabled.
 #[derive(Clone)]
 pub struct PostgresQueue(Arc<Shared>);
@@ -91,7 +91,9 @@ struct Shared {
     options: PostgresQueueOptions,
     texts: Texts,
     asks: mpsc::Sender<Ask>,
-    /// For looks, and for what is rare: names, dead letters, counts.
+    /// For looks, which wait for nothing else.
+    looks: Arc<Mutex<Wire>>,
+    /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
     names: RwLock<HashMap<EndpointName, i64>>,
@@ -248,6 +250,7 @@ impl PostgresQueue {
         for writer in writers {
             let _ = writer.await;
         }
+        self.0.looks.lock().await.close().await;
         self.0.rare.lock().await.close().await;
     }
 
@@ -264,6 +267,7 @@ impl PostgresQueue {
         let shared = Arc::new(Shared {
             texts: Texts::new(&server),
             asks,
+            looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
             signals: Signals::new(options.poll_busy, options.poll_idle),

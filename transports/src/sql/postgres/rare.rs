@@ -1,4 +1,5 @@
-//! What is rare, on a connection of its own: names of queues, subscriptions, whatever is asked for by itself.
+//! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
+//! subscriptions, whatever is asked for by itself.
 
 use std::sync::{Arc, PoisonError};
 
@@ -6,11 +7,12 @@ use hapax_core::{
     ids::{EndpointName, TypeName},
     ports::{ErrorKind, StoreError},
 };
-use hapax_stores::sql::postgres::wire::Fault;
+use hapax_stores::sql::postgres::wire::{Fault, Wire};
 use sqlx::{
     Row,
     postgres::{PgArguments, PgRow},
 };
+use tokio::sync::Mutex;
 
 use super::{CONNECTING, PostgresQueue, arguments::Bind};
 
@@ -76,7 +78,16 @@ impl PostgresQueue {
         sql: &Arc<str>,
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.on_rare(operation, sql, arguments, false).await
+        self.run_on(&self.0.rare, operation, sql, arguments, false).await
+    }
+
+    /// The same, on the connection for looks.
+    pub(super) async fn read_look(
+        &self,
+        operation: &'static str,
+        arguments: PgArguments,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.run_on(&self.0.looks, operation, &self.0.texts.look, arguments, false).await
     }
 
     /// A rare statement that writes.
@@ -86,19 +97,19 @@ impl PostgresQueue {
         sql: &Arc<str>,
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.on_rare(operation, sql, arguments, true).await
+        self.run_on(&self.0.rare, operation, sql, arguments, true).await
     }
 
-    /// On a connection for what is rare. In a task of its own: dropped half-way, it would leave the connection in the middle
-    /// of it.
-    async fn on_rare(
+    /// On one of the connections. In a task of its own: dropped half-way, it would leave the connection in the middle of it.
+    async fn run_on(
         &self,
+        wire: &Arc<Mutex<Wire>>,
         operation: &'static str,
         sql: &Arc<str>,
         arguments: PgArguments,
         writes: bool,
     ) -> Result<Vec<PgRow>, StoreError> {
-        let (wire, sql) = (self.0.rare.clone(), sql.clone());
+        let (wire, sql) = (wire.clone(), sql.clone());
         let task = self.0.runtime.spawn(async move {
             let mut wire = wire.lock().await;
             if writes { wire.write(&sql, arguments).await } else { wire.read(&sql, arguments).await }

@@ -139,6 +139,7 @@ impl EndpointQueue {
         let freed = begun.ended();
         let given = claim.take();
         self.signal.looked(from, looked);
+        self.signal.held_up(looked.last.filter(|_| given.is_empty()));
         if looked.left {
             self.signal.free_again(freed);
         }
@@ -210,7 +211,7 @@ impl EndpointQueue {
         arguments.bind(waiting.iter().map(|(signal, _)| signal.queue).collect::<Vec<i64>>());
         arguments.bind(waiting.iter().map(|(_, from)| from.due).collect::<Vec<i64>>());
         arguments.bind(waiting.iter().map(|(_, from)| from.id).collect::<Vec<i64>>());
-        let rows = self.queue.read(RECEIVING, &self.queue.0.texts.look, arguments).await?;
+        let rows = self.queue.read_look(RECEIVING, arguments).await?;
         let mut next: Option<i64> = None;
         for row in &rows {
             let damaged = |e: sqlx::Error| self.queue.damaged(RECEIVING, "a queue").caused_by(e);
