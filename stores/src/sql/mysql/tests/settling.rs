@@ -6,7 +6,7 @@ use hapax_core::{
     entity::{DedupEntry, Entity, Expected},
     envelope::{Destination, Envelope, Outgoing},
     ids::{AttemptId, DedupKey, EntityKey, Fingerprint, MessageId, Scope},
-    ports::{DedupStore, EntityStore, Saved},
+    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, Saved},
     time::Timestamp,
 };
 
@@ -70,6 +70,29 @@ async fn a_dedup_entry_that_was_there_is_confirmed_after_a_change_of_our_own_and
     let key = EntityKey::new(key.scope().clone(), "another".parse().unwrap());
     assert!(matches!(store.save(&key, &Expected::Absent, &entity, &[entry(1)]).await.unwrap(), Saved::At(_)));
     assert_eq!(settled(&place).await, before);
+    store.close().await;
+    others.close().await;
+    place.end().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_was_there_is_confirmed_after_a_change_of_our_own() {
+    let place = Place::migrated().await;
+    let store = place.options.clone().writers(1).open().await.unwrap();
+    let others = place.options.clone().writers(1).open().await.unwrap();
+    let letter = DeadLetter {
+        envelope: Arc::new(envelope(1)),
+        endpoint: "e".parse().unwrap(),
+        saga: None,
+        destination: None,
+        attempts: 1,
+        time: Timestamp::from_millis(1),
+        reason: "no".to_owned(),
+    };
+    others.add(&letter).await.unwrap();
+    let before = settled(&place).await;
+    store.add(&letter).await.unwrap();
+    assert!(settled(&place).await > before);
     store.close().await;
     others.close().await;
     place.end().await;
