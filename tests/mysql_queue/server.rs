@@ -69,7 +69,7 @@ async fn what_another_process_has_just_committed_is_acted_on_when_it_outlives_a_
     send_stubbornly(&here, published("b")).await;
     assert!(there.backlog(&shop).await.unwrap() > 0, "what was published did not come to who has subscribed");
 
-    // A letter is there. (The server writes something to find that it is there already.)
+    // A letter is there. Finding it there changes nothing, so a change is made.
     let letter = DeadLetter {
         envelope: Arc::new(envelope("c")),
         endpoint: shop.clone(),
@@ -80,7 +80,9 @@ async fn what_another_process_has_just_committed_is_acted_on_when_it_outlives_a_
         reason: "no".to_owned(),
     };
     shown_only(&mut owner, there.add(&letter)).await.unwrap();
+    let before = here.commits();
     here.add(&letter).await.unwrap();
+    assert_eq!(here.commits() - before, 2, "it was confirmed without a change");
     crash(&mut server, &tables, [&here, &there]).await;
     assert_eq!(here.list(&shop, &Page::first(10)).await.unwrap(), [letter]);
 }

@@ -4,7 +4,8 @@
 //! Any number of processes may share it; they race by compare-and-set on each entity's version, so that nothing depends on
 //! the isolation level. What the server has confirmed is on its disk: a server that says otherwise is refused at the start.
 //! But it shows others what it has not yet confirmed: what a message's fate hangs on, such as a dedup entry that says that it
-//! was seen, is given only after a commit of the store's own, which is on the disk after all that came before it.
+//! was seen, is given only after a commit of the store's own, which is on the disk after all that came before it. The same
+//! goes for what was to be written and was there already.
 //!
 //! A few connections of the store's own write and read, each owned by a task. Requests of all callers queue up; whatever has
 //! queued while the last group was being written is written in one transaction of two round trips, and one commit. Nothing

@@ -139,7 +139,11 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.saves.is_empty() && self.clean_ups.is_empty() && self.creates.is_empty() && self.dedup.is_empty()
+        !self.has_entities() && self.dedup.is_empty()
+    }
+
+    pub(super) fn has_entities(&self) -> bool {
+        !self.saves.is_empty() || !self.clean_ups.is_empty() || !self.creates.is_empty()
     }
 
     /// How long a text of it may be.

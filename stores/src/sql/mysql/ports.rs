@@ -240,7 +240,7 @@ impl DeadLetters for MySql {
         arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
         arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(&*letter.reason).bind(envelope);
         self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
-        Ok(())
+        self.settle(OPERATION).await // It may have been there already, which is no change of ours.
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {

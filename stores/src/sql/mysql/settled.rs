@@ -3,7 +3,8 @@
 //! was seen or by sending what waited in an outbox, has acted on something that never was.
 //!
 //! What is written after it, and confirmed, is on the disk with all that came before it. So a later write of the caller's own
-//! needs nothing; where there is none, a write is made for it, in the commit of the next group.
+//! needs nothing; where there is none, a write is made for it, in the commit of the next group. A write that finds done what
+//! it was to do is none: it changes nothing, and its commit waits for no disk.
 
 use std::{
     collections::HashMap,

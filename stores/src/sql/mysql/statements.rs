@@ -43,12 +43,12 @@ pub(super) fn update_one_waiting() -> String {
 
 /// One dedup entry, by itself a transaction, into the newest generation, which lies in `slot`. `?`: key, attempt, fingerprint,
 /// time, reply, generation. No row at all: the generation is not the newest any more; or, to a driver that asks for rows
-/// changed, the entry was there.
+/// changed, the entry was there. [`WAS_THERE`]: the entry was there.
 pub(super) fn insert_one(slot: i16) -> String {
     format!(
         "INSERT INTO hapax.dedup_{slot} (`key`, attempt, fingerprint, time, reply) \
          SELECT ?, ?, ?, ?, ? FROM hapax.generation AS g WHERE g.id = ? AND g.closed_at IS NULL LOCK IN SHARE MODE \
-         ON DUPLICATE KEY UPDATE hapax.dedup_{slot}.time = hapax.dedup_{slot}.time"
+         ON DUPLICATE KEY UPDATE hapax.dedup_{slot}.time = IF(LAST_INSERT_ID({WAS_THERE}), hapax.dedup_{slot}.time, 0)"
     )
 }
 
@@ -79,12 +79,15 @@ pub(super) const TAKE_OUTBOX: &str = " ON DUPLICATE KEY UPDATE version = VALUES(
      completed_at = VALUES(completed_at), pending_since = VALUES(pending_since), watched = VALUES(watched), \
      pending = VALUES(pending), outbox = VALUES(outbox)";
 
+/// What an insert of dedup entries says that it has inserted, whose tables number no rows, if any of them was there: then it
+/// may have changed nothing.
+pub(super) const WAS_THERE: u64 = 1;
 /// Dedup entries into the newest generation, which lies in `slot`. Rows of [`DEDUP_ROW`] follow, then [`AS_THEY_ARE`].
 pub(super) fn put_dedup(slot: i16) -> String {
     format!("INSERT INTO hapax.dedup_{slot} (`key`, attempt, fingerprint, time, reply) VALUES ")
 }
 pub(super) const DEDUP_ROW: &str = "(?, ?, ?, ?, ?)";
-pub(super) const AS_THEY_ARE: &str = " ON DUPLICATE KEY UPDATE time = time";
+pub(super) const AS_THEY_ARE: &str = " ON DUPLICATE KEY UPDATE time = IF(LAST_INSERT_ID(1), time, 0)";
 
 /// A write that changes something, whatever else the transaction does. The last one before a commit: its row is everybody's.
 pub(super) const SETTLE: &str = "UPDATE hapax.settled SET times = times + 1 WHERE one = 1";

@@ -2,6 +2,7 @@
 
 mod generations;
 mod reconnecting;
+mod settling;
 mod upgrading;
 mod writing;
 

@@ -23,7 +23,7 @@ use super::{
     names::Names,
     plan::{Locked, Plan, bind_dedup},
     rows::{EntityRow, GIVEN_BYTES},
-    statements::{self, AS_THEY_ARE, DEDUP_ROW, FOR_UPDATE, ROW, SHARED, TAKE_ALL, TAKE_OUTBOX},
+    statements::{self, AS_THEY_ARE, DEDUP_ROW, FOR_UPDATE, ROW, SHARED, TAKE_ALL, TAKE_OUTBOX, WAS_THERE},
     upkeep::of_keys,
 };
 
@@ -246,14 +246,17 @@ impl Writer {
     }
 
     /// One dedup entry in one round trip. Where no row was touched, the generation may not be the newest any more, or the
-    /// entry was there: see in steps.
+    /// entry was there: see in steps. One that was there has changed nothing, so its commit has waited for no disk.
     async fn insert(&mut self, row: &DedupRow, generation: i64, slot: i16) -> Result<Option<Vec<Changed>>, Failure> {
         let mut arguments = MySqlArguments::default();
         bind_dedup(&mut arguments, row);
         arguments.bind(generation);
         let sql = self.texts.dedup(slot)[0].clone();
-        let touched = self.link.write(&sql, arguments).await?.affected > 0;
-        Ok(touched.then(|| vec![Changed::NoEntity]))
+        let answer = self.link.write(&sql, arguments).await?;
+        if answer.affected > 0 && answer.inserted == WAS_THERE {
+            self.settle().await?;
+        }
+        Ok((answer.affected > 0).then(|| vec![Changed::NoEntity]))
     }
 
     /// A group in two steps: lock and see who wins; write what they write, and commit. `None`: the generation is not the newest
@@ -271,12 +274,8 @@ impl Writer {
             return Ok(Some(group.iter().map(Change::unless_won).collect())); // Nothing was asked for.
         }
         let Some(text) = self.locks(group, dedup.then_some(generation)) else {
-            let changed = group.iter().map(Change::unless_won).collect();
-            let mut settle = Text::with_capacity(100);
-            settle.sql(&self.texts.settle);
-            self.link.begin(settle).await?;
-            self.link.commit(Text::with_capacity(10)).await?;
-            return Ok(Some(changed));
+            self.settle().await?;
+            return Ok(Some(group.iter().map(Change::unless_won).collect()));
         };
         let answers = self.link.begin(text).await?;
         let creates = group.iter().filter_map(|change| change.entity.as_ref()).any(|row| row.expected.is_none());
@@ -296,13 +295,27 @@ impl Writer {
             self.link.roll_back().await;
             return Ok(Some(plan.changed));
         }
-        let text = if plan.text_bytes() <= self.packet_bytes_max / 2 {
-            self.in_one(&plan, slot, settles)
+        // Dedup entries that were there are no change, and without one a commit waits for no disk: whoever has written them
+        // may still wait for it. An entity's row is changed in any case.
+        let may_change_nothing = !plan.has_entities();
+        let (text, settles) = if plan.text_bytes() <= self.packet_bytes_max / 2 {
+            (self.in_one(&plan, slot, settles), settles)
         } else {
-            self.row_by_row(&plan, slot, settles).await?
+            let settles = settles || may_change_nothing;
+            (self.row_by_row(&plan, slot, settles).await?, settles)
         };
-        self.link.commit(text).await?;
+        let answers = self.link.commit(text).await?;
+        if may_change_nothing && !settles && answers.iter().any(|answer| answer.inserted == WAS_THERE) {
+            self.settle().await?;
+        }
         Ok(Some(plan.changed))
+    }
+
+    /// A change by itself, which is on the disk after all that was shown before it.
+    async fn settle(&mut self) -> Result<(), Failure> {
+        let mut settle = Text::with_capacity(100);
+        settle.sql(&self.texts.settle);
+        self.link.transaction(settle).await.map(drop)
     }
 
     /// What is locked before anything is written, in the order in which all groups do it. `None`: nothing.

@@ -65,7 +65,8 @@ impl DeadLetters for MySqlQueue {
         let time = i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX);
         arguments.bind(i64::from(letter.attempts)).bind(time).bind(letter.reason.as_str()).bind(envelope);
         self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
-        Ok(())
+        // It may have been there already, shown and not yet on the disk, and the commit of no change waits for none.
+        self.transaction(OPERATION, Vec::new()).await.map(drop)
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
