@@ -20,7 +20,10 @@ use hapax::{
     ports::{EntityStore, Saved},
     time::Timestamp,
 };
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
 use uuid::Uuid;
 
 use super::{Load, Place, anchor::Hand, candidate};
@@ -96,18 +99,44 @@ fn waiting(key: &EntityKey, message_type: &TypeName) -> Result<OutboxEntry, AnyE
     })
 }
 
-/// The sweeper of an endpoint takes all, as after a crash.
-async fn drained<P: Place>(place: &P, backlog: u64) -> Result<Drain, AnyError> {
-    let store = P::open_usual(place.address(), false).await?;
-    let progress = Arc::new(Swept { all: backlog, ..Swept::default() });
+/// An endpoint whose sweeper takes all, as after a crash.
+async fn sweeper<P: Place>(store: &P::Store, progress: &Arc<Swept>) -> Result<Endpoint, AnyError> {
     let endpoint = Endpoint::builder(ENDPOINT)
         .store(store.clone())
         .transport(InProcess::new(ENDPOINT))
         .saga::<Account>(|account| account.starts::<Deposit>())
         .settings(Settings { sweep_age: Duration::ZERO, ..Settings::default() })
-        .metrics(progress.clone())
-        .start()
-        .await?;
+        .metrics(progress.clone());
+    Ok(endpoint.start().await?)
+}
+
+/// Removes what rivals have left to the sweeper: entries that are marked, whose clean-up has met others too often. What was
+/// not sent is sent here, and missing in the books of those who should have.
+pub(super) async fn swept<P: Place>(place: &P) -> Result<(), AnyError> {
+    if place.left().await?.waiting == 0 {
+        return Ok(());
+    }
+    let store = P::open_usual(place.address(), false).await?;
+    let endpoint = sweeper::<P>(&store, &Arc::default()).await?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (ended, left) = tokio::join!(endpoint.run_until(stopped), async {
+        let end = Instant::now() + STUCK;
+        while place.left().await?.waiting > 0 && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        drop(stop);
+        Ok::<_, AnyError>(())
+    });
+    P::close(store).await;
+    ended?;
+    left
+}
+
+/// The sweeper of an endpoint takes all, as after a crash.
+async fn drained<P: Place>(place: &P, backlog: u64) -> Result<Drain, AnyError> {
+    let store = P::open_usual(place.address(), false).await?;
+    let progress = Arc::new(Swept { all: backlog, ..Swept::default() });
+    let endpoint = sweeper::<P>(&store, &progress).await?;
     let begun = Instant::now();
     let mut is_stuck = false;
     endpoint

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Address, Cost, Load, Place, candidate::audit};
+use super::{Address, Cost, Load, Place, backlog::swept, candidate::audit};
 use crate::{
     AnyError,
     books::Books,
@@ -53,6 +53,7 @@ pub(super) async fn together<P: Place>(place: &P, load: &Load) -> Result<Togethe
     let (distinct, sent, disturbed) =
         (all(&|run| run.books.distinct), all(&|run| run.books.sent), all(&|run| run.books.disturbed));
     let books = Books { distinct, sent, sent_each: 1, disturbed, ..Books::default() };
+    swept(place).await?;
     let books = audit(place, load, books).await?;
     if let Some(problem) = books.problem() {
         return Err(format!("the books of both processes do not add up: {problem}").into());
