@@ -13,3 +13,9 @@ mod set_aside;
 pub mod sqlite;
 
 pub use set_aside::SetAside;
+
+/// Whole milliseconds, at most what a time far away has: 100,000 years.
+fn millis(time: std::time::Duration) -> i64 {
+    const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
+    i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
+}

@@ -1,4 +1,6 @@
-use hapax_core::{ports::DeadLetter, time::Timestamp};
+use std::sync::Arc;
+
+use hapax_core::{codec::record, envelope::Destination, ids::EndpointName, ports::DeadLetter, time::Timestamp};
 
 /// A dead letter and what its queue knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,4 +11,38 @@ pub struct SetAside {
     pub sent_at: Option<Timestamp>,
     /// When it was first given.
     pub first_given_at: Option<Timestamp>,
+}
+
+/// A letter as its row says.
+pub(super) struct Row<'r> {
+    pub(super) saga: &'r str,
+    pub(super) destination: &'r str,
+    pub(super) attempts: i64,
+    pub(super) time: i64,
+    pub(super) reason: String,
+    pub(super) envelope: &'r [u8],
+    pub(super) sent_at: Option<i64>,
+    pub(super) first_given_at: Option<i64>,
+}
+
+impl Row<'_> {
+    /// `None` for one that cannot be read.
+    pub(super) fn of(self, endpoint: &EndpointName) -> Option<SetAside> {
+        let time = |time: i64| u64::try_from(time).ok().map(Timestamp::from_millis);
+        let letter = DeadLetter {
+            envelope: Arc::new(record::decode_envelope(self.envelope).ok()?),
+            endpoint: endpoint.clone(),
+            saga: if self.saga.is_empty() { None } else { Some(self.saga.parse().ok()?) },
+            destination: match self.destination {
+                "" => None,
+                destination => Some(Destination::parse(destination).ok()?),
+            },
+            attempts: u32::try_from(self.attempts).ok()?,
+            time: time(self.time)?,
+            reason: self.reason,
+        };
+        let sent_at = self.sent_at.map_or(Some(None), |at| time(at).map(Some))?;
+        let first_given_at = self.first_given_at.map_or(Some(None), |at| time(at).map(Some))?;
+        Some(SetAside { letter, sent_at, first_given_at })
+    }
 }

@@ -26,33 +26,30 @@
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
 mod arguments;
-mod asks;
 mod dead_letters;
-mod dispatcher;
 mod options;
 mod ordered;
 mod rare;
-mod receiver;
 mod statements;
-mod writer;
+mod write;
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex as StdMutex, PoisonError, RwLock,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
+    ops::RangeInclusive,
+    sync::{Arc, Mutex as StdMutex, PoisonError, RwLock},
 };
 
 use arguments::Bind;
-use asks::Ask;
 use async_trait::async_trait;
 use hapax_core::{
     Sender,
+    envelope::Outgoing,
     ids::{EndpointName, TypeName},
-    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+    ports::{
+        Connected, DispatchError, Dispatcher, ErrorKind, Refused, StoreError, Transport, TransportCapabilities,
+        TransportError,
+    },
 };
 use hapax_stores::{
     MySql,
@@ -62,31 +59,35 @@ use hapax_stores::{
     },
 };
 pub use options::MySqlQueueOptions;
-use receiver::EndpointQueue;
 use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
 };
 use tokio::{
     runtime::Handle,
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc},
     task::JoinHandle,
-    time::timeout,
 };
-use writer::Writer;
+use write::Writer;
 
 pub use super::SetAside;
 use super::{
     errors::transport_error,
-    room::Room,
-    served::signals::{Late, Signals},
+    served::{
+        ASKS_MAX, Hub, Queues, Rules, Seen,
+        asks::Ask,
+        dispatcher,
+        receiver::{EndpointQueue, RECEIVING},
+        signals::{Position, Signal, Signals},
+        writer,
+    },
 };
 
-/// Requests that wait for the writers; who finds no room waits for it.
-const ASKS_MAX: usize = 4096;
-
 /// How far behind the newest message a look begins, in milliseconds; measured.
-const LATE: Late = Late::new(50, 1000);
+const LATE_MS: RangeInclusive<i64> = 50..=1000;
+
+/// A reason may be as long as its text; more of it than that helps nobody, and would not fit into what the server takes.
+const REASON_BYTES_MAX: usize = 256 << 10;
 
 const CONNECTING: &str = "opening a queue";
 
@@ -103,21 +104,14 @@ struct Shared {
     server: Server,
     options: MySqlQueueOptions,
     texts: Texts,
-    asks: mpsc::Sender<Ask>,
+    hub: Hub<MySqlQueue>,
     /// For looks, which wait for nothing else.
     looks: Arc<Mutex<Wire>>,
     /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
     names: RwLock<HashMap<EndpointName, i64>>,
-    signals: Signals,
-    room: Room,
-    /// Bytes of a text that the server takes.
-    text_max: usize,
-    /// The next lease's token. Begins at random, so that no other process gives the same ones.
-    token: AtomicI64,
     writers: StdMutex<Vec<JoinHandle<()>>>,
-    runtime: Handle,
 }
 
 /// Statements that are prepared.
@@ -248,7 +242,7 @@ impl MySqlQueue {
     /// for safety: what was confirmed is stored.
     pub async fn close(&self) {
         let writers = std::mem::take(&mut *self.0.writers.lock().unwrap_or_else(PoisonError::into_inner));
-        let _ = self.0.asks.send(Ask::Close).await;
+        let _ = self.0.hub.asks.send(Ask::Close).await;
         for writer in writers {
             let _ = writer.await;
         }
@@ -264,21 +258,27 @@ impl MySqlQueue {
         let text_max = options.text_max(&server)?;
         let (asks, queue) = mpsc::channel(ASKS_MAX);
         let queue = Arc::new(Mutex::new(queue));
-        let signals = Signals::new(options.poll_busy, options.poll_idle, LATE);
-        let writer = |_| runtime.spawn(Writer::new(&server, text_max, signals.late()).run(queue.clone()));
+        let signals = Signals::new(options.poll_busy, options.poll_idle, LATE_MS);
+        let writer = |_| {
+            let writer = Writer::new(&server, text_max, signals.late());
+            runtime.spawn(writer::run(writer, queue.clone()))
+        };
         let writers = (0..options.writers).map(writer).collect();
+        let rules = Rules {
+            lease: options.lease,
+            ordered_keys: options.ordered_keys,
+            message_bytes_max: options.message_bytes_max,
+            messages_max: options.messages_max,
+            group_bytes_max: text_max,
+            limit: server.limit(),
+        };
         Ok(Self(Arc::new(Shared {
+            hub: Hub::new(server.place(), rules, asks, signals, runtime),
             texts: Texts::new(&server),
-            asks,
             looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
-            signals,
-            room: Room::default(),
-            text_max,
-            token: AtomicI64::new(fastrand::i64(0..i64::MAX / 2)),
             writers: StdMutex::new(writers),
-            runtime: runtime.clone(),
             server,
             options,
         })))
@@ -286,43 +286,6 @@ impl MySqlQueue {
 
     fn place(&self) -> &str {
         self.0.server.place()
-    }
-
-    /// A token that no lease has.
-    fn token(&self) -> i64 {
-        self.0.token.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Queues a request and waits for its answer. Unknown is what has been queued and is not answered in time.
-    async fn ask<T>(
-        &self,
-        operation: &'static str,
-        ask: Ask,
-        answer: oneshot::Receiver<Result<T, TransportError>>,
-    ) -> Result<T, TransportError> {
-        let limit = self.0.server.limit();
-        let error = |kind, why: &str| TransportError::new(kind, operation, format!("{}: {why}", self.place()));
-        match timeout(limit, self.0.asks.send(ask)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => {
-                let why = "the queue is closed, or the runtime that opened it is gone: open it again";
-                return Err(error(ErrorKind::Unavailable, why));
-            }
-            Err(_) => {
-                let why = "more is asked for than the server can write: send less";
-                return Err(error(ErrorKind::Unavailable, why));
-            }
-        }
-        match timeout(limit, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => {
-                Err(error(ErrorKind::UnknownOutcome, "the queue was closed; whether it was done is not known"))
-            }
-            Err(_) => Err(error(
-                ErrorKind::UnknownOutcome,
-                "it has taken longer than its limit; whether it was done is not known",
-            )),
-        }
     }
 
     fn counted(&self, operation: &'static str, rows: &[MySqlRow]) -> Result<u64, StoreError> {
@@ -333,6 +296,58 @@ impl MySqlQueue {
     fn damaged(&self, operation: &'static str, what: &str) -> StoreError {
         let why = format!("{}: {what} cannot be read by this version of hapax", self.place());
         StoreError::new(ErrorKind::Malformed, operation, why)
+    }
+}
+
+#[async_trait]
+impl Queues for MySqlQueue {
+    fn hub(&self) -> &Hub<Self> {
+        &self.0.hub
+    }
+
+    async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
+        self.queue_of(endpoint).await
+    }
+
+    async fn count_up_to(&self, _most: u64) -> Result<u64, StoreError> {
+        self.messages().await
+    }
+
+    async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
+        if waiting.is_empty() {
+            return Ok(Vec::new());
+        }
+        let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
+        let rows = self.read_look(RECEIVING, statements::look(&queues)).await?;
+        let damaged = |e: sqlx::Error| self.damaged(RECEIVING, "a queue").caused_by(e);
+        rows.iter().map(|row| seen(row).map_err(damaged)).collect()
+    }
+
+    fn sent(&self, _queues: &[i64]) {}
+
+    fn reason(&self, mut reason: String) -> String {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        reason
+    }
+}
+
+fn seen(row: &MySqlRow) -> Result<Seen, sqlx::Error> {
+    Ok(Seen {
+        queue: row.try_get(0)?,
+        is_there: row.try_get::<i64, _>(1)? != 0,
+        due: row.try_get(2)?,
+        now: row.try_get(3)?,
+    })
+}
+
+#[async_trait]
+impl Dispatcher for MySqlQueue {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        dispatcher::check(self, outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        dispatcher::dispatch(self, outgoing).await
     }
 }
 
@@ -354,17 +369,11 @@ impl Transport for MySqlQueue {
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         let id = self.subscribe(endpoint, types).await.map_err(|e| transport_error(CONNECTING, e))?;
-        let signal = self.0.signals.of_queue(id);
+        let signal = self.0.hub.signals.of_queue(id);
         let queue = Arc::new(self.clone());
         let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
         Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
     }
-}
-
-/// Whole milliseconds, at most what a time far away has: 100,000 years.
-fn millis(time: Duration) -> i64 {
-    const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
-    i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
 }
 
 impl fmt::Debug for MySqlQueue {

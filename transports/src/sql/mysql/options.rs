@@ -6,7 +6,7 @@ use hapax_stores::{
     sql::mysql::{MySqlOptions, wire::Server},
 };
 
-use super::{MySqlQueue, statements::SCHEMA, writer::TEXT_BYTES_MAX};
+use super::{MySqlQueue, statements::SCHEMA, write::TEXT_BYTES_MAX};
 
 /// How long a lease lasts. Default 30 s: long enough for any handler, extended while one runs; a process that dies keeps
 /// its messages from others for as long as that.

@@ -10,9 +10,11 @@ use hapax_stores::sql::mysql::wire::{Fault, Server, Wire};
 use sqlx::{Row, mysql::MySqlRow};
 
 use super::{
-    super::served::signals::{Looked, Position},
+    super::served::{
+        asks::Wanted,
+        signals::{Looked, Position},
+    },
     arguments::{rows, text},
-    asks::Wanted,
     statements::{self, WINDOW, row},
 };
 

@@ -15,10 +15,10 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use super::{
+    super::served::writer::RACES_MAX,
     CONNECTING, MySqlQueue,
     arguments::{Bind, rows, text},
     statements,
-    writer::RACES_MAX,
 };
 
 /// Most queues in a schema: far above the endpoints of any company, and a bound for names that come from outside, as the
@@ -122,7 +122,7 @@ impl MySqlQueue {
         operation: &'static str,
         mut statements: Vec<String>,
     ) -> Result<Vec<Answer>, StoreError> {
-        statements.extend(statements::change(self.token()));
+        statements.extend(statements::change(self.0.hub.token()));
         self.run_on(&self.0.rare, operation, Rare::Transaction(statements)).await
     }
 
@@ -134,7 +134,7 @@ impl MySqlQueue {
         rare: Rare,
     ) -> Result<Vec<Answer>, StoreError> {
         let (wire, server) = (wire.clone(), self.0.server.clone());
-        let task = self.0.runtime.spawn(async move {
+        let task = self.0.hub.runtime.spawn(async move {
             let mut wire = wire.lock().await;
             let mut races = 0;
             loop {

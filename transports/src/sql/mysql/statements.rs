@@ -13,9 +13,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use hapax_stores::sql::mysql::wire::{Schema, Server, Text};
 
 use super::{
-    super::served::signals::Position,
+    super::served::{
+        asks::{Lease, Message, Wanted, What},
+        signals::Position,
+    },
     arguments::{as_i64, bytes, list},
-    asks::{Lease, Message, Wanted, What},
 };
 
 /// The queue's tables.

@@ -21,9 +21,9 @@ use sqlx::{
 };
 
 use super::{
+    super::served::asks::{Lease, Message, Wanted, What},
     super::served::signals::Position,
     MySqlQueue, MySqlQueueOptions,
-    asks::{Lease, Message, Wanted, What},
     statements::{self, Group},
 };
 
@@ -268,7 +268,7 @@ async fn what_is_gone_but_not_purged_is_not_looked_at_by_a_take() {
     assert!(nothing.is_err());
     send(&queue, &numbered(1)).await;
     assert_eq!(ends.receiver.receive(1).await.unwrap().len(), 1);
-    let signal = queue.0.signals.of_queue(1);
+    let signal = queue.0.hub.signals.of_queue(1);
     let (from, _) = signal.begin();
     assert!(from > Position::START);
 
@@ -340,7 +340,7 @@ async fn a_take_in_the_order_of_keys_waits_for_the_one_before_it() {
     }
 
     run(&mut other, "UPDATE hapax_queue_message SET due_at = sent_at WHERE id = 1").await;
-    let (receiver, late) = (ends.receiver.clone(), queue.0.signals.late());
+    let (receiver, late) = (ends.receiver.clone(), queue.0.hub.signals.late());
     let late_before = late.ms();
     let taking = tokio::spawn(async move { receiver.receive(10).await });
     let waits = format!(

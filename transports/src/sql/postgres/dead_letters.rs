@@ -1,6 +1,6 @@
 //! Messages set aside, with what is known of them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -8,7 +8,6 @@ use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, Fingerprint},
     ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
-    time::Timestamp,
 };
 use sqlx::{
     Row,
@@ -16,9 +15,9 @@ use sqlx::{
 };
 
 use super::{
+    super::{millis, set_aside::Row as Letter},
     PostgresQueue, SetAside,
     arguments::{Bind, as_i64},
-    millis,
 };
 
 impl PostgresQueue {
@@ -76,21 +75,15 @@ impl DeadLetters for PostgresQueue {
 }
 
 fn set_aside(endpoint: &EndpointName, row: &PgRow) -> Option<SetAside> {
-    let saga: &str = row.try_get(0).ok()?;
-    let destination: &str = row.try_get(1).ok()?;
-    let attempts: i64 = row.try_get(2).ok()?;
-    let time = |at: usize| -> Option<Option<Timestamp>> {
-        let time: Option<i64> = row.try_get(at).ok()?;
-        time.map(|time| u64::try_from(time).ok().map(Timestamp::from_millis)).map_or(Some(None), |time| time.map(Some))
-    };
-    let letter = DeadLetter {
-        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
-        endpoint: endpoint.clone(),
-        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
-        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
-        attempts: u32::try_from(attempts).ok()?,
-        time: time(3)??,
+    let letter = Letter {
+        saga: row.try_get(0).ok()?,
+        destination: row.try_get(1).ok()?,
+        attempts: row.try_get(2).ok()?,
+        time: row.try_get(3).ok()?,
         reason: row.try_get(4).ok()?,
+        envelope: row.try_get(5).ok()?,
+        sent_at: row.try_get(6).ok()?,
+        first_given_at: row.try_get(7).ok()?,
     };
-    Some(SetAside { letter, sent_at: time(6)?, first_given_at: time(7)? })
+    letter.of(endpoint)
 }

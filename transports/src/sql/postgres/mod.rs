@@ -20,30 +20,29 @@
 
 mod arguments;
 mod dead_letters;
-mod dispatcher;
 mod options;
 mod rare;
-mod receiver;
 mod statements;
 mod told;
-mod writer;
+mod write;
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex as StdMutex, PoisonError, RwLock,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
+    ops::RangeInclusive,
+    sync::{Arc, Mutex as StdMutex, PoisonError, RwLock},
 };
 
 use arguments::{Bind, as_i64};
 use async_trait::async_trait;
 use hapax_core::{
     Sender,
+    envelope::Outgoing,
     ids::{EndpointName, TypeName},
-    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+    ports::{
+        Connected, DispatchError, Dispatcher, ErrorKind, Refused, StoreError, Transport, TransportCapabilities,
+        TransportError,
+    },
 };
 use hapax_stores::{
     Postgres,
@@ -53,32 +52,33 @@ use hapax_stores::{
     },
 };
 pub use options::PostgresQueueOptions;
-use receiver::EndpointQueue;
 use sqlx::{
     Row,
     postgres::{PgArguments, PgRow},
 };
 use tokio::{
     runtime::Handle,
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc},
     task::JoinHandle,
-    time::timeout,
 };
 use told::Told;
-use writer::{Ask, Writer};
+use write::Writer;
 
 pub use super::SetAside;
 use super::{
     errors::transport_error,
-    room::Room,
-    served::signals::{Late, Signals},
+    served::{
+        ASKS_MAX, Hub, Queues, Rules, Seen,
+        asks::Ask,
+        dispatcher,
+        receiver::{EndpointQueue, RECEIVING},
+        signals::{Position, Signal, Signals},
+        writer,
+    },
 };
 
-/// Requests that wait for the writers; who finds no room waits for it.
-const ASKS_MAX: usize = 4096;
-
 /// How far behind the newest message a look begins, in milliseconds: longer than a usual commit takes.
-const LATE: Late = Late::new(200, 200);
+const LATE_MS: RangeInclusive<i64> = 200..=200;
 
 const CONNECTING: &str = "opening a queue";
 
@@ -95,22 +95,17 @@ struct Shared {
     server: Server,
     options: PostgresQueueOptions,
     texts: Texts,
-    asks: mpsc::Sender<Ask>,
+    hub: Hub<PostgresQueue>,
     /// For looks, which wait for nothing else.
     looks: Arc<Mutex<Wire>>,
     /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
     names: RwLock<HashMap<EndpointName, i64>>,
-    signals: Signals,
     told: Arc<Told>,
-    room: Room,
-    /// The next lease's token. Begins at random, so that no other process gives the same ones.
-    token: AtomicI64,
     writers: StdMutex<Vec<JoinHandle<()>>>,
     /// They wait for what may never come.
     others: StdMutex<Vec<JoinHandle<()>>>,
-    runtime: Handle,
 }
 
 /// Texts that are the same for the life of a queue.
@@ -251,7 +246,7 @@ impl PostgresQueue {
     pub async fn close(&self) {
         self.0.end_others();
         let writers = std::mem::take(&mut *self.0.writers.lock().unwrap_or_else(PoisonError::into_inner));
-        let _ = self.0.asks.send(Ask::Close).await;
+        let _ = self.0.hub.asks.send(Ask::Close).await;
         for writer in writers {
             let _ = writer.await;
         }
@@ -266,22 +261,27 @@ impl PostgresQueue {
         })?;
         let (asks, queue) = mpsc::channel(ASKS_MAX);
         let queue = Arc::new(Mutex::new(queue));
-        let writer = |_| runtime.spawn(Writer::new(&server).run(queue.clone()));
+        let writer = |_| runtime.spawn(writer::run(Writer::new(&server), queue.clone()));
         let writers = (0..options.writers).map(writer).collect();
         let told = Arc::new(Told::new());
+        let rules = Rules {
+            lease: options.lease,
+            ordered_keys: options.ordered_keys,
+            message_bytes_max: options.message_bytes_max,
+            messages_max: options.messages_max,
+            group_bytes_max: write::GROUP_BYTES_MAX,
+            limit: server.limit(),
+        };
+        let signals = Signals::new(options.poll_busy, options.poll_idle, LATE_MS);
         let shared = Arc::new(Shared {
+            hub: Hub::new(server.place(), rules, asks, signals, runtime.clone()),
             texts: Texts::new(&server),
-            asks,
             looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: RwLock::default(),
-            signals: Signals::new(options.poll_busy, options.poll_idle, LATE),
             told: told.clone(),
-            room: Room::default(),
-            token: AtomicI64::new(fastrand::i64(..)),
             writers: StdMutex::new(writers),
             others: StdMutex::default(),
-            runtime: runtime.clone(),
             server: server.clone(),
             options,
         });
@@ -302,43 +302,6 @@ impl PostgresQueue {
 
     fn place(&self) -> &str {
         self.0.server.place()
-    }
-
-    /// A token that no lease has.
-    fn token(&self) -> i64 {
-        self.0.token.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Queues a request and waits for its answer. Unknown is what has been queued and is not answered in time.
-    async fn ask<T>(
-        &self,
-        operation: &'static str,
-        ask: Ask,
-        answer: oneshot::Receiver<Result<T, TransportError>>,
-    ) -> Result<T, TransportError> {
-        let limit = self.0.server.limit();
-        let error = |kind, why: &str| TransportError::new(kind, operation, format!("{}: {why}", self.place()));
-        match timeout(limit, self.0.asks.send(ask)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => {
-                let why = "the queue is closed, or the runtime that opened it is gone: open it again";
-                return Err(error(ErrorKind::Unavailable, why));
-            }
-            Err(_) => {
-                let why = "more is asked for than the server can write: send less";
-                return Err(error(ErrorKind::Unavailable, why));
-            }
-        }
-        match timeout(limit, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => {
-                Err(error(ErrorKind::UnknownOutcome, "the queue was closed; whether it was done is not known"))
-            }
-            Err(_) => Err(error(
-                ErrorKind::UnknownOutcome,
-                "it has taken longer than its limit; whether it was done is not known",
-            )),
-        }
     }
 
     async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
@@ -374,6 +337,54 @@ impl Drop for Shared {
 }
 
 #[async_trait]
+impl Queues for PostgresQueue {
+    fn hub(&self) -> &Hub<Self> {
+        &self.0.hub
+    }
+
+    async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
+        self.queue_of(endpoint).await
+    }
+
+    async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
+        self.count_up_to(most).await
+    }
+
+    async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
+        let mut arguments = PgArguments::default();
+        arguments.bind(waiting.iter().map(|(signal, _)| signal.queue).collect::<Vec<i64>>());
+        arguments.bind(waiting.iter().map(|(_, from)| from.due).collect::<Vec<i64>>());
+        arguments.bind(waiting.iter().map(|(_, from)| from.id).collect::<Vec<i64>>());
+        let rows = self.read_look(RECEIVING, arguments).await?;
+        let damaged = |e: sqlx::Error| self.damaged(RECEIVING, "a queue").caused_by(e);
+        rows.iter().map(|row| seen(row).map_err(damaged)).collect()
+    }
+
+    fn sent(&self, queues: &[i64]) {
+        self.0.told.tell(queues);
+    }
+
+    fn reason(&self, reason: String) -> String {
+        reason.replace('\0', "\u{fffd}") // The server's text holds every character but this one.
+    }
+}
+
+fn seen(row: &PgRow) -> Result<Seen, sqlx::Error> {
+    Ok(Seen { queue: row.try_get(0)?, is_there: row.try_get(1)?, due: row.try_get(2)?, now: row.try_get(3)? })
+}
+
+#[async_trait]
+impl Dispatcher for PostgresQueue {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        dispatcher::check(self, outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        dispatcher::dispatch(self, outgoing).await
+    }
+}
+
+#[async_trait]
 impl Transport for PostgresQueue {
     fn capabilities(&self) -> TransportCapabilities {
         let PostgresQueueOptions { lease, message_bytes_max, ordered_keys, redelivery_max, .. } = self.0.options;
@@ -391,17 +402,11 @@ impl Transport for PostgresQueue {
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         let id = self.subscribe(endpoint, types).await.map_err(|e| transport_error(CONNECTING, e))?;
-        let signal = self.0.signals.of_queue(id);
+        let signal = self.0.hub.signals.of_queue(id);
         let queue = Arc::new(self.clone());
         let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
         Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
     }
-}
-
-/// Whole milliseconds, at most what a time far away has: 100,000 years.
-fn millis(time: Duration) -> i64 {
-    const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
-    i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
 }
 
 impl fmt::Debug for PostgresQueue {

@@ -110,7 +110,7 @@ impl PostgresQueue {
         writes: bool,
     ) -> Result<Vec<PgRow>, StoreError> {
         let (wire, sql) = (wire.clone(), sql.clone());
-        let task = self.0.runtime.spawn(async move {
+        let task = self.0.hub.runtime.spawn(async move {
             let mut wire = wire.lock().await;
             if writes { wire.write(&sql, arguments).await } else { wire.read(&sql, arguments).await }
         });

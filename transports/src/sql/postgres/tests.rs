@@ -171,7 +171,7 @@ async fn what_is_gone_but_not_cleared_away_is_not_looked_at_by_a_take() {
     assert!(nothing.is_err());
     send(&queue, &numbered(1)).await;
     assert_eq!(ends.receiver.receive(1).await.unwrap().len(), 1);
-    let signal = queue.0.signals.of_queue(1);
+    let signal = queue.0.hub.signals.of_queue(1);
     let (from, _) = signal.begin();
     assert!(from > Position::START);
 

@@ -88,7 +88,7 @@ pub(super) async fn listen(shared: Weak<Shared>, session: PgConnectOptions, chan
             Err(error) => error,
         };
         let Some(shared) = shared.upgrade() else { return };
-        shared.signals.are_told(false);
+        shared.hub.signals.are_told(false);
         if !std::mem::replace(&mut said, true) {
             let place = shared.server.place();
             tracing::warn!(%place, %error, "listening to the server was lost: new messages are looked for until it is back");
@@ -110,13 +110,13 @@ async fn hear(
     listener.eager_reconnect(false);
     listener.listen(channel).await?;
     match shared.upgrade() {
-        Some(shared) => shared.signals.are_told(true),
+        Some(shared) => shared.hub.signals.are_told(true),
         None => return Ok(()),
     }
     *said = false;
     loop {
         let Some(heard) = listener.try_recv().await? else { return Err(sqlx::Error::PoolClosed) };
         let Some(shared) = shared.upgrade() else { return Ok(()) };
-        shared.told.heard(heard.payload()).for_each(|queue| shared.signals.give(queue));
+        shared.told.heard(heard.payload()).for_each(|queue| shared.hub.signals.give(queue));
     }
 }

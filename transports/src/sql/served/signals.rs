@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::RangeInclusive,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
@@ -27,26 +28,22 @@ const FREED_MAX: usize = 256;
 /// transaction.
 #[derive(Debug)]
 pub(crate) struct Late {
-    least: i64,
-    most: i64,
+    /// At least and at most, in milliseconds.
+    within: RangeInclusive<i64>,
     measured: AtomicI64,
 }
 
 impl Late {
-    /// At least and at most, in milliseconds.
-    pub(crate) const fn new(least: i64, most: i64) -> Self {
-        Self { least, most, measured: AtomicI64::new(0) }
-    }
-
     /// A transaction has taken so long. What took longer is forgotten bit by bit.
+    #[cfg(any(test, feature = "mysql"))]
     pub(crate) fn written_in(&self, took: Duration) {
-        let took = i64::try_from(took.as_millis()).unwrap_or(self.most).saturating_mul(2);
+        let took = i64::try_from(took.as_millis()).unwrap_or(i64::MAX).saturating_mul(2).min(*self.within.end());
         let before = self.measured.load(Ordering::Relaxed);
         self.measured.store(took.max(before - before / 16), Ordering::Relaxed);
     }
 
     pub(crate) fn ms(&self) -> i64 {
-        self.measured.load(Ordering::Relaxed).clamp(self.least, self.most)
+        self.measured.load(Ordering::Relaxed).clamp(*self.within.start(), *self.within.end())
     }
 }
 
@@ -114,7 +111,7 @@ struct Look {
 }
 
 /// How far a take has looked.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Looked {
     pub(crate) now: i64,
     /// The last one that was looked at, if there was any.
@@ -128,12 +125,12 @@ pub(crate) struct Looked {
 }
 
 impl Signals {
-    pub(crate) fn new(busy: Duration, idle: Duration, late: Late) -> Self {
+    pub(crate) fn new(busy: Duration, idle: Duration, late_ms: RangeInclusive<i64>) -> Self {
         Self {
             queues: Mutex::default(),
             busy,
             idle,
-            late: Arc::new(late),
+            late: Arc::new(Late { within: late_ms, measured: AtomicI64::default() }),
             told: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             last: Mutex::new(Instant::now()),
@@ -146,7 +143,8 @@ impl Signals {
         queues.entry(queue).or_insert_with(|| Arc::new(Signal::new(queue, self.idle, self.late.clone()))).clone()
     }
 
-    /// How late things are committed, for those who commit them.
+    /// How late things are committed, for those who commit them and measure it.
+    #[cfg(any(test, feature = "mysql"))]
     pub(crate) fn late(&self) -> Arc<Late> {
         self.late.clone()
     }
@@ -159,6 +157,7 @@ impl Signals {
     }
 
     /// The server tells what others send, or it does not any more. What was sent before it did is looked for.
+    #[cfg(any(test, feature = "postgres"))]
     pub(crate) fn are_told(&self, told: bool) {
         self.told.store(told, Ordering::Relaxed);
         for signal in self.queues.lock().unwrap_or_else(PoisonError::into_inner).values() {

@@ -1,13 +1,13 @@
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
-use super::signals::{Late, Looked, Position, Signals};
+use super::signals::{Looked, Position, Signals};
 
-const LATE: Late = Late::new(50, 1000);
+const LATE_MS: RangeInclusive<i64> = 50..=1000;
 
 #[tokio::test(start_paused = true)]
 async fn looks_are_frequent_while_something_comes_and_rare_when_nothing_does_or_the_server_tells() {
     let (busy, idle) = (Duration::from_millis(5), Duration::from_millis(240));
-    let signals = Signals::new(busy, idle, LATE);
+    let signals = Signals::new(busy, idle, LATE_MS);
     signals.came();
     assert_eq!(signals.interval(), busy);
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -27,7 +27,7 @@ async fn looks_are_frequent_while_something_comes_and_rare_when_nothing_does_or_
 #[tokio::test(start_paused = true)]
 async fn a_take_begins_where_the_last_one_ended_and_now_and_then_at_the_start() {
     let idle = Duration::from_millis(240);
-    let signal = Signals::new(idle, idle, LATE).of_queue(1);
+    let signal = Signals::new(idle, idle, LATE_MS).of_queue(1);
     let looked = |last: Option<i64>, more, left| {
         let last = last.map(|due| Position { due, id: 7 });
         Looked { now: 10_000, last, more, left, idle: Duration::ZERO }
@@ -59,7 +59,7 @@ async fn a_take_begins_where_the_last_one_ended_and_now_and_then_at_the_start() 
 #[tokio::test(start_paused = true)]
 async fn looks_begin_behind_what_is_held_up_until_a_take_gives_something_and_now_and_then_at_the_start() {
     let idle = Duration::from_millis(240);
-    let signals = Signals::new(idle, idle, LATE);
+    let signals = Signals::new(idle, idle, LATE_MS);
     let signal = signals.of_queue(1);
     let _waiting = signal.wait();
     let looks_at = || signals.waiting()[0].1;
@@ -84,7 +84,7 @@ async fn looks_begin_behind_what_is_held_up_until_a_take_gives_something_and_now
 #[test]
 fn what_is_committed_as_late_as_usual_is_not_left_to_a_full_look() {
     let idle = Duration::from_millis(240);
-    let signals = Signals::new(idle, idle, LATE);
+    let signals = Signals::new(idle, idle, LATE_MS);
     let (signal, late) = (signals.of_queue(1), signals.late());
     let reaches = || {
         signal.anew();
@@ -105,7 +105,7 @@ fn what_is_committed_as_late_as_usual_is_not_left_to_a_full_look() {
 #[tokio::test(start_paused = true)]
 async fn a_full_look_that_took_long_for_nothing_comes_less_often() {
     let idle = Duration::from_millis(240);
-    let signal = Signals::new(idle, idle, LATE).of_queue(1);
+    let signal = Signals::new(idle, idle, LATE_MS).of_queue(1);
     let nothing = |last: i64, more| {
         let last = Some(Position { due: last, id: 7 });
         Looked { now: 10_000, last, more, left: false, idle: Duration::from_secs(1) }

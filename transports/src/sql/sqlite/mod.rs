@@ -33,7 +33,6 @@ use std::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
 };
 
 use arguments::{Bind, as_i64, json};
@@ -180,7 +179,7 @@ impl SqliteQueue {
         tracing::warn!(file = self.0.file.file_name(), "the host's clock was set back: leases are shortened");
         let mut arguments = SqliteArguments::default();
         let now = ride::now();
-        arguments.bind(queue).bind(now).bind(now.saturating_add(millis(self.0.options.lease)));
+        arguments.bind(queue).bind(now).bind(now.saturating_add(super::millis(self.0.options.lease)));
         if let Err(error) = self.0.file.write_text("shortening leases", statements::SHORTEN, 1, arguments).await {
             tracing::warn!(%error, "shortening leases failed: they end when the clock has come there again");
         }
@@ -279,12 +278,6 @@ impl Transport for SqliteQueue {
         let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
         Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
     }
-}
-
-/// Whole milliseconds, at most what a time far away has: 100,000 years.
-fn millis(time: Duration) -> i64 {
-    const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
-    i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
 }
 
 impl fmt::Debug for SqliteQueue {

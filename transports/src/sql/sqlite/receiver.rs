@@ -16,9 +16,9 @@ use sqlx::{
 
 use super::{
     super::errors::transport_error,
+    super::millis,
     SqliteQueue,
     arguments::{Bind, as_i64},
-    millis,
     signals::Signal,
     statements::{FAMILY, LOOK, kind},
 };

@@ -8,15 +8,13 @@ use hapax_core::{
     ids::EndpointName,
     ports::{Delivery, Receipt, Receiver, Settled, Settlement, StoreError, TransportError},
 };
-use sqlx::{Row, mysql::MySqlRow};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    super::errors::transport_error,
-    super::served::signals::{Looked, Position, Signal},
-    MySqlQueue,
+    super::{errors::transport_error, millis},
+    Queues,
     asks::{Ask, End, Lease, Take, Wanted, What},
-    millis, statements,
+    signals::{Looked, Position, Signal},
 };
 
 /// Most messages that one claim gives: more would keep the others of its commit waiting, and other processes idle.
@@ -24,20 +22,17 @@ const CLAIM_MAX: usize = 512;
 /// Bytes that one claim gives, the last message aside: all of them are in memory at once.
 const CLAIM_BYTES_MAX: usize = 16 << 20;
 
-/// Leases that are ended or extended in one text.
+/// Leases that are ended or extended in one group.
 const LEASES_MAX: usize = 1024;
 
-/// A reason may be as long as its text; more of it than that helps nobody, and would not fit into what the server takes.
-const REASON_BYTES_MAX: usize = 256 << 10;
-
-const RECEIVING: &str = "receiving messages";
+pub(crate) const RECEIVING: &str = "receiving messages";
 const EXTENDING: &str = "extending leases";
 const SETTLING: &str = "settling a message";
 
 /// One endpoint's end of a queue.
 #[derive(Clone)]
-pub(super) struct EndpointQueue {
-    queue: MySqlQueue,
+pub(crate) struct EndpointQueue<Q: Queues> {
+    queue: Q,
     endpoint: EndpointName,
     signal: Arc<Signal>,
 }
@@ -63,22 +58,21 @@ impl<'r> Held<'r> {
 }
 
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
-pub(super) struct Claim {
-    end: EndpointQueue,
+pub(crate) struct Claim<Q: Queues> {
+    end: EndpointQueue<Q>,
     deliveries: Vec<Delivery>,
 }
 
-impl Claim {
+impl<Q: Queues> Claim<Q> {
     /// With what was given, in the order of sending.
-    pub(super) fn filled(mut self, given: &[&MySqlRow]) -> Self {
-        let ordered = self.end.queue.0.options.ordered_keys;
-        let mut given = given.to_vec();
-        given.sort_by_cached_key(|row| row.try_get::<i64, _>(2).unwrap_or_default());
-        let deliveries = given.iter().filter_map(|row| match delivery(row, ordered) {
+    pub(crate) fn filled(mut self, mut given: Vec<Given<'_>>) -> Self {
+        given.sort_by_key(|given| given.id);
+        let ordered = self.end.queue.hub().rules.ordered_keys;
+        let deliveries = given.into_iter().filter_map(|given| match given.delivery(ordered) {
             Ok(delivery) => Some(delivery),
             Err(error) => {
                 // It stays under its lease: a program that can read it may be given it next time.
-                let (place, endpoint) = (self.end.queue.place(), &self.end.endpoint);
+                let (place, endpoint) = (&*self.end.queue.hub().place, &self.end.endpoint);
                 tracing::error!(%error, place, %endpoint, "a message cannot be read by this version");
                 None
             }
@@ -92,12 +86,12 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl<Q: Queues> Drop for Claim<Q> {
     fn drop(&mut self) {
         let deliveries = std::mem::take(&mut self.deliveries);
         if !deliveries.is_empty() {
             let end = self.end.clone();
-            self.end.queue.0.runtime.spawn(async move { end.give_back(deliveries).await });
+            self.end.queue.hub().runtime.spawn(async move { end.give_back(deliveries).await });
         }
     }
 }
@@ -124,13 +118,13 @@ impl Drop for Begun<'_> {
     }
 }
 
-impl EndpointQueue {
-    pub(super) const fn new(queue: MySqlQueue, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
+impl<Q: Queues> EndpointQueue<Q> {
+    pub(crate) const fn new(queue: Q, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
         Self { queue, endpoint, signal }
     }
 
     fn lease_ms(&self) -> i64 {
-        millis(self.queue.0.options.lease)
+        millis(self.queue.hub().rules.lease)
     }
 
     /// Claims up to `max` messages that are available.
@@ -156,24 +150,24 @@ impl EndpointQueue {
         max: usize,
         from: Position,
         freed: Vec<Arc<str>>,
-    ) -> Result<(Claim, Looked), TransportError> {
+    ) -> Result<(Claim<Q>, Looked), TransportError> {
         let (answer, answered) = oneshot::channel();
         let wanted = Wanted {
             queue: self.signal.queue,
             from,
             max,
             bytes_max: CLAIM_BYTES_MAX,
-            token: self.queue.token(),
+            token: self.queue.hub().token(),
             lease: self.lease_ms(),
         };
         let take = Take {
             operation: RECEIVING,
             wanted,
-            freed: self.queue.0.options.ordered_keys.then_some(freed),
+            freed: self.queue.hub().rules.ordered_keys.then_some(freed),
             claim: Claim { end: self.clone(), deliveries: Vec::new() },
             answer,
         };
-        self.queue.ask(RECEIVING, Ask::Take(take), answered).await
+        self.queue.hub().ask(RECEIVING, Ask::Take(take), answered).await
     }
 
     /// Ends leases as if they had never begun.
@@ -190,7 +184,7 @@ impl EndpointQueue {
     /// Looks for what other processes have sent and for what comes due, for all who wait in this process. Ends with an
     /// error only.
     async fn look_out(&self) -> Result<(), StoreError> {
-        let signals = &self.queue.0.signals;
+        let signals = &self.queue.hub().signals;
         let _looking = match signals.looking.try_lock() {
             Ok(looking) => looking,
             Err(_) => {
@@ -211,27 +205,22 @@ impl EndpointQueue {
 
     /// Gives the signals of queues that have something, and tells when the next one will.
     async fn look(&self) -> Result<Option<Duration>, StoreError> {
-        let waiting = self.queue.0.signals.waiting();
+        let waiting = self.queue.hub().signals.waiting();
         if waiting.is_empty() {
             return Ok(None);
         }
-        let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
         let began = Instant::now();
-        let rows = self.queue.read_look(RECEIVING, statements::look(&queues)).await?;
+        let all = self.queue.look(&waiting).await?;
         let idle = began.elapsed();
         let mut next: Option<i64> = None;
-        for row in &rows {
-            let damaged = |e: sqlx::Error| self.queue.damaged(RECEIVING, "a queue").caused_by(e);
-            let queue: i64 = row.try_get(0).map_err(damaged)?;
-            let Some((signal, from)) = waiting.iter().find(|(signal, _)| signal.queue == queue) else { continue };
-            if row.try_get::<i64, _>(1).map_err(damaged)? != 0 {
+        for seen in all {
+            let Some((signal, from)) = waiting.iter().find(|(signal, _)| signal.queue == seen.queue) else { continue };
+            if seen.is_there {
                 signal.give();
             } else {
-                let now = row.try_get(3).map_err(damaged)?;
-                signal.looked(*from, Looked { now, last: None, more: false, left: false, idle });
+                signal.looked(*from, Looked { now: seen.now, idle, ..Looked::default() });
             }
-            let due: Option<i64> = row.try_get(2).map_err(damaged)?;
-            next = [next, due].into_iter().flatten().min();
+            next = [next, seen.due].into_iter().flatten().min();
         }
         Ok(next.map(|due| Duration::from_millis(u64::try_from(due).unwrap_or_default())))
     }
@@ -243,22 +232,25 @@ impl EndpointQueue {
             let rest = leases.split_off(leases.len().min(LEASES_MAX));
             let (answer, answered) = oneshot::channel();
             let leases = std::mem::replace(&mut leases, rest);
-            ended +=
-                self.queue.ask(operation, Ask::End(End { operation, leases, answer: Some(answer) }), answered).await?;
+            ended += self
+                .queue
+                .hub()
+                .ask(operation, Ask::End(End { operation, leases, answer: Some(answer) }), answered)
+                .await?;
         }
         Ok(ended)
     }
 }
 
 #[async_trait]
-impl Receiver for EndpointQueue {
+impl<Q: Queues> Receiver for EndpointQueue<Q> {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let max = max.clamp(1, CLAIM_MAX);
         loop {
             if self.signal.take() {
                 let given = self.claim(max).await?;
                 if !given.is_empty() {
-                    self.queue.0.signals.came();
+                    self.queue.hub().signals.came();
                     return Ok(given);
                 }
             }
@@ -292,9 +284,8 @@ impl Receiver for EndpointQueue {
                 delayed = Some(ms);
                 What::Retry { delay: ms, uncounted: i64::from(!counts) }
             }
-            Settlement::DeadLetter { mut reason } => {
-                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
-                What::SetAside { endpoint: self.endpoint.as_str().into(), reason }
+            Settlement::DeadLetter { reason } => {
+                What::SetAside { endpoint: self.endpoint.as_str().into(), reason: self.queue.reason(reason) }
             }
         };
         let ended = self.end(SETTLING, vec![held.lease(what)]).await?;
@@ -306,29 +297,47 @@ impl Receiver for EndpointQueue {
             if delay == 0 {
                 self.signal.give();
             }
-            self.queue.0.signals.sooner.notify_one();
+            self.queue.hub().signals.sooner.notify_one();
         }
         Ok(if ended == 0 { Settled::LeaseLost } else { Settled::Done })
     }
 }
 
-fn delivery(row: &MySqlRow, ordered: bool) -> Result<Delivery, Box<dyn std::error::Error + Send + Sync>> {
-    let (token, id, deliveries): (i64, i64, i64) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-    let key: Option<&[u8]> = if ordered { row.try_get(6)? } else { None };
-    let receipt = match key.map(std::str::from_utf8).transpose()? {
-        Some(key) => format!("{id}:{token}:{key}"),
-        None => format!("{id}:{token}"),
-    };
-    Ok(Delivery {
-        envelope: Arc::new(record::decode_envelope(row.try_get(5)?)?),
-        receipt: Receipt::text(receipt),
-        attempts: u32::try_from(deliveries)?,
-    })
+type Unreadable = Box<dyn std::error::Error + Send + Sync>;
+
+/// A message as the server has given it.
+pub(crate) struct Given<'r> {
+    pub(crate) id: i64,
+    pub(crate) token: i64,
+    /// What else is in its row, which may not be readable.
+    pub(crate) rest: Result<Rest<'r>, Unreadable>,
 }
 
-impl fmt::Debug for EndpointQueue {
+pub(crate) struct Rest<'r> {
+    pub(crate) deliveries: i64,
+    pub(crate) envelope: &'r [u8],
+    pub(crate) key: Option<&'r str>,
+}
+
+impl Given<'_> {
+    fn delivery(self, ordered: bool) -> Result<Delivery, Unreadable> {
+        let Self { id, token, rest } = self;
+        let Rest { deliveries, envelope, key } = rest?;
+        let receipt = match key.filter(|_| ordered) {
+            Some(key) => format!("{id}:{token}:{key}"),
+            None => format!("{id}:{token}"),
+        };
+        Ok(Delivery {
+            envelope: Arc::new(record::decode_envelope(envelope)?),
+            receipt: Receipt::text(receipt),
+            attempts: u32::try_from(deliveries)?,
+        })
+    }
+}
+
+impl<Q: Queues> fmt::Debug for EndpointQueue<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.queue.place();
+        let place = &self.queue.hub().place;
         f.debug_struct("EndpointQueue").field("place", &place).field("endpoint", &self.endpoint).finish()
     }
 }

@@ -1,18 +1,16 @@
-//! Short ways to send and receive, and a way into the tables beside the queue.
+//! Short ways to send and receive.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    Postgres, PostgresQueue,
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, PartitionKey, TypeName},
     ports::{Connected, Delivery, Dispatcher, Settled, Settlement, Transport},
-    transports::postgres_queue::PostgresQueueOptions,
 };
-use hapax_tests::PostgresSchema;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions};
 use tokio::time::Instant;
+
+use super::rig::*;
 
 /// What has to come comes long before this, on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,19 +42,19 @@ pub(crate) fn keyed(key: &str, body: &str) -> Outgoing {
     to("shop", Envelope { partition_key: Some(PartitionKey::parse(key).unwrap()), ..envelope(body) })
 }
 
-pub(crate) async fn send(queue: &PostgresQueue, outgoing: &[Outgoing]) {
+pub(crate) async fn send(queue: &Queue, outgoing: &[Outgoing]) {
     for result in queue.dispatch(outgoing).await {
         result.unwrap();
     }
 }
 
 /// Sends `bodies` to the endpoint `shop`.
-pub(crate) async fn send_bodies(queue: &PostgresQueue, bodies: &[&str]) {
+pub(crate) async fn send_bodies(queue: &Queue, bodies: &[&str]) {
     let outgoing: Vec<_> = bodies.iter().map(|body| to("shop", envelope(body))).collect();
     send(queue, &outgoing).await;
 }
 
-pub(crate) async fn shop(queue: &PostgresQueue) -> Connected {
+pub(crate) async fn shop(queue: &Queue) -> Connected {
     queue.connect(&endpoint("shop"), &[]).await.unwrap()
 }
 
@@ -69,7 +67,7 @@ pub(crate) async fn next(ends: &Connected) -> Delivery {
 }
 
 /// What is available now: nothing, if a message sent only to tell so is the first that comes.
-pub(crate) async fn expect_nothing(queue: &PostgresQueue, ends: &Connected) {
+pub(crate) async fn expect_nothing(queue: &Queue, ends: &Connected) {
     send_bodies(queue, &["the end"]).await;
     let delivery = next(ends).await;
     assert_eq!(body(&delivery), "the end", "something is given that must not be");
@@ -100,53 +98,25 @@ pub(crate) fn dead(reason: &str) -> Settlement {
     Settlement::DeadLetter { reason: reason.to_owned() }
 }
 
-/// Queues whose connections have a name, so that the server can be told to end them.
-pub(crate) async fn open_named(schema: &PostgresSchema, name: &str, options: PostgresQueueOptions) -> PostgresQueue {
-    let place: PgConnectOptions = schema.url().parse().unwrap();
-    let database = Postgres::with(place.application_name(name)).schema(schema.name());
-    options.migrate(true).open_database(database).await.unwrap()
+pub(crate) async fn open(tables: &Tables) -> Queue {
+    tables.open_queue(options()).await
 }
 
-pub(crate) async fn ordered(schema: &PostgresSchema) -> PostgresQueue {
-    schema.open_queue(PostgresQueue::options().ordered_keys(true)).await
-}
-
-/// A connection beside the queue's own, as another program would have it, with the schema as its own.
-pub(crate) async fn beside(schema: &PostgresSchema) -> PgConnection {
-    let mut connection = PgConnection::connect(schema.url()).await.unwrap();
-    run(&mut connection, &format!("SET search_path = {}", schema.name())).await;
-    connection
-}
-
-pub(crate) async fn run(connection: &mut PgConnection, sql: &str) {
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(connection).await.unwrap();
-}
-
-pub(crate) async fn number(connection: &mut PgConnection, sql: &str) -> i64 {
-    sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(connection).await.unwrap()
+pub(crate) async fn ordered(tables: &Tables) -> Queue {
+    tables.open_queue(options().ordered_keys(true)).await
 }
 
 /// Lets an hour pass for what is leased or put off.
-pub(crate) async fn an_hour_passes(schema: &PostgresSchema) {
-    let sql = "UPDATE queue_message SET due_at = due_at - 3600000, leased_until = leased_until - 3600000";
-    run(&mut beside(schema).await, sql).await;
+pub(crate) async fn an_hour_passes(tables: &Tables) {
+    let sql = "UPDATE hapax.queue_message SET due_at = due_at - 3600000, leased_until = leased_until - 3600000";
+    run(&mut beside(tables).await, sql).await;
 }
 
 /// Asks the server until `sql` counts something.
-pub(crate) async fn wait_for(connection: &mut PgConnection, sql: &str) {
+pub(crate) async fn wait_for(connection: &mut Beside, sql: &str) {
     let deadline = Instant::now() + PATIENCE;
     while number(connection, sql).await == 0 {
         assert!(Instant::now() < deadline, "it never comes to this: {sql}");
         tokio::task::yield_now().await;
     }
-}
-
-/// Waits until a connection of this name waits for a lock, and ends it.
-pub(crate) async fn cut_while_it_waits(connection: &mut PgConnection, name: &str) {
-    let waits = format!("application_name = '{name}' AND wait_event_type = 'Lock'");
-    wait_for(connection, &format!("SELECT count(*) FROM pg_stat_activity WHERE {waits}")).await;
-    let end = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {waits}");
-    assert_eq!(number(connection, &end).await, 1);
-    let gone = format!("SELECT (count(*) = 0)::int::bigint FROM pg_stat_activity WHERE {waits}");
-    wait_for(connection, &gone).await;
 }

@@ -4,28 +4,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use hapax::{
-    MySqlQueue,
     ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settled, Settlement, Transport},
     time::Timestamp,
 };
-use hapax_tests::MySqlTables;
 use tokio::time::Instant;
 
-use super::common::*;
-
-const PICKY: &str = "\
-    CREATE TRIGGER picky BEFORE INSERT ON hapax.queue_message FOR EACH ROW \
-    IF LENGTH(new.envelope) > 1000 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too long for me'; END IF";
-/// What it does with a long message is an error of arithmetic, which nobody foresees.
-const FRAIL: &str = "\
-    CREATE TRIGGER frail BEFORE DELETE ON hapax.queue_message FOR EACH ROW \
-    IF LENGTH(old.envelope) > 1000 THEN SET @n = 9223372036854775807 + old.bytes; END IF";
+use super::{common::*, rig::*};
 
 #[tokio::test]
 async fn what_is_published_goes_to_who_subscribes_wherever_that_is() {
-    let tables = MySqlTables::new();
-    let (here, there) =
-        (tables.open_queue(MySqlQueue::options()).await, tables.open_queue(MySqlQueue::options()).await);
+    let tables = Tables::new();
+    let (here, there) = (tables.open_queue(options()).await, tables.open_queue(options()).await);
     let subscribed = [message_type()];
     let one = here.connect(&endpoint("one"), &subscribed).await.unwrap();
     let other = there.connect(&endpoint("other"), &subscribed).await.unwrap();
@@ -54,8 +43,8 @@ async fn what_is_published_goes_to_who_subscribes_wherever_that_is() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_alone_and_before_it_is_written() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options().message_bytes_max(1000)).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options().message_bytes_max(1000)).await;
     let outgoing = [to("shop", envelope("a")), to("shop", envelope(&"x".repeat(1000))), to("shop", envelope("b"))];
     assert!(queue.check(&outgoing[1]).unwrap_err().0.contains("more than the 1000"));
     let results = queue.dispatch(&outgoing).await;
@@ -65,8 +54,8 @@ async fn what_is_too_large_is_refused_alone_and_before_it_is_written() {
 
 #[tokio::test]
 async fn many_messages_of_one_call_are_written_in_their_order() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options()).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options()).await;
     let all: Vec<String> = (0..3000).map(|number| number.to_string()).collect();
     send_bodies(&queue, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let ends = shop(&queue).await;
@@ -79,8 +68,8 @@ async fn many_messages_of_one_call_are_written_in_their_order() {
 
 #[tokio::test]
 async fn what_comes_after_a_failure_in_a_call_is_not_sent_before_it() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options()).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options()).await;
     run(&mut beside(&tables).await, PICKY).await;
     let mut outgoing: Vec<_> = (0..3000).map(|number| to("shop", envelope(&number.to_string()))).collect();
     outgoing[1500] = to("shop", envelope(&"x".repeat(2000)));
@@ -94,8 +83,8 @@ async fn what_comes_after_a_failure_in_a_call_is_not_sent_before_it() {
 
 #[tokio::test]
 async fn a_member_that_the_server_refuses_hurts_only_itself() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options()).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options()).await;
     let ends = shop(&queue).await;
     run(&mut beside(&tables).await, PICKY).await;
     let long = "x".repeat(2000);
@@ -123,8 +112,8 @@ async fn a_member_that_the_server_refuses_hurts_only_itself() {
 
 #[tokio::test]
 async fn a_settlement_that_the_server_refuses_fails_alone() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options().writers(1)).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options().writers(1)).await;
     let ends = shop(&queue).await;
     run(&mut beside(&tables).await, FRAIL).await;
     let long = "x".repeat(2000);
@@ -138,8 +127,8 @@ async fn a_settlement_that_the_server_refuses_fails_alone() {
 
 #[tokio::test]
 async fn a_schema_with_too_many_messages_takes_no_more_until_some_are_settled() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options().messages_max(50)).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options().messages_max(50)).await;
     let mut sent = 0;
     let refused = loop {
         match queue.dispatch(&[to("shop", envelope("a"))]).await.remove(0) {
@@ -160,8 +149,8 @@ async fn a_schema_with_too_many_messages_takes_no_more_until_some_are_settled() 
 
 #[tokio::test]
 async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options()).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options()).await;
     let ends = shop(&queue).await;
     let before = Timestamp::now();
     send_bodies(&queue, &["a", "b"]).await;
@@ -181,7 +170,7 @@ async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
     assert_eq!(all.len(), 2);
     for (set_aside, delivery) in all.iter().zip(&given) {
         let letter = &set_aside.letter;
-        assert_eq!((letter.attempts, letter.reason.as_str()), (3, "no such\0 item"));
+        assert_eq!((letter.attempts, letter.reason.as_str()), (3, &*as_kept("no such\0 item")));
         assert_eq!(letter.envelope, delivery.envelope);
         let (sent, first) = (set_aside.sent_at.unwrap(), set_aside.first_given_at.unwrap());
         // By the server's clock, which is another machine's as a rule.
@@ -201,8 +190,8 @@ async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
 
 #[tokio::test]
 async fn what_is_asked_for_at_once_shares_commits() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options()).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options()).await;
     let ends = shop(&queue).await;
     send_bodies(&queue, &["first"]).await;
     ack(&ends, &next(&ends).await).await;
@@ -223,8 +212,8 @@ async fn what_is_asked_for_at_once_shares_commits() {
 
 #[tokio::test]
 async fn a_claim_gives_no_more_bytes_than_fit_into_memory_and_the_rest_comes_at_once() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options().polls(NEVER, NEVER)).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options().polls(NEVER, NEVER)).await;
     let ends = shop(&queue).await;
     let large = "x".repeat(900 << 10);
     for _ in 0..4 {

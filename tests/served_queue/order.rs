@@ -6,19 +6,16 @@ use std::{
     time::Duration,
 };
 
+use super::{common::*, rig::*};
 use hapax::{
-    MySqlQueue,
     envelope::{Envelope, Outgoing},
     ports::{Settled, Settlement},
     time::Timestamp,
 };
-use hapax_tests::MySqlTables;
-
-use super::common::*;
 
 #[tokio::test]
 async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let (here, there) = (ordered(&tables).await, ordered(&tables).await);
     let (first, second) = (shop(&here).await, shop(&there).await);
     send(&here, &[keyed("k", "k1"), keyed("k", "k2"), keyed("k", "k3"), keyed("j", "j1"), keyed("j", "j2")]).await;
@@ -45,8 +42,8 @@ async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere(
 
 #[tokio::test]
 async fn an_ack_lets_the_next_of_its_key_come_at_once() {
-    let tables = MySqlTables::new();
-    let queue = tables.open_queue(MySqlQueue::options().ordered_keys(true).polls(NEVER, NEVER)).await;
+    let tables = Tables::new();
+    let queue = tables.open_queue(options().ordered_keys(true).polls(NEVER, NEVER)).await;
     let ends = shop(&queue).await;
     let all: Vec<Outgoing> = (0..20).map(|number| keyed("k", &number.to_string())).collect();
     send(&queue, &all).await;
@@ -64,7 +61,7 @@ async fn an_ack_lets_the_next_of_its_key_come_at_once() {
 /// Nothing of a key can be given before what is under a lease is settled, and looking again and again does not change that.
 #[tokio::test]
 async fn new_messages_of_a_key_under_a_lease_are_not_looked_at_again_and_again() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let (here, there) = (ordered(&tables).await, ordered(&tables).await);
     let ends = shop(&here).await;
     send(&here, &[keyed("k", "k1")]).await;
@@ -88,7 +85,7 @@ async fn new_messages_of_a_key_under_a_lease_are_not_looked_at_again_and_again()
 
 #[tokio::test]
 async fn a_long_line_behind_one_key_does_not_stop_the_others() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     let mut all: Vec<Outgoing> = (0..2500).map(|number| keyed("hot", &number.to_string())).collect();
@@ -104,7 +101,7 @@ async fn a_long_line_behind_one_key_does_not_stop_the_others() {
 
 #[tokio::test]
 async fn one_that_is_retried_and_ready_again_goes_before_those_that_were_ready_sooner() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     send(&queue, &[keyed("k", "k1"), keyed("k", "k2")]).await;
@@ -117,7 +114,7 @@ async fn one_that_is_retried_and_ready_again_goes_before_those_that_were_ready_s
 
 #[tokio::test]
 async fn a_message_that_is_not_due_holds_up_nobody_of_its_key() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     send(&queue, &[due_in("k", "timeout", Duration::from_secs(1800)), keyed("k", "k1"), keyed("k", "k2")]).await;
@@ -133,13 +130,13 @@ async fn a_message_that_is_not_due_holds_up_nobody_of_its_key() {
 /// One process at a time has a key, whichever of its messages was sent first.
 #[tokio::test]
 async fn a_message_that_becomes_due_waits_for_a_later_one_of_its_key_that_is_given() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let (here, there) = (ordered(&tables).await, ordered(&tables).await);
     let (ends, others) = (shop(&here).await, shop(&there).await);
     send(&here, &[due_in("k", "timeout", Duration::from_secs(1800)), keyed("k", "k1"), keyed("k", "k2")]).await;
     let k1 = next(&ends).await;
     assert_eq!(body(&k1), "k1");
-    run(&mut beside(&tables).await, "UPDATE hapax.queue_message SET due_at = sent_at WHERE first_at = 0").await;
+    run(&mut beside(&tables).await, DUE_NOW).await;
     expect_nothing(&there, &others).await;
     let nothing = tokio::time::timeout(Duration::from_secs(1), others.receiver.receive(2)).await;
     assert!(nothing.is_err(), "it was given beside a later one of its key");
@@ -150,7 +147,7 @@ async fn a_message_that_becomes_due_waits_for_a_later_one_of_its_key_that_is_giv
 /// Somebody may be about to extend or settle what was under a lease that has run out.
 #[tokio::test]
 async fn a_message_before_which_one_is_locked_by_somebody_is_not_given_without_it() {
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let queue = ordered(&tables).await;
     let ends = shop(&queue).await;
     send(&queue, &[keyed("k", "k1"), keyed("k", "k2"), keyed("j", "j1")]).await;
@@ -163,7 +160,7 @@ async fn a_message_before_which_one_is_locked_by_somebody_is_not_given_without_i
     assert_eq!(bodies(&receive(&ends, 10).await), ["k1", "k2"]);
 
     send(&queue, &[keyed("m", "m1"), keyed("m", "m2"), keyed("m", "m3")]).await;
-    let second = "SELECT min(id) + 1 FROM hapax.queue_message WHERE partition_key = 'm'";
+    let second = format!("SELECT min(id) + 1 FROM hapax.queue_message WHERE {KEY} = 'm'");
     run(&mut lock, &format!("BEGIN; SELECT id FROM hapax.queue_message WHERE id = ({second}) FOR UPDATE")).await;
     let m1 = next_of(&receive(&ends, 10).await, "m1");
     run(&mut lock, "ROLLBACK").await;
@@ -199,11 +196,11 @@ async fn a_key_is_one_process_s_at_a_time_however_many_race_for_it() {
     const MESSAGES: usize = 240;
     const KEYS: usize = 2;
     let seed = fastrand::u64(..);
-    let tables = MySqlTables::new();
+    let tables = Tables::new();
     let held = Arc::new(Mutex::new(Held { left: MESSAGES, ..Held::default() }));
     let mut racers = Vec::new();
     for racer in 0..3 {
-        let options = MySqlQueue::options().ordered_keys(true).writers(1);
+        let options = looking().ordered_keys(true).writers(1);
         let ends = shop(&tables.open_queue(options).await).await;
         let (held, random) = (held.clone(), fastrand::Rng::with_seed(seed.wrapping_add(racer as u64)));
         racers.push(tokio::spawn(race(racer, ends, held, random)));
