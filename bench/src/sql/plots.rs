@@ -173,7 +173,8 @@ fn figure(value: f64) -> String {
 
 fn head(kind: &Kind, options: &Options, machine: &Machine, version: &str) -> String {
     let (rounds, seconds) = (options.rounds, options.time.as_secs_f64());
-    let Kind { command, title, .. } = kind;
+    let Kind { command, title, batches, .. } = kind;
+    let many = batches.trim_end_matches(" of 100");
     format!(
         "# {title}: speed, latency and cost\n\n\
          Written by `cargo xtask bench {command} --plots --rounds {rounds} --seconds {seconds}` on {}, hapax {}, {}, \
@@ -182,7 +183,7 @@ fn head(kind: &Kind, options: &Options, machine: &Machine, version: &str) -> Str
          Workload: {} entities unless said otherwise, bodies and states of 200 bytes, one outgoing message for each, 5 % \
          repeats, durable when confirmed. After each run every id had its effect once, or there is no figure. hapax runs \
          with its defaults; its messages are timed from the receipt to the settlement. By hand: loops on the same driver, \
-         one message in flight for each connection, or 100 where there are arrays; the transaction with a lock does not \
+         one message in flight for each connection, or 100 where there are {many}; the transaction with a lock does not \
          send what it stores, the others do.\n",
         machine.date(),
         env!("CARGO_PKG_VERSION"),
