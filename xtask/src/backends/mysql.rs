@@ -52,14 +52,15 @@ impl Server for MySql {
 
     fn prepare(&self, programs: &Programs, data: &Path) -> Command {
         let mut install = Command::new(&programs.prepare);
-        install.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+        install.arg("--no-defaults").arg(format!("--datadir={}", data.display())).arg(temporary(data));
         install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
         install
     }
 
     fn serve(&self, programs: &Programs, data: &Path, port: u16) -> Command {
         let mut mariadbd = Command::new(&programs.serve);
-        mariadbd.arg("--no-defaults").arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
+        mariadbd.arg("--no-defaults").arg(format!("--datadir={}", data.display())).arg(temporary(data));
+        mariadbd.arg(format!("--port={port}"));
         // The socket is below its data: a full path could be too long. Connections for many tests.
         mariadbd.args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid", "--max-connections=500"]);
         mariadbd
@@ -70,6 +71,12 @@ impl Server for MySql {
         query(machine, &format!("{place}/mysql"), "CREATE DATABASE IF NOT EXISTS test")?;
         Ok(format!("{place}/test"))
     }
+}
+
+/// Temporary tables lie beside the data. A server that starts removes those of all others that it finds, and one that makes its
+/// data is such a server too.
+fn temporary(data: &Path) -> String {
+    format!("--tmpdir={}", data.parent().unwrap_or(data).display())
 }
 
 /// What the server at `url` answers.

@@ -126,6 +126,9 @@ impl Writer {
             Err(failure) => {
                 tracing::warn!(place = %self.place, ?failure, "a group of {} writes is written one by one", group.len());
                 for change in group {
+                    if change.answer.is_closed() {
+                        continue; // Nobody waits for it any more, and nothing of it has been written.
+                    }
                     let alone = [change];
                     match self.write(&alone).await {
                         Ok(changed) => answer_all(alone, changed),

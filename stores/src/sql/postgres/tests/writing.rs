@@ -1,16 +1,21 @@
 //! What becomes of what met others.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hapax_core::{
     entity::{Entity, Expected},
     envelope::Envelope,
     ids::{EntityKey, MessageId, Scope},
-    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Saved},
+    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, StoreError},
     time::Timestamp,
 };
 
-use super::Place;
+use sqlx::Executor;
+
+use super::{super::Postgres, Place};
 
 fn key(name: &str) -> EntityKey {
     let scope = Scope { endpoint: "e".parse().unwrap(), saga: "s".parse().unwrap() };
@@ -86,6 +91,44 @@ async fn lost_races_are_tried_again_without_a_word() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("met other transactions again and again"), "{error}");
     assert!((5..50).contains(&lost(&place).await));
+    store.close().await;
+    place.end().await;
+}
+
+async fn save(store: Postgres, name: &'static str, expected: Expected) -> Result<Saved, StoreError> {
+    store.save(&key(name), &expected, &Entity { state: "state".into(), ..Entity::default() }, &[]).await
+}
+
+#[tokio::test]
+async fn of_a_group_that_is_written_one_by_one_what_nobody_waits_for_is_left_out() {
+    let place = Place::migrated().await;
+    let store = place.options.clone().writers(1).open().await.unwrap();
+    let held = save(store.clone(), "held", Expected::Absent).await.unwrap();
+    let Saved::At(version) = held else { panic!("{held:?}") };
+    place.run("ALTER TABLE hapax.entity ADD CHECK (key <> 'refused')").await;
+    let mut other = place.connect().await;
+    let hold = "BEGIN; SELECT * FROM hapax.entity WHERE key = 'held' FOR UPDATE";
+    other.execute(sqlx::raw_sql(place.text(hold))).await.unwrap();
+
+    // One group: they are queued before the writer runs, in this runtime's only thread.
+    let refused = tokio::spawn(save(store.clone(), "refused", Expected::Absent));
+    let left = tokio::spawn(save(store.clone(), "left", Expected::Absent));
+    let waits = tokio::spawn(save(store.clone(), "held", Expected::Version(version)));
+    let mut looking = place.connect().await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                   AND position('UPDATE hapax.entity' IN query) > 0 AND pid <> pg_backend_pid()";
+    let end = Instant::now() + Duration::from_secs(20);
+    while sqlx::query_scalar::<_, i64>(place.text(waiting)).fetch_one(&mut looking).await.unwrap() == 0 {
+        assert!(Instant::now() < end, "the group does not wait for the row that is held");
+        tokio::task::yield_now().await;
+    }
+    left.abort();
+    assert!(left.await.unwrap_err().is_cancelled());
+    other.execute("COMMIT").await.unwrap();
+
+    assert!(refused.await.unwrap().is_err());
+    assert!(matches!(waits.await.unwrap().unwrap(), Saved::At(_)));
+    assert!(store.load(&key("left"), &[]).await.unwrap().stored.is_none(), "nobody waited for it");
     store.close().await;
     place.end().await;
 }
