@@ -34,6 +34,8 @@ pub(super) struct Dial {
     /// A statement without an answer for so long is given up.
     pub(super) limit: Duration,
     pub(super) commits: Arc<AtomicU64>,
+    /// How often a connection has been lost, or made in place of another.
+    pub(super) anew: Arc<AtomicU64>,
     /// Host, port and database, for messages.
     pub(super) place: Arc<str>,
     /// What a server must have; `None` while that is being found out.
@@ -93,7 +95,8 @@ enum Message {
 
 impl Link {
     pub(super) const fn new(dial: Dial, open: Option<MySqlConnection>) -> Self {
-        Self { dial, open, session: 0, stage: Stage::Idle }
+        let session = if open.is_some() { 1 } else { 0 };
+        Self { dial, open, session, stage: Stage::Idle }
     }
 
     pub(super) const fn dial(&self) -> &Dial {
@@ -210,6 +213,9 @@ impl Link {
             self.give_up(); // Somebody has left in the middle of something.
         }
         if self.open.is_none() {
+            if self.session > 0 {
+                self.dial.anew.fetch_add(1, Ordering::Release);
+            }
             self.open = Some(server::connect(&self.dial).await?.0);
             self.session += 1;
         }
@@ -266,6 +272,7 @@ impl Link {
 
     /// Not closed politely: it may be in the middle of anything.
     fn give_up(&mut self) {
+        self.dial.anew.fetch_add(1, Ordering::Release);
         self.open = None;
         self.stage = Stage::Idle;
     }

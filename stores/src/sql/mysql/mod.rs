@@ -28,10 +28,16 @@
 //! ```
 //!
 //! # Fail-over
-//! A replica that is promoted lacks the last commits that the primary confirmed: replication does not wait, and
-//! semi-synchronous replication (`rpl_semi_sync_master_enabled`, with a `wait_point` of `AFTER_SYNC` and a timeout that is
-//! never reached) is what comes closest. Lost dedup entries double effects, if the broker gives their messages again and what
-//! they did elsewhere was not lost.
+//! A replica that is promoted may lack the last commits that the primary confirmed: replication does not wait for it. Lost dedup
+//! entries double effects, if the broker gives their messages again and what they did elsewhere was not lost. Where the promise
+//! has to outlive the primary, let commits wait for a replica: on both `sync_binlog = 1`; on the primary
+//! `rpl_semi_sync_master_enabled = ON`, `rpl_semi_sync_master_wait_point = AFTER_SYNC` (MariaDB begins with `AFTER_COMMIT`, which
+//! shows a commit to others before a replica has it) and `rpl_semi_sync_master_timeout`, in milliseconds, longer than any outage
+//! that is to be sat out: after it (10000 as MariaDB comes, ten seconds) the primary goes on without the replica, commits are
+//! confirmed that are on no other server, and nobody is told but its own log. On the replica `rpl_semi_sync_slave_enabled = ON`.
+//! Promote only a replica that was waited for, and none beside a primary that still runs.
+//!
+//! Numbers that the server has given to names are looked up anew when a connection is lost.
 //!
 //! # Not tested
 //! MySQL; Galera clusters, of which all programs must use one and the same node, since locks of a session are known to one
@@ -44,6 +50,7 @@ mod error;
 mod generations;
 mod migrate;
 mod names;
+mod numbers;
 mod options;
 mod plan;
 mod ports;
@@ -59,11 +66,10 @@ pub mod wire;
 mod write;
 
 use std::{
-    collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
-        Arc, Mutex as StdMutex, PoisonError, RwLock,
+        Arc, Mutex as StdMutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -75,6 +81,7 @@ use hapax_core::{
     ports::{ErrorKind, StoreError},
 };
 use names::Names;
+use numbers::Numbers;
 pub use options::MySqlOptions;
 use read::Read;
 use rows::EntityRow;
@@ -94,7 +101,7 @@ use write::Write;
 
 use super::rows::DedupRow;
 
-/// A store in one MariaDB or MySQL database. Cloning gives another handle to the same store; its tasks end with the last handle.
+/// A store in one MariaDB database; MySQL is untested. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///
 /// # Limits
 /// An entity has at most 16 MiB, and at most 15/16 of the server's `max_allowed_packet`: 15 MiB as MariaDB comes. The runtime in which the store was opened must live as long as the store is used, and must
@@ -117,8 +124,7 @@ struct Shared {
     confirmed: Confirmed,
     write_limit: Duration,
     read_limit: Duration,
-    /// Never changed and never removed in the database, so they may be remembered.
-    scopes: RwLock<HashMap<Arc<Scope>, i64>>,
+    scopes: Numbers<Arc<Scope>>,
     tasks: StdMutex<Vec<JoinHandle<()>>>,
     runtime: Handle,
 }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex as StdMutex, RwLock,
+        Arc, Mutex as StdMutex,
         atomic::{AtomicBool, AtomicU64},
     },
     time::{Duration, SystemTime},
@@ -23,6 +23,7 @@ use super::{
     generations::{Generations, View},
     migrate::{self, Contents, SCHEMA},
     names::Names,
+    numbers::Numbers,
     options::MySqlOptions,
     read::Reader,
     server::{self, Checked, Tables},
@@ -83,7 +84,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
     let MySqlOptions { write_limit, read_limit, .. } = options;
-    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), RwLock::default(), StdMutex::new(tasks));
+    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), Numbers::new(dial.anew), StdMutex::new(tasks));
     let commits = dial.commits;
     // What comes with an entity in its message is far less than a sixteenth of it.
     let entity_bytes_max = ENTITY_BYTES_MAX.min(packet_bytes_max - packet_bytes_max / 16);
@@ -145,6 +146,7 @@ pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial
         settings: settings.into(),
         limit,
         commits: Arc::new(AtomicU64::new(0)),
+        anew: Arc::new(AtomicU64::new(0)),
         place: name.into(),
         tables: None,
         now: SystemTime::now,

@@ -1,12 +1,16 @@
 //! Giving messages under a lease, and settling them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use hapax_core::{
     codec::record,
     ids::EndpointName,
-    ports::{Delivery, Receipt, Receiver, Settled, Settlement, StoreError, TransportError},
+    ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, StoreError, TransportError},
 };
 use sqlx::{Row, mysql::MySqlRow};
 use tokio::{sync::oneshot, time::Instant};
@@ -138,6 +142,7 @@ impl EndpointQueue {
     async fn claim(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let (from, freed) = self.signal.begin();
         let begun = Begun { signal: &self.signal, freed };
+        self.is_still_there().await?;
         let (claim, looked) = self.claimed(max, from, begun.freed.clone()).await?;
         let freed = begun.ended();
         let given = claim.take();
@@ -150,6 +155,20 @@ impl EndpointQueue {
             self.signal.give(); // For another receiver of this queue, or the next call.
         }
         Ok(given)
+    }
+
+    /// After a fail-over the queue may have been lost, with its number and its subscriptions: another may have that number.
+    async fn is_still_there(&self) -> Result<(), TransportError> {
+        let number = self.queue.queue_of(&self.endpoint).await.map_err(|e| transport_error(RECEIVING, e))?;
+        if number == self.signal.queue {
+            return Ok(());
+        }
+        let why = format!(
+            "{}: the server has lost the queue of {}, as after a fail-over to one that lacked it: start the endpoint again",
+            self.queue.place(),
+            self.endpoint
+        );
+        Err(TransportError::new(ErrorKind::Misconfigured, RECEIVING, why))
     }
 
     async fn claimed(
@@ -215,6 +234,10 @@ impl EndpointQueue {
         let waiting = self.queue.0.signals.waiting();
         if waiting.is_empty() {
             return Ok(None);
+        }
+        let since = self.queue.0.names.since();
+        if self.queue.0.looked_since.swap(since, Ordering::Relaxed) != since {
+            waiting.iter().for_each(|(signal, _)| signal.give()); // Each looks whether its queue is still there.
         }
         let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
         let began = Instant::now();
