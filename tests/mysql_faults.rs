@@ -365,6 +365,8 @@ async fn a_mysql_server_that_is_not_as_it_was_is_refused_when_it_is_reached_agai
     for (settings, words) in [
         (["innodb-flush-log-at-trx-commit=2"].as_slice(), ["`innodb_flush_log_at_trx_commit` is not 1", "set it to 1"]),
         (&["log-bin=log", "server-id=1", "sync-binlog=0"], ["`sync_binlog` is not 1", "set it to 1"]),
+        (&["innodb-flush-method=nosync"], ["`innodb_flush_method` is nosync", "O_DIRECT"]),
+        (&["innodb-flush-method=littlesync"], ["`innodb_flush_method` is littlesync", "O_DIRECT"]),
         (&["read-only=1"], ["`read_only` is on", "connect to the primary"]),
     ] {
         server.kill();

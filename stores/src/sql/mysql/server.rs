@@ -25,7 +25,8 @@ const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const PACKET_BYTES_MIN: usize = 1 << 20;
 /// Those that a server does not have are not listed.
 const QUESTION: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
-     'log_bin', 'sync_binlog', 'binlog_format', 'read_only', 'innodb_read_only', 'max_allowed_packet', 'wsrep_on')";
+     'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'read_only', 'innodb_read_only', \
+     'max_allowed_packet', 'wsrep_on')";
 
 /// The tables that a server must have, so far as its own record says.
 #[derive(Debug, Clone)]
@@ -141,6 +142,12 @@ fn check(rows: &[MySqlRow]) -> Result<Checked, Failure> {
         return complain(
             "`innodb_flush_log_at_trx_commit` is not 1, so that a crash loses what was confirmed: set it to 1",
         );
+    }
+    let method = value("innodb_flush_method");
+    if method.eq_ignore_ascii_case("nosync") || method.eq_ignore_ascii_case("littlesync") {
+        return complain(&format!(
+            "`innodb_flush_method` is {method}, so that a power failure loses what was confirmed: set it to O_DIRECT or fsync"
+        ));
     }
     if is_on("log_bin") && value("sync_binlog") != "1" {
         return complain(
