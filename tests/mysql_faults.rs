@@ -359,7 +359,7 @@ async fn a_mysql_store_that_has_been_idle_for_long_goes_on_as_if_it_had_not() {
     let sessions = "SELECT id, CAST(time AS SIGNED) FROM information_schema.processlist \
                     WHERE command <> 'Daemon' AND id <> CONNECTION_ID() ORDER BY id";
     let ours: Vec<(i64, i64)> = sqlx::query_as(sessions).fetch_all(&mut other).await.unwrap();
-    assert!(ours.len() >= 4, "those that write, read and do what is rare");
+    assert!(ours.len() >= 3, "those that write, read and do what is rare");
     let began = Instant::now();
     loop {
         let now: Vec<(i64, i64)> = sqlx::query_as(sessions).fetch_all(&mut other).await.unwrap();

@@ -35,7 +35,7 @@ const QUEUE_MAX: usize = 4096;
 /// because SQLite goes through all of it at commits that rearranged pages: 256 MiB was slower than 16.
 const CACHE_KIB: u32 = 32 * 1024;
 /// Pages in the log at which the writer moves them into the file. A page that many commits change is moved once: 1000,
-/// SQLite's own default, was slower by a tenth to a fifth.
+/// SQLite's own default, was slower.
 const CHECKPOINT_PAGES: u32 = 8000;
 /// What is left of a log that has grown, in bytes.
 const LOG_BYTES_MAX: u32 = 256 << 20;
