@@ -64,6 +64,9 @@ pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Res
     // A read-only file shows itself only when something is written.
     let probe = AssertSqlSafe(format!("BEGIN IMMEDIATE; {}; ROLLBACK", schema.probe));
     connection.execute(sqlx::raw_sql(probe)).await.map_err(failed)?;
+    // SQLite shows a commit once it is on the disk. But what a program has written to the log and was killed before it was on
+    // the disk is shown to who opens the file next. Moving the log into the file puts it there first.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").await.map_err(failed)?;
 
     let write_options = write_options.create_if_missing(false); // A file that is gone is not begun anew.
     let link = Link::new(write_options.clone(), connection);
