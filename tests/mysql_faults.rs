@@ -346,6 +346,36 @@ async fn a_poisoned_mysql_row_hurts_nobody_in_its_group() {
     }
 }
 
+/// The server ends sessions that are idle for a second, but not ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysql_store_that_has_been_idle_for_long_goes_on_as_if_it_had_not() {
+    let server = MySqlServer::start(&["wait-timeout=1"]).await;
+    let tables = MySqlTables::on(&server.url());
+    let store = tables.open().await;
+    let samples = Samples::new("idle");
+    assert!(matches!(first_save(&store, &samples, 1).await, Saved::At(_)));
+    let mut other = tables.connection().await;
+    other.execute("SET SESSION wait_timeout = 600").await.unwrap();
+    let sessions = "SELECT id, CAST(time AS SIGNED) FROM information_schema.processlist \
+                    WHERE command <> 'Daemon' AND id <> CONNECTION_ID() ORDER BY id";
+    let ours: Vec<(i64, i64)> = sqlx::query_as(sessions).fetch_all(&mut other).await.unwrap();
+    assert!(ours.len() >= 3, "those that write, read and do what is rare");
+    let began = Instant::now();
+    loop {
+        let now: Vec<(i64, i64)> = sqlx::query_as(sessions).fetch_all(&mut other).await.unwrap();
+        assert!(ours.iter().all(|(id, _)| now.iter().any(|(other, _)| other == id)), "the server has ended one");
+        if now.iter().all(|(_, seconds)| *seconds >= 3) {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "they are not idle");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for number in 2..10 {
+        assert!(matches!(first_save(&store, &samples, number).await, Saved::At(_)));
+    }
+    store.evict(Duration::from_secs(3600)).await.unwrap();
+}
+
 async fn first_save(store: &MySql, samples: &Samples, number: u32) -> Saved {
     store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &[]).await.unwrap()
 }
@@ -365,6 +395,8 @@ async fn a_mysql_server_that_is_not_as_it_was_is_refused_when_it_is_reached_agai
     for (settings, words) in [
         (["innodb-flush-log-at-trx-commit=2"].as_slice(), ["`innodb_flush_log_at_trx_commit` is not 1", "set it to 1"]),
         (&["log-bin=log", "server-id=1", "sync-binlog=0"], ["`sync_binlog` is not 1", "set it to 1"]),
+        (&["innodb-flush-method=nosync"], ["`innodb_flush_method` is nosync", "O_DIRECT"]),
+        (&["innodb-flush-method=littlesync"], ["`innodb_flush_method` is littlesync", "O_DIRECT"]),
         (&["read-only=1"], ["`read_only` is on", "connect to the primary"]),
     ] {
         server.kill();

@@ -251,6 +251,42 @@ async fn what_is_too_long_for_a_mysql_column_is_refused_and_not_cut() {
     assert_eq!(store.version(&samples.key(1)).await.unwrap(), Some(version));
 }
 
+/// A server may be told what to call itself.
+#[tokio::test]
+async fn a_mysql_server_that_is_too_old_is_refused_and_the_oldest_one_is_not() {
+    let mut server = MySqlServer::start(&[]).await;
+    for (version, refused) in [
+        ("10.5.29-MariaDB-log", Some("MariaDB 10.5, hapax needs 10.6 or later")),
+        ("5.7.44", Some("MySQL 5.7, hapax needs 8.0 or later")),
+        ("10.6.0-MariaDB", None),
+    ] {
+        server.kill();
+        server.settings(&[&format!("version={version}")]);
+        server.restart().await;
+        match (MySql::open(server.url()).await, refused) {
+            (Err(error), Some(words)) => says(&error, ErrorKind::Misconfigured, &["127.0.0.1", words]),
+            (Ok(store), None) => works(&store, &version.replace('.', "-")).await,
+            (opened, _) => panic!("{version}: {opened:?}"),
+        }
+    }
+}
+
+/// The store has connections of its own, with settings of its own, beside an application's pool.
+#[tokio::test]
+async fn a_mysql_store_on_an_applications_pool_leaves_that_as_it_is() {
+    let tables = MySqlTables::new();
+    let pool = sqlx::MySqlPool::connect(tables.url()).await.unwrap();
+    let mode = async || -> (String, String) {
+        sqlx::query_as("SELECT @@SESSION.sql_mode, @@SESSION.tx_isolation").fetch_one(&pool).await.unwrap()
+    };
+    let before = mode().await;
+    let store = MySqlOptions::from(&pool).table_prefix(tables.prefix()).migrate(true).open().await.unwrap();
+    works(&store, "pool").await;
+    assert_eq!(mode().await, before);
+    pool.close().await;
+    works(&store, "closed").await;
+}
+
 /// MariaDB speaks first, so that a program that waits to be spoken to would be waited for without end.
 #[tokio::test]
 async fn what_is_not_mysql_and_says_nothing_is_given_up() {

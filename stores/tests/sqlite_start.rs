@@ -318,3 +318,32 @@ async fn the_tasks_end_with_the_last_handle() {
         tokio::task::yield_now().await;
     }
 }
+
+/// What a program has written and was killed before it was on the disk, the next one is shown: so it puts it there first, which
+/// is the beginning of moving the log into the file.
+#[tokio::test]
+async fn what_is_found_in_the_log_is_on_the_disk_before_it_is_shown() {
+    let (place, after, moved) = (Place::new(), Place::new(), Place::new());
+    let log = |place: &Place| format!("{}-wal", place.file().display());
+    let store = place.open().await;
+    save(&store, &entity_key("k"), Expected::Absent, &entity("state", &[])).await;
+    // As a kill leaves them, while the store is open.
+    std::fs::copy(place.file(), after.file()).unwrap();
+    std::fs::copy(log(&place), log(&after)).unwrap();
+    std::fs::copy(after.file(), moved.file()).unwrap();
+    assert!(!holds(&moved).await, "nothing is left in the log");
+
+    let reopened = after.open().await;
+    std::fs::copy(after.file(), moved.file()).unwrap();
+    assert!(holds(&moved).await, "what is in the log was not put on the disk");
+    reopened.close().await;
+    store.close().await;
+}
+
+/// Whether there is an entity in the file itself, without its log.
+async fn holds(place: &Place) -> bool {
+    let store = place.open().await;
+    let loaded = store.load(&entity_key("k"), &[]).await.unwrap();
+    store.close().await;
+    loaded.stored.is_some()
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use hapax::{
     envelope::Outgoing,
-    ports::{DeadLetter, DeadLetters, Dispatcher, Page, Settled, Settlement, Transport},
+    ports::{DeadLetter, DeadLetters, Dispatcher, ErrorKind, Page, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use hapax_tests::MySqlServer;
@@ -120,4 +120,45 @@ async fn what_is_listed_in_a_text_is_bounded_however_many_keys_and_leases_there_
         assert_eq!(settled, Settled::Done);
     }
     assert_eq!(receive(&ends, 512).await.len(), 512);
+}
+
+/// As after a fail-over to a server that lacked the last commits, and has given the queue's number to another.
+#[tokio::test]
+async fn an_endpoint_whose_queue_the_server_has_lost_says_so_and_nothing_goes_to_who_has_its_number() {
+    let mut server = MySqlServer::start(&[]).await;
+    let tables = MySqlTables::on(&server.url());
+    let (here, there) =
+        (tables.open_queue(MySqlQueue::options()).await, tables.open_queue(MySqlQueue::options()).await);
+    let shop = endpoint("shop");
+    let connected = here.connect(&shop, &[]).await.unwrap();
+    send(&here, &[to("shop", envelope("before"))]).await;
+    let before = connected.receiver.receive(1).await.unwrap();
+    assert_eq!(before.len(), 1);
+    there.connect(&shop, &[]).await.unwrap();
+    let mut owner = beside(&tables).await;
+    run(&mut owner, "UPDATE hapax.queue SET endpoint = 'another' WHERE endpoint = 'shop'").await;
+    crash(&mut server, &tables, [&here, &there]).await;
+
+    let deadline = Instant::now() + PATIENCE;
+    let error = loop {
+        match connected.receiver.receive(1).await {
+            Err(error) if error.is_transient() => assert!(Instant::now() < deadline, "{error:?}"),
+            told => break told.unwrap_err(),
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.to_string().contains("has lost the queue of shop"), "{error}");
+    assert_eq!(connected.receiver.receive(1).await.unwrap_err().kind(), ErrorKind::Misconfigured, "not said again");
+    let waiting = there.backlog(&endpoint("another")).await.unwrap();
+    send_stubbornly(&there, to("shop", envelope("after"))).await;
+    assert_eq!(there.backlog(&endpoint("another")).await.unwrap(), waiting, "it went to who has its number");
+
+    let again = here.connect(&shop, &[]).await.unwrap();
+    let given = loop {
+        match again.receiver.receive(1).await {
+            Err(error) => assert!(Instant::now() < deadline, "{error:?}"), // One answer of each connection is lost.
+            Ok(given) => break given,
+        }
+    };
+    assert_eq!(given.len(), 1);
 }

@@ -12,8 +12,8 @@ use crate::{
     ports::{Pending, StoreError},
 };
 
-/// Entities that the sweeper asks for at a time, and finishes at the same time: as many as share a commit. One by one, a
-/// million takes a quarter of an hour or more. A quarter of what is in flight by default, so that messages come first.
+/// Entities that the sweeper asks for at a time, and finishes at the same time: as many as share a commit. One by one,
+/// each would wait for one of its own. A quarter of what is in flight by default, so that messages come first.
 const SWEEP_PAGE: usize = 256;
 /// Tombstones that are purged at a time: what waits behind them waits about a millisecond.
 const PURGE_PAGE: usize = 250;

@@ -34,6 +34,8 @@ pub(super) struct Dial {
     /// A statement without an answer for so long is given up.
     pub(super) limit: Duration,
     pub(super) commits: Arc<AtomicU64>,
+    /// How often a connection has been lost, or made in place of another.
+    pub(super) anew: Arc<AtomicU64>,
     /// Host, port and database, for messages.
     pub(super) place: Arc<str>,
     /// What a server must have; `None` while that is being found out.
@@ -74,6 +76,16 @@ enum Stage {
     Sent,
 }
 
+/// Where in what is sent a failure may be one of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Commit {
+    None,
+    /// It is a statement that commits by itself.
+    Itself,
+    /// A `COMMIT` comes after so many answers.
+    After(usize),
+}
+
 /// What is sent to the server at once.
 #[derive(Debug, Clone)]
 enum Message {
@@ -83,7 +95,8 @@ enum Message {
 
 impl Link {
     pub(super) const fn new(dial: Dial, open: Option<MySqlConnection>) -> Self {
-        Self { dial, open, session: 0, stage: Stage::Idle }
+        let session = if open.is_some() { 1 } else { 0 };
+        Self { dial, open, session, stage: Stage::Idle }
     }
 
     pub(super) const fn dial(&self) -> &Dial {
@@ -93,21 +106,21 @@ impl Link {
     /// Runs a statement that writes, by itself one transaction.
     pub(super) async fn write(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
         let message = Message::Prepared(sql.clone(), Box::new(arguments));
-        let answers = self.alone(message, Stage::Idle, Some(0)).await?;
+        let answers = self.alone(message, Stage::Idle, Commit::Itself).await?;
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
     /// As [`Link::write`], of a text that is one statement.
     pub(super) async fn write_text(&mut self, text: Text) -> Result<Answer, Failure> {
-        let answers = self.alone(Message::Text(text.into_string().into()), Stage::Idle, Some(0)).await?;
+        let answers = self.alone(Message::Text(text.into_string().into()), Stage::Idle, Commit::Itself).await?;
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
     /// Runs a statement that commits by itself whatever it is part of, such as one about tables.
     pub(super) async fn define(&mut self, text: String) -> Result<Vec<Answer>, Failure> {
-        self.alone(Message::Text(text.into()), Stage::Idle, Some(0)).await
+        self.alone(Message::Text(text.into()), Stage::Idle, Commit::Itself).await
     }
 
     /// Which connection it is by now, for what a session keeps.
@@ -136,8 +149,10 @@ impl Link {
 
     async fn look(&mut self, message: Message) -> Result<Vec<MySqlRow>, Failure> {
         let was_open = self.open.is_some();
-        let answers = match self.alone(message.clone(), Stage::Idle, None).await {
-            Err(failure) if was_open && failure.is_of_the_connection() => self.alone(message, Stage::Idle, None).await,
+        let answers = match self.alone(message.clone(), Stage::Idle, Commit::None).await {
+            Err(failure) if was_open && failure.is_of_the_connection() => {
+                self.alone(message, Stage::Idle, Commit::None).await
+            }
             looked => looked,
         };
         Ok(answers?.into_iter().next().unwrap_or_default().rows)
@@ -146,7 +161,7 @@ impl Link {
     /// Begins a transaction and runs the statements of `text` in it, in one round trip. After an error there is none.
     pub(super) async fn begin(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
         let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
-        let mut answers = self.alone(message, Stage::Within, None).await?;
+        let mut answers = self.alone(message, Stage::Within, Commit::None).await?;
         drop(answers.remove(0)); // Of the `BEGIN`: each statement has one.
         Ok(answers)
     }
@@ -154,12 +169,12 @@ impl Link {
     /// Runs one statement within the transaction that was begun. After an error there is none any more.
     pub(super) async fn step(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
         let message = Message::Prepared(sql.clone(), Box::new(arguments));
-        Ok(self.within(message, None).await?.into_iter().next().unwrap_or_default())
+        Ok(self.within(message, Commit::None).await?.into_iter().next().unwrap_or_default())
     }
 
     /// As [`Link::step`], of the statements of a text.
     pub(super) async fn steps(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
-        self.within(Message::Text(text.into_string().into()), None).await
+        self.within(Message::Text(text.into_string().into()), Commit::None).await
     }
 
     /// Runs the statements of `text`, if there are any, and commits what was begun, in one round trip. Where one of them fails,
@@ -167,7 +182,7 @@ impl Link {
     pub(super) async fn commit(&mut self, mut text: Text) -> Result<Vec<Answer>, Failure> {
         let before = text.end().statements();
         text.sql("COMMIT");
-        let mut answers = self.within(Message::Text(text.into_string().into()), Some(before)).await?;
+        let mut answers = self.within(Message::Text(text.into_string().into()), Commit::After(before)).await?;
         answers.truncate(before);
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers)
@@ -178,7 +193,7 @@ impl Link {
         let before = text.end().statements() + 1; // With the `BEGIN`.
         text.sql("COMMIT");
         let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
-        let mut answers = self.alone(message, Stage::Idle, Some(before)).await?;
+        let mut answers = self.alone(message, Stage::Idle, Commit::After(before)).await?;
         answers.truncate(before);
         drop(answers.remove(0));
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
@@ -193,29 +208,31 @@ impl Link {
     }
 
     /// What begins outside of a transaction.
-    async fn alone(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
+    async fn alone(&mut self, message: Message, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
         if self.stage != Stage::Idle {
             self.give_up(); // Somebody has left in the middle of something.
         }
         if self.open.is_none() {
+            if self.session > 0 {
+                self.dial.anew.fetch_add(1, Ordering::Release);
+            }
             self.open = Some(server::connect(&self.dial).await?.0);
             self.session += 1;
         }
         self.exchange(message, then, commit).await
     }
 
-    async fn within(&mut self, message: Message, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
+    async fn within(&mut self, message: Message, commit: Commit) -> Result<Vec<Answer>, Failure> {
         if self.stage != Stage::Within {
             self.give_up();
         }
-        self.exchange(message, if commit.is_some() { Stage::Idle } else { Stage::Within }, commit).await
+        self.exchange(message, if commit == Commit::None { Stage::Within } else { Stage::Idle }, commit).await
     }
 
-    /// `commit`: after how many answers a failure may be one of a commit.
-    async fn exchange(&mut self, message: Message, then: Stage, commit: Option<usize>) -> Result<Vec<Answer>, Failure> {
+    async fn exchange(&mut self, message: Message, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
         let (limit, mut answers) = (self.dial.limit, Vec::new());
         let Some(connection) = self.open.as_mut() else { return Err(Failure::unreachable()) };
-        let begins = then == Stage::Within || commit.is_some_and(|before| before > 0);
+        let begins = then == Stage::Within || matches!(commit, Commit::After(_));
         let may_be_within = self.stage == Stage::Within || begins;
         self.stage = Stage::Sent;
         let failure = match timeout(limit, message.run(connection, &mut answers)).await {
@@ -223,14 +240,15 @@ impl Link {
                 self.stage = then;
                 return Ok(answers);
             }
-            Err(_) => Failure::too_late(commit.is_some()),
+            Err(_) => Failure::too_late(commit != Commit::None),
             // What the server has refused before it came to the commit was not committed. Whatever else happened to the
             // answer, all that was sent may have been done.
             Ok(Err(error)) => match commit {
-                Some(before) if answers.len() >= before || error.as_database_error().is_none() => {
-                    Failure::of_write(error)
+                Commit::Itself => Failure::of_write(error),
+                Commit::After(before) if answers.len() >= before || error.as_database_error().is_none() => {
+                    Failure::of_commit(error)
                 }
-                _ => Failure::of_read(error),
+                Commit::After(_) | Commit::None => Failure::of_read(error),
             },
         };
         // The connection is as good as before, except for what the transaction still holds.
@@ -254,6 +272,7 @@ impl Link {
 
     /// Not closed politely: it may be in the middle of anything.
     fn give_up(&mut self) {
+        self.dial.anew.fetch_add(1, Ordering::Release);
         self.open = None;
         self.stage = Stage::Idle;
     }

@@ -97,14 +97,17 @@ impl Failure {
         Self { cause: Arc::new(Cause::Driver(error)), unknown: false }
     }
 
-    /// Of a statement that commits by itself, or of a `COMMIT`. Where the server has said that the statement failed,
-    /// nothing of it is kept; whatever else happened to the answer, nobody knows.
+    /// Of a statement that commits by itself. Where the server has refused the statement, nothing of it is kept; whatever else
+    /// has failed may be its commit, or the answer.
     pub(super) fn of_write(error: sqlx::Error) -> Self {
-        let unknown = match number(&error) {
-            Some(n::PACKET_TOO_LARGE) => false, // It was not read, though the connection ends.
-            Some(number) => !refused(&error) || may_follow_a_commit(number),
-            None => true,
-        };
+        let unknown = !comes_before_a_commit(&error);
+        Self { cause: Arc::new(Cause::Driver(error)), unknown }
+    }
+
+    /// Of a `COMMIT`: it may have reached a log, or a replica. The server itself rolls back one of two transactions that wait
+    /// for each other.
+    pub(super) fn of_commit(error: sqlx::Error) -> Self {
+        let unknown = number(&error) != Some(n::DEADLOCK);
         Self { cause: Arc::new(Cause::Driver(error)), unknown }
     }
 
@@ -257,10 +260,31 @@ fn ends_the_connection(number: u16) -> bool {
     ends || (1152..=1161).contains(&number) // The way to the client.
 }
 
-/// A kill or a time limit may be told by a statement whose commit was made already, and a failed commit may have reached
-/// the log.
-fn may_follow_a_commit(number: u16) -> bool {
-    matches!(number, n::COMMIT | n::INTERRUPTED | n::TIME_LIMIT_MARIADB | n::TIME_LIMIT_MYSQL)
+/// The statement was refused, or rolled back, before it came to its commit. All else may be told by a statement whose commit
+/// was made already, as a kill or a time limit, or by a commit that has reached the log, as a disk that is full.
+fn comes_before_a_commit(error: &sqlx::Error) -> bool {
+    let Some(number) = number(error) else { return false };
+    let state = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    // Wrong data, broken constraints, what is not there or not allowed, and what a trigger says.
+    let is_of_the_statement = ["21", "22", "23", "42", "44", "45"].iter().any(|class| state.starts_with(class));
+    is_of_the_statement
+        || matches!(
+            number,
+            n::NO_DEFAULT
+                | n::TABLE_FULL
+                | n::PACKET_TOO_LARGE // It was not read, though the connection ends.
+                | n::LOCK_WAIT
+                | n::DEADLOCK
+                | n::READ_ONLY_OPTION
+                | n::WRONG_VALUE
+                | n::TABLE_CHANGED
+                | n::BINLOG_FORMAT
+                | n::READ_ONLY_TRANSACTION
+                | n::READ_ONLY_MODE
+                | n::SIGNAL
+                | n::CHECK_MYSQL
+                | n::CHECK_MARIADB
+        )
 }
 
 fn number(error: &sqlx::Error) -> Option<u16> {

@@ -28,11 +28,16 @@
 //! ```
 //!
 //! # Fail-over
-//! A replica that is promoted lacks the last commits that the primary confirmed: replication does not wait, and
-//! semi-synchronous replication (`rpl_semi_sync_master_enabled = ON`, with `rpl_semi_sync_master_wait_point = AFTER_SYNC` and
-//! an `rpl_semi_sync_master_timeout` that is never reached) is what comes closest. Lost dedup entries double effects, if the
-//! broker gives their messages again and what they did elsewhere was not lost: set it where the promise has to outlive the
-//! primary.
+//! A replica that is promoted may lack the last commits that the primary confirmed: replication does not wait for it. Lost dedup
+//! entries double effects, if the broker gives their messages again and what they did elsewhere was not lost. Where the promise
+//! has to outlive the primary, let commits wait for a replica: on both `sync_binlog = 1`; on the primary
+//! `rpl_semi_sync_master_enabled = ON`, `rpl_semi_sync_master_wait_point = AFTER_SYNC` (MariaDB begins with `AFTER_COMMIT`, which
+//! shows a commit to others before a replica has it) and `rpl_semi_sync_master_timeout`, in milliseconds, longer than any outage
+//! that is to be sat out: after it (10000 as MariaDB comes, ten seconds) the primary goes on without the replica, commits are
+//! confirmed that are on no other server, and nobody is told but its own log. On the replica `rpl_semi_sync_slave_enabled = ON`.
+//! Promote only a replica that was waited for, and none beside a primary that still runs.
+//!
+//! Numbers that the server has given to names are looked up anew when a connection is lost.
 //!
 //! Each connection that is made looks at the server anew. One that has become a replica, or that confirms what it may lose, or
 //! whose tables are other ones, is told of in the error of every call, and nothing is read or written there; with the next
@@ -56,6 +61,7 @@ mod error;
 mod generations;
 mod migrate;
 mod names;
+mod numbers;
 mod options;
 mod plan;
 mod ports;
@@ -72,11 +78,10 @@ pub mod wire;
 mod write;
 
 use std::{
-    collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
-        Arc, Mutex as StdMutex, PoisonError, RwLock,
+        Arc, Mutex as StdMutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -88,6 +93,7 @@ use hapax_core::{
     ports::{ErrorKind, StoreError},
 };
 use names::Names;
+use numbers::Numbers;
 pub use options::MySqlOptions;
 use read::Read;
 use rows::EntityRow;
@@ -107,7 +113,7 @@ use write::Write;
 
 use super::rows::DedupRow;
 
-/// A store in one MariaDB or MySQL database. Cloning gives another handle to the same store; its tasks end with the last handle.
+/// A store in one MariaDB database; MySQL is untested. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///
 /// # Limits
 /// An entity has at most 16 MiB, and at most 15/16 of the server's `max_allowed_packet`: 15 MiB as MariaDB comes. The runtime in which the store was opened must live as long as the store is used, and must
@@ -130,8 +136,7 @@ struct Shared {
     confirmed: Confirmed,
     write_limit: Duration,
     read_limit: Duration,
-    /// Never changed and never removed in the database, so they may be remembered.
-    scopes: RwLock<HashMap<Arc<Scope>, i64>>,
+    scopes: Numbers<Arc<Scope>>,
     tasks: StdMutex<Vec<JoinHandle<()>>>,
     runtime: Handle,
 }

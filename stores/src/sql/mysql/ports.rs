@@ -1,9 +1,6 @@
 //! The ports on the queues.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -379,17 +376,18 @@ impl MySql {
 
     /// The number of `scope` in the database. Without one nothing of it is stored.
     async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
-        if let Some(id) = self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope) {
-            return Ok(Some(*id));
+        if let Some(id) = self.0.scopes.get(scope) {
+            return Ok(Some(id));
         }
+        let since = self.0.scopes.since();
         let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
         let id = row.try_get(0).map_err(damaged)?;
         // Another process may have written it, and a power cut may take back what is not on the disk yet: the number would be
-        // another's then. It is remembered for good, so this is asked once.
+        // another's then. It is remembered, so this is asked once.
         self.settle(NAMING).await?;
-        self.0.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone(), id);
+        self.0.scopes.add(since, scope.clone(), id);
         Ok(Some(id))
     }
 

@@ -25,7 +25,8 @@ const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const PACKET_BYTES_MIN: usize = 1 << 20;
 /// Those that a server does not have are not listed.
 const QUESTION: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
-     'log_bin', 'sync_binlog', 'binlog_format', 'read_only', 'innodb_read_only', 'max_allowed_packet', 'wsrep_on')";
+     'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'read_only', 'innodb_read_only', \
+     'max_allowed_packet', 'wsrep_on')";
 
 /// The tables that a server must have, so far as its own record says.
 #[derive(Debug, Clone)]
@@ -139,6 +140,9 @@ fn check(variables: &HashMap<String, String>) -> Result<Checked, String> {
         &*format!("the server is {name} {}.{}, hapax needs {}.{} or later", number.0, number.1, oldest.0, oldest.1)
     } else if !matches!(value("innodb_flush_log_at_trx_commit"), "1" | "3") {
         "`innodb_flush_log_at_trx_commit` is not 1, so that a crash loses what was confirmed: set it to 1"
+    } else if ["nosync", "littlesync"].iter().any(|method| value("innodb_flush_method").eq_ignore_ascii_case(method)) {
+        "`innodb_flush_method` never waits for the disk, so that a power failure loses what was confirmed: set it to O_DIRECT \
+         or fsync"
     } else if is_on("log_bin") && value("sync_binlog") != "1" {
         "`sync_binlog` is not 1 while there is a binary log, and what is missing in that log after a power failure is \
          undone, though it was confirmed: set it to 1"

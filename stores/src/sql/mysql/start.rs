@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex as StdMutex, RwLock,
+        Arc, Mutex as StdMutex,
         atomic::{AtomicBool, AtomicU64},
     },
     time::{Duration, SystemTime},
@@ -23,6 +23,7 @@ use super::{
     generations::{Generations, View},
     migrate::{self, Contents, SCHEMA},
     names::Names,
+    numbers::Numbers,
     options::MySqlOptions,
     read::Reader,
     server::{self, Checked, Tables},
@@ -42,6 +43,9 @@ const STATEMENTS: usize = 128;
 const LOCK_WAIT_SECONDS: u32 = 3;
 /// A transaction that its program has left is ended after so long, where the server can: what it has locked others wait for.
 const IDLE_TRANSACTION_SECONDS: u32 = 10;
+/// A session of ours is not ended for being idle, as the server's own setting may want it: the next write would be cut off, and
+/// its outcome unknown. The most that every server takes: 24 days.
+const IDLE_SECONDS: u32 = 2_147_483;
 /// Bytes of a list of numbers that the server makes. It cuts longer ones, and a number with them: the longest list, of a take,
 /// has some thousand of twenty digits.
 const AGGREGATE_BYTES_MAX: u32 = 1 << 20;
@@ -83,7 +87,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
     let MySqlOptions { write_limit, read_limit, .. } = options;
-    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), RwLock::default(), StdMutex::new(tasks));
+    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), Numbers::new(dial.anew), StdMutex::new(tasks));
     let commits = dial.commits;
     // What comes with an entity in its message is far less than a sixteenth of it.
     let entity_bytes_max = ENTITY_BYTES_MAX.min(packet_bytes_max - packet_bytes_max / 16);
@@ -134,7 +138,7 @@ pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial
          SESSION foreign_key_checks = 1, SESSION completion_type = 'NO_CHAIN', \
          SESSION group_concat_max_len = {AGGREGATE_BYTES_MAX}, SESSION sql_select_limit = DEFAULT, \
          SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}, \
-         SESSION lock_wait_timeout = {seconds} \
+         SESSION lock_wait_timeout = {seconds}, SESSION wait_timeout = {IDLE_SECONDS} \
          /*M! , SESSION max_statement_time = {seconds}, SESSION idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
          SESSION in_predicate_conversion_threshold = 0 */"
     );
@@ -145,6 +149,7 @@ pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial
         settings: settings.into(),
         limit,
         commits: Arc::new(AtomicU64::new(0)),
+        anew: Arc::new(AtomicU64::new(0)),
         place: name.into(),
         tables: None,
         now: SystemTime::now,

@@ -3,6 +3,7 @@
 mod generations;
 mod reconnecting;
 mod settling;
+mod unknown;
 mod upgrading;
 mod writing;
 

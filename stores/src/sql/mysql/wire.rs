@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    hash::Hash,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -24,7 +25,7 @@ use super::{
     names::Names,
     start,
 };
-pub use super::{arguments::Text, connection::Answer};
+pub use super::{arguments::Text, connection::Answer, numbers::Numbers};
 
 /// Tables, and how they are made.
 #[derive(Debug)]
@@ -100,6 +101,12 @@ impl Server {
         Link::new(dial.clone(), Some(connection)).close().await;
         let packet_bytes_max = checked.told(&dial.place).packet_bytes_max;
         Ok(Self { dial, names, packet_bytes_max })
+    }
+
+    /// Numbers that the server has given to names, to be remembered for as long as it is one server.
+    #[must_use]
+    pub fn numbers<K: Eq + Hash>(&self) -> Numbers<K> {
+        Numbers::new(self.dial.anew.clone())
     }
 
     /// A connection, which is opened when it is first used.

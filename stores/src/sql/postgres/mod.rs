@@ -26,8 +26,10 @@
 //!
 //! # Fail-over
 //! A standby that is promoted may lack the last commits that the primary confirmed, unless commits wait for it
-//! (`synchronous_standby_names`, with `synchronous_commit = on`). Lost dedup entries double effects, if the broker gives
-//! their messages again and what they did elsewhere was not lost: set it where the promise has to outlive the primary.
+//! (`synchronous_standby_names`, as `'ANY 1 (first, second)'`, with `synchronous_commit = on`; `local` waits for none, and
+//! `remote_write` for no disk). Lost dedup entries double effects, if the broker gives their messages again and what they did
+//! elsewhere was not lost: set it where the promise has to outlive the primary, and promote only a standby that was waited for.
+//! While none of those named is there, commits wait, and a write's outcome is unknown after its limit.
 //!
 //! Each connection that is made looks at the server anew. One that has become a standby, or that confirms what it may lose,
 //! is told of in the error of every call, and nothing is read or written there; with the next server that is as it should be,

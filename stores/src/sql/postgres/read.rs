@@ -199,7 +199,7 @@ impl Reader {
     }
 }
 
-/// Whether it is asked for without arrays, which is a seventh faster.
+/// Whether it is asked for without arrays, which is faster.
 fn is_one(loads: &[Load]) -> bool {
     matches!(loads, [load] if load.ids.len() <= 1)
 }

@@ -39,7 +39,7 @@ const STATEMENT_LIMIT_MIN: Duration = Duration::from_secs(1);
 /// Texts that stay prepared on one connection.
 const STATEMENTS: usize = 128;
 /// Set on our own connections, never on the user's pool. Plans are made once for all arrays: made anew for each group they
-/// took a third of the server's time. Tables are never read whole, even while the server takes them for small: neither as
+/// took much of the server's time. Tables are never read whole, even while the server takes them for small: neither as
 /// they are nor through an index, for a join; and an index gives what is asked for in its order, instead of all of it being
 /// collected and sorted.
 const SETTINGS: [(&str, &str); 9] = [

@@ -43,7 +43,7 @@ pub(super) enum DedupPart {
 /// What becomes of a dedup entry that is there already: the older one counts, and stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Known {
-    /// The whole statement fails. Every other insert costs a tenth of the statement less.
+    /// The whole statement fails. Every other insert costs less.
     Refused,
     /// It is left out.
     Skipped,

@@ -1,4 +1,4 @@
-//! Durable queues in a MariaDB or MySQL database, the entity store's own or another.
+//! Durable queues in a MariaDB database, the entity store's own or another; MySQL is untested.
 //!
 //! No broker: any number of processes on any number of hosts share the tables. A message is there when the dispatch is
 //! confirmed, at the server's disk as the store's own writes are, and comes again until it is settled. The queue has a few
@@ -23,6 +23,11 @@
 //! before a server has been tried. A server that replicates by statement (`binlog_format = STATEMENT`) refuses them; `MIXED`, the
 //! default, and `ROW` do not.
 //!
+//! A replica that is promoted may lack the last commits that the primary confirmed: what was sent with them is gone, and what was
+//! acknowledged with them comes again. Where the store is in another database, a message that is gone is gone for good: the
+//! outbox does not hold it any more. Let commits wait for a replica (semi-synchronous replication; the settings are told in
+//! [`hapax_stores::sql::mysql`], under *Fail-over*). An endpoint whose queue was lost says so, and is started again.
+//!
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
 mod arguments;
@@ -34,10 +39,12 @@ mod statements;
 mod write;
 
 use std::{
-    collections::HashMap,
     fmt,
     ops::RangeInclusive,
-    sync::{Arc, Mutex as StdMutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex as StdMutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use arguments::Bind;
@@ -55,7 +62,7 @@ use hapax_stores::{
     MySql,
     sql::mysql::{
         MySqlOptions,
-        wire::{Server, Wire},
+        wire::{Numbers, Server, Wire},
     },
 };
 pub use options::MySqlQueueOptions;
@@ -91,7 +98,7 @@ const REASON_BYTES_MAX: usize = 256 << 10;
 
 const CONNECTING: &str = "opening a queue";
 
-/// Queues in one MariaDB database. Cloning gives another handle to the same queues; its tasks end with the last handle.
+/// Queues in one MariaDB database; MySQL is untested. Cloning gives another handle to the same queues; its tasks end with the last handle.
 ///
 /// # Limits
 /// A message has at most 1 MiB, a database a million messages and 10,000 queues; the first two are options. It has up to four
@@ -109,8 +116,9 @@ struct Shared {
     looks: Arc<Mutex<Wire>>,
     /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
-    /// Never changed and never removed in the database, so they may be remembered.
-    names: RwLock<HashMap<EndpointName, i64>>,
+    names: Numbers<EndpointName>,
+    /// Which connections there were at the last look.
+    looked_since: AtomicU64,
     writers: StdMutex<Vec<JoinHandle<()>>>,
 }
 
@@ -277,7 +285,8 @@ impl MySqlQueue {
             texts: Texts::new(&server),
             looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
-            names: RwLock::default(),
+            names: server.numbers(),
+            looked_since: AtomicU64::default(),
             writers: StdMutex::new(writers),
             server,
             options,
@@ -316,6 +325,10 @@ impl Queues for MySqlQueue {
     async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
         if waiting.is_empty() {
             return Ok(Vec::new());
+        }
+        let since = self.0.names.since();
+        if self.0.looked_since.swap(since, Ordering::Relaxed) != since {
+            waiting.iter().for_each(|(signal, _)| signal.give()); // Each looks whether its queue is still there.
         }
         let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
         let rows = self.read_look(RECEIVING, statements::look(&queues)).await?;

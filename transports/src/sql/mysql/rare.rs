@@ -1,7 +1,7 @@
 //! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
 //! subscriptions, whatever is asked for by itself.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use hapax_core::{
     ids::{EndpointName, TypeName},
@@ -26,22 +26,19 @@ use super::{
 const QUEUES_MAX: i64 = 10_000;
 
 impl MySqlQueue {
-    fn known_queue(&self, endpoint: &EndpointName) -> Option<i64> {
-        self.0.names.read().unwrap_or_else(PoisonError::into_inner).get(endpoint).copied()
-    }
-
     /// The number of `endpoint`'s queue, written if it is new.
     pub(super) async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
-        if let Some(id) = self.known_queue(endpoint) {
+        if let Some(id) = self.0.names.get(endpoint) {
             return Ok(id);
         }
+        let since = self.0.names.since();
         let id = match self.find_queue(endpoint).await? {
             Some(id) => id,
             None => self.add_queue(endpoint).await?,
         };
         // Another process may have written it just now. Were it gone after a crash, the next queue would get its number.
         self.settle_shown().await?;
-        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
+        self.0.names.add(since, endpoint.clone(), id);
         Ok(id)
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hapax_core::{
     codec::record,
     ids::EndpointName,
-    ports::{Delivery, Receipt, Receiver, Settled, Settlement, StoreError, TransportError},
+    ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, StoreError, TransportError},
 };
 use tokio::{sync::oneshot, time::Instant};
 
@@ -131,6 +131,7 @@ impl<Q: Queues> EndpointQueue<Q> {
     async fn claim(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let (from, freed) = self.signal.begin();
         let begun = Begun { signal: &self.signal, freed };
+        self.is_still_there().await?;
         let (claim, looked) = self.claimed(max, from, begun.freed.clone()).await?;
         let freed = begun.ended();
         let given = claim.take();
@@ -143,6 +144,20 @@ impl<Q: Queues> EndpointQueue<Q> {
             self.signal.give(); // For another receiver of this queue, or the next call.
         }
         Ok(given)
+    }
+
+    /// After a fail-over the queue may have been lost, with its number and its subscriptions: another may have that number.
+    async fn is_still_there(&self) -> Result<(), TransportError> {
+        let number = self.queue.queue_of(&self.endpoint).await.map_err(|e| transport_error(RECEIVING, e))?;
+        if number == self.signal.queue {
+            return Ok(());
+        }
+        let why = format!(
+            "{}: the server has lost the queue of {}, as after a fail-over to one that lacked it: start the endpoint again",
+            self.queue.hub().place,
+            self.endpoint
+        );
+        Err(TransportError::new(ErrorKind::Misconfigured, RECEIVING, why))
     }
 
     async fn claimed(

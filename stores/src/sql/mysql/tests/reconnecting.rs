@@ -1,8 +1,17 @@
 //! What is looked at whenever a connection is made.
 
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, SystemTime},
+};
+
+use hapax_core::{
+    entity::{Entity, Expected},
+    ids::{EntityKey, Scope},
+    ports::{EntityStore, Saved},
 };
 
 use super::{
@@ -21,6 +30,36 @@ fn now() -> SystemTime {
     let ahead = AHEAD.load(Ordering::Relaxed);
     let by = Duration::from_secs(ahead.unsigned_abs());
     if ahead < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
+}
+
+/// As after a fail-over to a server that lacked the last commits, and has given the number to another name.
+#[tokio::test]
+async fn the_number_of_a_name_is_looked_up_anew_after_the_connection_was_lost() {
+    let place = Place::migrated().await;
+    let store = place.known().writers(1).open().await.unwrap();
+    let scope = Scope { endpoint: "e".parse().unwrap(), saga: "s".parse().unwrap() };
+    let (scope, entity) = (Arc::new(scope), Entity { state: "state".into(), ..Entity::default() });
+    let save = async |name: &str| {
+        let key = EntityKey::new(scope.clone(), name.parse().unwrap());
+        store.save(&key, &Expected::Absent, &entity, &[]).await
+    };
+    assert!(matches!(save("before").await.unwrap(), Saved::At(_)));
+    place.run("UPDATE hapax.scope SET saga = 'another'; DELETE FROM hapax.entity").await;
+    assert!(matches!(save("unnoticed").await.unwrap(), Saved::At(_)));
+    place.cut().await;
+    let saved = loop {
+        match save("noticed").await {
+            Err(error) if error.is_transient() => {}
+            saved => break saved.unwrap(),
+        }
+    };
+    assert!(matches!(saved, Saved::At(_)), "{saved:?}");
+    let of = place
+        .text("SELECT s.saga FROM hapax.scope AS s, hapax.entity AS e WHERE s.id = e.scope AND e.`key` = 'noticed'");
+    let of: Vec<u8> = sqlx::query_scalar(of).fetch_one(&mut place.connect().await).await.unwrap();
+    assert_eq!(of, b"s", "it was written under the number of another");
+    store.close().await;
+    place.end().await;
 }
 
 async fn connects(link: &mut Link) -> Result<(), Failure> {
