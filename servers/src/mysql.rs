@@ -9,6 +9,9 @@ use crate::leash::{Leashed, Servant, find, free_port};
 /// Who runs it when root starts it, by preference: it refuses to run as root.
 const SERVANTS: [&str; 2] = ["mysql", "nobody"];
 
+/// Where it keeps what is temporary: when one begins it removes what others have in the same folder, and these then fail.
+const TEMPORARY: &str = "TMPDIR";
+
 /// A MariaDB server that may be killed and run again. It ends with this; its data stays in its folder.
 #[derive(Debug)]
 pub struct MySqlServer {
@@ -29,7 +32,7 @@ impl MySqlServer {
         let mut install = Command::new(program("mariadb-install-db")?);
         install.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
         install.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"]);
-        install.current_dir(folder).stdin(Stdio::null());
+        install.current_dir(folder).stdin(Stdio::null()).env(TEMPORARY, folder);
         let made = servant.runs(&mut install).output().map_err(|e| format!("mariadb-install-db cannot be run: {e}"))?;
         if !made.status.success() {
             return Err(format!("mariadb-install-db failed: {}", String::from_utf8_lossy(&made.stderr).trim()));
@@ -63,6 +66,7 @@ impl MySqlServer {
         // The socket is below its data: a full path could be too long.
         mariadbd.arg(format!("--port={}", self.port)).args(["--bind-address=127.0.0.1", "--socket=socket"]);
         mariadbd.args(["--pid-file=pid", "--innodb-log-file-size=16M", "--innodb-buffer-pool-size=32M"]);
+        mariadbd.env(TEMPORARY, &self.folder);
         for setting in &self.settings {
             mariadbd.arg(format!("--{setting}"));
         }
