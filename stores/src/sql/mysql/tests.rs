@@ -1,30 +1,115 @@
 #![allow(clippy::unwrap_used)]
 
+mod plans;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hapax_core::ids::DedupKey;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, SqlSafeStr};
+use tokio::sync::oneshot;
 
-use super::{MySql, MySqlOptions, names::Names, statements};
+use super::{
+    MySql, MySqlOptions,
+    arguments::Text,
+    generations::View,
+    names::Names,
+    read::{self, Load},
+    statements::{self, AS_THEY_ARE, DEDUP_ROW, ROW, TAKE_ALL, TAKE_OUTBOX},
+    upkeep::of_keys,
+};
 
-fn options(prefix: &str) -> MySqlOptions {
-    let url = std::env::var("HAPAX_TEST_MYSQL");
-    let url = url.expect("no MariaDB to test with: run `cargo xtask test`, or set HAPAX_TEST_MYSQL=mysql://..");
-    MySql::options(url).table_prefix(prefix)
+/// Tables of one test, which are dropped at its end.
+struct Place {
+    options: MySqlOptions,
+    names: Names,
+    prefix: String,
+}
+
+impl Place {
+    async fn migrated() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let prefix = format!("hapax_store_{}_{}_", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let url = std::env::var("HAPAX_TEST_MYSQL");
+        let url = url.expect("no MariaDB to test with: run `cargo xtask test`, or set HAPAX_TEST_MYSQL=mysql://..");
+        let options = MySql::options(url).table_prefix(&prefix);
+        MySql::migrate(options.clone()).await.unwrap();
+        Self { options, names: Names::new(&prefix).unwrap(), prefix }
+    }
+
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    async fn connect(&self) -> MySqlConnection {
+        MySqlConnection::connect_with(&self.options.place().unwrap()).await.unwrap()
+    }
+
+    fn text(&self, sql: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(self.names.put_into(sql))
+    }
+
+    async fn end(self) {
+        let mut connection = self.connect().await;
+        let tables = "SELECT CAST(table_name AS CHAR) FROM information_schema.tables WHERE table_schema = DATABASE()";
+        let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut connection).await.unwrap();
+        let tables: Vec<String> = tables.into_iter().filter(|table| table.starts_with(&self.prefix)).collect();
+        let drop = format!("DROP TABLE {}", tables.join(", "));
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
+    }
 }
 
 #[tokio::test]
 async fn the_server_takes_every_statement() {
-    let prefix = format!("hapax_prepare_{}_", std::process::id());
-    let options = options(&prefix);
-    MySql::migrate(options.clone()).await.unwrap();
-    let names = Names::new(&prefix).unwrap();
-    let mut connection = MySqlConnection::connect_with(&options.place().unwrap()).await.unwrap();
-    for sql in statements::all() {
-        let text = names.put_into(&sql);
-        let prepared = connection.prepare(AssertSqlSafe(text.clone()).into_sql_str()).await;
-        assert!(prepared.is_ok(), "{}: {text}", prepared.unwrap_err());
+    let place = Place::migrated().await;
+    let mut connection = place.connect().await;
+    for sql in statements::all().into_iter().chain(of_many(3)) {
+        let prepared = connection.prepare(place.text(&sql).into_sql_str()).await;
+        assert!(prepared.is_ok(), "{}: {sql}", prepared.unwrap_err());
     }
-    let tables = "SELECT CAST(table_name AS CHAR) FROM information_schema.tables WHERE table_schema = DATABASE()";
-    let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut connection).await.unwrap();
-    for table in tables.iter().filter(|table| table.starts_with(&prefix)) {
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {table}")))).await.unwrap();
-    }
+    place.end().await;
+}
+
+/// Texts that are put together where they are sent, each of `count` rows.
+fn of_many(count: usize) -> Vec<String> {
+    let keys: Vec<String> = (0..count).map(|n| format!("k{}", n * 37)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    let with_keys = |before: &str, after: &str| {
+        let mut text = Text::with_capacity(1000);
+        of_keys(text.sql(before), 1, &keys).sql(after);
+        text.as_str().to_owned()
+    };
+    let of_scope = |before: String| format!("{before}1{}", statements::OF_SCOPE);
+    let rows = |row: &str| vec![row; count].join(", ");
+    vec![
+        with_keys(statements::LOCK_ENTITIES, statements::FOR_UPDATE),
+        with_keys(&of_scope(statements::unwatch()), ")"),
+        with_keys(&of_scope(statements::lock_tombstones()), statements::FOR_UPDATE),
+        with_keys(statements::PURGE, ")"),
+        format!("{}{}{TAKE_ALL}", statements::PUT_ENTITIES, rows(ROW)),
+        format!("{}{}{TAKE_OUTBOX}", statements::PUT_ENTITIES, rows(ROW)),
+        format!("{}{}", statements::PUT_ENTITIES, rows(ROW)),
+        format!("{}{}{AS_THEY_ARE}", statements::put_dedup(3), rows(DEDUP_ROW)),
+        format!("SELECT GET_LOCK({}, 0)", statements::drop_lock("hapax")),
+        of_loads(count),
+    ]
+}
+
+/// Loads of entities of two sagas and of what is known of messages, in one statement.
+fn of_loads(count: usize) -> String {
+    let id = |n: usize| {
+        let mut id = [b'0'; DedupKey::BYTES];
+        id[..2].copy_from_slice(&u16::try_from(n).unwrap().to_be_bytes());
+        DedupKey::from_bytes(id)
+    };
+    let load = |n: usize| Load {
+        operation: "test",
+        entity: Some((1 + (n % 2) as i64, format!("k{n}").parse().unwrap())),
+        ids: vec![id(n)],
+        answer: oneshot::channel().0,
+    };
+    let loads: Vec<Load> = (0..count).map(load).collect();
+    // As they are, so that a place's own are put in later.
+    let names = Names::new("hapax_").unwrap();
+    let text = read::many(&names, &View { live: vec![(1, 0), (2, 3)] }, &loads, (0..count).map(id).collect());
+    text.as_str().replace("hapax_", "hapax.")
 }
