@@ -14,11 +14,19 @@ use hapax_model::{
     Coverage, Fault, Plan, Seen,
     ledger::{Act, Trouble},
 };
-use hapax_tests::{Backend, Case, Driver, Order, Scratch, Shape};
+use hapax_tests::{Backend, Case, Driver, MySqlTables, Order, PostgresSchema, Scratch, Shape};
 use proptest::{
     prelude::*,
     test_runner::{Config, FileFailurePersistence, TestRunner},
 };
+
+/// So many run on a server, beside other tests, in a few seconds.
+const SERVER_CASES: u32 = 100;
+/// Enough to have met everything.
+const SERVER_CASES_MAX: u32 = 400;
+
+/// What fails on a server is slow to run again.
+const SHRINK_MILLIS_MAX: u32 = 120_000;
 
 fn order() -> impl Strategy<Value = Order> {
     let act = prop_oneof![
@@ -90,32 +98,43 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Runs many cases; they must together have met everything that can go wrong.
-fn check<B: Backend>(name: &'static str, cases: u32, stores: impl AsyncFn() -> (B, B)) {
+/// Runs `cases`, and as many again, at most until there are `cases_max`, until together they have met everything that can go
+/// wrong. `stores` is told whether what it gives must be new: else runs may share it, since all names contain their seeds.
+fn check<B: Backend>(name: &'static str, cases: u32, cases_max: u32, stores: impl AsyncFn(bool) -> (B, B)) {
     let persistence: &'static str = Box::leak(format!("proptest-regressions/{name}.txt").into_boxed_str());
     let config = Config {
         cases,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(persistence))),
         max_shrink_iters: 2000,
+        max_shrink_time: SHRINK_MILLIS_MAX,
         ..Config::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let coverage = RefCell::new(Coverage::default());
-    let result = TestRunner::new(config).run(&case(), |case| {
-        let seen = runtime.block_on(async {
-            let (store, dedup) = stores().await;
-            Driver::new(&case, &store, &dedup).run().await
+    // From then on a case is shrunk, which repeats its names.
+    let failed = Cell::new(false);
+    let mut run = 0;
+    let missing: Vec<Seen> = loop {
+        let result = TestRunner::new(config.clone()).run(&case(), |case| {
+            let seen = runtime.block_on(async {
+                let (store, dedup) = stores(failed.get()).await;
+                Driver::new(&case, &store, &dedup).run().await
+            });
+            failed.set(failed.get() || seen.is_err());
+            coverage.borrow_mut().add(&seen.map_err(TestCaseError::fail)?);
+            Ok(())
         });
-        coverage.borrow_mut().add(&seen.map_err(TestCaseError::fail)?);
-        Ok(())
-    });
-    if let Err(error) = result {
-        panic!("{name}: {error}");
-    }
-    let coverage = coverage.into_inner();
-    println!("{name}: {cases} cases met {coverage:?}");
-    let missing: Vec<Seen> = coverage.missing();
-    assert!(missing.is_empty(), "void: in {cases} cases {missing:?} was never met");
+        if let Err(error) = result {
+            panic!("{name}: {error}");
+        }
+        run += cases;
+        let missing = coverage.borrow().missing();
+        if missing.is_empty() || run >= cases_max {
+            break missing;
+        }
+    };
+    println!("{name}: {run} cases met {:?}", coverage.into_inner());
+    assert!(missing.is_empty(), "void: in {run} cases {missing:?} was never met");
 }
 
 fn cases(few: u32, many: u32) -> u32 {
@@ -124,16 +143,62 @@ fn cases(few: u32, many: u32) -> u32 {
 
 #[test]
 fn every_message_takes_effect_once_on_memory() {
-    check("memory", cases(3000, 200_000), async || (Memory::new(), Memory::new()));
+    let cases = cases(3000, 200_000);
+    check("memory", cases, cases, async |_| (Memory::new(), Memory::new()));
 }
 
 #[test]
 fn every_message_takes_effect_once_on_sqlite() {
     let (scratch, runs) = (Scratch::new("properties"), Cell::new(0));
-    check("sqlite", cases(200, 10_000), async || {
-        // A file for each run, since shrinking repeats names.
+    let cases = cases(200, 10_000);
+    check("sqlite", cases, cases, async |_| {
         let run = runs.replace(runs.get() + 1);
         let store = Sqlite::open(scratch.file(&format!("{run}.db"))).await.unwrap();
         (store.clone(), store)
+    });
+}
+
+/// Stores that are opened once, as long as they need not be new.
+async fn once<B: Backend>(kept: &RefCell<Option<(B, B)>>, anew: bool, open: impl AsyncFnOnce() -> (B, B)) -> (B, B) {
+    if let Some(stores) = kept.borrow().clone().filter(|_| !anew) {
+        return stores;
+    }
+    let stores = open().await;
+    kept.replace(Some(stores.clone()));
+    stores
+}
+
+/// Far fewer, for each of their writes is a commit on a disk.
+fn cases_on_a_server() -> [u32; 2] {
+    [cases(SERVER_CASES, 2000), cases(SERVER_CASES_MAX, 4000)]
+}
+
+#[test]
+fn every_message_takes_effect_once_on_postgres() {
+    let (schemas, kept) = (RefCell::new(Vec::new()), RefCell::new(None));
+    let [cases, cases_max] = cases_on_a_server();
+    check("postgres", cases, cases_max, async |anew| {
+        once(&kept, anew, async || {
+            let [store, dedup] = [PostgresSchema::new(), PostgresSchema::new()];
+            let stores = (store.open().await, dedup.open().await);
+            schemas.borrow_mut().extend([store, dedup]);
+            stores
+        })
+        .await
+    });
+}
+
+#[test]
+fn every_message_takes_effect_once_on_mysql() {
+    let (tables, kept) = (RefCell::new(Vec::new()), RefCell::new(None));
+    let [cases, cases_max] = cases_on_a_server();
+    check("mysql", cases, cases_max, async |anew| {
+        once(&kept, anew, async || {
+            let [store, dedup] = [MySqlTables::new(), MySqlTables::new()];
+            let stores = (store.open().await, dedup.open().await);
+            tables.borrow_mut().extend([store, dedup]);
+            stores
+        })
+        .await
     });
 }

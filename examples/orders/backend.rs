@@ -86,7 +86,11 @@ impl Backend for InPostgres {
     type Queue = PostgresQueue;
 
     async fn open(place: &Schema, new: bool) -> Result<Self, StoreError> {
-        let store = Postgres::options(place.url()).schema(place.name()).migrate(new).writers(1).open().await?;
+        let server = match place.pooler() {
+            Some(pooler) => Postgres::options(pooler).pooler(true),
+            None => Postgres::options(place.url()),
+        };
+        let store = server.schema(place.name()).migrate(new).writers(1).open().await?;
         let queue = PostgresQueue::options().lease(LEASE).migrate(new).writers(1).on(&store).await?;
         Ok(Self { store, queue })
     }

@@ -53,7 +53,7 @@ pub use report::Report;
 pub async fn run(options: &Options) -> Result<Report, Refusal> {
     options.check()?;
     let input = read(options)?;
-    let mut place = Place::find(options.store.as_deref()).await?;
+    let mut place = Place::find(options).await?;
     let report = run_in(&mut place, &input, options).await;
     place.leave().await;
     report

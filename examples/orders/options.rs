@@ -52,6 +52,10 @@ pub struct Options {
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
+    /// With --store postgres://..: hapax reaches that database through the connection pooler (pgbouncer) at this URL
+    #[arg(long, value_name = "URL")]
+    pub pooler: Option<String>,
+
     /// Keep the temporary database, schema or tables, and say where it is
     #[arg(long)]
     pub keep: bool,
@@ -174,6 +178,11 @@ impl Options {
         let on_server = self.store.as_deref().is_some_and(place::is_server);
         if on_server && self.breaks.is_some() {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
+        }
+        if self.pooler.is_some() && !self.store.as_deref().is_some_and(place::is_postgres) {
+            return refuse(
+                "--pooler stands before a PostgreSQL server; give that one's own URL too, with --store postgres://..",
+            );
         }
         if self.kill_server.is_some() && !self.is_private() {
             return refuse(

@@ -1,12 +1,14 @@
-//! Private database servers, for tests and examples that kill one: run from the installed programs, on a free port, with
+//! Private database servers and poolers, for tests and examples that kill one: run from the installed programs, on a free port, with
 //! their data in a folder of the caller's, and gone with the process that started them, however that ends.
 //!
 //! Nothing here speaks to a server. Whether it answers, those ask who connect to it anyway.
 
 mod leash;
 mod mysql;
+mod pgbouncer;
 mod postgres;
 
 pub use leash::{Leashed, Servant, find, free_port};
 pub use mysql::MySqlServer;
+pub use pgbouncer::Pgbouncer;
 pub use postgres::PostgresServer;

@@ -1,11 +1,10 @@
 use std::{
     fs,
-    process::Command,
     time::{Duration, Instant},
 };
 
-use hapax_servers::{Leashed, Servant, find, free_port};
-use sqlx::{Connection, PgConnection};
+use hapax_servers::find;
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use crate::Scratch;
 
@@ -13,9 +12,6 @@ use crate::Scratch;
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A server that needs longer to answer hangs.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// Who runs pgbouncer when root starts it: it refuses to run as root.
-const SERVANTS: [&str; 2] = ["postgres", "nobody"];
 
 /// A server of one test's own, which may be killed and started again. It and its data go with this.
 #[derive(Debug)]
@@ -68,6 +64,12 @@ impl PostgresServer {
         if is { fs::write(file, "") } else { fs::remove_file(file) }.expect("a file that says so");
     }
 
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
         self.server.kill();
@@ -95,7 +97,8 @@ impl PostgresServer {
 #[derive(Debug)]
 pub struct Pgbouncer {
     url: String,
-    _running: Leashed,
+    // Before its folder.
+    _running: hapax_servers::Pgbouncer,
     _scratch: Scratch,
 }
 
@@ -106,36 +109,26 @@ impl Pgbouncer {
     /// # Panics
     /// When it does not start.
     pub async fn start(server: &str, settings: &[&str]) -> Option<Self> {
-        let Some(program) = find("pgbouncer") else {
+        if find("pgbouncer").is_none() {
             eprintln!("SKIPPED: there is no pgbouncer to test with: `apt-get install pgbouncer`");
             return None;
-        };
+        }
         let scratch = Scratch::new("pgbouncer");
-        let server: sqlx::postgres::PgConnectOptions = server.parse().expect("the server's URL");
-        let (host, port, user) = (server.get_host(), server.get_port(), server.get_username());
-        let listen = free_port().expect("a free port");
-        let settings = settings.join("\n");
-        let config = format!(
-            "[databases]\n* = host={host} port={port} user={user}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {listen}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
-             default_pool_size = 2\nmax_client_conn = 200\n{settings}\n"
-        );
-        let file = scratch.file("pgbouncer.ini");
-        fs::write(&file, config).expect("its settings are written");
-        let servant = Servant::of(scratch.folder(), &SERVANTS).unwrap_or_else(|why| panic!("{why}"));
-        let running = Leashed::run(Command::new(program).arg(&file), &servant, scratch.folder());
-        let _running = running.expect("it runs");
+        let server: PgConnectOptions = server.parse().expect("the server's URL");
+        let (place, user) = ((server.get_host(), server.get_port()), server.get_username());
+        let settings = [&["default_pool_size = 2"], settings].concat();
+        let running = hapax_servers::Pgbouncer::run(scratch.folder(), place, user, &settings);
+        let running = running.unwrap_or_else(|why| panic!("{why}"));
         let database = server.get_database().unwrap_or(user);
-        let url = format!("postgres://{user}@127.0.0.1:{listen}/{database}");
-        let plain: sqlx::postgres::PgConnectOptions = url.parse().expect("its URL");
+        let url = format!("postgres://{user}@127.0.0.1:{}/{database}", running.port());
+        let plain: PgConnectOptions = url.parse().expect("its URL");
         let plain = plain.extra_float_digits(None);
         let began = Instant::now();
         while let Err(why) = PgConnection::connect_with(&plain).await {
-            let log = fs::read_to_string(scratch.file("log")).unwrap_or_default();
-            assert!(began.elapsed() < START_LIMIT, "no pgbouncer: {why}; {log}");
+            assert!(began.elapsed() < START_LIMIT, "no pgbouncer: {why}; {}", running.log());
             tokio::time::sleep(ASK_EVERY).await;
         }
-        Some(Self { url, _running, _scratch: scratch })
+        Some(Self { url, _running: running, _scratch: scratch })
     }
 
     /// Its URL.

@@ -17,15 +17,27 @@ pub(super) async fn find(store: &str) -> Result<PathBuf, Refusal> {
     Ok(database)
 }
 
+/// What makes a path of any name.
+const PLAINLY: &str = "./";
+
+/// Whether it is what URLs begin with. A single letter may be a disk.
+fn is_scheme(word: &str) -> bool {
+    let one_of = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '-';
+    word.len() > 1 && word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.chars().all(one_of)
+}
+
 fn path_of(store: &str) -> Result<PathBuf, Refusal> {
     let refuse = |why: &str| Err(Refusal::new(format!("--store {store}: {why}")));
     let path = match store.split_once(':') {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         Some(("memory" | "", _)) => "",
-        Some((scheme, rest)) if rest.starts_with("//") => {
-            return refuse(&format!(
-                "{scheme} is not supported; give sqlite:PATH, a path or postgres://USER@HOST:PORT/DATABASE"
-            ));
+        // Without the rest, which may hold a password.
+        Some((scheme, rest)) if is_scheme(scheme) || rest.starts_with("//") => {
+            return Err(Refusal::new(format!(
+                "--store: {scheme}: is not supported; give sqlite:PATH, a path ({PLAINLY}{scheme}:.. for a file of that \
+                 name), or {} with //USER@HOST:PORT/DATABASE",
+                super::server::SCHEMES.join(", ")
+            )));
         }
         _ => store,
     };

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use server::{PrivateServer, Schema, is_private, is_server};
+pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 
@@ -73,7 +73,10 @@ impl Database {
         let place = options.worker_of.as_ref()?;
         Some(match (place.to_str(), &options.schema, &options.ledger) {
             (Some(url), Some(prefix), Some(ledger)) if server::is_mysql(url) => Self::mysql(url, prefix, ledger),
-            (Some(url), Some(schema), Some(ledger)) => Self::postgres(url, schema, ledger),
+            (Some(url), Some(schema), Some(ledger)) => {
+                let schema = Schema::named(url, schema).behind(options.pooler.as_deref());
+                Self { kept: Kept::Postgres(schema), ledger: ledger.clone() }
+            }
             _ => Self::file(place),
         })
     }
@@ -86,7 +89,14 @@ impl Database {
             Kept::MySql(tables) => (tables.url(), tables.prefix()),
         };
         let ledger = self.ledger.as_ref();
-        vec!["--worker-of".as_ref(), url.as_ref(), "--schema".as_ref(), name.as_ref(), "--ledger".as_ref(), ledger]
+        let mut arguments: Vec<&std::ffi::OsStr> =
+            vec!["--worker-of".as_ref(), url.as_ref(), "--schema".as_ref(), name.as_ref(), "--ledger".as_ref(), ledger];
+        if let Kept::Postgres(schema) = &self.kept
+            && let Some(pooler) = schema.pooler()
+        {
+            arguments.extend([std::ffi::OsStr::new("--pooler"), pooler.as_ref()]);
+        }
+        arguments
     }
 }
 
@@ -111,9 +121,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Finds a place for `store`, or for a temporary file, and refuses what would mix two runs or two programs.
-    pub(crate) async fn find(store: Option<&str>) -> Result<Self, Refusal> {
-        let Some(store) = store else {
+    /// Finds a place for what `--store` names, or for a temporary file, and refuses what would mix two runs or two programs.
+    pub(crate) async fn find(options: &Options) -> Result<Self, Refusal> {
+        let Some(store) = options.store.as_deref() else {
             let folder = Folder::new()?;
             let database = Database::file(&folder.0.join("orders.db"));
             return Ok(Self { database, temporary: Some(folder.keep()), server: None });
@@ -132,7 +142,7 @@ impl Place {
         let kept = if server::is_mysql(store) {
             Kept::MySql(Tables::new(&url).await?)
         } else {
-            Kept::Postgres(Schema::new(&url).await?)
+            Kept::Postgres(Schema::new(&url).await?.behind(options.pooler.as_deref()))
         };
         let database = Database { kept, ledger: folder.0.join("cards.db") };
         Ok(Self { database, temporary: Some(folder.keep()), server })

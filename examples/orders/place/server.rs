@@ -21,7 +21,7 @@ use crate::{Refusal, say};
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Connections of the run's own server: room for many workers, and for those of killed ones that it has not missed yet.
 const SETTINGS: [&str; 1] = ["max_connections=500"];
-const SCHEMES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "mariadb:"];
+pub(super) const SCHEMES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "mariadb:"];
 /// Of the run's own MariaDB server.
 const DATABASE: &str = "orders";
 
@@ -37,6 +37,11 @@ pub(crate) fn is_server(store: &str) -> bool {
 /// Whether `store` is on a MariaDB or MySQL server.
 pub(super) fn is_mysql(store: &str) -> bool {
     store.starts_with(SCHEMES[2]) || store.starts_with(SCHEMES[3])
+}
+
+/// Whether `store` is on a PostgreSQL server that runs.
+pub(crate) fn is_postgres(store: &str) -> bool {
+    is_server(store) && !is_mysql(store) && !is_private(store)
 }
 
 /// Whether `store` is on a server that the run is to start.
@@ -58,6 +63,8 @@ pub(super) async fn in_time<C>(connecting: impl Future<Output = sqlx::Result<C>>
 pub(crate) struct Schema {
     url: String,
     name: String,
+    /// Through which hapax reaches the same database.
+    pooler: Option<String>,
 }
 
 impl Schema {
@@ -77,7 +84,17 @@ impl Schema {
 
     /// The one of this name, which another process has made.
     pub(super) fn named(url: &str, name: &str) -> Self {
-        Self { url: url.to_owned(), name: name.to_owned() }
+        Self { url: url.to_owned(), name: name.to_owned(), pooler: None }
+    }
+
+    /// Behind the connection pooler at `pooler`, if there is one.
+    pub(super) fn behind(self, pooler: Option<&str>) -> Self {
+        Self { pooler: pooler.map(str::to_owned), ..self }
+    }
+
+    /// The URL of the connection pooler before it.
+    pub(crate) fn pooler(&self) -> Option<&str> {
+        self.pooler.as_deref()
     }
 
     pub(crate) fn url(&self) -> &str {

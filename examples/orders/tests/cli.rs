@@ -177,6 +177,34 @@ async fn a_store_that_is_no_file_of_ours_is_refused() {
     assert_eq!(fs::read(&foreign).unwrap(), before);
 }
 
+#[tokio::test]
+async fn a_pooler_is_refused_but_before_a_postgres_server() {
+    for store in [&[][..], &["--store", "orders.db"], &["--store", "postgres:"], &["--store", "mysql://root@db/shop"]] {
+        let said = refusal(&[&["--orders", "1", "--pooler", "postgres://shop@db:6432/shop"], store].concat()).await;
+        assert!(said.contains("--pooler stands before a PostgreSQL server"), "{store:?}: {said}");
+    }
+}
+
+/// A slip in a scheme would else be a file of that name, and the server that was meant would never be asked.
+#[tokio::test]
+async fn a_store_of_a_kind_that_is_not_known_is_refused_with_the_kinds_that_are() {
+    for store in ["mysqlx:foo", "mysqlx://shop:secret@db/shop", "postgress:", "MYSQL:", "redis://db", "lite:orders.db"]
+    {
+        let said = refusal(&["--orders", "1", "--store", store]).await;
+        let scheme = store.split_once(':').unwrap().0;
+        assert!(said.contains(&format!("{scheme}: is not supported")) && !said.contains("secret"), "{said}");
+        for known in ["sqlite:", "postgres:", "postgresql:", "mysql:", "mariadb:", &format!("./{scheme}:")] {
+            assert!(said.contains(known), "{known}: {said}");
+        }
+        assert!(!Path::new(store).exists(), "{store}");
+    }
+    // A path may have any name.
+    let folder = Folder::new();
+    let report = run(&["--orders", "3", "--store", text(&folder.0.join("mysqlx:foo"))]).await;
+    assert!(report.is_balanced(), "{report}");
+    assert!(folder.0.join("mysqlx:foo").exists());
+}
+
 fn readonly(path: &Path) -> fs::Permissions {
     let mut permissions = fs::metadata(path).unwrap().permissions();
     permissions.set_readonly(true);

@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hapax_servers::{PostgresServer, free_port};
+use hapax_servers::{Pgbouncer, PostgresServer, find, free_port};
 use orders::{Database, books, input::Input};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
 /// Where the tests' server is: set by `cargo xtask test`, which finds or starts one.
 const SERVER: &str = "HAPAX_TEST_POSTGRES";
@@ -56,6 +56,10 @@ impl Own {
         server.close().await.unwrap();
     }
 
+    fn login(&self) -> &str {
+        self.server.split_once("://").unwrap().1.split_once('@').unwrap().0
+    }
+
     /// Its URL, for `user` if one is given.
     fn url(&self, user: Option<&str>) -> String {
         let (login, rest) = self.server.split_once("://").unwrap().1.split_once('@').unwrap();
@@ -86,6 +90,48 @@ fn every_order_is_charged_once_while_workers_and_their_postgres_are_killed() {
     assert_eq!(ended.status.code(), Some(0), "{said}");
     assert!(said.contains("every order charged exactly once"), "{said}");
     assert!(number(&said, "server killed") > 1 && number(&said, "killed") > 0, "{said}");
+}
+
+/// Two sessions for all of them, each transaction in the one that is free; those of the killed are found out by the pooler.
+#[tokio::test]
+async fn every_order_is_charged_once_behind_a_pooler_of_postgres_while_workers_are_killed() {
+    const WORKERS: usize = 3;
+    let own = Own::new().await;
+    let url = own.url(None);
+    let folder = Folder::new();
+    let Some(pooler) = pooler(&url, &folder).await else { return own.remove().await };
+    let pooled = format!("postgres://{}@127.0.0.1:{}/{}", own.login(), pooler.port(), own.name);
+    let mut arguments = vec!["--store", &url, "--pooler", &pooled, "--workers", "3", "--kill-every", "300ms"];
+    arguments.extend(["--stall-every", "2s", "--orders", "200", "--seed", "5"]);
+    let ended = orders(&arguments);
+    let said = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(said.contains("every order charged exactly once"), "{said}");
+    assert!(number(&said, "killed") > 0, "{said}");
+    // Each opens a few connections, and none of them is the server's own.
+    let entered = pooler.log().matches("login attempt").count();
+    assert!(entered > WORKERS * 3, "{entered} connections went through the pooler");
+    assert!(own.left().await.is_empty());
+    own.remove().await;
+}
+
+/// pgbouncer before the server of `url`, once it answers. `None`, said aloud, where it is not installed.
+async fn pooler(url: &str, folder: &Folder) -> Option<Pgbouncer> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    if find("pgbouncer").is_none() {
+        eprintln!("SKIPPED: there is no pgbouncer to test with: `apt-get install pgbouncer`");
+        return None;
+    }
+    let server: PgConnectOptions = url.parse().unwrap();
+    let place = (server.get_host(), server.get_port());
+    let pooler = Pgbouncer::run(&folder.0, place, server.get_username(), &["default_pool_size = 2"]).unwrap();
+    let begun = Instant::now();
+    let behind = server.host("127.0.0.1").port(pooler.port()).extra_float_digits(None);
+    while let Err(why) = PgConnection::connect_with(&behind).await {
+        assert!(begun.elapsed() < PATIENCE, "{why}: {}", pooler.log());
+        tokio::time::sleep(Duration::from_millis(20)).await; // Another process: it can only be asked.
+    }
+    Some(pooler)
 }
 
 #[tokio::test]
@@ -164,10 +210,9 @@ struct Locked {
 impl Locked {
     async fn start() -> Self {
         const PATIENCE: Duration = Duration::from_secs(30);
-        let folder = std::env::temp_dir().join(format!("hapax-orders-locked-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&folder).unwrap();
-        let mut server = PostgresServer::create(&folder, &[]).unwrap();
-        fs::write(folder.join("data/pg_hba.conf"), "host all all 127.0.0.1/32 scram-sha-256").unwrap();
+        let folder = Folder::new();
+        let mut server = PostgresServer::create(&folder.0, &[]).unwrap();
+        fs::write(folder.0.join("data/pg_hba.conf"), "host all all 127.0.0.1/32 scram-sha-256").unwrap();
         let begun = Instant::now();
         loop {
             server.run().unwrap();
@@ -177,12 +222,20 @@ impl Locked {
             }
             tokio::time::sleep(Duration::from_millis(20)).await; // Another process: it can only be asked.
         }
-        Self { server, _folder: Folder(folder) }
+        Self { server, _folder: folder }
     }
 }
 
 /// It goes with this.
 struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("hapax-orders-postgres-{}", uuid::Uuid::new_v4().simple()));
+        fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {

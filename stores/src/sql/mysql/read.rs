@@ -251,7 +251,7 @@ fn one(loads: &[Load]) -> Option<One<'_>> {
 }
 
 /// Load and check of many, in one snapshot, as one `SELECT`. Entities of one scope are one part of it.
-fn many(names: &Names, view: &View, loads: &[Load], mut ids: Vec<DedupKey>) -> Text {
+pub(super) fn many(names: &Names, view: &View, loads: &[Load], mut ids: Vec<DedupKey>) -> Text {
     let mut entities: Vec<(i64, &[u8])> = Vec::with_capacity(loads.len());
     entities.extend(loads.iter().filter_map(|load| load.entity.as_ref()).map(|(scope, key)| (*scope, bytes_of(key))));
     entities.sort_unstable();

@@ -4,7 +4,8 @@
 //! keys, and shows their versions, so that it is known who wins; the second one writes all that is to be written, and commits.
 //! A transaction locks in the same order everywhere (the newest generation, the floor, entities by key, then dedup entries by
 //! key), so that groups of several processes do not lock each other out as a rule. At read committed, rows are locked and
-//! never the gaps between them.
+//! never the gaps between them. Entities are looked up by their primary key, however few the server takes them to be: by
+//! another index it would look at, and wait for, rows that are none of the statement's business.
 //!
 //! Only what MariaDB and MySQL have in common is used: `VALUES(column)` for the row that could not be inserted, which MySQL
 //! 8.0.20 calls deprecated and takes, instead of its row alias, which MariaDB does not know; no `RETURNING`; and no `INSERT
@@ -23,7 +24,7 @@ const PENDING_ONE: &str = "CONCAT(?, IF(LOCATE(?, e.pending) > 0, SUBSTR(e.pendi
 /// expected version. It found its row if it won.
 pub(super) fn update_one() -> String {
     format!(
-        "UPDATE hapax.entity AS e SET e.version = e.version + 1, e.changed_at = {NOW}, \
+        "UPDATE hapax.entity AS e FORCE INDEX (PRIMARY) SET e.version = e.version + 1, e.changed_at = {NOW}, \
            e.completed_at = IF(?, COALESCE(e.completed_at, {NOW}), NULL), e.pending_since = NULL, e.pending = NULL, \
            e.outbox = ?, e.state = COALESCE(?, e.state) \
          WHERE e.scope = ? AND e.`key` = ? AND e.version = ?"
@@ -33,7 +34,7 @@ pub(super) fn update_one() -> String {
 /// The same with one outbox entry. `?`: completed, entry three times, outbox, state or null, scope, key, expected version.
 pub(super) fn update_one_waiting() -> String {
     format!(
-        "UPDATE hapax.entity AS e SET e.version = e.version + 1, e.changed_at = {NOW}, \
+        "UPDATE hapax.entity AS e FORCE INDEX (PRIMARY) SET e.version = e.version + 1, e.changed_at = {NOW}, \
            e.completed_at = IF(?, COALESCE(e.completed_at, {NOW}), NULL), \
            e.pending_since = COALESCE(e.pending_since, {NOW}), e.watched = 1, e.pending = {PENDING_ONE}, \
            e.outbox = ?, e.state = COALESCE(?, e.state) \
@@ -134,7 +135,9 @@ pub(super) fn pending_page() -> String {
 /// What has nothing waiting, and has not been changed for so long, is not looked at any more until it is saved with an outbox
 /// entry again. The age in milliseconds, [`OF_SCOPE`], scope, [`AND_KEYS`], keys and `)` follow.
 pub(super) fn unwatch() -> String {
-    format!("UPDATE hapax.entity SET watched = 0 WHERE pending_since IS NULL AND changed_at <= {NOW} - ")
+    format!(
+        "UPDATE hapax.entity FORCE INDEX (PRIMARY) SET watched = 0 WHERE pending_since IS NULL AND changed_at <= {NOW} - "
+    )
 }
 
 /// Tombstones that may be purged: `?` scope, age in milliseconds, limit.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod generations;
+mod plans;
 mod reconnecting;
 mod settling;
 mod unknown;
@@ -9,9 +10,21 @@ mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hapax_core::ids::DedupKey;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, SqlSafeStr};
+use tokio::sync::oneshot;
 
-use super::{MySql, MySqlOptions, connection::Dial, names::Names, start, statements};
+use super::{
+    MySql, MySqlOptions,
+    arguments::Text,
+    connection::Dial,
+    generations::View,
+    names::Names,
+    read::{self, Load},
+    start,
+    statements::{self, AS_THEY_ARE, DEDUP_ROW, ROW, TAKE_ALL, TAKE_OUTBOX},
+    upkeep::of_keys,
+};
 
 /// The tables of one test, which are dropped at its end, and an account that no other test uses.
 struct Place {
