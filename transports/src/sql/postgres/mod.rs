@@ -30,10 +30,9 @@ mod told;
 mod writer;
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex as StdMutex, PoisonError, RwLock,
+        Arc, Mutex as StdMutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -50,7 +49,7 @@ use hapax_stores::{
     Postgres,
     sql::postgres::{
         PostgresOptions,
-        wire::{Server, Wire},
+        wire::{Numbers, Server, Wire},
     },
 };
 pub use options::PostgresQueueOptions;
@@ -94,7 +93,7 @@ struct Shared {
     /// For looks, and for what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
-    names: RwLock<HashMap<EndpointName, i64>>,
+    names: Numbers<EndpointName>,
     signals: Signals,
     told: Arc<Told>,
     room: Room,
@@ -265,7 +264,7 @@ impl PostgresQueue {
             texts: Texts::new(&server),
             asks,
             rare: Arc::new(Mutex::new(server.wire())),
-            names: RwLock::default(),
+            names: server.numbers(),
             signals: Signals::new(options.poll_busy, options.poll_idle),
             told: told.clone(),
             room: Room::default(),

@@ -31,6 +31,9 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How often a group is written again because its transaction met others in a way the server does not allow. Each time the
 /// server has rolled it back, and one of those it met has gone on.
 const RACES_MAX: usize = 10;
+/// Members of a group that is written one by one and that meet others' locks, until the rest is given up: it is the table
+/// then, and each of them would wait as long.
+const LOCKS_MAX: usize = 3;
 
 /// What a writer is asked for.
 pub(super) enum Ask {
@@ -186,11 +189,19 @@ impl Writer {
             Err(fault) => {
                 let place = self.server.place();
                 tracing::warn!(%place, ?fault, "a group of {} requests is written one by one", group.len());
+                let mut locks = 0;
                 for ask in group {
                     let alone = vec![ask];
+                    if locks == LOCKS_MAX {
+                        self.fail_all(alone, &fault);
+                        continue;
+                    }
                     match self.write(&alone).await {
                         Ok(rows) => self.answer(alone, rows),
-                        Err(fault) => self.fail_all(alone, &fault),
+                        Err(fault) => {
+                            locks += usize::from(fault.is_of_a_lock());
+                            self.fail_all(alone, &fault);
+                        }
                     }
                 }
             }
