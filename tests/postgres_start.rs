@@ -180,6 +180,67 @@ async fn a_postgres_standby_is_refused() {
 }
 
 #[tokio::test]
+async fn postgres_tables_that_a_crash_empties_are_refused() {
+    let schema = PostgresSchema::new();
+    drop(schema.open().await);
+    drop(schema.open_queue(PostgresQueue::options()).await);
+    let name = schema.name();
+    schema.run(&format!("CREATE UNLOGGED TABLE {name}.others (x int)")).await.unwrap();
+    drop(schema.open().await);
+    schema.run(&format!("ALTER TABLE {name}.dedup_1 SET UNLOGGED")).await.unwrap();
+    let error = refusal(schema.options()).await;
+    says(&error, ErrorKind::Misconfigured, &["UNLOGGED", "dedup_1", "SET LOGGED"]);
+    schema
+        .run(&format!("ALTER TABLE {name}.dedup_1 SET LOGGED; ALTER TABLE {name}.queue_meta SET UNLOGGED"))
+        .await
+        .unwrap();
+    drop(schema.open().await);
+    let queue = PostgresQueue::options().open_database(schema.options()).await.unwrap_err().to_string();
+    assert!(queue.contains("UNLOGGED") && queue.contains("queue_meta"), "{queue}");
+}
+
+/// Whoever names a standby wants what was confirmed to be there.
+#[tokio::test]
+async fn less_than_waiting_for_the_standby_that_is_named_is_refused_by_postgres() {
+    for level in ["local", "remote_write"] {
+        let level = format!("synchronous_commit={level}");
+        let server = PostgresServer::start(&[&level]).await;
+        Postgres::migrate(Postgres::options(server.url())).await.unwrap(); // Without a standby it is as good.
+        drop(server);
+        let server = PostgresServer::start(&[&level, "synchronous_standby_names=nobody"]).await;
+        let error = refusal(Postgres::options(server.url())).await;
+        says(&error, ErrorKind::Misconfigured, &["`synchronous_commit`", "`synchronous_standby_names`", "ALTER ROLE"]);
+    }
+}
+
+#[tokio::test]
+async fn a_postgres_store_is_opened_beside_a_pool() {
+    let schema = PostgresSchema::new();
+    let pool = sqlx::PgPool::connect(schema.url()).await.unwrap();
+    let store = PostgresOptions::from(&pool).schema(schema.name()).migrate(true).open().await.unwrap();
+    works(&store, "pool").await;
+    // Its connections are its own.
+    pool.close().await;
+    let samples = Samples::new("pool-closed");
+    let saved = store.save(&samples.key(1), &Expected::Absent, &samples.entity(1), &[]).await.unwrap();
+    assert!(matches!(saved, Saved::At(_)));
+}
+
+/// Without it nothing says which dedup entries count: nothing may be called unseen.
+#[tokio::test]
+async fn a_postgres_schema_without_a_generation_is_told_as_what_it_is() {
+    let schema = PostgresSchema::new();
+    let store = schema.open().await;
+    let samples = Samples::new("damaged");
+    store.insert(&[samples.done(0)]).await.unwrap();
+    schema.run(&format!("DELETE FROM {}.generation", schema.name())).await.unwrap();
+    let words = ["`generation`", schema.name(), "restore"];
+    says(&refusal(schema.options()).await, ErrorKind::Malformed, &words);
+    says(&store.contains(&[samples.done(0).key]).await.unwrap_err(), ErrorKind::Malformed, &words);
+    says(&store.insert(&[samples.done(1)]).await.unwrap_err(), ErrorKind::Malformed, &words);
+}
+
+#[tokio::test]
 async fn a_postgres_role_that_may_only_read_is_refused() {
     let schema = PostgresSchema::new();
     drop(schema.open().await);

@@ -126,9 +126,8 @@ async fn what_is_listed_in_a_text_is_bounded_however_many_keys_and_leases_there_
 #[tokio::test]
 async fn an_endpoint_whose_queue_the_server_has_lost_says_so_and_nothing_goes_to_who_has_its_number() {
     let mut server = MySqlServer::start(&[]).await;
-    let tables = MySqlTables::on(&server.url());
-    let (here, there) =
-        (tables.open_queue(MySqlQueue::options()).await, tables.open_queue(MySqlQueue::options()).await);
+    let tables = Tables::on(&server.url());
+    let (here, there) = (tables.open_queue(options()).await, tables.open_queue(options()).await);
     let shop = endpoint("shop");
     let connected = here.connect(&shop, &[]).await.unwrap();
     send(&here, &[to("shop", envelope("before"))]).await;

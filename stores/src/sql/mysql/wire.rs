@@ -268,6 +268,12 @@ impl Fault {
         self.0.is_of_all()
     }
 
+    /// Others hold what it needs, for longer than was waited.
+    #[must_use]
+    pub fn is_of_a_lock(&self) -> bool {
+        self.0.is_of_a_lock()
+    }
+
     /// What a person is told.
     #[must_use]
     pub fn store_error(&self, operation: &'static str, place: &str) -> StoreError {

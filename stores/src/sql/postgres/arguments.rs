@@ -1,6 +1,9 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::{Arguments, Encode, Postgres, Type, postgres::PgArguments};
+
+/// How long upkeep waits for a table that others use. Others wait behind it meanwhile; it is as good later.
+const LOCK_LIMIT: Duration = Duration::from_secs(1);
 
 /// Binding that cannot fail, in a chain.
 pub(super) trait Bind {
@@ -36,6 +39,11 @@ impl Begin {
 
     pub(super) fn text(&self) -> &str {
         self.0.as_deref().unwrap_or("BEGIN")
+    }
+
+    /// For what takes a table for itself: whoever comes later waits behind it, so it waits for [`LOCK_LIMIT`] only.
+    pub(super) fn with_lock_limit(&self) -> String {
+        format!("{}; SET LOCAL lock_timeout = {}", self.text(), LOCK_LIMIT.as_millis())
     }
 
     /// `sql` in a transaction of its own, as one message.

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::{
     error::Failure,
+    notices,
     server::{self, Tables},
 };
 
@@ -42,6 +43,10 @@ pub(super) struct Dial {
     pub(super) place: Arc<str>,
     /// What a server must have; `None` while that is being found out.
     pub(super) tables: Option<Tables>,
+    /// Whether commits wait for a standby, as far as was seen: see [`super::settled`].
+    pub(super) standbys: Arc<AtomicBool>,
+    /// Connections that were lost: the next one may be to another server, as after a fail-over.
+    pub(super) lost: Arc<AtomicU64>,
     /// This process's clock, which is compared with the server's.
     pub(super) now: fn() -> SystemTime,
     pub(super) told_of_clock: Arc<AtomicBool>,
@@ -93,17 +98,28 @@ impl Link {
     }
 
     async fn run(&mut self, sql: &Arc<str>, arguments: PgArguments, writes: bool) -> Result<Vec<PgRow>, Failure> {
-        let (limit, pooled) = (self.dial.limit, self.dial.pooled.clone());
+        let Dial { limit, pooled, standbys, .. } = &self.dial;
+        let (limit, pooled, standbys) = (*limit, pooled.clone(), standbys.clone());
         let connection = self.connection().await?;
-        let ran = match pooled {
-            None => timeout(limit, alone(connection, sql, arguments, writes)).await,
-            Some(begin) => timeout(limit, within(connection, &begin, sql, arguments, writes)).await,
+        let waits = writes && standbys.load(Ordering::Relaxed);
+        let work = async {
+            match pooled {
+                None => timeout(limit, alone(connection, sql, arguments, writes)).await,
+                Some(begin) => timeout(limit, within(connection, &begin, sql, arguments, writes)).await,
+            }
         };
-        let ran = ran.unwrap_or_else(|_| Err(Failure::too_late(writes)));
+        let (ran, warned) = match waits {
+            true => notices::watched(work).await,
+            false => (work.await, false),
+        };
+        let mut ran = ran.unwrap_or_else(|_| Err(Failure::too_late(writes)));
+        if warned && ran.is_ok() {
+            ran = Err(Failure::wait_cut());
+        }
         if let Err(failure) = &ran
             && !(failure.is_of_a_statement() && self.dial.pooled.is_none())
         {
-            self.open = None; // Not closed politely: it may be in the middle of anything.
+            self.give_up();
         }
         ran
     }
@@ -118,7 +134,7 @@ impl Link {
         let connection = self.connection().await?;
         let done = timeout(limit, work(connection)).await.unwrap_or_else(|_| Err(Failure::too_late(writes)));
         if done.is_err() {
-            self.open = None;
+            self.give_up();
         } else if writes {
             self.dial.commits.fetch_add(1, Ordering::Relaxed);
         }
@@ -138,6 +154,19 @@ impl Link {
             }
         }
         self.with(true, work).await
+    }
+
+    /// Looks again whether the server keeps what it confirms: it may have been told otherwise while it runs.
+    pub(super) async fn look_again(&mut self) -> Result<(), Failure> {
+        let dial = self.dial.clone();
+        self.with(false, move |connection| Box::pin(async move { server::look(connection, &dial).await.map(drop) }))
+            .await
+    }
+
+    /// Not closed politely: it may be in the middle of anything.
+    fn give_up(&mut self) {
+        self.open = None;
+        self.dial.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {

@@ -6,10 +6,12 @@ use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 pub(super) use super::super::rows::malformed;
-use super::server::POOLER;
+use super::{names::Names, server::POOLER};
 
 /// What the server says of tables, columns and types that a statement names and that are not there.
 const TABLES_CHANGED: [&str; 6] = ["42P01", "42703", "42883", "3F000", "42P10", "42804"];
+
+const WAIT_CUT: &str = "the wait for a standby was ended";
 
 /// A statement that failed. One error may be the answer of all members of a group.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ enum Cause {
     Driver(sqlx::Error),
     /// No answer in time; the connection was given up.
     TooLate,
+    /// The server warned that it did not wait for the standby.
+    WaitCut,
     /// The generations of dedup entries changed each time it was tried.
     Rotating,
     /// The server that was reached is not what the promises need.
@@ -46,12 +50,25 @@ impl Failure {
         Self { cause: Arc::new(Cause::TooLate), unknown: writes }
     }
 
+    pub(super) fn wait_cut() -> Self {
+        Self { cause: Arc::new(Cause::WaitCut), unknown: true }
+    }
+
     pub(super) fn rotating() -> Self {
         Self { cause: Arc::new(Cause::Rotating), unknown: false }
     }
 
     pub(super) fn unfit(kind: ErrorKind, why: String) -> Self {
         Self { cause: Arc::new(Cause::Unfit(kind, why)), unknown: false }
+    }
+
+    /// There is always one: without it nothing says which dedup entries count.
+    pub(super) fn no_generation(names: &Names) -> Self {
+        let why = format!(
+            "the table `generation` of {names} has no row, so nobody knows which dedup entries count: restore it from a \
+             backup"
+        );
+        Self::unfit(ErrorKind::Malformed, why)
     }
 
     pub(super) fn unreachable() -> Self {
@@ -76,7 +93,7 @@ impl Failure {
             Cause::Driver(error) => {
                 error.as_database_error().is_none() || self.code().is_some_and(|code| code.starts_with("57P"))
             }
-            Cause::TooLate | Cause::Rotating | Cause::Unfit(..) => false,
+            Cause::TooLate | Cause::WaitCut | Cause::Rotating | Cause::Unfit(..) => false,
         }
     }
 
@@ -99,6 +116,8 @@ impl Failure {
     /// it.
     pub(super) fn is_of_all(&self) -> bool {
         match self.code() {
+            // One row that somebody keeps.
+            Some("55P03") => false,
             Some(code) => ["08", "25", "28", "42", "53", "55", "57", "58", "40", "3D", "3F"].contains(&&code[..2]),
             None => true,
         }
@@ -107,7 +126,7 @@ impl Failure {
     fn code(&self) -> Option<&str> {
         match &*self.cause {
             Cause::Driver(error) => code(error),
-            Cause::TooLate | Cause::Rotating | Cause::Unfit(..) => None,
+            Cause::TooLate | Cause::WaitCut | Cause::Rotating | Cause::Unfit(..) => None,
         }
     }
 
@@ -122,6 +141,8 @@ impl Failure {
                 let (kind, text) = meaning(driver);
                 error(kind, &text).caused_by(Shown(self.cause.clone()))
             }
+            // Never of less than an unknown outcome.
+            Cause::WaitCut => error(ErrorKind::UnknownOutcome, WAIT_CUT),
             Cause::TooLate => error(
                 ErrorKind::Unavailable,
                 "no answer within the limit, nothing was changed: see what keeps the server busy, or raise the limit",
@@ -143,6 +164,7 @@ impl std::fmt::Display for Shown {
         match &*self.0 {
             Cause::Driver(error) => error.fmt(f),
             Cause::TooLate => f.write_str("no answer within the limit"),
+            Cause::WaitCut => f.write_str(WAIT_CUT),
             Cause::Rotating => f.write_str("the generations changed"),
             Cause::Unfit(_, why) => f.write_str(why),
         }

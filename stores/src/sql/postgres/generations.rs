@@ -6,10 +6,7 @@
 //! else. Each insert happens only if its generation still is the newest; a rotation waits until all who insert into a table
 //! have finished, and who comes later waits for it and then sees that it has happened.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
@@ -26,8 +23,6 @@ const SLOTS: i16 = 4;
 /// A generation is closed when it is this part of the retention old. So entries live up to one and a half times as long as
 /// asked for, and a check looks into three tables.
 const PART_OF_RETENTION: i64 = 2;
-/// How long emptying a table waits for those who read it. Others wait behind it meanwhile; it is tried again.
-const LOCK_LIMIT: Duration = Duration::from_secs(1);
 
 /// What is known of the generations.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +48,17 @@ impl View {
 pub(super) struct Generations {
     view: RwLock<Arc<View>>,
     list: Arc<str>,
+    /// Where they are, for messages.
+    names: Names,
 }
 
 impl Generations {
     pub(super) fn new(names: &Names, view: View) -> Self {
-        Self { view: RwLock::new(Arc::new(view)), list: names.put_into(&statements::generations()).into() }
+        Self {
+            view: RwLock::new(Arc::new(view)),
+            list: names.put_into(&statements::generations()).into(),
+            names: names.clone(),
+        }
     }
 
     pub(super) fn view(&self) -> Arc<View> {
@@ -67,6 +68,9 @@ impl Generations {
     /// Looks which there are now.
     pub(super) async fn look(&self, link: &mut Link) -> Result<Arc<View>, Failure> {
         let rows = link.read(&self.list, Default::default()).await?;
+        if rows.is_empty() {
+            return Err(Failure::no_generation(&self.names));
+        }
         let mut live = Vec::with_capacity(rows.len());
         for row in &rows {
             live.push((row.try_get(0).map_err(Failure::of_read)?, row.try_get(1).map_err(Failure::of_read)?));
@@ -130,7 +134,14 @@ pub(super) async fn evict(
         && newest.opened_at.saturating_add(retention / PART_OF_RETENTION) <= now
         && holds_any(connection, begin, names, newest.slot).await?
     {
-        rotate(connection, begin, names, newest.id).await?;
+        match rotate(connection, begin, names, newest.id).await {
+            // A `VACUUM` of that table, or an index that is made on it. All inserts would wait with us.
+            Err(failure) if failure.is_of_a_lock() => {
+                connection.execute("ROLLBACK").await.map_err(Failure::of_read)?;
+                done.more = true;
+            }
+            rotated => rotated?,
+        }
     }
     failed?; // Not before: a generation that is never closed grows for ever.
     let (list, now, _) = self::list(connection, names, &look).await?;
@@ -175,7 +186,7 @@ pub(super) async fn rotate(
     newest: i64,
 ) -> Result<(), Failure> {
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.text().to_owned()))).await.map_err(Failure::of_read)?;
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.with_lock_limit()))).await.map_err(Failure::of_read)?;
     let look = statements::generations();
     let (before, ..) = list(connection, names, &look).await?;
     let slot = before.iter().find(|one| one.id == newest && one.closed_at.is_none()).map(|one| one.slot);
@@ -209,8 +220,7 @@ async fn empty(
     let over = |one: &&Generation| one.closed_at.is_some_and(|at| at.saturating_add(retention) <= now);
     let Some(oldest) = list.iter().find(over) else { return Ok(0) };
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
-    let begin = format!("{}; SET LOCAL lock_timeout = {}", begin.text(), LOCK_LIMIT.as_millis());
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await.map_err(Failure::of_read)?;
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.with_lock_limit()))).await.map_err(Failure::of_read)?;
     let gone = sqlx::raw_sql(text(&put_in(&statements::drop_generation(), &[oldest.id, retention])));
     let gone = connection.execute(gone).await.map_err(Failure::of_read)?.rows_affected() == 1;
     let mut entries = 0;

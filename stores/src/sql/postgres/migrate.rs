@@ -91,7 +91,8 @@ pub(super) async fn migrate(
     schema: &Schema,
 ) -> Result<Contents, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    let lock = AssertSqlSafe(put_in("SELECT pg_advisory_xact_lock($1)", &[LOCK]));
+    // Others may be at it for longer than a lock is waited for elsewhere.
+    let lock = AssertSqlSafe(put_in("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock($1)", &[LOCK]));
     transaction.execute(sqlx::raw_sql(lock)).await?;
     let before = contents(&mut transaction, names, schema).await?;
     let there = format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname = '{}'", names.schema());

@@ -1,8 +1,9 @@
 //! Entities, dedup entries and dead letters in a PostgreSQL database, 14 or later.
 //!
-//! Any number of processes may share it; they race by compare-and-set on each entity's version, so that nothing depends on
-//! the isolation level or on locks. What the server has confirmed is on its disk: a server that says otherwise is refused at
-//! the start.
+//! Any number of processes may share it; they race by compare-and-set on each entity's version, and take no lock for longer
+//! than a statement. Transactions are read committed, whatever the database's default is: who has waited for a rotation of
+//! dedup entries must see it, and at a stricter level would write into the closed generation. What the server has confirmed
+//! is on its disk: a server that says otherwise is refused at the start.
 //!
 //! A few connections of the store's own write and read, each owned by a task. Requests of all callers queue up; whatever has
 //! queued while the last group was being written is written in one statement, which is one round trip and one commit. Nothing
@@ -26,10 +27,18 @@
 //!
 //! # Fail-over
 //! A standby that is promoted may lack the last commits that the primary confirmed, unless commits wait for it
-//! (`synchronous_standby_names`, as `'ANY 1 (first, second)'`, with `synchronous_commit = on`; `local` waits for none, and
-//! `remote_write` for no disk). Lost dedup entries double effects, if the broker gives their messages again and what they did
-//! elsewhere was not lost: set it where the promise has to outlive the primary, and promote only a standby that was waited for.
-//! While none of those named is there, commits wait, and a write's outcome is unknown after its limit.
+//! (`synchronous_standby_names`, as `'ANY 1 (first, second)'`, with `synchronous_commit = on`; less beside it is refused: `local`
+//! waits for none, and `remote_write` for no disk). Lost dedup entries double effects, if the broker gives their messages again
+//! and what they did elsewhere was not lost: set it where the promise has to outlive the primary, and promote only a standby that
+//! was waited for. While none of those named is there, commits wait, and a write's outcome is unknown after its limit.
+//!
+//! A commit whose wait for the standby is cut is an unknown outcome, and nothing is acted on that is on no standby yet: a message
+//! that was seen before, and what waits in an outbox, cost one more commit there. That standbys are named is seen when a
+//! connection is made and with each eviction.
+//!
+//! Numbers of endpoints and sagas that a process remembers are asked for anew once a connection was lost: a
+//! promoted standby that lacks the last ones may give them to others. What was about to be written at that very moment may
+//! still carry the old one, another reason to have commits wait for the standby.
 //!
 //! Each connection that is made looks at the server anew. One that has become a standby, or that confirms what it may lose,
 //! is told of in the error of every call, and nothing is read or written there; with the next server that is as it should be,
@@ -48,11 +57,14 @@ mod error;
 mod generations;
 mod migrate;
 mod names;
+mod notices;
+mod numbers;
 mod options;
 mod ports;
 mod read;
 mod rows;
 mod server;
+mod settled;
 mod start;
 mod statements;
 mod upkeep;
@@ -61,12 +73,11 @@ pub mod wire;
 mod write;
 
 use std::{
-    collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
-        Arc, Mutex as StdMutex, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex as StdMutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -78,9 +89,11 @@ use hapax_core::{
     ports::{ErrorKind, StoreError},
 };
 use names::Names;
+use numbers::Numbers;
 pub use options::PostgresOptions;
 use read::Read;
 use rows::EntityRow;
+use settled::Settling;
 use sqlx::postgres::PgConnectOptions;
 use tokio::{
     runtime::Handle,
@@ -119,8 +132,10 @@ struct Shared {
     commits: Arc<AtomicU64>,
     write_limit: Duration,
     read_limit: Duration,
-    /// Never changed and never removed in the database, so they may be remembered.
-    scopes: RwLock<HashMap<Arc<Scope>, i64>>,
+    scopes: Numbers<Arc<Scope>>,
+    /// Whether commits wait for a standby.
+    standbys: Arc<AtomicBool>,
+    settling: Arc<Settling>,
     tasks: StdMutex<Vec<JoinHandle<()>>>,
     runtime: Handle,
 }
@@ -207,6 +222,7 @@ impl Postgres {
             let _ = task.await;
         }
         self.0.rare.lock().await.close().await;
+        self.0.settling.close().await;
     }
 
     /// How many commits this store has made since it was opened: with its requests, how well they share commits. Those of

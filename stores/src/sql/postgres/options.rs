@@ -93,7 +93,8 @@ impl PostgresOptions {
     }
 
     /// Whether a connection pooler (pgbouncer) that may give each transaction another session stands before the server.
-    /// Nothing is kept prepared then, settings are made anew in each transaction, and each statement takes five round trips
+    /// Nothing is kept prepared then, settings are made anew in each transaction (`synchronous_commit = on` among them, since
+    /// another client may have set less in that session), and each statement takes five round trips
     /// instead of one: connect to the server itself where you can. Default: no, and a pooler that refuses or swallows the
     /// settings of a session, as pgbouncer 1.18 does in every mode, is refused at the start. What cannot be detected is a
     /// pooler that passes them on and shares the session nevertheless: statements that it loses are an error that names

@@ -1,9 +1,6 @@
 //! The ports on the queues.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -44,6 +41,7 @@ const ENTITY_BYTES_MAX: usize = 16 << 20;
 /// Entities that are looked at in one step of a sweep.
 const PENDING_PAGE: usize = 1000;
 
+const LOADING: &str = "loading an entity";
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";
 const NAMING: &str = "naming an endpoint and a saga";
@@ -55,24 +53,12 @@ impl EntityStore for Postgres {
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
-        loop {
-            let scope = match self.known_scope(key.scope()) {
-                None => Box::pin(self.scope(key.scope())).await?,
-                known => known,
-            };
-            let named = scope.is_some();
-            let entity = scope.map(|scope| (scope, key.key().clone()));
-            let loaded = self.look_up("loading an entity", entity, ids).await?;
-            // A name that was not there yet is an entity that was not; marks that are there by now are of a later moment.
-            let marked = |known: &Known| ids.iter().any(|id| known.entry(id).is_some());
-            if named || !loaded.known.as_ref().is_some_and(marked) {
-                return Ok(loaded);
-            }
-            // A mark alone says nothing about the name: if it is still not there, this is one moment.
-            if Box::pin(self.scope(key.scope())).await?.is_none() {
-                return Ok(loaded);
-            }
+        let loaded = self.load_shown(key, ids).await?;
+        let is_marked = loaded.known.as_ref().is_some_and(|known| ids.iter().any(|id| known.entry(id).is_some()));
+        if is_marked || loaded.stored.as_ref().is_some_and(|stored| !stored.entity.outbox.is_empty()) {
+            self.settle(LOADING).await?; // It may be acted on without another write.
         }
+        Ok(loaded)
     }
 
     async fn save(
@@ -126,6 +112,7 @@ impl EntityStore for Postgres {
         let mut arguments = PgArguments::default();
         arguments.bind(scope).bind(key.key().as_str());
         let rows = self.read_alone(OPERATION, &self.0.texts.version, arguments).await?;
+        self.settle(OPERATION).await?; // It is asked for where a message's fate hangs on it.
         let version = rows.first().map(|row| row.try_get(0)).transpose();
         version
             .map(|version| version.map(Version::number))
@@ -190,19 +177,28 @@ impl EntityStore for Postgres {
 #[async_trait]
 impl DedupStore for Postgres {
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
-        let loaded = self.look_up("checking dedup entries", None, keys).await?;
-        Ok(loaded.known.unwrap_or_default())
+        const OPERATION: &str = "checking dedup entries";
+        let known = self.look_up(OPERATION, None, keys).await?.known.unwrap_or_default();
+        if keys.iter().any(|key| known.entry(key).is_some()) {
+            self.settle(OPERATION).await?;
+        }
+        Ok(known)
     }
 
     async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
-        self.change("inserting dedup entries", None, false, DedupRow::all(entries)?, false).await?;
-        Ok(())
+        const OPERATION: &str = "inserting dedup entries";
+        self.change(OPERATION, None, false, DedupRow::all(entries)?, false).await?;
+        self.settle(OPERATION).await // Those that were known already were not written, nor waited for.
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        const OPERATION: &str = "evicting dedup entries";
         let (begin, names, retention) = (self.0.begin.clone(), self.0.names.clone(), millis_of(retention));
+        let link = self.0.rare.clone();
+        let looked = self.0.runtime.spawn(async move { link.lock().await.look_again().await });
+        self.told(OPERATION, looked.await)?;
         let done = self
-            .rarely("evicting dedup entries", move |connection| {
+            .rarely(OPERATION, move |connection| {
                 let (begin, names) = (begin.clone(), names.clone());
                 Box::pin(async move { generations::evict(connection, &begin, &names, retention).await })
             })
@@ -227,7 +223,7 @@ impl DeadLetters for Postgres {
         let reason = letter.reason.replace('\0', "\u{fffd}");
         arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(reason).bind(envelope);
         self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
-        Ok(())
+        self.settle(OPERATION).await // One that was there already was not written, nor waited for.
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
@@ -258,6 +254,28 @@ fn letter(endpoint: &EndpointName, row: &PgRow) -> Option<DeadLetter> {
 }
 
 impl Postgres {
+    /// What the server shows, which may be on no standby yet.
+    async fn load_shown(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        loop {
+            let scope = match self.known_scope(key.scope()) {
+                None => Box::pin(self.scope(key.scope())).await?,
+                known => known,
+            };
+            let named = scope.is_some();
+            let entity = scope.map(|scope| (scope, key.key().clone()));
+            let loaded = self.look_up(LOADING, entity, ids).await?;
+            // A name that was not there yet is an entity that was not; marks that are there by now are of a later moment.
+            let marked = |known: &Known| ids.iter().any(|id| known.entry(id).is_some());
+            if named || !loaded.known.as_ref().is_some_and(marked) {
+                return Ok(loaded);
+            }
+            // A mark alone says nothing about the name: if it is still not there, this is one moment.
+            if Box::pin(self.scope(key.scope())).await?.is_none() {
+                return Ok(loaded);
+            }
+        }
+    }
+
     /// What waits in an entity; `None` where nothing does, or where it cannot be read: then others are listed all the same.
     fn pending_row(&self, scope: &Arc<Scope>, row: &PgRow, age: i64) -> Result<Option<Pending>, StoreError> {
         let damaged = |e| malformed("listing pending entities", self.place(), "a row").caused_by(e);
@@ -337,7 +355,7 @@ impl Postgres {
     }
 
     fn known_scope(&self, scope: &Arc<Scope>) -> Option<i64> {
-        self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope).copied()
+        self.0.scopes.get(scope)
     }
 
     /// The number of `scope` in the database. Without one nothing of it is stored.
@@ -345,11 +363,12 @@ impl Postgres {
         if let Some(id) = self.known_scope(scope) {
             return Ok(Some(id));
         }
+        let asked = self.0.scopes.now();
         let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
         let id = row.try_get(0).map_err(damaged)?;
-        self.0.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone(), id);
+        self.0.scopes.add(scope.clone(), id, asked);
         Ok(Some(id))
     }
 
@@ -404,7 +423,7 @@ impl Postgres {
         self.told(operation, task.await)
     }
 
-    fn told<T>(
+    pub(super) fn told<T>(
         &self,
         operation: &'static str,
         ended: Result<Result<T, Failure>, tokio::task::JoinError>,

@@ -1,7 +1,7 @@
 //! Connecting: what could break the promise of a server is found now, and said in one line. Looked at anew with every
 //! connection, since a fail-over may put another server behind the same address.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use hapax_core::ports::ErrorKind;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row, postgres::PgRow};
@@ -17,7 +17,13 @@ const QUESTION: &str = "\
     SELECT current_setting('server_version_num')::int, current_setting('fsync'), \
       current_setting('synchronous_commit'), pg_is_in_recovery(), current_setting('server_encoding'), \
       current_setting('full_page_writes'), current_setting('transaction_read_only'), \
-      coalesce(current_setting('hapax.session', true), ''), (date_part('epoch', clock_timestamp()) * 1000)::bigint";
+      coalesce(current_setting('hapax.session', true), ''), (date_part('epoch', clock_timestamp()) * 1000)::bigint, \
+      current_setting('transaction_isolation'), current_setting('synchronous_standby_names')";
+/// Beside it in a session of our own: what was found stays, whatever the server's settings become while it lasts, and it is
+/// not ended because nobody has asked for anything. Older servers have no such limit, and are refused.
+const OWN: &str = ", set_config('synchronous_commit', current_setting('synchronous_commit'), false), \
+      CASE WHEN current_setting('server_version_num')::int >= 140000 \
+        THEN set_config('idle_session_timeout', '0', false) END";
 
 /// The tables that a server must have, so far as its own record says.
 #[derive(Debug, Clone)]
@@ -30,7 +36,8 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn of(schema: &Schema, names: &Names) -> Self {
-        let record = names.put_into(schema.version).into();
+        let record = names.put_into(schema.version) + "; " + &kept(schema, names);
+        let record = record.into();
         Self { record, latest: schema.latest(), remedy: schema.remedy, names: names.clone() }
     }
 
@@ -52,27 +59,66 @@ impl Tables {
     }
 }
 
+/// Asks for tables of `schema` that a crash of the server empties.
+pub(super) fn kept(schema: &Schema, names: &Names) -> String {
+    const CREATE: &str = "CREATE TABLE IF NOT EXISTS hapax.";
+    let texts = schema.migrations.iter().flat_map(|(_, sql)| sql.split(CREATE).skip(1));
+    let tables: Vec<String> = texts
+        .filter_map(|text| text.split([' ', '(']).next())
+        .map(|table| format!("'{}'", names.table(table)))
+        .collect();
+    format!(
+        "SELECT string_agg(relname, ', ') FROM pg_catalog.pg_class WHERE relnamespace = '{}'::regnamespace \
+         AND relpersistence <> 'p' AND relname = ANY (ARRAY[{}])",
+        names.schema(),
+        tables.join(", ")
+    )
+}
+
 /// A connection to a server that is what the promises need: what it has confirmed is on its disk, it is the primary, and
 /// its schema is the one that was found when the store was opened, or one that it may be used with. One round trip beside
 /// the connecting itself.
 pub(super) async fn connect(dial: &Dial) -> Result<PgConnection, Failure> {
     let connecting = async {
         let mut connection = dial.options.connect().await.map_err(Failure::of_read)?;
-        let record = dial.tables.iter().map(|tables| format!("; {}", tables.record));
-        let question = [QUESTION.to_owned()].into_iter().chain(record).collect::<String>();
-        let before = (dial.now)();
-        let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(question))).await.map_err(Failure::of_read)?;
-        let after = (dial.now)();
-        let row = rows.first().ok_or_else(|| Failure::of_read(sqlx::Error::RowNotFound))?;
-        check(row, dial.mark.as_deref()).map_err(Failure::of_read)?.map_err(misconfigured)?;
-        let server = row.try_get(8).map_err(Failure::of_read)?;
-        clock::compare(&dial.place, &dial.told_of_clock, before, server, after);
+        let rows = look(&mut connection, dial).await?;
         if let Some((tables, row)) = dial.tables.as_ref().zip(rows.get(1)) {
             tables.check(Contents::of(row).map_err(Failure::of_read)?)?;
+        }
+        if let Some(row) = rows.get(2) {
+            check_kept(row.try_get(0).map_err(Failure::of_read)?)?;
         }
         Ok(connection)
     };
     timeout(dial.limit, connecting).await.unwrap_or_else(|_| Err(Failure::unreachable()))
+}
+
+/// Whether the server keeps what it confirms. The answers to what else was asked in the same message come behind the first.
+/// Behind a connection pooler it is asked as everything is: in a transaction with settings of its own.
+pub(super) async fn look(connection: &mut PgConnection, dial: &Dial) -> Result<Vec<PgRow>, Failure> {
+    let record = dial.tables.as_ref().map_or(String::new(), |tables| format!("; {}", tables.record));
+    let question = match &dial.pooled {
+        Some(begin) => format!("{begin}; {QUESTION}{record}; COMMIT"),
+        None => format!("{QUESTION}{OWN}{record}"),
+    };
+    let before = (dial.now)();
+    let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(question))).await.map_err(Failure::of_read)?;
+    let after = (dial.now)();
+    let row = rows.first().ok_or_else(|| Failure::of_read(sqlx::Error::RowNotFound))?;
+    check(row, dial.mark.as_deref()).map_err(Failure::of_read)?.map_err(misconfigured)?;
+    let server = row.try_get(8).map_err(Failure::of_read)?;
+    clock::compare(&dial.place, &dial.told_of_clock, before, server, after);
+    let standbys: &str = row.try_get(10).map_err(Failure::of_read)?;
+    dial.standbys.store(!standbys.is_empty(), Ordering::Relaxed);
+    Ok(rows)
+}
+
+/// `unlogged`: tables that a crash of the server empties.
+pub(super) fn check_kept(unlogged: Option<String>) -> Result<(), Failure> {
+    let Some(unlogged) = unlogged else { return Ok(()) };
+    Err(misconfigured(format!(
+        "UNLOGGED tables, which a crash of the server empties: {unlogged}; `ALTER TABLE .. SET LOGGED`"
+    )))
 }
 
 fn misconfigured(why: String) -> Failure {
@@ -99,6 +145,15 @@ fn check(row: &PgRow, mark: Option<&str>) -> Result<Result<(), String>, sqlx::Er
         "`synchronous_commit` is off, so a crash of the server loses what was confirmed: `ALTER ROLE .. SET \
          synchronous_commit = on`, or `local` at least"
             .to_owned()
+    } else if ["local", "remote_write"].contains(&&*text(2)?) && !text(10)?.is_empty() {
+        format!(
+            "`synchronous_commit` is {} beside `synchronous_standby_names`, so a fail-over loses what was confirmed: `ALTER \
+             ROLE .. SET synchronous_commit = on`",
+            text(2)?
+        )
+    } else if text(9)? != "read committed" {
+        // Who waits for a rotation's lock has to see what it has done.
+        format!("transactions are {} and not read committed, although that was asked for: {POOLER}", text(9)?)
     } else if row.try_get(3)? {
         "the server is a standby and takes no writes: connect to the primary".to_owned()
     } else if text(6)? != "off" {

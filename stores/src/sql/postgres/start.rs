@@ -3,14 +3,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex as StdMutex, RwLock,
+        Arc, Mutex as StdMutex,
         atomic::{AtomicBool, AtomicU64},
     },
     time::{Duration, SystemTime},
 };
 
 use hapax_core::ports::{ErrorKind, StoreError};
-use sqlx::{ConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row};
 use tokio::{
     runtime::Handle,
     sync::{Mutex, mpsc},
@@ -24,9 +24,11 @@ use super::{
     generations::{Generations, View},
     migrate::{self, Contents, SCHEMA},
     names::Names,
+    numbers::Numbers,
     options::PostgresOptions,
     read::Reader,
     server::{self, Tables},
+    settled::Settling,
     wire::Schema,
     write::Writer,
 };
@@ -53,6 +55,15 @@ const SETTINGS: [(&str, &str); 9] = [
     ("jit", "off"),
     ("default_transaction_isolation", "read committed"),
 ];
+
+/// A row that somebody keeps for longer is given up, and hurts nobody else in its group.
+const LOCK_LIMIT: Duration = Duration::from_secs(3);
+/// With a shorter limit for statements, this part of it, so that the other members of a group are still written in time.
+const LOCK_PART: u32 = 10;
+/// What is set behind a connection pooler besides, where another client may have set anything in the session. What the
+/// server's settings ask for beyond `on` stays. No row, since more is asked for in the same message.
+const SYNCHRONOUS: &str = "SELECT WHERE CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN false \
+                           ELSE set_config('synchronous_commit', 'on', true) IS NULL END";
 
 /// A setting that the server keeps for anybody who asks. By its value a session is known as the one that was asked for.
 const MARK: &str = "hapax.session";
@@ -91,7 +102,9 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
     let PostgresOptions { write_limit, read_limit, .. } = options;
-    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), RwLock::default(), StdMutex::new(tasks));
+    let (rare, tasks) = (Arc::new(Mutex::new(rare)), StdMutex::new(tasks));
+    let scopes = Numbers::new(dial.lost.clone());
+    let (standbys, settling) = (dial.standbys.clone(), Arc::new(Settling::new(Link::new(dial.clone(), None))));
     let (commits, begin) = (dial.commits, Begin::new(dial.pooled));
     Ok(Postgres::new(Shared {
         place,
@@ -105,6 +118,8 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
         write_limit,
         read_limit,
         scopes,
+        standbys,
+        settling,
         tasks,
         runtime,
     }))
@@ -130,14 +145,15 @@ pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<D
     let write_limit = options.write_limit.max(STATEMENT_LIMIT_MIN);
     let limit = format!("{}ms", write_limit.as_millis().min(i32::MAX as u128));
     let settings = SETTINGS.map(|(name, value)| (name, value.to_owned())).into_iter();
-    let settings = settings.chain([("statement_timeout", limit)]);
+    let lock_limit = (write_limit / LOCK_PART).clamp(STATEMENT_LIMIT_MIN, LOCK_LIMIT).as_millis();
+    let settings = settings.chain([("statement_timeout", limit), ("lock_timeout", format!("{lock_limit}ms"))]);
     let mark: Option<Arc<str>> = (!options.pooler).then(|| format!("{:016x}", fastrand::u64(..)).into());
     let (connect, pooled) = if options.pooler {
         let set: Vec<String> = settings
             .filter(|(name, _)| *name != "default_transaction_isolation")
             .map(|(name, value)| format!("SET LOCAL {name} = '{value}'"))
             .collect();
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", set.join("; "));
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}; {SYNCHRONOUS}", set.join("; "));
         // What pgbouncer refuses of what the driver asks for by itself; nothing here is a floating-point number.
         (place.extra_float_digits(None).statement_cache_capacity(0), Some(begin.into()))
     } else {
@@ -157,6 +173,8 @@ pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<D
         commits: Arc::new(AtomicU64::new(0)),
         place: name.into(),
         tables: None,
+        standbys: Arc::new(AtomicBool::new(false)),
+        lost: Arc::new(AtomicU64::new(0)),
         now: SystemTime::now,
         told_of_clock: Arc::new(AtomicBool::new(false)),
     })
@@ -182,6 +200,9 @@ pub(super) async fn check_tables(
         contents = Contents { version: found.version.max(latest), ..found };
     }
     let tables = Tables::of(schema, names);
-    tables.check(contents).map_err(|failure| failure.store_error(schema.opening, place))?;
+    let refused = |failure: Failure| failure.store_error(schema.opening, place);
+    tables.check(contents).map_err(refused)?;
+    let kept = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(server::kept(schema, names)))).await.map_err(failed)?;
+    server::check_kept(kept.try_get(0).map_err(failed)?).map_err(refused)?;
     Ok(tables)
 }

@@ -388,6 +388,9 @@ pub(super) fn purge() -> String {
     )
 }
 
+/// Changes nothing, and is a commit nevertheless that is waited for as all are. No table and no right of its own is needed.
+pub(super) const SETTLE: &str = "SELECT pg_logical_emit_message(true, 'hapax', '')::text";
+
 /// `$1` endpoint, `$2` saga.
 pub(super) const SCOPE_ID: &str = "SELECT id FROM hapax.scope WHERE endpoint = $1 AND saga = $2";
 pub(super) const SCOPE_ADD: &str = "INSERT INTO hapax.scope (endpoint, saga) VALUES ($1, $2) ON CONFLICT DO NOTHING";

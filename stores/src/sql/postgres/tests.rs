@@ -111,12 +111,14 @@ fn all() -> Vec<String> {
     let mut all = Vec::new();
     for entity in [E::None, E::Update, E::Create] {
         for dedup in [D::None, D::Always, D::IfWon] {
-            if entity == E::None && dedup == D::Always {
-                all.extend([K::Refused, K::Skipped].map(|known| one(entity, Waiting::None, dedup, known, 1)));
-            }
-            if entity != E::None {
-                let waiting = [Waiting::None, Waiting::One, Waiting::Any];
-                all.extend(waiting.map(|waiting| one(entity, waiting, dedup, K::Refused, 1)));
+            for known in [K::Refused, K::Skipped] {
+                if entity == E::None && dedup == D::Always {
+                    all.push(one(entity, Waiting::None, dedup, known, 1));
+                }
+                if entity != E::None {
+                    let waiting = [Waiting::None, Waiting::One, Waiting::Any];
+                    all.extend(waiting.map(|waiting| one(entity, waiting, dedup, known, 1)));
+                }
             }
         }
     }
@@ -127,6 +129,8 @@ fn all() -> Vec<String> {
     let slots = [(1, 0), (2, 3)];
     all.extend([load_one(&slots), load_many(&slots), pending_page(), may_purge(), purge(), generations()]);
     all.extend([holds_any(0), close(), begin(), drop_generation(), count(0)]);
-    all.extend([VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, SCHEMA_VERSION].map(str::to_owned));
+    all.extend(
+        [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, SCHEMA_VERSION, SETTLE].map(str::to_owned),
+    );
     all
 }

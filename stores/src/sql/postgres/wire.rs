@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    hash::Hash,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,6 +20,7 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgRow},
 };
 
+pub use super::numbers::Numbers;
 use super::{
     Postgres, PostgresOptions,
     connection::{Dial, Link},
@@ -98,7 +100,8 @@ impl Server {
     /// See [`PostgresOptions::open`].
     pub async fn on(store: &Postgres, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
         let dial = store.0.rare.lock().await.dial().clone();
-        let dial = Dial { commits: Arc::new(AtomicU64::new(0)), tables: None, ..dial };
+        let dial =
+            Dial { commits: Arc::new(AtomicU64::new(0)), lost: Arc::new(AtomicU64::new(0)), tables: None, ..dial };
         Self { dial, names: store.0.names.clone() }.check(schema, may_migrate).await
     }
 
@@ -145,6 +148,12 @@ impl Server {
     #[must_use]
     pub const fn limit(&self) -> Duration {
         self.dial.limit
+    }
+
+    /// Numbers by name that the server has given.
+    #[must_use]
+    pub fn numbers<K: Eq + Hash>(&self) -> Numbers<K> {
+        Numbers::new(self.dial.lost.clone())
     }
 
     /// How many commits have been made on its connections.
@@ -230,6 +239,12 @@ impl Fault {
     #[must_use]
     pub fn is_of_a_race(&self) -> bool {
         self.0.is_of_a_race()
+    }
+
+    /// Another transaction has kept a lock for too long.
+    #[must_use]
+    pub fn is_of_a_lock(&self) -> bool {
+        self.0.is_of_a_lock()
     }
 
     /// The server or the way to it is at fault: trying members of a group one by one would only repeat it.

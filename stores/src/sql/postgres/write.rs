@@ -31,9 +31,12 @@ use super::{
 const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How often a group is written again because its transaction met others in a way the server does not allow. Each time the
 /// server has rolled it back, and one of those it met has gone on.
-const RACES_MAX: usize = 10;
+pub(super) const RACES_MAX: usize = 10;
 /// How often a group is written again because the generations were others than was known. They change every few days.
 const ROTATIONS_MAX: usize = 5;
+/// Members of a group that is written one by one and that meet others' locks, until the rest is given up. A row that somebody
+/// keeps is met once or twice; with more it is the table, and each of them would wait as long.
+const LOCKS_MAX: usize = 3;
 /// Statements that leave known dedup entries out, after one has met some. Where they come once they come again, and each
 /// time costs a statement that fails.
 const WARY: u32 = 1000;
@@ -125,14 +128,22 @@ impl Writer {
             // Nothing of it was written. One by one, the member that is at fault hurts only itself.
             Err(failure) => {
                 tracing::warn!(place = %self.place, ?failure, "a group of {} writes is written one by one", group.len());
+                let mut locks = 0;
                 for change in group {
                     if change.answer.is_closed() {
                         continue; // Nobody waits for it any more, and nothing of it has been written.
                     }
                     let alone = [change];
+                    if locks == LOCKS_MAX {
+                        self.fail_all(alone, &failure);
+                        continue;
+                    }
                     match self.write(&alone).await {
                         Ok(changed) => answer_all(alone, changed),
-                        Err(failure) => self.fail_all(alone, &failure),
+                        Err(failure) => {
+                            locks += usize::from(failure.is_of_a_lock());
+                            self.fail_all(alone, &failure);
+                        }
                     }
                 }
             }

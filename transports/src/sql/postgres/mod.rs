@@ -32,10 +32,9 @@ mod told;
 mod write;
 
 use std::{
-    collections::HashMap,
     fmt,
     ops::RangeInclusive,
-    sync::{Arc, Mutex as StdMutex, PoisonError, RwLock},
+    sync::{Arc, Mutex as StdMutex, PoisonError},
 };
 
 use arguments::{Bind, as_i64};
@@ -53,7 +52,7 @@ use hapax_stores::{
     Postgres,
     sql::postgres::{
         PostgresOptions,
-        wire::{Server, Wire},
+        wire::{Numbers, Server, Wire},
     },
 };
 pub use options::PostgresQueueOptions;
@@ -106,7 +105,7 @@ struct Shared {
     /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     /// Never changed and never removed in the database, so they may be remembered.
-    names: RwLock<HashMap<EndpointName, i64>>,
+    names: Numbers<EndpointName>,
     told: Arc<Told>,
     writers: StdMutex<Vec<JoinHandle<()>>>,
     /// They wait for what may never come.
@@ -283,7 +282,7 @@ impl PostgresQueue {
             texts: Texts::new(&server),
             looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
-            names: RwLock::default(),
+            names: server.numbers(),
             told: told.clone(),
             writers: StdMutex::new(writers),
             others: StdMutex::default(),

@@ -1,7 +1,7 @@
 //! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
 //! subscriptions, whatever is asked for by itself.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use hapax_core::{
     ids::{EndpointName, TypeName},
@@ -22,7 +22,7 @@ const QUEUES_MAX: i64 = 10_000;
 
 impl PostgresQueue {
     fn known_queue(&self, endpoint: &EndpointName) -> Option<i64> {
-        self.0.names.read().unwrap_or_else(PoisonError::into_inner).get(endpoint).copied()
+        self.0.names.get(endpoint)
     }
 
     /// The number of `endpoint`'s queue, written if it is new.
@@ -54,10 +54,11 @@ impl PostgresQueue {
     async fn find_queue(&self, endpoint: &EndpointName) -> Result<Option<i64>, StoreError> {
         let mut arguments = PgArguments::default();
         arguments.bind(endpoint.as_str());
+        let asked = self.0.names.now();
         let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let id = row.try_get(0).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))?;
-        self.0.names.write().unwrap_or_else(PoisonError::into_inner).insert(endpoint.clone(), id);
+        self.0.names.add(endpoint.clone(), id, asked);
         Ok(Some(id))
     }
 

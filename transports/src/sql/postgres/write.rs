@@ -96,6 +96,10 @@ impl writer::Fault for wire::Fault {
         self.is_of_all()
     }
 
+    fn is_of_a_lock(&self) -> bool {
+        self.is_of_a_lock()
+    }
+
     fn store_error(&self, operation: &'static str, place: &str) -> StoreError {
         self.store_error(operation, place)
     }

@@ -22,6 +22,9 @@ const GROUP_MAX: usize = 1024;
 /// How often a group is written again because its transaction met others in a way the server does not allow, or waited for
 /// them for too long. Each time it was rolled back, and one of those it met has gone on.
 pub(crate) const RACES_MAX: usize = 10;
+/// Members of a group that is written one by one and that meet others' locks, until the rest is given up: it is the table
+/// then, and each of them would wait as long.
+const LOCKS_MAX: usize = 3;
 
 /// A writer's connection, and how a group is written on it.
 pub(crate) trait Writer: Sized {
@@ -44,6 +47,8 @@ pub(crate) trait Fault: Debug {
     fn is_unknown(&self) -> bool;
     /// Trying members one by one would only repeat it.
     fn is_of_all(&self) -> bool;
+    /// Others hold what it needs, for longer than was waited.
+    fn is_of_a_lock(&self) -> bool;
     fn store_error(&self, operation: &'static str, place: &str) -> StoreError;
 }
 
@@ -97,11 +102,19 @@ async fn write_group<W: Writer>(writer: &mut W, group: Vec<Ask<W::Queues>>) {
         // Nothing of it was written. One by one, the member that is at fault hurts only itself.
         Err(fault) => {
             tracing::warn!(place = writer.place(), ?fault, "a group of {} requests is written one by one", group.len());
+            let mut locks = 0;
             for ask in group {
                 let alone = vec![ask];
+                if locks == LOCKS_MAX {
+                    fail_all(writer, alone, &fault);
+                    continue;
+                }
                 match writer.write(&alone).await {
                     Ok(told) => answer(writer, alone, &told),
-                    Err(fault) => fail_all(writer, alone, &fault),
+                    Err(fault) => {
+                        locks += usize::from(fault.is_of_a_lock());
+                        fail_all(writer, alone, &fault);
+                    }
                 }
             }
         }

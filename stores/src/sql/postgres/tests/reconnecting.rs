@@ -56,3 +56,17 @@ async fn a_server_whose_clock_is_far_off_is_warned_of_when_a_connection_is_made(
     }
     link.close().await;
 }
+
+/// A rotation is seen by those who have waited for it at no other level.
+#[tokio::test]
+async fn a_session_at_another_isolation_level_than_was_asked_for_is_refused() {
+    let place = Place::new();
+    for level in ["repeatable read", "serializable"] {
+        let dial = place.dial();
+        let options = dial.options.clone().options([("default_transaction_isolation", level)]);
+        let refused = connects(&mut Link::new(Dial { options, ..dial }, None)).await.unwrap_err();
+        let told = refused.store_error("a test", "").to_string();
+        assert!(told.contains(level) && told.contains("not read committed"), "{told}");
+    }
+    connects(&mut Link::new(place.dial(), None)).await.unwrap();
+}

@@ -1,0 +1,215 @@
+//! A PostgreSQL store whose commits wait for a standby that does not answer: what was committed and is on no standby is seen
+//! by everybody, and nobody may act on it.
+//!
+//! The standby that is named does not exist, so that each commit waits until its wait is ended.
+#![allow(clippy::unwrap_used)]
+
+#[path = "postgres/samples.rs"]
+mod samples;
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use hapax::{
+    Postgres,
+    entity::Expected,
+    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, StoreError},
+};
+use hapax_tests::{PostgresSchema, PostgresServer};
+use samples::Samples;
+use sqlx::{Connection, PgConnection};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that has a store's tables and one entity, and waits for nobody yet.
+struct Place {
+    server: PostgresServer,
+    schema: PostgresSchema,
+    samples: Samples,
+}
+
+impl Place {
+    async fn new(name: &str) -> Self {
+        let server = PostgresServer::start(&[]).await;
+        let schema = PostgresSchema::on(&server.url());
+        let place = Self { schema, samples: Samples::new(name), server };
+        let store = place.schema.open().await;
+        assert!(matches!(place.save(&store, 0).await, Ok(Saved::At(_))));
+        store.close().await;
+        place
+    }
+
+    async fn save(&self, store: &Postgres, number: u32) -> Result<Saved, StoreError> {
+        let samples = &self.samples;
+        let done = [samples.done(number)];
+        store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &done).await
+    }
+
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.server.url()).await.unwrap()
+    }
+
+    /// Until every new session has it.
+    async fn standbys(&self, names: &str) {
+        self.schema.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await.unwrap();
+        self.schema.run("SELECT pg_reload_conf()").await.unwrap();
+        let began = Instant::now();
+        loop {
+            let is: String = sqlx::query_scalar("SHOW synchronous_standby_names")
+                .fetch_one(&mut self.connect().await)
+                .await
+                .unwrap();
+            if is == names {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "the server does not read its settings");
+        }
+    }
+
+    /// Until `count` commits wait for the standby; then ends their waits by `function`.
+    async fn cut(&self, function: &str, count: i64) {
+        let mut other = self.connect().await;
+        self.until_waiting(count).await;
+        let waiting = "SELECT array_agg(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        let waiting: Vec<i32> = sqlx::query_scalar(waiting).fetch_one(&mut other).await.unwrap();
+        assert_eq!(waiting.len() as i64, count);
+        let end = match function {
+            "pg_cancel_backend" => "SELECT count(pg_cancel_backend(pid)) FROM unnest($1) AS p (pid)",
+            _ => "SELECT count(pg_terminate_backend(pid)) FROM unnest($1) AS p (pid)",
+        };
+        sqlx::query(end).bind(&waiting).execute(&mut other).await.unwrap();
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = ANY ($1)";
+        while sqlx::query_scalar::<_, i64>(left).bind(&waiting).fetch_one(&mut other).await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn until_waiting(&self, count: i64) {
+        let mut other = self.connect().await;
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        let began = Instant::now();
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut other).await.unwrap() < count {
+            assert!(began.elapsed() < PATIENCE, "nobody waits for a standby");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// `call` is not answered before the standby is.
+    async fn waits<T>(&self, what: &str, call: impl Future<Output = Result<T, StoreError>>) -> T {
+        let mut call = pin!(call);
+        tokio::select! {
+            answer = &mut call => panic!("{what}: told {}, and no standby has it", answer.is_ok()),
+            () = self.until_waiting(1) => {}
+        }
+        let is_told = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+        assert!(!is_told, "{what}: no standby has it");
+        self.standbys("").await; // Ends all waits.
+        let answer = call.await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
+        self.standbys("nobody").await;
+        answer
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_standby_has_yet_is_never_acted_on() {
+    let place = Place::new("shown").await;
+    let Place { samples, schema, .. } = &place;
+    place.standbys("nobody").await;
+    let (cut, store) = (schema.open().await, schema.open().await);
+    let (key, entry) = (samples.key(1), samples.entry(1));
+    let waiting = samples.entity_with(1, entry.clone());
+    let done = [samples.done(2)];
+    let save = async || cut.save(&key, &Expected::Absent, &waiting, &done).await;
+    let (saved, ()) = futures_util::join!(save(), place.cut("pg_terminate_backend", 1));
+    assert_eq!(saved.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+
+    // A mark: its message would be given up.
+    let loaded = place.waits("a mark", store.load(&samples.key(7), &[done[0].key])).await;
+    assert!(loaded.known.unwrap().entry(&done[0].key).is_some());
+    let known = place.waits("marks", store.contains(&[done[0].key])).await;
+    assert!(known.entry(&done[0].key).is_some());
+    // What waits in an outbox would be sent.
+    let loaded = place.waits("an outbox", store.load(&key, &[])).await;
+    assert_eq!(loaded.stored.unwrap().entity, waiting);
+    assert!(place.waits("a version", store.version(&key)).await.is_some());
+    // What was there already is not written, and so is not waited for by itself.
+    place.waits("an insert that is not one", store.insert(&done)).await;
+
+    // What asks for a write of the caller's own is told at once.
+    assert!(store.load(&samples.key(8), &[samples.done(8).key]).await.unwrap().stored.is_none());
+    assert!(store.load(&samples.key(0), &[]).await.unwrap().stored.is_some());
+    // Nobody waits for what others settle afterwards.
+    let marks = [done[0].key];
+    let both = async { futures_util::try_join!(store.load(&key, &[]), store.contains(&marks)) };
+    place.waits("two at once", both).await;
+    place.standbys("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_letter_that_is_there_already_is_on_the_standby_once_it_is_told() {
+    let place = Place::new("letter").await;
+    place.standbys("nobody").await;
+    let (cut, store) = (place.schema.open().await, place.schema.open().await);
+    let letter = place.samples.letter();
+    let (added, ()) = futures_util::join!(cut.add(&letter), place.cut("pg_terminate_backend", 1));
+    assert_eq!(added.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    place.waits("a letter", store.add(&letter)).await;
+    place.standbys("").await;
+}
+
+/// The server tells such a commit as done, and warns beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_commit_whose_wait_for_the_standby_is_cancelled_is_unknown() {
+    let place = Place::new("cancelled").await;
+    place.standbys("nobody").await;
+    let store = place.schema.open().await;
+    let (saved, ()) = futures_util::join!(place.save(&store, 1), place.cut("pg_cancel_backend", 1));
+    let error = saved.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error:?}");
+    // And so is the commit for what was seen: nothing is told.
+    let done = [place.samples.done(1).key];
+    let key = place.samples.key(1);
+    let (loaded, ()) = futures_util::join!(store.load(&key, &done), place.cut("pg_cancel_backend", 1));
+    let error = loaded.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("load again"), "{error}");
+    place.standbys("").await;
+    assert!(store.load(&key, &done).await.unwrap().stored.is_some());
+}
+
+/// The commit is made and nobody is told: for each member of the group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_commit_that_is_cut_is_unknown_to_every_member_of_its_group() {
+    const KEYS: u32 = 8;
+    let place = Place::new("members").await;
+    place.standbys("nobody").await;
+    let store = place.schema.open().await;
+    // While this one waits for the standby, the others queue up, and are one group.
+    let (first, saves, ()) = futures_util::join!(
+        place.save(&store, KEYS + 1),
+        async {
+            place.until_waiting(1).await;
+            join_all((1..=KEYS).map(|number| place.save(&store, number))).await
+        },
+        async {
+            place.until_waiting(1).await;
+            place.cut("pg_terminate_backend", 1).await;
+            place.cut("pg_terminate_backend", 1).await;
+        }
+    );
+    assert!(first.unwrap_err().is_unknown_outcome());
+    assert!(saves.iter().all(|saved| saved.as_ref().is_err_and(StoreError::is_unknown_outcome)), "{saves:?}");
+    place.standbys("").await;
+    for number in 1..=KEYS {
+        let done = place.samples.done(number).key;
+        let loaded = store.load(&place.samples.key(number), &[done]).await.unwrap();
+        assert_eq!(loaded.stored.unwrap().entity, place.samples.entity(number));
+        assert!(loaded.known.unwrap().entry(&done).is_some());
+    }
+}
