@@ -159,7 +159,7 @@ impl Failure {
     }
 
     /// Others hold a row for longer than was waited for.
-    fn is_of_a_wait(&self) -> bool {
+    pub(super) fn is_of_a_wait(&self) -> bool {
         !self.unknown && self.number() == Some(n::LOCK_WAIT)
     }
 

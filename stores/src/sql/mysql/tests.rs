@@ -99,9 +99,54 @@ impl Place {
 async fn the_server_takes_every_statement() {
     let place = Place::migrated().await;
     let mut connection = place.connect().await;
-    for sql in statements::all() {
+    for sql in statements::all().into_iter().chain(of_many(3)) {
         let prepared = connection.prepare(place.text(&sql).into_sql_str()).await;
         assert!(prepared.is_ok(), "{}: {sql}", prepared.unwrap_err());
     }
     place.end().await;
+}
+
+/// Texts that are put together where they are sent, each of `count` rows.
+fn of_many(count: usize) -> Vec<String> {
+    let keys: Vec<String> = (0..count).map(|n| format!("k{}", n * 37)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    let with_keys = |before: &str, after: &str| {
+        let mut text = Text::with_capacity(1000);
+        of_keys(text.sql(before), 1, &keys).sql(after);
+        text.as_str().to_owned()
+    };
+    let of_scope = |before: String| format!("{before}1{}", statements::OF_SCOPE);
+    let rows = |row: &str| vec![row; count].join(", ");
+    vec![
+        with_keys(statements::LOCK_ENTITIES, statements::FOR_UPDATE),
+        with_keys(&of_scope(statements::unwatch()), ")"),
+        with_keys(&of_scope(statements::lock_tombstones()), statements::FOR_UPDATE),
+        with_keys(statements::PURGE, ")"),
+        format!("{}{}{TAKE_ALL}", statements::PUT_ENTITIES, rows(ROW)),
+        format!("{}{}{TAKE_OUTBOX}", statements::PUT_ENTITIES, rows(ROW)),
+        format!("{}{}", statements::PUT_ENTITIES, rows(ROW)),
+        format!("{}{}{AS_THEY_ARE}", statements::put_dedup(3), rows(DEDUP_ROW)),
+        format!("SELECT GET_LOCK({}, 0)", statements::drop_lock("hapax")),
+        of_loads(count),
+    ]
+}
+
+/// Loads of entities of two sagas and of what is known of messages, in one statement.
+fn of_loads(count: usize) -> String {
+    let id = |n: usize| {
+        let mut id = [b'0'; DedupKey::BYTES];
+        id[..2].copy_from_slice(&u16::try_from(n).unwrap().to_be_bytes());
+        DedupKey::from_bytes(id)
+    };
+    let load = |n: usize| Load {
+        operation: "test",
+        entity: Some((1 + (n % 2) as i64, format!("k{n}").parse().unwrap())),
+        ids: vec![id(n)],
+        answer: oneshot::channel().0,
+    };
+    let loads: Vec<Load> = (0..count).map(load).collect();
+    // As they are, so that a place's own are put in later.
+    let names = Names::new("hapax_", "a test").unwrap();
+    let text = read::many(&names, &View { live: vec![(1, 0), (2, 3)] }, &loads, (0..count).map(id).collect());
+    text.as_str().replace("hapax_", "hapax.")
 }
