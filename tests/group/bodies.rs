@@ -101,7 +101,9 @@ pub(crate) async fn contend<P: Place>(place: &mut P, rows: Rows, sagas: usize) {
             Rows::DedupEntries => store.insert(&[samples(number).done(number)]).await.is_ok(),
         };
         let won = join_all(numbers.iter().map(|&number| write(number))).await;
-        assert!(P::commits(&store) - commits <= 1, "{rows:?}: it was no group");
+        // What was there already may be on no disk yet: on MariaDB a commit of the store's own comes after it.
+        let own = u64::from(rows == Rows::DedupEntries);
+        assert!(P::commits(&store) - commits <= 1 + own, "{rows:?}: it was no group");
         won.into_iter().filter(|won| *won).count()
     };
     let [first, second] = stores;

@@ -141,8 +141,10 @@ fn check(variables: &HashMap<String, String>) -> Result<Checked, String> {
     } else if !matches!(value("innodb_flush_log_at_trx_commit"), "1" | "3") {
         "`innodb_flush_log_at_trx_commit` is not 1, so that a crash loses what was confirmed: set it to 1"
     } else if ["nosync", "littlesync"].iter().any(|method| value("innodb_flush_method").eq_ignore_ascii_case(method)) {
-        "`innodb_flush_method` never waits for the disk, so that a power failure loses what was confirmed: set it to O_DIRECT \
-         or fsync"
+        &*format!(
+            "`innodb_flush_method` is {}, so that a power failure loses what was confirmed: set it to O_DIRECT or fsync",
+            value("innodb_flush_method")
+        )
     } else if is_on("log_bin") && value("sync_binlog") != "1" {
         "`sync_binlog` is not 1 while there is a binary log, and what is missing in that log after a power failure is \
          undone, though it was confirmed: set it to 1"

@@ -135,8 +135,9 @@ pub(super) async fn evict(
         && holds_any(connection, begin, names, newest.slot).await?
     {
         match rotate(connection, begin, names, newest.id).await {
-            // A `VACUUM` of that table, or an index that is made on it. All inserts would wait with us.
-            Err(failure) if failure.is_of_a_lock() => {
+            // A `VACUUM` of that table, or an index that is made on it. All inserts would wait with us. A lost race is another
+            // thing: it is tried again.
+            Err(failure) if failure.is_of_a_lock() && !failure.is_of_a_race() => {
                 connection.execute("ROLLBACK").await.map_err(Failure::of_read)?;
                 done.more = true;
             }
