@@ -246,7 +246,9 @@ async fn a_dropped_generation_takes_its_filter_with_it() {
     let next = fill(&store, 0).await;
     folder.run("UPDATE hapax_generation SET closed_at = 1 WHERE closed_at IS NOT NULL").await;
     assert!(store.evict(Duration::from_secs(3600)).await.unwrap().entries > 0);
-    assert_eq!(folder.number("SELECT count(*) FROM hapax_generation_filter").await, 0);
+    // The one that was begun last may be full by now, and closed with a filter of its own.
+    let left = "SELECT count(*) FROM hapax_generation_filter WHERE generation NOT IN (SELECT id FROM hapax_generation)";
+    assert_eq!(folder.number(left).await, 0);
     assert!(!knows(&store, 0).await);
     store.insert(&[entry(0)]).await.unwrap();
     assert!(knows(&store, 0).await && next > 0);
