@@ -3,19 +3,18 @@
 //! two stores that race for the same entities.
 #![allow(clippy::unwrap_used)]
 
+#[path = "isolation/bodies.rs"]
+mod bodies;
 #[path = "postgres/samples.rs"]
 mod samples;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
+use bodies::{Opens, keeps_its_promises, races};
 use hapax::{
     MySql, MySqlQueue,
     entity::Expected,
@@ -64,6 +63,10 @@ impl Place {
     fn options(&self) -> MySqlOptions {
         self.tables.options().writers(1)
     }
+}
+
+impl Opens for Place {
+    type Store = MySql;
 
     async fn open(&self) -> Arc<MySql> {
         Arc::new(self.options().open().await.unwrap())
@@ -105,84 +108,6 @@ impl testing::transport::Builder for Place {
     async fn transport(&self) -> Arc<dyn Transport> {
         let options = MySqlQueue::options().lease(LEASE).migrate(true);
         Arc::new(options.open_database(self.options()).await.unwrap())
-    }
-}
-
-async fn keeps_its_promises(place: &Place) {
-    use testing::{assert_kept, dedup_store, entity_store, transport};
-    assert_kept(entity_store::guarded(place).await);
-    assert_kept(entity_store::never_again(place).await);
-    assert_kept(entity_store::current(place).await);
-    assert_kept(entity_store::one_snapshot(place).await);
-    assert_kept(entity_store::only_with_the_winner(place).await);
-    assert_kept(entity_store::finish_marks_first(place).await);
-    assert_kept(entity_store::own_result(place).await);
-    assert_kept(entity_store::purge_spares(place).await);
-    assert_kept(dedup_store::visible(place).await);
-    assert_kept(dedup_store::idempotent(place).await);
-    assert_kept(dedup_store::in_the_end(place).await);
-    assert_kept(transport::kept_until_settled(place).await);
-    assert_kept(transport::hidden_under_a_lease(place).await);
-    assert_kept(transport::late_settles_are_refused(place).await);
-    assert_kept(transport::own_result(place).await);
-}
-
-/// Two stores count up the same entities, each with a message that both have, while a third one closes and empties
-/// generations, sweeps and purges. Each step is counted once, and nobody is told of an error.
-async fn races(place: &Place) {
-    const KEYS: u32 = 10;
-    const ROUNDS: u32 = 20;
-    let samples = Samples::new("race");
-    let [first, second, upkeep] = [place.open().await, place.open().await, place.open().await];
-    let end = Arc::new(AtomicBool::new(false));
-    let keeping = tokio::spawn({
-        let (samples, end) = (samples.clone(), end.clone());
-        async move {
-            let key = samples.key(0);
-            let mut rounds = 0;
-            while !end.load(Ordering::Relaxed) {
-                upkeep.evict(Duration::from_millis(1)).await.unwrap();
-                upkeep.pending(key.scope(), Duration::ZERO, None, 10).await.unwrap();
-                upkeep.purge(key.scope(), Duration::ZERO, 10).await.unwrap();
-                rounds += 1;
-            }
-            rounds
-        }
-    });
-    let count = |store: Arc<MySql>| {
-        let samples = samples.clone();
-        tokio::spawn(async move {
-            let mut wins = vec![0; KEYS as usize];
-            for round in 0..ROUNDS {
-                let steps = (0..KEYS).map(|number| {
-                    let (store, samples) = (&store, &samples);
-                    async move {
-                        let key = samples.key(number);
-                        let stored = store.load(&key, &[]).await.unwrap().stored;
-                        let (expected, count) = match stored {
-                            Some(stored) => (Expected::Version(stored.version), Samples::number(&stored.entity)),
-                            None => (Expected::Absent, 0),
-                        };
-                        let done = [samples.done(round * KEYS + number)];
-                        store.save(&key, &expected, &samples.entity(count + 1), &done).await.unwrap() != Saved::Conflict
-                    }
-                });
-                for (wins, won) in wins.iter_mut().zip(join_all(steps).await) {
-                    *wins += u32::from(won);
-                }
-            }
-            wins
-        })
-    };
-    let [one, other] = [count(first.clone()), count(second)];
-    let (one, other) = (one.await.unwrap(), other.await.unwrap());
-    end.store(true, Ordering::Relaxed);
-    assert!(keeping.await.unwrap() > 0);
-    for number in 0..KEYS {
-        let stored = first.load(&samples.key(number), &[]).await.unwrap().stored.unwrap();
-        let wins = one[number as usize] + other[number as usize];
-        assert_eq!(Samples::number(&stored.entity), wins, "{number}");
-        assert!(wins >= ROUNDS, "{number}: of two that write at once, one wins");
     }
 }
 

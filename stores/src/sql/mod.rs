@@ -8,6 +8,8 @@ mod columns;
 mod group;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod numbers;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod rows;

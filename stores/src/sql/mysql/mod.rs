@@ -61,7 +61,6 @@ mod error;
 mod generations;
 mod migrate;
 mod names;
-mod numbers;
 mod options;
 mod plan;
 mod ports;
@@ -93,7 +92,6 @@ use hapax_core::{
     ports::{ErrorKind, StoreError},
 };
 use names::Names;
-use numbers::Numbers;
 pub use options::MySqlOptions;
 use read::Read;
 use rows::EntityRow;
@@ -111,7 +109,7 @@ use tokio::{
 };
 use write::Write;
 
-use super::rows::DedupRow;
+use super::{numbers::Numbers, rows::DedupRow};
 
 /// A store in one MariaDB database; MySQL is untested. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///

@@ -17,13 +17,13 @@ use tokio::{
 };
 
 use super::{
+    super::numbers::Numbers,
     MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
     generations::{Generations, View},
     migrate::{self, Contents, SCHEMA},
     names::Names,
-    numbers::Numbers,
     options::MySqlOptions,
     read::Reader,
     server::{self, Checked, Tables},

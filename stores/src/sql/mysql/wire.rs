@@ -17,6 +17,7 @@ use std::{
 use hapax_core::ports::StoreError;
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 
+pub use super::{super::numbers::Numbers, arguments::Text, connection::Answer};
 use super::{
     MySql, MySqlOptions,
     connection::{Dial, Link},
@@ -25,7 +26,6 @@ use super::{
     names::Names,
     start,
 };
-pub use super::{arguments::Text, connection::Answer, numbers::Numbers};
 
 /// Tables, and how they are made.
 #[derive(Debug)]

@@ -166,7 +166,7 @@ impl Link {
     /// Not closed politely: it may be in the middle of anything.
     fn give_up(&mut self) {
         self.open = None;
-        self.dial.lost.fetch_add(1, Ordering::Relaxed);
+        self.dial.lost.fetch_add(1, Ordering::Release);
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {

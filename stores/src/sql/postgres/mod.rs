@@ -58,7 +58,6 @@ mod generations;
 mod migrate;
 mod names;
 mod notices;
-mod numbers;
 mod options;
 mod ports;
 mod read;
@@ -89,7 +88,6 @@ use hapax_core::{
     ports::{ErrorKind, StoreError},
 };
 use names::Names;
-use numbers::Numbers;
 pub use options::PostgresOptions;
 use read::Read;
 use rows::EntityRow;
@@ -107,7 +105,7 @@ use tokio::{
 };
 use write::Write;
 
-use super::rows::DedupRow;
+use super::{numbers::Numbers, rows::DedupRow};
 
 /// A store in one PostgreSQL database. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///

@@ -363,12 +363,12 @@ impl Postgres {
         if let Some(id) = self.known_scope(scope) {
             return Ok(Some(id));
         }
-        let asked = self.0.scopes.now();
+        let since = self.0.scopes.since();
         let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
         let id = row.try_get(0).map_err(damaged)?;
-        self.0.scopes.add(scope.clone(), id, asked);
+        self.0.scopes.add(since, scope.clone(), id);
         Ok(Some(id))
     }
 

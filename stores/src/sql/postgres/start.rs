@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use super::{
+    super::numbers::Numbers,
     Postgres, Shared, Texts,
     arguments::Begin,
     connection::{Dial, Link},
@@ -24,7 +25,6 @@ use super::{
     generations::{Generations, View},
     migrate::{self, Contents, SCHEMA},
     names::Names,
-    numbers::Numbers,
     options::PostgresOptions,
     read::Reader,
     server::{self, Tables},

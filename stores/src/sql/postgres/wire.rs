@@ -20,7 +20,7 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgRow},
 };
 
-pub use super::numbers::Numbers;
+pub use super::super::numbers::Numbers;
 use super::{
     Postgres, PostgresOptions,
     connection::{Dial, Link},

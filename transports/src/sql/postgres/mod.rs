@@ -104,7 +104,6 @@ struct Shared {
     looks: Arc<Mutex<Wire>>,
     /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
-    /// Never changed and never removed in the database, so they may be remembered.
     names: Numbers<EndpointName>,
     told: Arc<Told>,
     writers: StdMutex<Vec<JoinHandle<()>>>,

@@ -54,11 +54,11 @@ impl PostgresQueue {
     async fn find_queue(&self, endpoint: &EndpointName) -> Result<Option<i64>, StoreError> {
         let mut arguments = PgArguments::default();
         arguments.bind(endpoint.as_str());
-        let asked = self.0.names.now();
+        let since = self.0.names.since();
         let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let id = row.try_get(0).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))?;
-        self.0.names.add(endpoint.clone(), id, asked);
+        self.0.names.add(since, endpoint.clone(), id);
         Ok(Some(id))
     }
 

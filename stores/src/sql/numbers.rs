@@ -16,7 +16,7 @@ use std::{
 /// What is remembered of names, until a connection is lost.
 #[derive(Debug)]
 pub struct Numbers<K> {
-    /// How often a connection has been lost, or made in place of another.
+    /// How often a connection has been lost; one that is made in its place may be counted, too.
     anew: Arc<AtomicU64>,
     known: RwLock<(u64, HashMap<K, i64>)>,
 }
