@@ -213,3 +213,22 @@ async fn a_postgres_commit_that_is_cut_is_unknown_to_every_member_of_its_group()
         assert!(loaded.known.unwrap().entry(&done).is_some());
     }
 }
+
+/// One commit is made for all of them, and where it fails it fails for all: one after the other they would wait for minutes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_wait_for_a_standby_that_does_not_answer_are_told_together() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    const CALLS: usize = 30;
+    let place = Place::new("together").await;
+    place.standbys("nobody").await;
+    let store = place.schema.options().write_limit(LIMIT).open().await.unwrap();
+    let keys = [place.samples.done(0).key];
+    let began = Instant::now();
+    for told in join_all((0..CALLS).map(|_| store.contains(&keys))).await {
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    assert!(began.elapsed() < LIMIT * 10, "{:?}", began.elapsed());
+    store.close().await;
+    assert!(began.elapsed() < LIMIT * 10, "closing has waited for those that nobody waits for: {:?}", began.elapsed());
+    place.standbys("").await;
+}

@@ -16,14 +16,14 @@ use std::{
 /// What is remembered of names, until a connection is lost.
 #[derive(Debug)]
 pub struct Numbers<K> {
-    /// How often a connection has been lost; one that is made in its place may be counted, too.
-    anew: Arc<AtomicU64>,
+    /// How often a connection has been lost, or made in place of another.
+    lost: Arc<AtomicU64>,
     known: RwLock<(u64, HashMap<K, i64>)>,
 }
 
 impl<K: Eq + Hash> Numbers<K> {
-    pub(super) fn new(anew: Arc<AtomicU64>) -> Self {
-        Self { anew, known: RwLock::default() }
+    pub(super) fn new(lost: Arc<AtomicU64>) -> Self {
+        Self { lost, known: RwLock::default() }
     }
 
     /// The number of `name`, if it is known.
@@ -37,7 +37,7 @@ impl<K: Eq + Hash> Numbers<K> {
 
     /// Which connections there are, to be told to [`Numbers::add`]: as they were before the server was asked.
     pub fn since(&self) -> u64 {
-        self.anew.load(Ordering::Acquire)
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Remembers the number of `name`, unless a connection has been lost since the server was asked.
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn numbers_are_forgotten_when_a_connection_is_lost_and_none_of_before_comes_in() {
-        let anew = Arc::new(AtomicU64::new(0));
-        let numbers = Numbers::<String>::new(anew.clone());
+        let lost = Arc::new(AtomicU64::new(0));
+        let numbers = Numbers::<String>::new(lost.clone());
         let before = numbers.since();
         numbers.add(before, "a".to_owned(), 1);
         assert_eq!((numbers.get("a"), numbers.get("b")), (Some(1), None));
-        anew.fetch_add(1, Ordering::Release);
+        lost.fetch_add(1, Ordering::Release);
         assert_eq!(numbers.get("a"), None);
         numbers.add(before, "b".to_owned(), 2);
         assert_eq!(numbers.get("b"), None);

@@ -35,7 +35,7 @@ pub(super) struct Dial {
     pub(super) limit: Duration,
     pub(super) commits: Arc<AtomicU64>,
     /// How often a connection has been lost, or made in place of another.
-    pub(super) anew: Arc<AtomicU64>,
+    pub(super) lost: Arc<AtomicU64>,
     /// Host, port and database, for messages.
     pub(super) place: Arc<str>,
     /// What a server must have; `None` while that is being found out.
@@ -213,10 +213,12 @@ impl Link {
             self.give_up(); // Somebody has left in the middle of something.
         }
         if self.open.is_none() {
+            let connection = server::connect(&self.dial).await?.0;
             if self.session > 0 {
-                self.dial.anew.fetch_add(1, Ordering::Release);
+                // Meanwhile another connection may have asked the server that was left.
+                self.dial.lost.fetch_add(1, Ordering::Release);
             }
-            self.open = Some(server::connect(&self.dial).await?.0);
+            self.open = Some(connection);
             self.session += 1;
         }
         self.exchange(message, then, commit).await
@@ -272,7 +274,7 @@ impl Link {
 
     /// Not closed politely: it may be in the middle of anything.
     fn give_up(&mut self) {
-        self.dial.anew.fetch_add(1, Ordering::Release);
+        self.dial.lost.fetch_add(1, Ordering::Release);
         self.open = None;
         self.stage = Stage::Idle;
     }

@@ -127,6 +127,11 @@ impl Failure {
         Self::of_read(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
     }
 
+    /// The same of what came after a commit: what was written before it is there.
+    pub(super) fn into_unknown(self) -> Self {
+        Self { unknown: true, ..self }
+    }
+
     /// Whether the write may have taken effect.
     pub(super) const fn is_unknown(&self) -> bool {
         self.unknown

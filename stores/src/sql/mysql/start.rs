@@ -87,7 +87,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
     let MySqlOptions { write_limit, read_limit, .. } = options;
-    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), Numbers::new(dial.anew), StdMutex::new(tasks));
+    let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), Numbers::new(dial.lost), StdMutex::new(tasks));
     let commits = dial.commits;
     // What comes with an entity in its message is far less than a sixteenth of it.
     let entity_bytes_max = ENTITY_BYTES_MAX.min(packet_bytes_max - packet_bytes_max / 16);
@@ -149,7 +149,7 @@ pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial
         settings: settings.into(),
         limit,
         commits: Arc::new(AtomicU64::new(0)),
-        anew: Arc::new(AtomicU64::new(0)),
+        lost: Arc::new(AtomicU64::new(0)),
         place: name.into(),
         tables: None,
         now: SystemTime::now,

@@ -106,7 +106,7 @@ impl Server {
     /// Numbers that the server has given to names, to be remembered for as long as it is one server.
     #[must_use]
     pub fn numbers<K: Eq + Hash>(&self) -> Numbers<K> {
-        Numbers::new(self.dial.anew.clone())
+        Numbers::new(self.dial.lost.clone())
     }
 
     /// A connection, which is opened when it is first used.

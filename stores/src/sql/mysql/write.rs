@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     super::{
-        group::{self, Changed, answer_all},
+        group::{self, Changed, LOCKS_MAX, answer_all},
         rows::DedupRow,
     },
     arguments::{Bind, Text},
@@ -176,22 +176,35 @@ impl Writer {
             }
             Err(failure) => failure,
         };
+        // Who only wants to know that it is on the disk is not told of what one of the members did.
+        let is_of_members = !group.is_empty() && !failure.is_unknown() && !failure.is_of_all();
+        let settled = if is_of_members && !settles.is_empty() { self.settle().await } else { Err(failure.clone()) };
         for settle in settles {
-            let _ = settle.answer.send(Err(failure.store_error(settle.operation, &self.place)));
+            let told =
+                settled.as_ref().map(|&()| ()).map_err(|failure| failure.store_error(settle.operation, &self.place));
+            let _ = settle.answer.send(told);
         }
         if group.len() <= 1 || failure.is_unknown() || failure.is_of_all() {
             return self.fail_all(group, &failure);
         }
         // Nothing of it was written. One by one, the member that is at fault hurts only itself.
         tracing::warn!(place = %self.place, ?failure, "a group of {} writes is written one by one", group.len());
+        let mut locks = 0;
         for change in group {
             if change.answer.is_closed() {
                 continue; // Nobody waits for it any more, and nothing of it has been written.
             }
             let alone = [change];
+            if locks == LOCKS_MAX {
+                self.fail_all(alone, &failure);
+                continue;
+            }
             match self.write(&alone, false).await {
                 Ok(changed) => answer_all(alone, changed),
-                Err(failure) => self.fail_all(alone, &failure),
+                Err(failure) => {
+                    locks += usize::from(failure.is_of_a_lock());
+                    self.fail_all(alone, &failure);
+                }
             }
         }
     }
@@ -254,7 +267,7 @@ impl Writer {
         let sql = self.texts.dedup(slot)[0].clone();
         let answer = self.link.write(&sql, arguments).await?;
         if answer.affected > 0 && answer.inserted == WAS_THERE {
-            self.settle().await?;
+            self.settle().await.map_err(Failure::into_unknown)?;
         }
         Ok((answer.affected > 0).then(|| vec![Changed::NoEntity]))
     }
@@ -306,7 +319,7 @@ impl Writer {
         };
         let answers = self.link.commit(text).await?;
         if may_change_nothing && !settles && answers.iter().any(|answer| answer.inserted == WAS_THERE) {
-            self.settle().await?;
+            self.settle().await.map_err(Failure::into_unknown)?;
         }
         Ok(Some(plan.changed))
     }

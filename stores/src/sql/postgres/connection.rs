@@ -57,11 +57,14 @@ pub(super) struct Dial {
 pub(super) struct Link {
     dial: Dial,
     open: Option<PgConnection>,
+    /// Whether the next one takes the place of another.
+    had_one: bool,
 }
 
 impl Link {
     pub(super) const fn new(dial: Dial, open: Option<PgConnection>) -> Self {
-        Self { dial, open }
+        let had_one = open.is_some();
+        Self { dial, open, had_one }
     }
 
     pub(super) const fn dial(&self) -> &Dial {
@@ -171,7 +174,13 @@ impl Link {
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
         if self.open.is_none() {
-            return Ok(self.open.insert(server::connect(&self.dial).await?));
+            let connection = server::connect(&self.dial).await?;
+            if self.had_one {
+                // Meanwhile another connection may have asked the server that was left.
+                self.dial.lost.fetch_add(1, Ordering::Release);
+            }
+            self.had_one = true;
+            return Ok(self.open.insert(connection));
         }
         self.open.as_mut().ok_or_else(Failure::unreachable)
     }

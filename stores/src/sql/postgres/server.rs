@@ -6,6 +6,7 @@ use std::sync::{Arc, atomic::Ordering};
 use hapax_core::ports::ErrorKind;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row, postgres::PgRow};
 use tokio::time::timeout;
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::{super::clock, connection::Dial, error::Failure, migrate::Contents, names::Names, wire::Schema};
 
@@ -109,6 +110,13 @@ pub(super) async fn look(connection: &mut PgConnection, dial: &Dial) -> Result<V
     let server = row.try_get(8).map_err(Failure::of_read)?;
     clock::compare(&dial.place, &dial.told_of_clock, before, server, after);
     let standbys: &str = row.try_get(10).map_err(Failure::of_read)?;
+    if !standbys.is_empty() && STATIC_MAX_LEVEL < LevelFilter::WARN {
+        return Err(misconfigured(
+            "`synchronous_standby_names` is set, and this program is built without warnings (`max_level_..` of tracing), by \
+             which a commit is known that was not waited for: build it with `max_level_warn` at least"
+                .to_owned(),
+        ));
+    }
     dial.standbys.store(!standbys.is_empty(), Ordering::Relaxed);
     Ok(rows)
 }

@@ -12,39 +12,48 @@ use std::sync::{
 };
 
 use hapax_core::ports::{ErrorKind, StoreError};
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 use super::{Postgres, connection::Link, error::Failure, statements};
 
 /// Commits for what was seen, one after the other, each for all who had asked before it began.
 #[derive(Debug)]
 pub(super) struct Settling {
-    link: Mutex<Link>,
     begun: AtomicU64,
-    done: AtomicU64,
+    one: Mutex<One>,
     text: Arc<str>,
+}
+
+#[derive(Debug)]
+struct One {
+    link: Link,
+    /// The number of the last one, and what became of it: those who had asked before it began are told the same, or each of
+    /// them would wait as long where no standby answers.
+    ended: Option<(u64, Result<(), Failure>)>,
 }
 
 impl Settling {
     pub(super) fn new(link: Link) -> Self {
         let text = statements::SETTLE.into();
-        Self { link: Mutex::new(link), begun: AtomicU64::new(0), done: AtomicU64::new(0), text }
+        Self { begun: AtomicU64::new(0), one: Mutex::new(One { link, ended: None }), text }
     }
 
     async fn settle(&self) -> Result<(), Failure> {
         let asked = self.begun.load(Ordering::Acquire);
-        let mut link = self.link.lock().await;
-        if self.done.load(Ordering::Acquire) > asked {
-            return Ok(()); // One that began after it was asked for.
+        let mut one = self.one.lock().await;
+        if let Some((number, ended)) = &one.ended
+            && *number > asked
+        {
+            return ended.clone();
         }
         let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
-        link.write(&self.text, Default::default()).await?;
-        self.done.store(number, Ordering::Release);
-        Ok(())
+        let ended = one.link.write(&self.text, Default::default()).await.map(drop);
+        one.ended = Some((number, ended.clone()));
+        ended
     }
 
     pub(super) async fn close(&self) {
-        self.link.lock().await.close().await;
+        self.one.lock().await.link.close().await;
     }
 }
 
@@ -56,14 +65,13 @@ impl Postgres {
             return Ok(());
         }
         let settling = self.0.settling.clone();
-        let settled = self.told(operation, self.0.runtime.spawn(async move { settling.settle().await }).await);
-        // Whatever became of that commit, nothing of the caller's was changed by it.
-        settled.map_err(|e| match e.is_unknown_outcome() {
-            true => {
-                let why = format!("{}: no standby has confirmed what was shown: load again", self.place());
-                StoreError::new(ErrorKind::Unavailable, operation, why).caused_by(e)
-            }
-            false => e,
-        })
+        // Whatever becomes of that commit, nothing of the caller's is changed by it.
+        let unconfirmed = || {
+            let why = format!("{}: no standby has confirmed what was shown: load again", self.place());
+            StoreError::new(ErrorKind::Unavailable, operation, why)
+        };
+        let task = self.0.runtime.spawn(async move { settling.settle().await });
+        let Ok(ended) = timeout(self.0.write_limit, task).await else { return Err(unconfirmed()) };
+        self.told(operation, ended).map_err(|e| if e.is_unknown_outcome() { unconfirmed().caused_by(e) } else { e })
     }
 }

@@ -100,8 +100,7 @@ impl Server {
     /// See [`PostgresOptions::open`].
     pub async fn on(store: &Postgres, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
         let dial = store.0.rare.lock().await.dial().clone();
-        let dial =
-            Dial { commits: Arc::new(AtomicU64::new(0)), lost: Arc::new(AtomicU64::new(0)), tables: None, ..dial };
+        let dial = Dial { commits: Arc::new(AtomicU64::new(0)), tables: None, ..dial };
         Self { dial, names: store.0.names.clone() }.check(schema, may_migrate).await
     }
 

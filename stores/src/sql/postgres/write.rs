@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{
-        group::{self, Changed, answer_all},
+        group::{self, Changed, LOCKS_MAX, answer_all},
         rows::DedupRow,
     },
     arguments::Bind,
@@ -34,9 +34,6 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 pub(super) const RACES_MAX: usize = 10;
 /// How often a group is written again because the generations were others than was known. They change every few days.
 const ROTATIONS_MAX: usize = 5;
-/// Members of a group that is written one by one and that meet others' locks, until the rest is given up. A row that somebody
-/// keeps is met once or twice; with more it is the table, and each of them would wait as long.
-const LOCKS_MAX: usize = 3;
 /// Statements that leave known dedup entries out, after one has met some. Where they come once they come again, and each
 /// time costs a statement that fails.
 const WARY: u32 = 1000;

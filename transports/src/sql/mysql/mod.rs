@@ -41,10 +41,7 @@ mod write;
 use std::{
     fmt,
     ops::RangeInclusive,
-    sync::{
-        Arc, Mutex as StdMutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex as StdMutex, PoisonError},
 };
 
 use arguments::Bind;
@@ -117,8 +114,6 @@ struct Shared {
     /// For what is rare: names, dead letters, counts.
     rare: Arc<Mutex<Wire>>,
     names: Numbers<EndpointName>,
-    /// Which connections there were at the last look.
-    looked_since: AtomicU64,
     writers: StdMutex<Vec<JoinHandle<()>>>,
 }
 
@@ -286,7 +281,6 @@ impl MySqlQueue {
             looks: Arc::new(Mutex::new(server.wire())),
             rare: Arc::new(Mutex::new(server.wire())),
             names: server.numbers(),
-            looked_since: AtomicU64::default(),
             writers: StdMutex::new(writers),
             server,
             options,
@@ -318,6 +312,10 @@ impl Queues for MySqlQueue {
         self.queue_of(endpoint).await
     }
 
+    fn since(&self) -> u64 {
+        self.0.names.since()
+    }
+
     async fn count_up_to(&self, _most: u64) -> Result<u64, StoreError> {
         self.messages().await
     }
@@ -325,10 +323,6 @@ impl Queues for MySqlQueue {
     async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
         if waiting.is_empty() {
             return Ok(Vec::new());
-        }
-        let since = self.0.names.since();
-        if self.0.looked_since.swap(since, Ordering::Relaxed) != since {
-            waiting.iter().for_each(|(signal, _)| signal.give()); // Each looks whether its queue is still there.
         }
         let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
         let rows = self.read_look(RECEIVING, statements::look(&queues)).await?;

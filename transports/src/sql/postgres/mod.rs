@@ -349,6 +349,10 @@ impl Queues for PostgresQueue {
         self.queue_of(endpoint).await
     }
 
+    fn since(&self) -> u64 {
+        self.0.names.since()
+    }
+
     async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
         self.count_up_to(most).await
     }

@@ -11,7 +11,7 @@ pub(super) mod writer;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -40,6 +40,9 @@ pub(crate) trait Queues: Clone + Send + Sync + 'static {
 
     /// The number of `endpoint`'s queue, written if it is new.
     async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError>;
+
+    /// Which connections there are: another number once one was lost.
+    fn since(&self) -> u64;
 
     /// Messages in all queues, counted up to `most` where that is less work.
     async fn count_up_to(&self, most: u64) -> Result<u64, StoreError>;
@@ -71,6 +74,8 @@ pub(crate) struct Hub<Q: Queues> {
     pub(crate) asks: mpsc::Sender<Ask<Q>>,
     pub(crate) signals: Signals,
     pub(crate) room: Room,
+    /// Which connections there were at the last look.
+    pub(crate) looked_since: AtomicU64,
     /// The next lease's token. Begins at random, so that no other process gives the same ones.
     token: AtomicI64,
     pub(crate) runtime: Handle,
@@ -97,7 +102,16 @@ impl<Q: Queues> Hub<Q> {
         runtime: Handle,
     ) -> Self {
         let token = AtomicI64::new(fastrand::i64(0..i64::MAX / 2));
-        Self { place: place.clone(), rules, asks, signals, room: Room::default(), token, runtime }
+        Self {
+            place: place.clone(),
+            rules,
+            asks,
+            signals,
+            room: Room::default(),
+            looked_since: AtomicU64::default(),
+            token,
+            runtime,
+        }
     }
 
     /// A token that no lease has.

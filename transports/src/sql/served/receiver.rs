@@ -1,6 +1,10 @@
 //! Giving messages under a lease, and settling them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -223,6 +227,10 @@ impl<Q: Queues> EndpointQueue<Q> {
         let waiting = self.queue.hub().signals.waiting();
         if waiting.is_empty() {
             return Ok(None);
+        }
+        let since = self.queue.since();
+        if self.queue.hub().looked_since.swap(since, Ordering::Relaxed) != since {
+            waiting.iter().for_each(|(signal, _)| signal.give()); // Each looks whether its queue is still there.
         }
         let began = Instant::now();
         let all = self.queue.look(&waiting).await?;

@@ -104,6 +104,9 @@ async fn write_group<W: Writer>(writer: &mut W, group: Vec<Ask<W::Queues>>) {
             tracing::warn!(place = writer.place(), ?fault, "a group of {} requests is written one by one", group.len());
             let mut locks = 0;
             for ask in group {
+                if ask.is_left() {
+                    continue; // Nobody waits for it any more, and nothing of it has been written.
+                }
                 let alone = vec![ask];
                 if locks == LOCKS_MAX {
                     fail_all(writer, alone, &fault);
