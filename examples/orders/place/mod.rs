@@ -189,7 +189,12 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Self, Refusal> {
         let folder = std::env::temp_dir().join(format!("hapax-orders-{}", Uuid::new_v4().simple()));
-        let cannot = |e| Refusal::new(format!("cannot create {}: {e}; name a file with --store", folder.display()));
+        let cannot = |e| {
+            Refusal::new(format!(
+                "cannot create {}: {e}; set TMPDIR to a folder that can be written, or name a file with --store",
+                folder.display()
+            ))
+        };
         fs::create_dir(&folder).map_err(cannot)?;
         Ok(Self(folder))
     }
