@@ -27,6 +27,8 @@ use hapax_tests::{MySqlTables, PostgresSchema};
 
 /// Short, so that the suite has not long to wait; long beside what a busy machine takes between two steps of a check.
 const LEASE: Duration = Duration::from_secs(1);
+/// Short, so that checks meet the clean-up as well as the time before it.
+const CLEAN_UP_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 struct InMemory(Memory);
@@ -137,18 +139,23 @@ impl testing::dead_letters::Builder for InSqlite {
 
 /// One schema; each handle has connections of its own, as another process would.
 #[derive(Debug)]
-struct InPostgres(PostgresSchema, PostgresSchema);
+struct InPostgres(PostgresSchema, PostgresSchema, Duration);
 
 impl InPostgres {
     fn new() -> Self {
-        Self(PostgresSchema::new(), PostgresSchema::new())
+        Self(PostgresSchema::new(), PostgresSchema::new(), Duration::ZERO)
+    }
+
+    /// Whose clean-ups wait.
+    fn cleaned_later() -> Self {
+        Self(PostgresSchema::new(), PostgresSchema::new(), CLEAN_UP_WAIT)
     }
 }
 
 #[async_trait]
 impl testing::entity_store::Builder for InPostgres {
     async fn entities(&self) -> Arc<dyn EntityStore> {
-        Arc::new(self.0.open().await)
+        Arc::new(self.0.options().writers(1).clean_up_wait(self.2).open().await.unwrap())
     }
     async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
         Some(Arc::new(self.0.open().await))
@@ -178,18 +185,23 @@ impl testing::dead_letters::Builder for InPostgres {
 
 /// One prefix; each handle has connections of its own, as another process would.
 #[derive(Debug)]
-struct InMySql(MySqlTables, MySqlTables);
+struct InMySql(MySqlTables, MySqlTables, Duration);
 
 impl InMySql {
     fn new() -> Self {
-        Self(MySqlTables::new(), MySqlTables::new())
+        Self(MySqlTables::new(), MySqlTables::new(), Duration::ZERO)
+    }
+
+    /// Whose clean-ups wait.
+    fn cleaned_later() -> Self {
+        Self(MySqlTables::new(), MySqlTables::new(), CLEAN_UP_WAIT)
     }
 }
 
 #[async_trait]
 impl testing::entity_store::Builder for InMySql {
     async fn entities(&self) -> Arc<dyn EntityStore> {
-        Arc::new(self.0.open().await)
+        Arc::new(self.0.options().writers(1).clean_up_wait(self.2).open().await.unwrap())
     }
     async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
         Some(Arc::new(self.0.open().await))
@@ -379,6 +391,9 @@ mod postgres {
     mod entities {
         hapax_core::entity_store_suite!(crate::InPostgres::new());
     }
+    mod entities_cleaned_later {
+        hapax_core::entity_store_suite!(crate::InPostgres::cleaned_later());
+    }
     mod dedup {
         hapax_core::dedup_store_suite!(crate::InPostgres::new());
     }
@@ -390,6 +405,9 @@ mod postgres {
 mod mysql {
     mod entities {
         hapax_core::entity_store_suite!(crate::InMySql::new());
+    }
+    mod entities_cleaned_later {
+        hapax_core::entity_store_suite!(crate::InMySql::cleaned_later());
     }
     mod dedup {
         hapax_core::dedup_store_suite!(crate::InMySql::new());

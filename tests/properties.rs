@@ -65,6 +65,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         Fault::UnknownNotApplied,
         Fault::Late,
         Fault::OwnConflict,
+        Fault::CleanUpLeft,
         Fault::Stale,
         Fault::SilentBefore,
         Fault::SilentAfter,

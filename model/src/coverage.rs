@@ -36,6 +36,8 @@ pub enum Seen {
     LandedLate,
     /// A write won and its caller was told that it lost.
     OwnConflict,
+    /// A clean-up was left for later, and never made by the store.
+    CleanUpLeft,
     /// A load was answered with an older version.
     StaleLoad,
     /// A task never got an answer, and was dropped.
@@ -75,6 +77,7 @@ impl Seen {
         Self::UnknownNotApplied,
         Self::LandedLate,
         Self::OwnConflict,
+        Self::CleanUpLeft,
         Self::StaleLoad,
         Self::Crash,
         Self::Dropped,

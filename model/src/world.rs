@@ -69,6 +69,8 @@ pub enum Fault {
     Late,
     /// A save won; the answer says that it lost, as when a client library repeats a request.
     OwnConflict,
+    /// A clean-up is left for later, and the process ends before it is made.
+    CleanUpLeft,
     /// An older version of the entity.
     Stale,
     /// Never answered, nothing done.
@@ -312,6 +314,7 @@ impl World {
             Fault::UnknownNotApplied => Seen::UnknownNotApplied,
             Fault::Late => Seen::LandedLate,
             Fault::OwnConflict => Seen::OwnConflict,
+            Fault::CleanUpLeft => Seen::CleanUpLeft,
             Fault::Stale => Seen::StaleLoad,
             Fault::SilentBefore | Fault::SilentAfter => Seen::Crash,
         });

@@ -32,8 +32,14 @@ struct Day {
 impl Day {
     fn new(seed: u64) -> Self {
         forget_runs();
-        let budgets =
-            [Fault::Refused, Fault::UnknownApplied, Fault::UnknownNotApplied, Fault::OwnConflict, Fault::Stale];
+        let budgets = [
+            Fault::Refused,
+            Fault::UnknownApplied,
+            Fault::UnknownNotApplied,
+            Fault::OwnConflict,
+            Fault::CleanUpLeft,
+            Fault::Stale,
+        ];
         let world = World::new(Plan {
             seed,
             per_mille: 30,

@@ -71,9 +71,9 @@ impl MySqlTables {
         sql.replace("hapax.", &self.prefix)
     }
 
-    /// How a store in it is opened; its tables are made.
+    /// How a store in it is opened; its tables are made. Clean-ups do not wait, so that what a finish does can be seen.
     pub fn options(&self) -> MySqlOptions {
-        MySql::options(&self.url).table_prefix(&self.prefix).migrate(true)
+        MySql::options(&self.url).table_prefix(&self.prefix).migrate(true).clean_up_wait(Duration::ZERO)
     }
 
     /// As [`options`](Self::options), for a store whose connections the server is told to end again and again, until nobody

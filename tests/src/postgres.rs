@@ -67,9 +67,9 @@ impl PostgresSchema {
         ran.map(|_| ())
     }
 
-    /// How a store in it is opened; its tables are made.
+    /// How a store in it is opened; its tables are made. Clean-ups do not wait, so that what a finish does can be seen.
     pub fn options(&self) -> PostgresOptions {
-        Postgres::options(&self.url).schema(&self.name).migrate(true)
+        Postgres::options(&self.url).schema(&self.name).migrate(true).clean_up_wait(Duration::ZERO)
     }
 
     /// As [`options`](Self::options), for a store whose connections the server is told to end again and again, until nobody

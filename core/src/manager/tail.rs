@@ -116,7 +116,7 @@ impl<T: Saga> SagaManager<T> {
     ) -> Result<bool, StoreError> {
         let Stores { entities, dedup } = &self.ports.stores;
         if let Some(finished) = entities.finish(key, marks, clean_up).await? {
-            return Ok(matches!(finished, Finished::Cleaned(_)));
+            return Ok(matches!(finished, Finished::Cleaned(_) | Finished::Later));
         }
         if !marks.is_empty() {
             dedup.insert(marks).await?;

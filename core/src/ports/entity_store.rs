@@ -66,7 +66,8 @@ pub trait EntityStore: fmt::Debug + Send + Sync {
 
     /// Adds `done` to the dedup entries, then saves `clean_up` if the entity still has the version given with it.
     ///
-    /// Only the outbox of `clean_up` differs from what is stored at that version. `None` means that this store holds no
+    /// Only the outbox of `clean_up` differs from what is stored at that version. A store may leave the clean-up for
+    /// [later](Finished::Later), once `done` is stored. `None` means that this store holds no
     /// dedup entries: the caller inserts into the dedup store, then cleans up by `save`.
     async fn finish(
         &self,
@@ -141,6 +142,10 @@ pub enum Saved {
 pub enum Finished {
     /// The outbox entries are gone; the entity has this version now, or is untouched when nothing was to be cleaned up.
     Cleaned(Option<Version>),
+    /// The entity keeps its version for now: the store cleans up by itself within seconds, unless the next save of the entity
+    /// does. Until then this store's loads may show the outbox entries or leave them out; whoever else loads the entity finds
+    /// them known.
+    Later,
     /// The entity has changed: its outbox entries stay for the next save or the sweeper.
     Left,
 }

@@ -216,6 +216,7 @@ impl EntityStore for BrokenStore {
                     call.after = Some(version.clone());
                     format!("{marked}cleaned up -> v{version:?}")
                 }
+                Some(Finished::Later) => format!("{marked}to be cleaned up later"),
                 Some(Finished::Left) => format!("{marked}entry left"),
                 Some(Finished::Cleaned(None)) | None => marked.trim_end_matches(", ").into(),
             };

@@ -13,6 +13,15 @@ use crate::{Call, Fault, Seen, Side, World};
 /// As a write, and a win that is answered as a loss.
 const SAVE: &[Fault] =
     &[Fault::Refused, Fault::UnknownApplied, Fault::UnknownNotApplied, Fault::Late, Fault::OwnConflict];
+/// The same, and a clean-up that is left for later.
+const FINISH: &[Fault] = &[
+    Fault::Refused,
+    Fault::UnknownApplied,
+    Fault::UnknownNotApplied,
+    Fault::Late,
+    Fault::OwnConflict,
+    Fault::CleanUpLeft,
+];
 
 #[async_trait]
 impl<P: EntityStore + 'static> EntityStore for Faulty<P> {
@@ -76,7 +85,8 @@ impl<P: EntityStore + 'static> EntityStore for Faulty<P> {
     ) -> Result<Option<Finished>, StoreError> {
         const FINISHING: &str = "finishing outbox entries";
         self.world.point(Call::Finish, Side::Before).await;
-        let fate = self.world.fate(Call::Finish, SAVE).await;
+        let possible = if clean_up.is_some() && self.capabilities().together { FINISH } else { SAVE };
+        let fate = self.world.fate(Call::Finish, possible).await;
         let finished = match fate {
             Some(Fault::Refused) => return Err(refused(FINISHING)),
             Some(Fault::UnknownNotApplied) => return Err(unknown(FINISHING)),
@@ -88,6 +98,9 @@ impl<P: EntityStore + 'static> EntityStore for Faulty<P> {
                     drop(finish(&*inner, &world, &key, &done, clean_up).await);
                 }));
                 return Err(unknown(FINISHING));
+            }
+            Some(Fault::CleanUpLeft) => {
+                finish(&*self.inner, &self.world, key, done, None).await?.map(|_| Finished::Later)
             }
             _ => finish(&*self.inner, &self.world, key, done, clean_up).await?,
         };

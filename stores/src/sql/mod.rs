@@ -2,6 +2,8 @@
 //! snapshot and marks ride with saves.
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod clean_ups;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod clock;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod columns;

@@ -98,6 +98,8 @@ async fn handle_all(writer: &Hand, key: &EntityKey, entries: &[Arc<OutboxEntry>]
             yield_now().await;
             match writer.finish_together(key, &[mark], Some((&version, &handled))).await? {
                 Finished::Cleaned(Some(version)) => version,
+                // What is saved next may meet the clean-up on its way.
+                Finished::Later => cleaned_later(writer, key, (&version, &handled)).await?,
                 other => return Err(writer.broken(format!("the only writer's finish is {other:?}"))),
             }
         };
@@ -181,12 +183,14 @@ pub async fn finish_marks_first(builder: &dyn Builder) -> Checked {
     };
 
     let finished = hand.finish_together(&key, &done, Some((&version, &clean))).await?;
-    let Finished::Cleaned(Some(cleaned)) = finished else {
-        return Err(hand.broken(format!("a finish that nobody raced is {finished:?}")));
-    };
     for mark in &done {
-        marks.expect(mark, "after a finish that cleaned up").await?;
+        marks.expect(mark, "after a finish").await?;
     }
+    let cleaned = match finished {
+        Finished::Cleaned(Some(cleaned)) => cleaned,
+        Finished::Later => cleaned_later(&hand, &key, (&version, &clean)).await?,
+        other => return Err(hand.broken(format!("a finish that nobody raced is {other:?}"))),
+    };
     hand.expect_version(&key, Some(&cleaned), "after a finish that answered another").await?;
     if cleaned == version || hand.load_at(&key, &cleaned).await?.entity != clean {
         return Err(hand.broken("a finish that says it has cleaned up has not, or kept the version"));
@@ -199,6 +203,21 @@ pub async fn finish_marks_first(builder: &dyn Builder) -> Checked {
         hand.expect_version(key, now, "after a clean-up that lost").await?;
     }
     only_marks(&hand, &marks, &key, &cleaned).await
+}
+
+/// The version of an entity whose clean-up the store has left for later, once it is made.
+async fn cleaned_later(hand: &Hand, key: &EntityKey, (before, clean): (&Version, &Entity)) -> Result<Version, Broken> {
+    let never = || hand.broken("a clean-up that was left for later is never made");
+    eventually(never, || async {
+        let stored = hand.load(key, &[]).await?.stored;
+        let stored = stored.ok_or_else(|| hand.broken("an entity is gone whose clean-up was left for later"))?;
+        let is_made = stored.version != *before;
+        if is_made && stored.entity != *clean {
+            return Err(hand.broken("a clean-up that was left for later has made the entity another one"));
+        }
+        Ok(is_made.then_some(stored.version))
+    })
+    .await
 }
 
 async fn expect_left(

@@ -24,6 +24,7 @@ mod number {
     pub(super) const NO_DATABASE: u16 = 1049;
     pub(super) const SHUTDOWN: u16 = 1053;
     pub(super) const UNKNOWN_COLUMN: u16 = 1054;
+    pub(super) const NULL: u16 = 1048;
     pub(super) const DUPLICATE: u16 = 1062;
     pub(super) const NOT_NULL: u16 = 1048;
     pub(super) const NO_DEFAULT: u16 = 1364;
@@ -171,6 +172,11 @@ impl Failure {
     /// A row was there already.
     pub(super) fn is_of_a_duplicate(&self) -> bool {
         !self.unknown && self.number() == Some(n::DUPLICATE)
+    }
+
+    /// A column that is never null was to be: so an update over versions says that one is not as it was expected.
+    pub(super) fn is_of_a_lost_update(&self) -> bool {
+        !self.unknown && self.number() == Some(n::NULL)
     }
 
     /// The server or the way to it is at fault, not what was asked: trying members of a group one by one would only repeat

@@ -3,7 +3,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::{MySqlPool, mysql::MySqlConnectOptions};
 
-use super::{MySql, start};
+use super::{super::clean_ups, MySql, start};
 
 /// How long a write is waited for, before its outcome counts as unknown; the server gives it up after as long. Default
 /// 30 s: below the default deadline of a pass.
@@ -34,6 +34,7 @@ pub struct MySqlOptions {
     pub(super) group_max: usize,
     pub(super) write_limit: Duration,
     pub(super) read_limit: Duration,
+    pub(super) clean_up_wait: Duration,
 }
 
 impl MySqlOptions {
@@ -47,6 +48,7 @@ impl MySqlOptions {
             group_max: GROUP_MAX,
             write_limit: WRITE_LIMIT,
             read_limit: READ_LIMIT,
+            clean_up_wait: clean_ups::WAIT,
         }
     }
 
@@ -110,6 +112,15 @@ impl MySqlOptions {
     /// How long to wait for a read before it is an error: `Unavailable`, nothing was changed. Default 30 s.
     pub const fn read_limit(mut self, limit: Duration) -> Self {
         self.read_limit = limit;
+        self
+    }
+
+    /// How long the clean-up of an entity, once its messages are sent and marked as such, waits for the next save of the
+    /// entity, which makes it in passing: at least so long, and at most twice as long. Default 500 ms; zero: it does not wait.
+    /// Entities that are rarely saved within that time are soon cleaned up at once. Until then other processes find the
+    /// messages known; what a crash leaves is cleaned up by whoever loads the entity next, or by the sweeper.
+    pub const fn clean_up_wait(mut self, wait: Duration) -> Self {
+        self.clean_up_wait = wait;
         self
     }
 

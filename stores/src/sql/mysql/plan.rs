@@ -8,7 +8,8 @@ use super::{
     super::{group::Changed, rows::DedupRow},
     arguments::{Bind, Text},
     connection::Answer,
-    rows::{self, Columns},
+    rows::{self, Columns, EntityRow},
+    statements::CLEANS,
     write::Change,
 };
 
@@ -73,29 +74,70 @@ pub(super) struct Put<'a> {
     changed_at: i64,
     completed_at: Option<i64>,
     pending_since: Option<i64>,
-    watched: bool,
+    /// Or [`CLEANS`].
+    watched: i8,
     pending: Option<Vec<u8>>,
     outbox: &'a [u8],
     state: &'a [u8],
 }
 
-impl Put<'_> {
+impl<'a> Put<'a> {
+    /// Of an entity that is as it is expected to be, as far as can be told without looking. Its times come [with the
+    /// server's](Self::at).
+    pub(super) fn expected(row: &'a EntityRow, gives_way: bool) -> Self {
+        let watched = if gives_way { CLEANS } else { i8::from(row.pending.is_some()) };
+        Self {
+            scope: row.scope,
+            key: row.key.as_str().as_bytes(),
+            version: row.expected.unwrap_or_default() + 1,
+            changed_at: 0,
+            completed_at: row.completed.then_some(0),
+            pending_since: row.pending.as_ref().map(|_| 0),
+            watched,
+            pending: row.pending.clone(),
+            outbox: &row.outbox,
+            state: if gives_way { &[] } else { &row.state },
+        }
+    }
+
+    /// The server's time, for all that has none so far.
+    pub(super) fn at(&mut self, now: i64) {
+        self.changed_at = now;
+        self.completed_at = self.completed_at.map(|_| now);
+        self.pending_since = self.pending_since.map(|_| now);
+        if let Some(pending) = &mut self.pending {
+            pending.extend_from_slice(&now.to_be_bytes());
+        }
+    }
+
+    pub(super) const fn version(&self) -> i64 {
+        self.version
+    }
+
+    pub(super) const fn place(&self) -> (i64, &[u8]) {
+        (self.scope, self.key)
+    }
+
     pub(super) fn write(&self, text: &mut Text) {
         text.sql("(").number(self.scope).sql(", ").bytes(self.key).sql(", ").number(self.version);
         text.sql(", ").number(self.changed_at).sql(", ").number_or_null(self.completed_at);
-        text.sql(", ").number_or_null(self.pending_since).sql(if self.watched { ", 1, " } else { ", 0, " });
+        text.sql(", ").number_or_null(self.pending_since).sql(", ").number(self.watched.into()).sql(", ");
         text.bytes_or_null(self.pending.as_deref()).sql(", ").bytes(self.outbox).sql(", ").bytes(self.state).sql(")");
     }
 
     pub(super) fn arguments(&self) -> MySqlArguments {
         let mut arguments = MySqlArguments::default();
-        arguments.bind(self.scope).bind(self.key).bind(self.version).bind(self.changed_at).bind(self.completed_at);
-        arguments.bind(self.pending_since).bind(i8::from(self.watched)).bind(self.pending.as_deref());
-        arguments.bind(self.outbox).bind(self.state);
+        self.bind(&mut arguments);
         arguments
     }
 
-    fn text_bytes(&self) -> usize {
+    pub(super) fn bind(&self, arguments: &mut MySqlArguments) {
+        arguments.bind(self.scope).bind(self.key).bind(self.version).bind(self.changed_at).bind(self.completed_at);
+        arguments.bind(self.pending_since).bind(self.watched).bind(self.pending.as_deref());
+        arguments.bind(self.outbox).bind(self.state);
+    }
+
+    pub(super) fn text_bytes(&self) -> usize {
         let waiting = self.pending.as_ref().map_or(0, Vec::len);
         ROW_TEXT_BYTES + 2 * (self.key.len() + waiting + self.outbox.len() + self.state.len())
     }
@@ -173,7 +215,7 @@ fn put<'a>(change: &'a Change, locked: &Locked<'_>) -> Option<Put<'a>> {
         changed_at: now,
         completed_at: row.completed.then(|| entity.and_then(|entity| entity.completed_at).unwrap_or(now)),
         pending_since: pending.map(|_| entity.and_then(|entity| entity.pending_since).unwrap_or(now)),
-        watched: pending.is_some() || entity.is_some_and(|entity| entity.watched),
+        watched: i8::from(pending.is_some() || entity.is_some_and(|entity| entity.watched)),
         pending: pending.map(|given| rows::waiting(given, entity.map_or(&[], |entity| entity.pending), now)),
         outbox: &row.outbox,
         state: if change.gives_way { &[] } else { &row.state }, // Of a clean-up it stays as it is.

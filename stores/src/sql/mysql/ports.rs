@@ -34,6 +34,7 @@ use super::{
     start::ENTITY_BYTES_MAX,
     upkeep,
     write::{Change, Write},
+    writer_of,
 };
 
 /// Entities that are looked at in one step of a sweep.
@@ -83,9 +84,11 @@ impl EntityStore for MySql {
             },
         };
         let row = self.entity_row(SAVING, key, expected, entity).await?;
+        let scope = row.scope;
         let saved = self.change(SAVING, Some(row), false, DedupRow::all(processed)?, true).await?;
         Ok(match saved {
             Changed::At(version) => {
+                self.0.clean_ups.saved(scope, key.key());
                 self.0.confirmed.add(key, entity, version);
                 Saved::At(Version::number(version))
             }
@@ -106,6 +109,16 @@ impl EntityStore for MySql {
             },
             None => None,
         };
+        if let Some(row) = &row
+            && row.pending.is_none()
+            && !done.is_empty()
+            && self.0.clean_ups.takes_one()
+        {
+            let since = self.0.clean_ups.since();
+            self.change(FINISHING, None, false, DedupRow::all(done)?, false).await?;
+            self.0.clean_ups.add(since, row.clone());
+            return Ok(Some(Finished::Later));
+        }
         let finished = self.change(FINISHING, row, clean_up.is_some(), DedupRow::all(done)?, false).await?;
         Ok(Some(match finished {
             Changed::At(version) => {
@@ -321,7 +334,7 @@ impl MySql {
         only_if_won: bool,
     ) -> Result<Changed, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let writer = self.writer_of(entity.as_ref(), &done);
+        let writer = writer_of(self.0.writers.len(), entity.as_ref(), &done);
         let change = Change { operation, entity, gives_way, done, only_if_won, answer };
         self.write(operation, writer, Write::Change(change), answered).await
     }
@@ -359,7 +372,8 @@ impl MySql {
         ids: &[DedupKey],
     ) -> Result<Loaded, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let load = Load { operation, entity, ids: ids.to_vec(), answer };
+        let over = entity.as_ref().and_then(|(scope, key)| self.0.clean_ups.version(*scope, key));
+        let load = Load { operation, entity, over, ids: ids.to_vec(), answer };
         self.read(operation, Read::Load(load), answered).await
     }
 

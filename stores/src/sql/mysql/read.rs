@@ -12,6 +12,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
+    super::clean_ups,
     arguments::{Bind, Text},
     connection::Link,
     error::{Failure, malformed},
@@ -45,6 +46,8 @@ pub(super) enum Read {
 pub(super) struct Load {
     pub(super) operation: &'static str,
     pub(super) entity: Option<(i64, SagaKey)>,
+    /// The version at which nothing of its outbox is left to do.
+    pub(super) over: Option<i64>,
     pub(super) ids: Vec<DedupKey>,
     pub(super) answer: oneshot::Sender<Result<Loaded, StoreError>>,
 }
@@ -287,6 +290,7 @@ fn bytes_of(key: &SagaKey) -> &[u8] {
 
 /// What was found for a group of loads.
 struct Answers {
+    over: Vec<Option<i64>>,
     stored: Vec<Option<Result<Stored, StoreError>>>,
     /// Which of them ask for an entity.
     asked: HashMap<(i64, Vec<u8>), Vec<usize>>,
@@ -305,7 +309,8 @@ impl Answers {
                 asked.entry((*scope, bytes_of(key).to_vec())).or_default().push(at);
             }
         }
-        Self { stored, asked, found: Found::default(), generations: Vec::new(), damaged: None }
+        let over = loads.iter().map(|load| load.over).collect();
+        Self { over, stored, asked, found: Found::default(), generations: Vec::new(), damaged: None }
     }
 
     fn add(&mut self, rows: &[MySqlRow], place: &str) {
@@ -326,7 +331,11 @@ impl Answers {
                 let key = row.bytes(4).map_err(damaged)?.unwrap_or_default().to_vec();
                 let asked = self.asked.get(&(row.number(5).map_err(damaged)?, key));
                 for at in asked.into_iter().flatten() {
-                    self.stored[*at] = Some(rows::stored(row, place)); // One that cannot be read is the error of its request alone.
+                    let mut stored = rows::stored(row, place);
+                    if let Ok(stored) = &mut stored {
+                        clean_ups::show(stored, self.over[*at]);
+                    }
+                    self.stored[*at] = Some(stored); // One that cannot be read is the error of its request alone.
                 }
             }
         }

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::numbers::Numbers,
+    super::{clean_ups::CleanUps, numbers::Numbers},
     MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
@@ -29,7 +29,8 @@ use super::{
     server::{self, Checked, Tables},
     settled::Confirmed,
     wire::Schema,
-    write::Writer,
+    write::{Change, Write, Writer},
+    writer_of,
 };
 
 pub(super) const OPENING: &str = "opening the MariaDB store";
@@ -87,6 +88,13 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
     let MySqlOptions { write_limit, read_limit, .. } = options;
+    let (clean_ups, task) = CleanUps::new(options.clean_up_wait, dial.lost.clone());
+    let queues = writers.clone();
+    let cleaning = runtime.spawn(task.run(async move |change: Change| {
+        if let Some(queue) = queues.get(writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
+            let _ = queue.send(Write::Change(change)).await;
+        }
+    }));
     let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), Numbers::new(dial.lost), StdMutex::new(tasks));
     let commits = dial.commits;
     // What comes with an entity in its message is far less than a sixteenth of it.
@@ -104,6 +112,8 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         write_limit,
         read_limit,
         scopes,
+        clean_ups,
+        cleaning: StdMutex::new(Some(cleaning)),
         tasks,
         runtime,
     };

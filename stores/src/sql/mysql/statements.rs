@@ -80,6 +80,22 @@ pub(super) const TAKE_OUTBOX: &str = " ON DUPLICATE KEY UPDATE version = VALUES(
      completed_at = VALUES(completed_at), pending_since = VALUES(pending_since), watched = VALUES(watched), \
      pending = VALUES(pending), outbox = VALUES(outbox)";
 
+/// Updates of locked or unlocked entities over the versions that they are expected to have, one below those that are given: with
+/// another one, the whole statement fails, since no version is null. Of what is given as waiting, an entry with its time, an
+/// entry that waited before keeps its own. What is given as [`CLEANS`] keeps its state.
+///
+/// Two rows affected for each; one for what was not there, and is now.
+pub(super) const IF_EXPECTED: &str = " ON DUPLICATE KEY UPDATE \
+     version = IF(version = VALUES(version) - 1, VALUES(version), NULL), changed_at = VALUES(changed_at), \
+     completed_at = IF(VALUES(completed_at) IS NULL, NULL, COALESCE(completed_at, VALUES(completed_at))), \
+     pending_since = IF(VALUES(pending) IS NULL, NULL, COALESCE(pending_since, VALUES(pending_since))), \
+     pending = IF(LOCATE(SUBSTR(VALUES(pending), 1, 40), pending) > 0, CONCAT(SUBSTR(VALUES(pending), 1, 40), \
+       SUBSTR(pending, LOCATE(SUBSTR(VALUES(pending), 1, 40), pending) + 40, 8)), VALUES(pending)), \
+     outbox = VALUES(outbox), state = IF(VALUES(watched) = 2, state, VALUES(state)), \
+     watched = IF(VALUES(watched) = 2, watched, GREATEST(watched, VALUES(watched)))";
+/// In place of `watched`.
+pub(super) const CLEANS: i8 = 2;
+
 /// What an insert of dedup entries says that it has inserted, whose tables number no rows, if any of them was there: then it
 /// may have changed nothing.
 pub(super) const WAS_THERE: u64 = 1;
@@ -255,7 +271,11 @@ pub(super) fn all() -> Vec<String> {
         count(0),
     ]);
     all.extend([format!("{PUT_ENTITIES}{ROW}"), format!("{PUT_ENTITIES}{ROW}{TAKE_ALL}")]);
-    all.extend([format!("{PUT_ENTITIES}{ROW}{TAKE_OUTBOX}"), put_dedup(0) + DEDUP_ROW + AS_THEY_ARE]);
+    all.extend([
+        format!("{PUT_ENTITIES}{ROW}, {ROW}{IF_EXPECTED}"),
+        format!("{PUT_ENTITIES}{ROW}{TAKE_OUTBOX}"),
+        put_dedup(0) + DEDUP_ROW + AS_THEY_ARE,
+    ]);
     all.extend([format!("{HOLD_GENERATION}1{SHARED}"), format!("{LOCK_ENTITIES}1{AND_KEYS}x'00'{FOR_UPDATE}")]);
     all.extend([
         lock_tombstones() + &format!("1{OF_SCOPE}1{AND_KEYS}x'00'{FOR_UPDATE}"),

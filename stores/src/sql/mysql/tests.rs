@@ -141,6 +141,7 @@ fn of_loads(count: usize) -> String {
     let load = |n: usize| Load {
         operation: "test",
         entity: Some((1 + (n % 2) as i64, format!("k{n}").parse().unwrap())),
+        over: None,
         ids: vec![id(n)],
         answer: oneshot::channel().0,
     };

@@ -21,6 +21,7 @@ use super::{
     error::{Failure, Races},
     generations::Generations,
     names::Names,
+    optimistic::{Hoped, Optimistic},
     plan::{Locked, Plan, bind_dedup},
     rows::{EntityRow, GIVEN_BYTES},
     statements::{self, AS_THEY_ARE, DEDUP_ROW, FOR_UPDATE, ROW, SHARED, TAKE_ALL, TAKE_OUTBOX, WAS_THERE},
@@ -56,29 +57,30 @@ pub(super) struct Settle {
 /// One writer's own state.
 #[derive(Debug)]
 pub(super) struct Writer {
-    link: Link,
+    pub(super) link: Link,
     place: Arc<str>,
     group_max: usize,
-    packet_bytes_max: usize,
+    pub(super) packet_bytes_max: usize,
     generations: Arc<Generations>,
-    texts: Texts,
+    pub(super) texts: Texts,
+    pub(super) optimistic: Optimistic,
 }
 
 /// Texts that are the same for the life of a writer.
 #[derive(Debug)]
-struct Texts {
-    names: Names,
+pub(super) struct Texts {
+    pub(super) names: Names,
     update_one: Arc<str>,
     update_one_waiting: Arc<str>,
-    put_entity: Arc<str>,
+    pub(super) put_entity: Arc<str>,
     put_entity_row: Arc<str>,
     take_all_row: Arc<str>,
     take_outbox_row: Arc<str>,
-    hold_generation: Arc<str>,
+    pub(super) hold_generation: Arc<str>,
     hold_floor: Arc<str>,
     lock_entities: Arc<str>,
-    now: Arc<str>,
-    settle: Arc<str>,
+    pub(super) now: Arc<str>,
+    pub(super) settle: Arc<str>,
     /// Of the table of the newest generation: one entry by itself, many, and one among others.
     dedup: HashMap<i16, [Arc<str>; 3]>,
 }
@@ -123,7 +125,8 @@ impl Writer {
         names: &Names,
         generations: Arc<Generations>,
     ) -> Self {
-        Self { link, place, group_max, packet_bytes_max, generations, texts: Texts::new(names) }
+        let (texts, optimistic) = (Texts::new(names), Optimistic::default());
+        Self { link, place, group_max, packet_bytes_max, generations, texts, optimistic }
     }
 
     /// Ends when the last handle to the store is gone, or when it is told to close.
@@ -286,6 +289,11 @@ impl Writer {
         if !dedup && !entities && !settles {
             return Ok(Some(group.iter().map(Change::unless_won).collect())); // Nothing was asked for.
         }
+        match self.hope(group, settles, generation, slot).await? {
+            Some(Hoped::Written(changed)) => return Ok(Some(changed)),
+            Some(Hoped::Rotated) => return Ok(None),
+            Some(Hoped::Lost) | None => {}
+        }
         let Some(text) = self.locks(group, dedup.then_some(generation)) else {
             self.settle().await?;
             return Ok(Some(group.iter().map(Change::unless_won).collect()));
@@ -325,7 +333,7 @@ impl Writer {
     }
 
     /// A change by itself, which is on the disk after all that was shown before it.
-    async fn settle(&mut self) -> Result<(), Failure> {
+    pub(super) async fn settle(&mut self) -> Result<(), Failure> {
         let mut settle = Text::with_capacity(100);
         settle.sql(&self.texts.settle);
         self.link.transaction(settle).await.map(drop)
@@ -367,19 +375,23 @@ impl Writer {
                 text.sql(take).end();
             }
         }
-        for (at, row) in plan.dedup.iter().enumerate() {
+        self.dedup_text(&mut text, &plan.dedup, slot);
+        if settles {
+            text.sql(&self.texts.settle);
+        }
+        text
+    }
+
+    pub(super) fn dedup_text(&mut self, text: &mut Text, rows: &[&DedupRow], slot: i16) {
+        for (at, row) in rows.iter().enumerate() {
             text.sql(if at == 0 { &self.texts.dedup(slot)[1] } else { ", " });
             text.sql("(").bytes(row.key.as_bytes()).sql(", ").bytes(row.attempt.as_bytes()).sql(", ");
             text.bytes(row.fingerprint.as_bytes()).sql(", ").number(row.time).sql(", ");
             text.bytes_or_null(row.reply.as_deref()).sql(")");
         }
-        if !plan.dedup.is_empty() {
+        if !rows.is_empty() {
             text.sql(AS_THEY_ARE).end();
         }
-        if settles {
-            text.sql(&self.texts.settle);
-        }
-        text
     }
 
     /// What is too large for a text, of which each byte of data is two. Gives what is left for the text of the commit.

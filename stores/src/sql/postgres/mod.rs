@@ -105,7 +105,7 @@ use tokio::{
 };
 use write::Write;
 
-use super::{numbers::Numbers, rows::DedupRow};
+use super::{clean_ups::CleanUps, numbers::Numbers, rows::DedupRow};
 
 /// A store in one PostgreSQL database. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///
@@ -131,6 +131,8 @@ struct Shared {
     write_limit: Duration,
     read_limit: Duration,
     scopes: Numbers<Arc<Scope>>,
+    clean_ups: CleanUps<Vec<u8>>,
+    cleaning: StdMutex<Option<JoinHandle<()>>>,
     /// Whether commits wait for a standby.
     standbys: Arc<AtomicBool>,
     settling: Arc<Settling>,
@@ -211,6 +213,11 @@ impl Postgres {
     /// Writes what has been asked for, closes all connections and ends. All handles refuse to work from then on. Not needed
     /// for safety: what was confirmed is stored.
     pub async fn close(&self) {
+        self.0.clean_ups.close();
+        let cleaning = self.0.cleaning.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(cleaning) = cleaning {
+            let _ = cleaning.await;
+        }
         for writes in &self.0.writers {
             let _ = writes.send(Write::Close).await;
         }
@@ -236,17 +243,6 @@ impl Postgres {
 
     fn place(&self) -> &str {
         &self.0.place
-    }
-
-    /// All writes of one entity go to one writer, so that they do not meet in the database.
-    fn writer_of(&self, entity: Option<&EntityRow>, done: &[DedupRow]) -> usize {
-        let mut hasher = DefaultHasher::new();
-        match entity {
-            Some(row) => row.key.hash(&mut hasher),
-            None => done.first().map(|row| row.key).hash(&mut hasher),
-        }
-        // The remainder is below the number of writers, which is a usize.
-        (hasher.finish() % self.0.writers.len().max(1) as u64) as usize
     }
 
     /// Queues a write, before this returns if there is room, and waits for its answer. Unknown is what has been queued and is
@@ -341,6 +337,17 @@ impl Postgres {
             format!("{}: the store is closed, or the runtime that opened it is gone: open it again", self.place());
         StoreError::new(ErrorKind::Unavailable, operation, why)
     }
+}
+
+/// All writes of one entity go to one of `writers`, so that they do not meet in the database.
+fn writer_of(writers: usize, entity: Option<&EntityRow>, done: &[DedupRow]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    match entity {
+        Some(row) => row.key.hash(&mut hasher),
+        None => done.first().map(|row| row.key).hash(&mut hasher),
+    }
+    // The remainder is below the number of writers, which is a usize.
+    (hasher.finish() % writers.max(1) as u64) as usize
 }
 
 impl fmt::Debug for Postgres {

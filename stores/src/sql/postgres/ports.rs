@@ -34,6 +34,7 @@ use super::{
     rows::{self, EntityRow},
     upkeep,
     write::{Change, Write},
+    writer_of,
 };
 
 /// Largest entity, in bytes: PostgreSQL takes more, but each save writes the whole of it, so a runaway one must be noticed.
@@ -75,10 +76,14 @@ impl EntityStore for Postgres {
                 None => return Ok(Saved::Conflict), // Never one of ours.
             },
         };
-        let row = self.entity_row(SAVING, key, self.scope_to_write(key).await?, expected, entity)?;
+        let scope = self.scope_to_write(key).await?;
+        let row = self.entity_row(SAVING, key, scope, expected, entity)?;
         let saved = self.change(SAVING, Some(row), false, DedupRow::all(processed)?, true).await?;
         Ok(match saved {
-            Changed::At(version) => Saved::At(Version::number(version)),
+            Changed::At(version) => {
+                self.0.clean_ups.saved(scope, key.key());
+                Saved::At(Version::number(version))
+            }
             Changed::Lost | Changed::NoEntity => Saved::Conflict,
         })
     }
@@ -98,6 +103,16 @@ impl EntityStore for Postgres {
             },
             None => None,
         };
+        if let Some(row) = &row
+            && row.pending.is_none()
+            && !done.is_empty()
+            && self.0.clean_ups.takes_one()
+        {
+            let since = self.0.clean_ups.since();
+            self.change(FINISHING, None, false, DedupRow::all(done)?, false).await?;
+            self.0.clean_ups.add(since, row.clone());
+            return Ok(Some(Finished::Later));
+        }
         let finished = self.change(FINISHING, row, clean_up.is_some(), DedupRow::all(done)?, false).await?;
         Ok(Some(match finished {
             Changed::At(version) => Finished::Cleaned(Some(Version::number(version))),
@@ -326,7 +341,7 @@ impl Postgres {
         only_if_won: bool,
     ) -> impl Future<Output = Result<Changed, StoreError>> + Send {
         let (answer, answered) = oneshot::channel();
-        let writer = self.writer_of(entity.as_ref(), &done);
+        let writer = writer_of(self.0.writers.len(), entity.as_ref(), &done);
         let change = Change { operation, entity, gives_way, done, only_if_won, answer };
         self.write(operation, writer, Write::Change(change), answered)
     }
@@ -339,7 +354,8 @@ impl Postgres {
         ids: &[DedupKey],
     ) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
         let (answer, answered) = oneshot::channel();
-        let load = Load { operation, entity, ids: ids.to_vec(), answer };
+        let over = entity.as_ref().and_then(|(scope, key)| self.0.clean_ups.version(*scope, key));
+        let load = Load { operation, entity, over, ids: ids.to_vec(), answer };
         self.read(operation, Read::Load(load), answered)
     }
 

@@ -15,6 +15,7 @@ use sqlx::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
+    super::clean_ups,
     arguments::Bind,
     connection::Link,
     error::{Failure, malformed},
@@ -43,6 +44,8 @@ pub(super) enum Read {
 pub(super) struct Load {
     pub(super) operation: &'static str,
     pub(super) entity: Option<(i64, SagaKey)>,
+    /// The version at which nothing of its outbox is left to do.
+    pub(super) over: Option<i64>,
     pub(super) ids: Vec<DedupKey>,
     pub(super) answer: oneshot::Sender<Result<Loaded, StoreError>>,
 }
@@ -141,7 +144,7 @@ impl Reader {
         for _ in 0..TRIES {
             let sql = self.text(&view, loads);
             let rows = self.link.read(&sql, arguments(loads)).await?;
-            let mut answers = Answers::new(loads.len());
+            let mut answers = Answers::new(loads);
             answers.add(&rows, &self.place);
             if view.is(&answers.generations) {
                 if is_one(loads) {
@@ -163,12 +166,12 @@ impl Reader {
             return Ok(());
         }
         let (answer, _) = oneshot::channel();
-        let marks = [Load { operation: "", entity: None, ids: keys, answer }];
+        let marks = [Load { operation: "", entity: None, over: None, ids: keys, answer }];
         let mut view = view.clone();
         for _ in 0..TRIES {
             let sql = self.many(&view);
             let rows = self.link.read(&sql, many(&marks)).await?;
-            let mut found = Answers::new(0);
+            let mut found = Answers::new(&[]);
             found.add(&rows, &self.place);
             if view.is(&found.generations) {
                 answers.damaged = answers.damaged.take().or(found.damaged);
@@ -219,21 +222,23 @@ fn arguments(loads: &[Load]) -> PgArguments {
 
 fn many(loads: &[Load]) -> PgArguments {
     let mut arguments = PgArguments::default();
-    let (mut scopes, mut keys, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut scopes, mut keys, mut numbers, mut overs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, load) in (0_i64..).zip(loads) {
         if let Some((scope, key)) = &load.entity {
             scopes.push(*scope);
             keys.push(key.as_str());
             numbers.push(number);
+            overs.push(load.over.unwrap_or(-1));
         }
     }
     let ids: Vec<&[u8]> = loads.iter().flat_map(|load| &load.ids).map(|id| &id.as_bytes()[..]).collect();
-    arguments.bind(scopes).bind(keys).bind(numbers).bind(ids);
+    arguments.bind(scopes).bind(keys).bind(numbers).bind(ids).bind(overs);
     arguments
 }
 
 /// What was found for a group of loads.
 struct Answers {
+    over: Vec<Option<i64>>,
     stored: Vec<Option<Result<Stored, StoreError>>>,
     found: Found,
     generations: Vec<i64>,
@@ -241,10 +246,11 @@ struct Answers {
 }
 
 impl Answers {
-    fn new(loads: usize) -> Self {
+    fn new(loads: &[Load]) -> Self {
         let mut stored = Vec::new();
-        stored.resize_with(loads, || None);
-        Self { stored, found: Found::default(), generations: Vec::new(), damaged: None }
+        stored.resize_with(loads.len(), || None);
+        let over = loads.iter().map(|load| load.over).collect();
+        Self { over, stored, found: Found::default(), generations: Vec::new(), damaged: None }
     }
 
     fn add(&mut self, rows: &[PgRow], place: &str) {
@@ -264,7 +270,13 @@ impl Answers {
             request => {
                 let slot = usize::try_from(request).ok().and_then(|at| self.stored.get_mut(at));
                 if let Some(slot) = slot {
-                    *slot = Some(rows::stored(row, place)); // One that cannot be read is the error of its request alone.
+                    let mut stored = rows::stored(row, place);
+                    if let (Ok(stored), Some(over)) =
+                        (&mut stored, usize::try_from(request).ok().and_then(|at| self.over.get(at)))
+                    {
+                        clean_ups::show(stored, *over);
+                    }
+                    *slot = Some(stored); // One that cannot be read is the error of its request alone.
                 }
             }
         }

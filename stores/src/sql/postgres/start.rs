@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use super::{
+    super::clean_ups::CleanUps,
     super::numbers::Numbers,
     Postgres, Shared, Texts,
     arguments::Begin,
@@ -31,6 +32,8 @@ use super::{
     settled::Settling,
     wire::Schema,
     write::Writer,
+    write::{Change, Write},
+    writer_of,
 };
 
 pub(super) const OPENING: &str = "opening the PostgreSQL store";
@@ -104,6 +107,13 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let PostgresOptions { write_limit, read_limit, .. } = options;
     let (rare, tasks) = (Arc::new(Mutex::new(rare)), StdMutex::new(tasks));
     let scopes = Numbers::new(dial.lost.clone());
+    let (clean_ups, task) = CleanUps::new(options.clean_up_wait, dial.lost.clone());
+    let queues = writers.clone();
+    let cleaning = runtime.spawn(task.run(async move |change: Change| {
+        if let Some(queue) = queues.get(writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
+            let _ = queue.send(Write::Change(change)).await;
+        }
+    }));
     let (standbys, settling) = (dial.standbys.clone(), Arc::new(Settling::new(Link::new(dial.clone(), None))));
     let (commits, begin) = (dial.commits, Begin::new(dial.pooled));
     Ok(Postgres::new(Shared {
@@ -118,6 +128,8 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
         write_limit,
         read_limit,
         scopes,
+        clean_ups,
+        cleaning: StdMutex::new(Some(cleaning)),
         standbys,
         settling,
         tasks,

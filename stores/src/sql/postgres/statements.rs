@@ -333,10 +333,10 @@ pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
 
 /// Load and check of many, in one snapshot: `$1` scopes, `$2` keys, `$3` numbers of the requests, `$4` dedup keys.
 pub(super) fn load_many(slots: &[(i64, i16)]) -> String {
-    let arrays = ["$1::bigint[]", "$2::text[]", "$3::bigint[]"].map(str::to_owned);
-    let requests = side_by_side(&arrays, &["scope", "key", "i"]);
+    let arrays = ["$1::bigint[]", "$2::text[]", "$3::bigint[]", "$5::bigint[]"].map(str::to_owned);
+    let requests = side_by_side(&arrays, &["scope", "key", "i", "over"]);
     format!(
-        "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.outbox, e.state, e.pending FROM {requests} CROSS JOIN LATERAL \
+        "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.outbox, e.state, CASE WHEN e.version = r.over THEN NULL ELSE e.pending END AS pending FROM {requests} CROSS JOIN LATERAL \
                (SELECT * FROM hapax.entity AS e WHERE e.scope = r.scope AND e.key = r.key OFFSET 0) AS e), \
            k AS MATERIALIZED (SELECT unnest($4::bytea[]) AS key UNION ALL \
              SELECT substr(e.pending, w.at * 48 + 1, 24) \
