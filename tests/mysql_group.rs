@@ -4,6 +4,8 @@
 
 #[path = "group/bodies.rs"]
 mod bodies;
+#[path = "group/large.rs"]
+mod large;
 #[path = "postgres/samples.rs"]
 mod samples;
 
@@ -51,6 +53,14 @@ impl Session {
             assert!(began.elapsed() < PATIENCE, "{waiting} sessions wait, not {count}");
             tokio::task::yield_now().await;
         }
+    }
+
+    /// A text and a number.
+    async fn row(&mut self, sql: &str) -> (String, i64) {
+        self.run("SET SESSION group_concat_max_len = 1000000").await;
+        let text = sql.replace("hapax.", &self.prefix);
+        let row = self.connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await.unwrap();
+        (String::from_utf8(row.get(0)).unwrap(), row.get(1))
     }
 
     /// The server's counts of statements and what else it counts, without those that are zero.
