@@ -8,8 +8,12 @@
 //! goes for what was to be written and was there already.
 //!
 //! A few connections of the store's own write and read, each owned by a task. Requests of all callers queue up; whatever has
-//! queued while the last group was being written is written in one transaction of two round trips, and one commit. Nothing
-//! waits for a timer; a lone update takes one round trip, and goes at once.
+//! queued while the last group was being written is written in one transaction and one commit: a small group in two round
+//! trips, a large one in a few. Nothing waits for a timer; a lone update takes one round trip, and goes at once.
+//!
+//! Of the two writes that a message with outgoing messages makes of its entity, the second removes what is sent from the outbox.
+//! It waits a moment for the next save of the entity, which does it in passing, and is written by itself only where none comes:
+//! [`clean_up_wait`](MySqlOptions::clean_up_wait).
 //!
 //! Dedup entries are kept in generations by the time of their insertion, each in a table of its own, so that evicting is
 //! emptying a table, however many entries there are. Entries of all endpoints with one prefix are kept for the longest

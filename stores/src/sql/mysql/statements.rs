@@ -1,7 +1,9 @@
 //! All SQL of the store. `hapax.` in a text stands for the prefix of the tables' names.
 //!
-//! What is written together is one transaction of two round trips: the first one locks the entities, in the order of their
-//! keys, and shows their versions, so that it is known who wins; the second one writes all that is to be written, and commits.
+//! What is written together is one transaction. Of a few rows it has two round trips: the first one locks the entities, in the
+//! order of their keys, and shows their versions, so that it is known who wins; the second one writes all that is to be written,
+//! and commits. Of many rows it is written as if everybody won ([`IF_EXPECTED`]), in prepared statements, and looks only where
+//! that fails.
 //! A transaction locks in the same order everywhere (the newest generation, the floor, entities by key, then dedup entries by
 //! key), so that groups of several processes do not lock each other out as a rule. At read committed, rows are locked and
 //! never the gaps between them. Entities are looked up by their primary key, however few the server takes them to be: by

@@ -9,6 +9,10 @@
 //! queued while the last group was being written is written in one statement, which is one round trip and one commit. Nothing
 //! waits for a timer, and a lone request goes at once.
 //!
+//! Of the two writes that a message with outgoing messages makes of its entity, the second removes what is sent from the outbox.
+//! It waits a moment for the next save of the entity, which does it in passing, and is written by itself only where none comes:
+//! [`clean_up_wait`](PostgresOptions::clean_up_wait).
+//!
 //! Dedup entries are kept in generations by the time of their insertion, each in a table of its own, so that evicting is
 //! emptying a table, however many entries there are. Entries of all endpoints in one schema are kept for the longest
 //! retention that any of them ever asked for, by the server's clock; how to lower it is told in [`Postgres::schema_sql`].
