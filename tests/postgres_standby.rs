@@ -1,9 +1,11 @@
-//! A PostgreSQL store whose commits wait for a standby that does not answer: what was committed and is on no standby is seen
+//! A PostgreSQL store, and a queue, whose commits wait for a standby that does not answer: what was committed and is on no standby is seen
 //! by everybody, and nobody may act on it.
 //!
 //! The standby that is named does not exist, so that each commit waits until its wait is ended.
 #![allow(clippy::unwrap_used)]
 
+#[path = "postgres_standby/queue.rs"]
+mod queue;
 #[path = "postgres/samples.rs"]
 mod samples;
 

@@ -13,13 +13,13 @@ mod rig;
 mod sending;
 mod server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use hapax::{
     MySql,
     envelope::Envelope,
-    ports::{Settled, Settlement, Transport},
+    ports::{ErrorKind, Settled, Settlement, Transport},
     time::Timestamp,
 };
 use rig::*;
@@ -116,4 +116,21 @@ async fn messages_that_the_server_does_not_take_are_refused_at_the_start() {
         lengths.extend(receive(&ends, 10).await.iter().map(|delivery| delivery.envelope.body.len()));
     }
     assert_eq!(lengths, [1, large.len(), 1, large.len()]);
+}
+
+/// What is rare waits for a row as long as the server waits, seconds, and not ten times as long.
+#[tokio::test]
+async fn what_waits_for_a_row_that_somebody_keeps_is_given_up_after_a_few_times() {
+    const A_FEW: Duration = Duration::from_secs(20);
+    let tables = Tables::new();
+    let queue = open(&tables).await;
+    queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
+    let mut keeps = beside(&tables).await;
+    run(&mut keeps, "BEGIN; SELECT * FROM hapax.queue_subscription FOR UPDATE").await;
+    let began = Instant::now();
+    let failed = queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap_err();
+    assert!(began.elapsed() < A_FEW, "{:?}", began.elapsed());
+    assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+    run(&mut keeps, "ROLLBACK").await;
+    queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap();
 }

@@ -142,3 +142,20 @@ async fn behind_a_connection_pooler_all_is_as_it_is_without_one_but_nobody_liste
         queue.close().await;
     }
 }
+
+/// What numbers are taken of is not rolled back with the rest.
+#[tokio::test]
+async fn a_subscription_that_loses_races_is_written_again() {
+    let schema = Tables::new();
+    let queue = open(&schema).await;
+    let mut owner = beside(&schema).await;
+    let loses = "CREATE SEQUENCE hapax.tries; CREATE FUNCTION hapax.loses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                   IF nextval('hapax.tries') <= 5 THEN RAISE 'a race' USING ERRCODE = 'serialization_failure'; END IF; \
+                   RETURN new; END $$; \
+                 CREATE TRIGGER loses BEFORE INSERT ON hapax.queue_subscription FOR EACH ROW EXECUTE FUNCTION hapax.loses()";
+    run(&mut owner, loses).await;
+    queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
+    send(&queue, &[published("a")]).await;
+    assert_eq!(queue.backlog(&endpoint("shop")).await.unwrap(), 1);
+    assert_eq!(number(&mut owner, "SELECT last_value FROM hapax.tries").await, 6);
+}

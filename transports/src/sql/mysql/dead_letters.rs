@@ -32,7 +32,7 @@ impl MySqlQueue {
         arguments.bind(endpoint.as_str().as_bytes()).bind(message_id.clone()).bind(message_id);
         arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
         let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || self.damaged(OPERATION, "a dead letter");
+        let damaged = || self.0.hub.damaged(OPERATION, "a dead letter");
         rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
     }
 
