@@ -19,5 +19,7 @@ pub mod races;
 mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod versions;
 #[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
 mod warnings;
