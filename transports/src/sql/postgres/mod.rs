@@ -19,7 +19,8 @@
 //! A standby that is promoted may lack the last commits that the primary confirmed: what was sent with them is gone, and what was
 //! acknowledged with them comes again. Where the store is in another database, a message that is gone is gone for good: the
 //! outbox does not hold it any more. Let commits wait for a standby (`synchronous_standby_names`, with `synchronous_commit =
-//! on`; see [`hapax_stores::sql::postgres`], under *Fail-over*).
+//! on`; see [`hapax_stores::sql::postgres`], under *Fail-over*). A subscription or a dead letter that was there already is told as
+//! done when the standby has it as well.
 //!
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
