@@ -1,13 +1,16 @@
-//! A PostgreSQL store whose commits wait for a standby that does not answer: what was committed and is on no standby is seen
+//! A PostgreSQL store, and a queue, whose commits wait for a standby that does not answer: what was committed and is on no standby is seen
 //! by everybody, and nobody may act on it.
 //!
 //! The standby that is named does not exist, so that each commit waits until its wait is ended.
 #![allow(clippy::unwrap_used)]
 
+#[path = "postgres_standby/queue.rs"]
+mod queue;
 #[path = "postgres/samples.rs"]
 mod samples;
 
 use std::{
+    fmt::Debug,
     future::poll_fn,
     pin::pin,
     task::Poll,
@@ -17,7 +20,7 @@ use std::{
 use futures_util::future::join_all;
 use hapax::{
     Postgres,
-    entity::Expected,
+    entity::{Entity, Expected},
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, StoreError},
 };
 use hapax_tests::{PostgresSchema, PostgresServer};
@@ -101,7 +104,7 @@ impl Place {
     }
 
     /// `call` is not answered before the standby is.
-    async fn waits<T>(&self, what: &str, call: impl Future<Output = Result<T, StoreError>>) -> T {
+    async fn waits<T, E: Debug>(&self, what: &str, call: impl Future<Output = Result<T, E>>) -> T {
         let mut call = pin!(call);
         tokio::select! {
             answer = &mut call => panic!("{what}: told {}, and no standby has it", answer.is_ok()),
@@ -181,6 +184,47 @@ async fn a_postgres_commit_whose_wait_for_the_standby_is_cancelled_is_unknown() 
     assert!(error.to_string().contains("load again"), "{error}");
     place.standbys("").await;
     assert!(store.load(&key, &done).await.unwrap().stored.is_some());
+}
+
+/// Nobody listens to what the server tells on others' connections, and the first warning comes there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_wait_is_noticed_where_others_have_been_warned_before() {
+    let place = Place::new("others").await;
+    place.standbys("nobody").await;
+    let store = place.schema.open().await;
+    assert!(matches!(place.waits("a save", place.save(&store, 1)).await, Saved::At(_)));
+    place.schema.run("DO $$ BEGIN RAISE WARNING 'of something else'; END $$").await.unwrap();
+    let (saved, ()) = futures_util::join!(place.save(&store, 2), place.cut("pg_cancel_backend", 1));
+    assert_eq!(saved.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    place.standbys("").await;
+}
+
+/// Upkeep takes several statements.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upkeep_whose_wait_for_the_standby_is_cancelled_is_unknown_and_else_it_is_told_as_done() {
+    let place = Place::new("upkeep").await;
+    let Place { samples, schema, .. } = &place;
+    let store = schema.open().await;
+    let completed = Entity { completed: true, ..samples.entity(1) };
+    for number in [1, 2] {
+        let key = samples.key(number);
+        assert!(matches!(store.save(&key, &Expected::Absent, &completed, &[]).await, Ok(Saved::At(_))));
+    }
+    while store.evict(Duration::ZERO).await.unwrap().entries == 0 {}
+    assert!(matches!(place.save(&store, 3).await, Ok(Saved::At(_))));
+    store.close().await;
+    place.standbys("nobody").await;
+    let store = schema.open().await;
+    let scope = samples.key(1).scope().clone();
+    let purge = || store.purge(&scope, Duration::ZERO, 1);
+    let (purged, ()) = futures_util::join!(purge(), place.cut("pg_cancel_backend", 1));
+    assert_eq!(purged.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    assert_eq!(place.waits("a purge", purge()).await, 1);
+    // A generation is closed, which is one commit; it goes with the next one.
+    let (evicted, ()) = futures_util::join!(store.evict(Duration::ZERO), place.cut("pg_cancel_backend", 1));
+    assert_eq!(evicted.map(|evicted| evicted.entries).unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    assert_eq!(place.waits("an eviction", store.evict(Duration::ZERO)).await.entries, 1);
+    place.standbys("").await;
 }
 
 /// The commit is made and nobody is told: for each member of the group.

@@ -13,14 +13,12 @@ mod rig;
 mod sending;
 mod server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use hapax::{
     MySql,
-    envelope::Envelope,
-    ports::{Settled, Settlement, Transport},
-    time::Timestamp,
+    ports::{ErrorKind, Transport},
 };
 use rig::*;
 
@@ -29,26 +27,7 @@ use rig::*;
 async fn what_the_own_process_sends_needs_no_look() {
     let tables = Tables::new();
     let queue = tables.open_queue(options().polls(NEVER, NEVER)).await;
-    let ends = queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
-    let soon = || Timestamp::now().after(Duration::from_millis(300));
-    for round in 0..4 {
-        for outgoing in [
-            to("shop", envelope("sent")),
-            published("published"),
-            to("shop", Envelope { due: Some(soon()), ..envelope("due") }),
-        ] {
-            let (delivery, ()) = tokio::join!(next(&ends), async {
-                // Only when the receiver has looked and found nothing.
-                for _ in 0..3 {
-                    queue.backlog(&endpoint("shop")).await.unwrap();
-                }
-                send(&queue, std::slice::from_ref(&outgoing)).await;
-            });
-            assert_eq!(delivery.envelope, outgoing.envelope, "round {round}");
-            assert!(outgoing.envelope.due.is_none_or(|due| Timestamp::now().after(Duration::from_millis(20)) >= due));
-            ack(&ends, &delivery).await;
-        }
-    }
+    comes_without_a_look(&queue, &queue).await;
 }
 
 /// However long nothing has come.
@@ -57,12 +36,7 @@ async fn what_another_process_sends_is_found_by_a_look() {
     let tables = Tables::new();
     let idle = Duration::from_millis(240);
     let (here, there) = (tables.open_queue(options().polls(idle, idle)).await, open(&tables).await);
-    let ends = shop(&here).await;
-    for round in 0..5 {
-        let (delivery, ()) = tokio::join!(next(&ends), send_bodies(&there, &["a"]));
-        assert_eq!(body(&delivery), "a", "round {round}");
-        ack(&ends, &delivery).await;
-    }
+    comes_by_a_look(&here, &there).await;
 }
 
 #[tokio::test]
@@ -82,18 +56,7 @@ async fn the_schema_may_be_made_by_hand_and_an_account_needs_what_is_granted_and
     let place = by(&tables, &account);
     for ordered_keys in [false, true] {
         let queue = options().ordered_keys(ordered_keys).open_database(place.clone()).await.unwrap();
-        let ends = queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
-        send(&queue, &[keyed("k", "a"), keyed("k", "b"), keyed("j", "c"), published("d")]).await;
-        let mut settlements = [Settlement::Ack, dead("no"), retry(Duration::ZERO), Settlement::Ack, Settlement::Ack];
-        for settlement in &mut settlements {
-            let delivery = next(&ends).await;
-            ends.receiver.extend(std::slice::from_ref(&delivery.receipt)).await.unwrap();
-            assert_eq!(settle(&ends, &delivery, settlement.clone()).await, Settled::Done);
-        }
-        queue.purge(Duration::ZERO, 10).await.unwrap();
-        queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap();
-        queue.abandon(&endpoint("shop"), 10).await.unwrap();
-        queue.close().await;
+        does_everything(&queue).await;
     }
     forget(&tables, &account).await;
 }
@@ -116,4 +79,21 @@ async fn messages_that_the_server_does_not_take_are_refused_at_the_start() {
         lengths.extend(receive(&ends, 10).await.iter().map(|delivery| delivery.envelope.body.len()));
     }
     assert_eq!(lengths, [1, large.len(), 1, large.len()]);
+}
+
+/// What is rare waits for a row as long as the server waits, seconds, and not ten times as long.
+#[tokio::test]
+async fn what_waits_for_a_row_that_somebody_keeps_is_given_up_after_a_few_times() {
+    const A_FEW: Duration = Duration::from_secs(20);
+    let tables = Tables::new();
+    let queue = open(&tables).await;
+    queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
+    let mut keeps = beside(&tables).await;
+    run(&mut keeps, "BEGIN; SELECT * FROM hapax.queue_subscription FOR UPDATE").await;
+    let began = Instant::now();
+    let failed = queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap_err();
+    assert!(began.elapsed() < A_FEW, "{:?}", began.elapsed());
+    assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+    run(&mut keeps, "ROLLBACK").await;
+    queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap();
 }

@@ -12,15 +12,8 @@ mod rig;
 #[path = "../served_queue/sending.rs"]
 mod sending;
 
-use std::time::Duration;
-
 use common::*;
-use hapax::{
-    Postgres,
-    envelope::Envelope,
-    ports::{Settled, Settlement, Transport},
-    time::Timestamp,
-};
+use hapax::{Postgres, ports::Transport};
 use rig::*;
 use sqlx::AssertSqlSafe;
 
@@ -30,38 +23,14 @@ async fn what_another_process_sends_is_told_and_needs_no_look() {
     let schema = Tables::new();
     let options = options().polls(NEVER, NEVER);
     let (here, there) = (schema.open_queue(options.clone()).await, schema.open_queue(options).await);
-    let ends = here.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
-    let soon = || Timestamp::now().after(Duration::from_millis(300));
-    for round in 0..4 {
-        for outgoing in [
-            to("shop", envelope("sent")),
-            published("published"),
-            to("shop", Envelope { due: Some(soon()), ..envelope("due") }),
-        ] {
-            let (delivery, ()) = tokio::join!(next(&ends), async {
-                // Only when the receiver has looked and found nothing.
-                for _ in 0..3 {
-                    here.backlog(&endpoint("shop")).await.unwrap();
-                }
-                send(&there, std::slice::from_ref(&outgoing)).await;
-            });
-            assert_eq!(delivery.envelope, outgoing.envelope, "round {round}");
-            assert!(outgoing.envelope.due.is_none_or(|due| Timestamp::now().after(Duration::from_millis(20)) >= due));
-            ack(&ends, &delivery).await;
-        }
-    }
+    comes_without_a_look(&here, &there).await;
 }
 
 #[tokio::test]
 async fn where_nobody_listens_new_messages_are_looked_for() {
     let schema = Tables::new();
     let (here, there) = (schema.open_queue(options().listen(false)).await, open(&schema).await);
-    let ends = shop(&here).await;
-    for round in 0..5 {
-        let (delivery, ()) = tokio::join!(next(&ends), send_bodies(&there, &["a"]));
-        assert_eq!(body(&delivery), "a", "round {round}");
-        ack(&ends, &delivery).await;
-    }
+    comes_by_a_look(&here, &there).await;
 }
 
 #[tokio::test]
@@ -100,18 +69,7 @@ async fn the_schema_may_be_made_by_hand_and_a_role_needs_what_is_granted_and_no_
     let database = Postgres::with(place.username(&role)).schema(schema.name());
     for ordered_keys in [false, true] {
         let queue = options().ordered_keys(ordered_keys).open_database(database.clone()).await.unwrap();
-        let ends = queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
-        send(&queue, &[keyed("k", "a"), keyed("k", "b"), keyed("j", "c"), published("d")]).await;
-        let mut settlements = [Settlement::Ack, dead("no"), retry(Duration::ZERO), Settlement::Ack, Settlement::Ack];
-        for settlement in &mut settlements {
-            let delivery = next(&ends).await;
-            ends.receiver.extend(std::slice::from_ref(&delivery.receipt)).await.unwrap();
-            assert_eq!(settle(&ends, &delivery, settlement.clone()).await, Settled::Done);
-        }
-        queue.purge(Duration::ZERO, 10).await.unwrap();
-        queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap();
-        queue.abandon(&endpoint("shop"), 10).await.unwrap();
-        queue.close().await;
+        does_everything(&queue).await;
     }
     run(&mut owner, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
@@ -141,4 +99,21 @@ async fn behind_a_connection_pooler_all_is_as_it_is_without_one_but_nobody_liste
         assert_eq!(listeners, 0);
         queue.close().await;
     }
+}
+
+/// What numbers are taken of is not rolled back with the rest.
+#[tokio::test]
+async fn a_subscription_that_loses_races_is_written_again() {
+    let schema = Tables::new();
+    let queue = open(&schema).await;
+    let mut owner = beside(&schema).await;
+    let loses = "CREATE SEQUENCE hapax.tries; CREATE FUNCTION hapax.loses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                   IF nextval('hapax.tries') <= 5 THEN RAISE 'a race' USING ERRCODE = 'serialization_failure'; END IF; \
+                   RETURN new; END $$; \
+                 CREATE TRIGGER loses BEFORE INSERT ON hapax.queue_subscription FOR EACH ROW EXECUTE FUNCTION hapax.loses()";
+    run(&mut owner, loses).await;
+    queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
+    send(&queue, &[published("a")]).await;
+    assert_eq!(queue.backlog(&endpoint("shop")).await.unwrap(), 1);
+    assert_eq!(number(&mut owner, "SELECT last_value FROM hapax.tries").await, 6);
 }

@@ -7,6 +7,7 @@ use hapax::{
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, PartitionKey, TypeName},
     ports::{Connected, Delivery, Dispatcher, Settled, Settlement, Transport},
+    time::Timestamp,
 };
 use tokio::time::Instant;
 
@@ -119,4 +120,54 @@ pub(crate) async fn wait_for(connection: &mut Beside, sql: &str) {
         assert!(Instant::now() < deadline, "it never comes to this: {sql}");
         tokio::task::yield_now().await;
     }
+}
+
+/// Whatever `there` sends comes `here`, where nobody looks for it.
+pub(crate) async fn comes_without_a_look(here: &Queue, there: &Queue) {
+    let ends = here.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
+    let soon = || Timestamp::now().after(Duration::from_millis(300));
+    for round in 0..4 {
+        for outgoing in [
+            to("shop", envelope("sent")),
+            published("published"),
+            to("shop", Envelope { due: Some(soon()), ..envelope("due") }),
+        ] {
+            let (delivery, ()) = tokio::join!(next(&ends), async {
+                // Only when the receiver has looked and found nothing.
+                for _ in 0..3 {
+                    here.backlog(&endpoint("shop")).await.unwrap();
+                }
+                send(there, std::slice::from_ref(&outgoing)).await;
+            });
+            assert_eq!(delivery.envelope, outgoing.envelope, "round {round}");
+            assert!(outgoing.envelope.due.is_none_or(|due| Timestamp::now().after(Duration::from_millis(20)) >= due));
+            ack(&ends, &delivery).await;
+        }
+    }
+}
+
+/// What `there` sends comes `here`, where nobody is told of it.
+pub(crate) async fn comes_by_a_look(here: &Queue, there: &Queue) {
+    let ends = shop(here).await;
+    for round in 0..5 {
+        let (delivery, ()) = tokio::join!(next(&ends), send_bodies(there, &["a"]));
+        assert_eq!(body(&delivery), "a", "round {round}");
+        ack(&ends, &delivery).await;
+    }
+}
+
+/// All that a queue does with its tables, so that whatever right it lacks is missed.
+pub(crate) async fn does_everything(queue: &Queue) {
+    let ends = queue.connect(&endpoint("shop"), &[message_type()]).await.unwrap();
+    send(queue, &[keyed("k", "a"), keyed("k", "b"), keyed("j", "c"), published("d")]).await;
+    let settlements = [Settlement::Ack, dead("no"), retry(Duration::ZERO), Settlement::Ack, Settlement::Ack];
+    for settlement in settlements {
+        let delivery = next(&ends).await;
+        ends.receiver.extend(std::slice::from_ref(&delivery.receipt)).await.unwrap();
+        assert_eq!(settle(&ends, &delivery, settlement).await, Settled::Done);
+    }
+    queue.purge(Duration::ZERO, 10).await.unwrap();
+    queue.unsubscribe(&endpoint("shop"), &[message_type()]).await.unwrap();
+    queue.abandon(&endpoint("shop"), 10).await.unwrap();
+    queue.close().await;
 }

@@ -5,12 +5,9 @@ use std::collections::{HashMap, VecDeque, hash_map::Entry};
 use hapax_core::{ids::SagaKey, ports::StoreError};
 use tokio::sync::oneshot;
 
-use super::rows::{DedupRow, EntityRow};
-
-/// Members of a group that is written one by one and that meet others' locks, until the rest is given up. A row that somebody
-/// keeps is met once or twice; with more it is the table, and each of them would wait as long.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) const LOCKS_MAX: usize = 3;
+pub(super) use super::races::LOCKS_MAX;
+use super::rows::{DedupRow, EntityRow};
 
 /// A save, a finish or an insert of dedup entries. `P` as in [`EntityRow`].
 #[derive(Debug)]

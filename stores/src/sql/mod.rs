@@ -11,11 +11,17 @@ mod group;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-mod numbers;
+#[doc(hidden)]
+pub mod numbers;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[doc(hidden)]
+pub mod races;
 mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod versions;
 #[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
 mod warnings;

@@ -1,6 +1,15 @@
 use std::sync::Arc;
 
-use hapax_core::{codec::record, envelope::Destination, ids::EndpointName, ports::DeadLetter, time::Timestamp};
+use hapax_core::{
+    codec::record,
+    envelope::Destination,
+    ids::{EndpointName, Fingerprint},
+    ports::{DeadLetter, ErrorKind, StoreError},
+    time::Timestamp,
+};
+
+/// What is being done where a letter is added.
+pub(super) const ADDING: &str = "setting a message aside";
 
 /// A dead letter and what its queue knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +20,35 @@ pub struct SetAside {
     pub sent_at: Option<Timestamp>,
     /// When it was first given.
     pub first_given_at: Option<Timestamp>,
+}
+
+/// A letter as it is written, but for its reason: how much of that can be kept is the server's business.
+pub(super) struct Columns<'l> {
+    pub(super) endpoint: &'l str,
+    pub(super) message_id: String,
+    pub(super) saga: &'l str,
+    pub(super) destination: String,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) attempts: i64,
+    pub(super) time: i64,
+    pub(super) envelope: Vec<u8>,
+}
+
+impl<'l> Columns<'l> {
+    pub(super) fn of(letter: &'l DeadLetter) -> Result<Self, StoreError> {
+        let envelope = record::encode_envelope(&letter.envelope)
+            .map_err(|e| StoreError::new(ErrorKind::TooLarge, ADDING, "its envelope cannot be encoded").caused_by(e))?;
+        Ok(Self {
+            endpoint: letter.endpoint.as_str(),
+            message_id: letter.envelope.message_id.to_string(),
+            saga: letter.saga.as_ref().map_or("", |saga| saga.as_str()),
+            destination: letter.destination.as_ref().map_or(String::new(), Destination::to_string),
+            fingerprint: Fingerprint::of(&letter.envelope),
+            attempts: letter.attempts.into(),
+            time: i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX),
+            envelope,
+        })
+    }
 }
 
 /// A letter as its row says.

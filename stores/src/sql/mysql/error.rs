@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::mysql::MySqlDatabaseError;
 
+use super::super::races;
 pub(super) use super::super::rows::malformed;
 
 /// Numbers that MariaDB and MySQL give to errors, those that we tell apart.
@@ -55,22 +56,14 @@ mod number {
 
 use number as n;
 
-/// How often something is tried again because it met others in a way the server does not allow. Each time the server has
-/// rolled it back, and one of those it met has gone on.
-const RACES_MAX: usize = 10;
-/// Others have been waited for as long as the server waits: so much of that number.
-const LOCK_WAIT_RACES: usize = 5;
-
-/// Those that were lost so far.
+/// Races that were lost so far.
 #[derive(Debug, Default)]
-pub(super) struct Races(usize);
+pub(super) struct Races(races::Races);
 
 impl Races {
     /// Whether it may be tried again after one more, which `failure` tells of.
     pub(super) fn allow(&mut self, failure: &Failure) -> bool {
-        let allowed = self.0 < RACES_MAX;
-        self.0 += if failure.is_of_a_wait() { LOCK_WAIT_RACES } else { 1 };
-        allowed
+        self.0.allow(failure.is_of_a_wait())
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row, mysql:
 use tokio::time::timeout;
 
 use super::{
-    super::clock,
+    super::{clock, versions},
     connection::{self, Answer, Dial},
     error::Failure,
     migrate::Contents,
@@ -47,17 +47,7 @@ impl Tables {
     pub(super) fn check(&self, contents: Contents) -> Result<(), Failure> {
         let Self { latest, remedy, names, .. } = self;
         let Contents { version, usable_from } = contents;
-        if version > *latest && usable_from.is_none_or(|from| from > *latest) {
-            let why =
-                format!("{names} has schema {version} of a newer hapax, this one knows {latest}: update this program");
-            return Err(Failure::unfit(ErrorKind::Malformed, why));
-        }
-        if version < *latest {
-            let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-            let why = format!("{names} has {has}, this hapax needs {latest}: {remedy}");
-            return Err(Failure::unfit(ErrorKind::Misconfigured, why));
-        }
-        Ok(())
+        versions::check(names, version, usable_from, *latest, remedy).map_err(|(kind, why)| Failure::unfit(kind, why))
     }
 }
 

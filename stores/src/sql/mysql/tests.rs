@@ -1,11 +1,18 @@
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::duplicate_mod, reason = "what goes for both servers takes what is its own from the `rig` beside it")]
 
+#[path = "../tests/clock.rs"]
+mod clock;
+#[path = "../tests/generations.rs"]
 mod generations;
 mod plans;
 mod reconnecting;
+mod rig;
 mod settling;
 mod unknown;
+#[path = "../tests/upgrading.rs"]
 mod upgrading;
+#[path = "../tests/writing.rs"]
 mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};

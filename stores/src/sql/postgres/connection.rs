@@ -16,14 +16,12 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
+    super::races::Races,
     error::Failure,
-    notices,
+    notices::Notices,
     server::{self, Tables},
+    statements,
 };
-
-/// How often what is rare is tried again because it met others in a way the server does not allow. Each time the server has
-/// rolled it back, and one of those it met has gone on.
-const RACES_MAX: usize = 10;
 
 /// What takes several statements.
 pub(super) type Work<'c, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'c>>;
@@ -59,12 +57,14 @@ pub(super) struct Link {
     open: Option<PgConnection>,
     /// Whether the next one takes the place of another.
     had_one: bool,
+    /// Made when a write first has to wait for a standby.
+    notices: Option<Notices>,
 }
 
 impl Link {
     pub(super) const fn new(dial: Dial, open: Option<PgConnection>) -> Self {
         let had_one = open.is_some();
-        Self { dial, open, had_one }
+        Self { dial, open, had_one, notices: None }
     }
 
     pub(super) const fn dial(&self) -> &Dial {
@@ -80,13 +80,27 @@ impl Link {
 
     /// As [`Link::write`], again where it lost a race with others: then nothing of it was kept.
     pub(super) async fn write_again(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        for _ in 0..RACES_MAX {
+        let mut races = Races::default();
+        loop {
             match self.write(sql, arguments.clone()).await {
-                Err(failure) if failure.is_of_a_race() => {}
+                Err(failure) if failure.is_of_a_race() && races.allow(false) => {}
                 written => return written,
             }
         }
-        self.write(sql, arguments).await
+    }
+
+    /// As [`Link::write_again`], of what is told as done although others have done it before, or are about to: where commits
+    /// wait for a standby, theirs was waited for as well once this is told. See [`super::settled`].
+    pub(super) async fn write_settled(
+        &mut self,
+        sql: &Arc<str>,
+        arguments: PgArguments,
+    ) -> Result<Vec<PgRow>, Failure> {
+        let rows = self.write_again(sql, arguments).await?;
+        if self.dial.standbys.load(Ordering::Relaxed) {
+            self.write(&statements::SETTLE.into(), PgArguments::default()).await?;
+        }
+        Ok(rows)
     }
 
     /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
@@ -101,24 +115,12 @@ impl Link {
     }
 
     async fn run(&mut self, sql: &Arc<str>, arguments: PgArguments, writes: bool) -> Result<Vec<PgRow>, Failure> {
-        let Dial { limit, pooled, standbys, .. } = &self.dial;
-        let (limit, pooled, standbys) = (*limit, pooled.clone(), standbys.clone());
-        let connection = self.connection().await?;
-        let waits = writes && standbys.load(Ordering::Relaxed);
-        let work = async {
-            match pooled {
-                None => timeout(limit, alone(connection, sql, arguments, writes)).await,
-                Some(begin) => timeout(limit, within(connection, &begin, sql, arguments, writes)).await,
-            }
+        let (limit, pooled) = (self.dial.limit, self.dial.pooled.clone());
+        let (connection, notices) = self.connection(writes).await?;
+        let ran = match pooled {
+            None => in_time(limit, notices, writes, alone(connection, sql, arguments, writes)).await,
+            Some(begin) => in_time(limit, notices, writes, within(connection, &begin, sql, arguments, writes)).await,
         };
-        let (ran, warned) = match waits {
-            true => notices::watched(work).await,
-            false => (work.await, false),
-        };
-        let mut ran = ran.unwrap_or_else(|_| Err(Failure::too_late(writes)));
-        if warned && ran.is_ok() {
-            ran = Err(Failure::wait_cut());
-        }
         if let Err(failure) = &ran
             && !(failure.is_of_a_statement() && self.dial.pooled.is_none())
         {
@@ -134,8 +136,8 @@ impl Link {
         work: impl for<'c> FnOnce(&'c mut PgConnection) -> Work<'c, T>,
     ) -> Result<T, Failure> {
         let limit = self.dial.limit;
-        let connection = self.connection().await?;
-        let done = timeout(limit, work(connection)).await.unwrap_or_else(|_| Err(Failure::too_late(writes)));
+        let (connection, notices) = self.connection(writes).await?;
+        let done = in_time(limit, notices, writes, work(connection)).await;
         if done.is_err() {
             self.give_up();
         } else if writes {
@@ -150,13 +152,13 @@ impl Link {
         &mut self,
         work: impl for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Sync,
     ) -> Result<T, Failure> {
-        for _ in 0..RACES_MAX {
+        let mut races = Races::default();
+        loop {
             match self.with(true, &work).await {
-                Err(failure) if failure.is_of_a_race() => {}
+                Err(failure) if failure.is_of_a_race() && races.allow(false) => {}
                 done => return done,
             }
         }
-        self.with(true, work).await
     }
 
     /// Looks again whether the server keeps what it confirms: it may have been told otherwise while it runs.
@@ -172,23 +174,44 @@ impl Link {
         self.dial.lost.fetch_add(1, Ordering::Release);
     }
 
-    async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
+    /// An open one; and for what writes, who is to listen to it where commits wait for a standby.
+    async fn connection(&mut self, writes: bool) -> Result<(&mut PgConnection, Option<&Notices>), Failure> {
         if self.open.is_none() {
-            let connection = server::connect(&self.dial).await?;
+            self.open = Some(server::connect(&self.dial).await?);
             if self.had_one {
                 // Meanwhile another connection may have asked the server that was left.
                 self.dial.lost.fetch_add(1, Ordering::Release);
             }
             self.had_one = true;
-            return Ok(self.open.insert(connection));
         }
-        self.open.as_mut().ok_or_else(Failure::unreachable)
+        let waits = writes && self.dial.standbys.load(Ordering::Relaxed);
+        let notices = waits.then(|| &*self.notices.get_or_insert_with(Notices::new));
+        Ok((self.open.as_mut().ok_or_else(Failure::unreachable)?, notices))
     }
 
     pub(super) async fn close(&mut self) {
         if let Some(connection) = self.open.take() {
             let _ = connection.close().await; // What was confirmed is stored.
         }
+    }
+}
+
+/// What became of `work`. A commit that was told as done with a warning beside it was not waited for.
+async fn in_time<T>(
+    limit: Duration,
+    notices: Option<&Notices>,
+    writes: bool,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let work = timeout(limit, work);
+    let (ended, warned) = match notices {
+        Some(notices) => notices.listen(work).await,
+        None => (work.await, false),
+    };
+    match ended {
+        Ok(Ok(_)) if warned => Err(Failure::wait_cut()),
+        Ok(ended) => ended,
+        Err(_) => Err(Failure::too_late(writes)),
     }
 }
 

@@ -8,7 +8,14 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row, postgres:
 use tokio::time::timeout;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
-use super::{super::clock, connection::Dial, error::Failure, migrate::Contents, names::Names, wire::Schema};
+use super::{
+    super::{clock, versions},
+    connection::Dial,
+    error::Failure,
+    migrate::Contents,
+    names::Names,
+    wire::Schema,
+};
 
 /// The oldest server that gets security fixes as this is written; 15 is what is tested.
 const OLDEST: i32 = 140_000;
@@ -46,17 +53,8 @@ impl Tables {
     pub(super) fn check(&self, contents: Contents) -> Result<(), Failure> {
         let Self { latest, remedy, names, .. } = self;
         let Contents { version, usable_from } = contents;
-        if version > *latest && usable_from.is_none_or(|from| from > i64::from(*latest)) {
-            let why =
-                format!("{names} has schema {version} of a newer hapax, this one knows {latest}: update this program");
-            return Err(Failure::unfit(ErrorKind::Malformed, why));
-        }
-        if version < *latest {
-            let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-            let why = format!("{names} has {has}, this hapax needs {latest}: {remedy}");
-            return Err(Failure::unfit(ErrorKind::Misconfigured, why));
-        }
-        Ok(())
+        versions::check(names, version.into(), usable_from, (*latest).into(), remedy)
+            .map_err(|(kind, why)| Failure::unfit(kind, why))
     }
 }
 

@@ -1,9 +1,16 @@
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::duplicate_mod, reason = "what goes for both servers takes what is its own from the `rig` beside it")]
 
+#[path = "../tests/clock.rs"]
+mod clock;
+#[path = "../tests/generations.rs"]
 mod generations;
 mod plans;
 mod reconnecting;
+mod rig;
+#[path = "../tests/upgrading.rs"]
 mod upgrading;
+#[path = "../tests/writing.rs"]
 mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +32,7 @@ struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
+    async fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let schema = format!("hapax_store_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let url = std::env::var("HAPAX_TEST_POSTGRES");
@@ -36,7 +43,7 @@ impl Place {
     }
 
     async fn migrated() -> Self {
-        let place = Self::new();
+        let place = Self::new().await;
         Postgres::migrate(place.options.clone()).await.unwrap();
         place
     }
@@ -56,6 +63,19 @@ impl Place {
 
     async fn run(&self, sql: &str) {
         self.connect().await.execute(sqlx::raw_sql(self.text(sql))).await.unwrap();
+    }
+
+    /// By a name of this test, by which its connections are known.
+    fn known(&self) -> PostgresOptions {
+        let name = self.names.schema();
+        Postgres::with(self.options.place("a test").unwrap().application_name(name)).schema(name)
+    }
+
+    /// Ends all connections of that name.
+    async fn cut(&self) {
+        let name = self.names.schema();
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'");
+        self.run(&end).await;
     }
 
     async fn end(self) {
@@ -78,7 +98,7 @@ async fn the_server_takes_every_statement() {
 /// gone more than once, since the first refusal makes the writer wary for a while.
 #[tokio::test]
 async fn known_dedup_entries_stay_as_they_are_and_the_new_ones_beside_them_go_in() {
-    let place = Place::new();
+    let place = Place::new().await;
     let entry = |key: u8, attempt: u8| DedupEntry {
         key: DedupKey::from_bytes([key; DedupKey::BYTES]),
         attempt: AttemptId::from_bytes([attempt; AttemptId::BYTES]),

@@ -178,6 +178,15 @@ impl Wire {
         self.link.write(sql, arguments).await.map_err(Fault)
     }
 
+    /// Runs a rare statement that writes, again where it lost a race with others. Where it finds done what it is to do, that
+    /// is kept as well once this is told.
+    ///
+    /// # Errors
+    /// [`Fault`]: whether it was written may be unknown.
+    pub async fn write_settled(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Fault> {
+        self.link.write_settled(sql, arguments).await.map_err(Fault)
+    }
+
     /// Runs a statement that writes nothing.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         group::{self, Changed, LOCKS_MAX, answer_all},
+        races::Races,
         rows::DedupRow,
     },
     arguments::Bind,
@@ -29,9 +30,6 @@ use super::{
 
 /// Bodies of one group, in bytes: far above a usual group, far below what the server takes as one message.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// How often a group is written again because its transaction met others in a way the server does not allow. Each time the
-/// server has rolled it back, and one of those it met has gone on.
-pub(super) const RACES_MAX: usize = 10;
 /// How often a group is written again because the generations were others than was known. They change every few days.
 const ROTATIONS_MAX: usize = 5;
 /// Statements that leave known dedup entries out, after one has met some. Where they come once they come again, and each
@@ -158,7 +156,7 @@ impl Writer {
         let first = self.token;
         self.token = first.wrapping_add_unsigned(group.len() as u64);
         let mut view = self.generations.view();
-        let (mut races, mut rotations) = (0, 0);
+        let (mut races, mut rotations) = (Races::default(), 0);
         loop {
             let (generation, slot) = view.newest();
             let Some((sql, arguments)) = self.statement(group, first, generation, slot) else {
@@ -175,7 +173,7 @@ impl Writer {
                     }
                     view = self.generations.look(&mut self.link).await?;
                 }
-                Err(failure) if failure.is_of_a_race() && races < RACES_MAX => races += 1,
+                Err(failure) if failure.is_of_a_race() && races.allow(false) => {}
                 // Somebody else has marked one of these messages: nothing of this statement was written.
                 Err(failure) if failure.is_of_a_known_key() && self.wary == 0 => self.wary = WARY,
                 Err(failure) => return Err(failure),

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax_core::{
-    codec::record,
-    envelope::Destination,
-    ids::{EndpointName, Fingerprint},
-    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
 use sqlx::{
     Row,
@@ -15,7 +13,10 @@ use sqlx::{
 };
 
 use super::{
-    super::{millis, set_aside::Row as Letter},
+    super::{
+        millis,
+        set_aside::{ADDING, Columns, Row as Letter},
+    },
     MySqlQueue, SetAside,
     arguments::{Bind, as_i64},
 };
@@ -32,7 +33,7 @@ impl MySqlQueue {
         arguments.bind(endpoint.as_str().as_bytes()).bind(message_id.clone()).bind(message_id);
         arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
         let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || self.damaged(OPERATION, "a dead letter");
+        let damaged = || self.0.hub.damaged(OPERATION, "a dead letter");
         rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
     }
 
@@ -52,20 +53,15 @@ impl MySqlQueue {
 #[async_trait]
 impl DeadLetters for MySqlQueue {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        const OPERATION: &str = "setting a message aside";
-        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
-            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
-        })?;
+        let columns = Columns::of(letter)?;
         let mut arguments = MySqlArguments::default();
-        let destination = letter.destination.as_ref().map_or(String::new(), Destination::to_string);
-        arguments.bind(letter.endpoint.as_str().as_bytes()).bind(letter.envelope.message_id.to_string().into_bytes());
-        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()).as_bytes()).bind(destination.into_bytes());
-        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
-        let time = i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX);
-        arguments.bind(i64::from(letter.attempts)).bind(time).bind(letter.reason.as_str()).bind(envelope);
-        self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
+        arguments.bind(columns.endpoint.as_bytes()).bind(columns.message_id.into_bytes());
+        arguments.bind(columns.saga.as_bytes()).bind(columns.destination.into_bytes());
+        arguments.bind(&columns.fingerprint.as_bytes()[..]).bind(columns.attempts).bind(columns.time);
+        arguments.bind(letter.reason.as_str()).bind(columns.envelope);
+        self.rare(ADDING, &self.0.texts.letter_add, arguments).await?;
         // It may have been there already, shown and not yet on the disk, and the commit of no change waits for none.
-        self.transaction(OPERATION, Vec::new()).await.map(drop)
+        self.transaction(ADDING, Vec::new()).await.map(drop)
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {

@@ -78,11 +78,7 @@ pub use super::SetAside;
 use super::{
     errors::transport_error,
     served::{
-        ASKS_MAX, Hub, Queues, Rules, Seen,
-        asks::Ask,
-        dispatcher,
-        receiver::{EndpointQueue, RECEIVING},
-        signals::{Position, Signal, Signals},
+        ASKS_MAX, Hub, Rules, asks::Ask, dispatcher, rare::CONNECTING, receiver::EndpointQueue, signals::Signals,
         writer,
     },
 };
@@ -92,8 +88,6 @@ const LATE_MS: RangeInclusive<i64> = 50..=1000;
 
 /// A reason may be as long as its text; more of it than that helps nobody, and would not fit into what the server takes.
 const REASON_BYTES_MAX: usize = 256 << 10;
-
-const CONNECTING: &str = "opening a queue";
 
 /// Queues in one MariaDB database; MySQL is untested. Cloning gives another handle to the same queues; its tasks end with the last handle.
 ///
@@ -292,59 +286,8 @@ impl MySqlQueue {
     }
 
     fn counted(&self, operation: &'static str, rows: &[MySqlRow]) -> Result<u64, StoreError> {
-        let count = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
-        count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| self.damaged(operation, "a count"))
+        self.0.hub.counted(operation, rows.first().and_then(|row| row.try_get(0).ok()))
     }
-
-    fn damaged(&self, operation: &'static str, what: &str) -> StoreError {
-        let why = format!("{}: {what} cannot be read by this version of hapax", self.place());
-        StoreError::new(ErrorKind::Malformed, operation, why)
-    }
-}
-
-#[async_trait]
-impl Queues for MySqlQueue {
-    fn hub(&self) -> &Hub<Self> {
-        &self.0.hub
-    }
-
-    async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
-        self.queue_of(endpoint).await
-    }
-
-    fn since(&self) -> u64 {
-        self.0.names.since()
-    }
-
-    async fn count_up_to(&self, _most: u64) -> Result<u64, StoreError> {
-        self.messages().await
-    }
-
-    async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
-        if waiting.is_empty() {
-            return Ok(Vec::new());
-        }
-        let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
-        let rows = self.read_look(RECEIVING, statements::look(&queues)).await?;
-        let damaged = |e: sqlx::Error| self.damaged(RECEIVING, "a queue").caused_by(e);
-        rows.iter().map(|row| seen(row).map_err(damaged)).collect()
-    }
-
-    fn sent(&self, _queues: &[i64]) {}
-
-    fn reason(&self, mut reason: String) -> String {
-        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
-        reason
-    }
-}
-
-fn seen(row: &MySqlRow) -> Result<Seen, sqlx::Error> {
-    Ok(Seen {
-        queue: row.try_get(0)?,
-        is_there: row.try_get::<i64, _>(1)? != 0,
-        due: row.try_get(2)?,
-        now: row.try_get(3)?,
-    })
 }
 
 #[async_trait]

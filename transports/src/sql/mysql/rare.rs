@@ -1,57 +1,47 @@
 //! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
 //! subscriptions, whatever is asked for by itself.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use hapax_core::{
     ids::{EndpointName, TypeName},
-    ports::{ErrorKind, StoreError},
+    ports::StoreError,
 };
-use hapax_stores::sql::mysql::wire::{Answer, Fault, Server, Wire};
+use hapax_stores::sql::{
+    mysql::wire::{Answer, Fault, Server, Wire},
+    numbers::Numbers,
+    races::Races,
+};
 use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{
-    super::served::writer::RACES_MAX,
-    CONNECTING, MySqlQueue,
+    super::served::{
+        Hub, Queues, Seen,
+        rare::{CONNECTING, QUEUES_MAX, queue_of},
+        receiver::RECEIVING,
+        signals::{Position, Signal},
+    },
+    MySqlQueue, REASON_BYTES_MAX,
     arguments::{Bind, rows, text},
     statements,
 };
 
-/// Most queues in a schema: far above the endpoints of any company, and a bound for names that come from outside, as the
-/// addresses of replies.
-const QUEUES_MAX: i64 = 10_000;
+/// A lost race that has taken so long was a wait for a lock, which is whole seconds: who meets a deadlock is told at once.
+const WAIT_MIN: Duration = Duration::from_secs(1);
 
-impl MySqlQueue {
-    /// The number of `endpoint`'s queue, written if it is new.
-    pub(super) async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
-        if let Some(id) = self.0.names.get(endpoint) {
-            return Ok(id);
-        }
-        let since = self.0.names.since();
-        let id = match self.find_queue(endpoint).await? {
-            Some(id) => id,
-            None => self.add_queue(endpoint).await?,
-        };
-        // Another process may have written it just now. Were it gone after a crash, the next queue would get its number.
-        self.settle_shown().await?;
-        self.0.names.add(since, endpoint.clone(), id);
-        Ok(id)
+#[async_trait]
+impl Queues for MySqlQueue {
+    fn hub(&self) -> &Hub<Self> {
+        &self.0.hub
     }
 
-    async fn add_queue(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
-        let mut arguments = MySqlArguments::default();
-        arguments.bind(endpoint.as_str().as_bytes()).bind(QUEUES_MAX);
-        let added = self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await;
-        added.map_err(|e| self.nothing_else_written(e))?;
-        let full = || {
-            let why = format!("{}: it has {QUEUES_MAX} queues, and {endpoint} is one too many", self.place());
-            StoreError::new(ErrorKind::Unavailable, CONNECTING, why)
-        };
-        self.find_queue(endpoint).await?.ok_or_else(full)
+    fn names(&self) -> &Numbers<EndpointName> {
+        &self.0.names
     }
 
     async fn find_queue(&self, endpoint: &EndpointName) -> Result<Option<i64>, StoreError> {
@@ -59,26 +49,55 @@ impl MySqlQueue {
         arguments.bind(endpoint.as_str().as_bytes());
         let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        row.try_get(0).map(Some).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))
+        row.try_get(0).map(Some).map_err(|e| self.0.hub.damaged(CONNECTING, "the list of queues").caused_by(e))
     }
 
-    /// Waits until all that the server has shown is on its disk: it shows what others commit before it is. What is confirmed
-    /// later is there with all that came before it, so a change is made.
+    async fn add_queue(&self, endpoint: &EndpointName) -> Result<(), StoreError> {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(endpoint.as_str().as_bytes()).bind(QUEUES_MAX);
+        self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await.map(drop)
+    }
+
+    /// It shows what others commit before it is on its disk. Were a queue that was shown gone after a crash, the next one would
+    /// get its number. What is confirmed later is there with all that came before it, so a change is made.
     async fn settle_shown(&self) -> Result<(), StoreError> {
-        self.transaction(CONNECTING, Vec::new()).await.map(drop).map_err(|e| self.nothing_else_written(e))
+        self.transaction(CONNECTING, Vec::new()).await.map(drop)
     }
 
-    /// Whatever became of what failed, what was to be written after it was not.
-    fn nothing_else_written(&self, e: StoreError) -> StoreError {
-        if !e.is_unknown_outcome() {
-            return e;
+    async fn count_up_to(&self, _most: u64) -> Result<u64, StoreError> {
+        self.messages().await
+    }
+
+    async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
+        if waiting.is_empty() {
+            return Ok(Vec::new());
         }
-        let why = format!("{}: what comes before it was not confirmed in time: try again", self.place());
-        StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e)
+        let queues: Vec<(i64, Position)> = waiting.iter().map(|(signal, from)| (signal.queue, *from)).collect();
+        let rows = self.read_look(RECEIVING, statements::look(&queues)).await?;
+        let damaged = |e: sqlx::Error| self.0.hub.damaged(RECEIVING, "a queue").caused_by(e);
+        rows.iter().map(|row| seen(row).map_err(damaged)).collect()
     }
 
+    fn sent(&self, _queues: &[i64]) {}
+
+    fn reason(&self, mut reason: String) -> String {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        reason
+    }
+}
+
+fn seen(row: &MySqlRow) -> Result<Seen, sqlx::Error> {
+    Ok(Seen {
+        queue: row.try_get(0)?,
+        is_there: row.try_get::<i64, _>(1)? != 0,
+        due: row.try_get(2)?,
+        now: row.try_get(3)?,
+    })
+}
+
+impl MySqlQueue {
     pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
-        let id = self.queue_of(endpoint).await?;
+        let id = queue_of(self, endpoint).await?;
         if !types.is_empty() {
             let types: Vec<&str> = types.iter().map(TypeName::as_str).collect();
             self.transaction(CONNECTING, vec![statements::subscribe(id, &types)]).await?;
@@ -123,7 +142,7 @@ impl MySqlQueue {
         self.run_on(&self.0.rare, operation, Rare::Transaction(statements)).await
     }
 
-    /// On one of the connections. In a task of its own: dropped half-way, it would leave the connection in the middle of it.
+    /// On one of the connections.
     async fn run_on(
         &self,
         wire: &Arc<Mutex<Wire>>,
@@ -131,23 +150,18 @@ impl MySqlQueue {
         rare: Rare,
     ) -> Result<Vec<Answer>, StoreError> {
         let (wire, server) = (wire.clone(), self.0.server.clone());
-        let task = self.0.hub.runtime.spawn(async move {
+        let work = async move {
             let mut wire = wire.lock().await;
-            let mut races = 0;
+            let mut races = Races::default();
             loop {
+                let began = Instant::now();
                 match rare.run(&mut wire, &server).await {
-                    Err(fault) if fault.is_of_a_race() && races < RACES_MAX => races += 1,
+                    Err(fault) if fault.is_of_a_race() && races.allow(began.elapsed() >= WAIT_MIN) => {}
                     done => return done,
                 }
             }
-        });
-        match task.await {
-            Ok(done) => done.map_err(|fault: Fault| fault.store_error(operation, self.place())),
-            Err(_) => {
-                let why = format!("{}: the runtime that opened the queue is gone: open it again", self.place());
-                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
-            }
-        }
+        };
+        self.0.hub.run(operation, work).await
     }
 }
 

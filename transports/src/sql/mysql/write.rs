@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax_core::ports::StoreError;
-use hapax_stores::sql::mysql::wire::{self, Server, Text, Wire};
+use hapax_stores::sql::{
+    mysql::wire::{self, Server, Text, Wire},
+    races::RACES_MAX,
+};
 use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
@@ -15,7 +18,7 @@ use super::{
         asks::{Ask, End, Lease, Message, Send, Take, What, leases, messages},
         receiver::{Given, Rest},
         signals::{Late, Looked, Position},
-        writer::{self, Answers, RACES_MAX},
+        writer::{self, Answers},
     },
     MySqlQueue,
     arguments::{Bind, as_i64, rows},

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax_core::{
-    codec::record,
-    envelope::Destination,
-    ids::{EndpointName, Fingerprint},
-    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
 use sqlx::{
     Row,
@@ -15,7 +13,10 @@ use sqlx::{
 };
 
 use super::{
-    super::{millis, set_aside::Row as Letter},
+    super::{
+        millis,
+        set_aside::{ADDING, Columns, Row as Letter},
+    },
     PostgresQueue, SetAside,
     arguments::{Bind, as_i64},
 };
@@ -31,7 +32,7 @@ impl PostgresQueue {
         arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
         arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
         let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || self.damaged(OPERATION, "a dead letter");
+        let damaged = || self.0.hub.damaged(OPERATION, "a dead letter");
         rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
     }
 
@@ -52,20 +53,13 @@ impl PostgresQueue {
 #[async_trait]
 impl DeadLetters for PostgresQueue {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        const OPERATION: &str = "setting a message aside";
-        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
-            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
-        })?;
+        let columns = Columns::of(letter)?;
         let mut arguments = PgArguments::default();
-        arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
-        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
-        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
-        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
+        arguments.bind(columns.endpoint).bind(columns.message_id).bind(columns.saga).bind(columns.destination);
+        arguments.bind(&columns.fingerprint.as_bytes()[..]).bind(columns.attempts).bind(columns.time);
         // The server's text holds every character but this one.
-        let reason = letter.reason.replace('\0', "\u{fffd}");
-        let time = i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX);
-        arguments.bind(i64::from(letter.attempts)).bind(time).bind(reason).bind(envelope);
-        self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
+        arguments.bind(letter.reason.replace('\0', "\u{fffd}")).bind(columns.envelope);
+        self.rare(ADDING, &self.0.texts.letter_add, arguments).await?;
         Ok(())
     }
 

@@ -19,7 +19,8 @@
 //! A standby that is promoted may lack the last commits that the primary confirmed: what was sent with them is gone, and what was
 //! acknowledged with them comes again. Where the store is in another database, a message that is gone is gone for good: the
 //! outbox does not hold it any more. Let commits wait for a standby (`synchronous_standby_names`, with `synchronous_commit =
-//! on`; see [`hapax_stores::sql::postgres`], under *Fail-over*).
+//! on`; see [`hapax_stores::sql::postgres`], under *Fail-over*). A subscription or a dead letter that was there already is told as
+//! done when the standby has it as well.
 //!
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
@@ -72,19 +73,13 @@ pub use super::SetAside;
 use super::{
     errors::transport_error,
     served::{
-        ASKS_MAX, Hub, Queues, Rules, Seen,
-        asks::Ask,
-        dispatcher,
-        receiver::{EndpointQueue, RECEIVING},
-        signals::{Position, Signal, Signals},
+        ASKS_MAX, Hub, Rules, asks::Ask, dispatcher, rare::CONNECTING, receiver::EndpointQueue, signals::Signals,
         writer,
     },
 };
 
 /// How far behind the newest message a look begins, in milliseconds: longer than a usual commit takes.
 const LATE_MS: RangeInclusive<i64> = 200..=200;
-
-const CONNECTING: &str = "opening a queue";
 
 /// Queues in one PostgreSQL database. Cloning gives another handle to the same queues; its tasks end with the last handle.
 ///
@@ -316,13 +311,7 @@ impl PostgresQueue {
     }
 
     fn counted(&self, operation: &'static str, rows: &[PgRow]) -> Result<u64, StoreError> {
-        let count = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
-        count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| self.damaged(operation, "a count"))
-    }
-
-    fn damaged(&self, operation: &'static str, what: &str) -> StoreError {
-        let why = format!("{}: {what} cannot be read by this version of hapax", self.place());
-        StoreError::new(ErrorKind::Malformed, operation, why)
+        self.0.hub.counted(operation, rows.first().and_then(|row| row.try_get(0).ok()))
     }
 }
 
@@ -337,47 +326,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.end_others();
     }
-}
-
-#[async_trait]
-impl Queues for PostgresQueue {
-    fn hub(&self) -> &Hub<Self> {
-        &self.0.hub
-    }
-
-    async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
-        self.queue_of(endpoint).await
-    }
-
-    fn since(&self) -> u64 {
-        self.0.names.since()
-    }
-
-    async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
-        self.count_up_to(most).await
-    }
-
-    async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
-        let mut arguments = PgArguments::default();
-        arguments.bind(waiting.iter().map(|(signal, _)| signal.queue).collect::<Vec<i64>>());
-        arguments.bind(waiting.iter().map(|(_, from)| from.due).collect::<Vec<i64>>());
-        arguments.bind(waiting.iter().map(|(_, from)| from.id).collect::<Vec<i64>>());
-        let rows = self.read_look(RECEIVING, arguments).await?;
-        let damaged = |e: sqlx::Error| self.damaged(RECEIVING, "a queue").caused_by(e);
-        rows.iter().map(|row| seen(row).map_err(damaged)).collect()
-    }
-
-    fn sent(&self, queues: &[i64]) {
-        self.0.told.tell(queues);
-    }
-
-    fn reason(&self, reason: String) -> String {
-        reason.replace('\0', "\u{fffd}") // The server's text holds every character but this one.
-    }
-}
-
-fn seen(row: &PgRow) -> Result<Seen, sqlx::Error> {
-    Ok(Seen { queue: row.try_get(0)?, is_there: row.try_get(1)?, due: row.try_get(2)?, now: row.try_get(3)? })
 }
 
 #[async_trait]

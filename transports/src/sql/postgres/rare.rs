@@ -3,67 +3,82 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use hapax_core::{
     ids::{EndpointName, TypeName},
-    ports::{ErrorKind, StoreError},
+    ports::StoreError,
 };
-use hapax_stores::sql::postgres::wire::{Fault, Wire};
+use hapax_stores::sql::numbers::Numbers;
 use sqlx::{
     Row,
     postgres::{PgArguments, PgRow},
 };
-use tokio::sync::Mutex;
 
-use super::{CONNECTING, PostgresQueue, arguments::Bind};
+use super::{
+    super::served::{
+        Hub, Queues, Seen,
+        rare::{CONNECTING, QUEUES_MAX, queue_of},
+        receiver::RECEIVING,
+        signals::{Position, Signal},
+    },
+    PostgresQueue,
+    arguments::Bind,
+};
 
-/// Most queues in a schema: far above the endpoints of any company, and a bound for names that come from outside, as the
-/// addresses of replies.
-const QUEUES_MAX: i64 = 10_000;
-
-impl PostgresQueue {
-    fn known_queue(&self, endpoint: &EndpointName) -> Option<i64> {
-        self.0.names.get(endpoint)
+#[async_trait]
+impl Queues for PostgresQueue {
+    fn hub(&self) -> &Hub<Self> {
+        &self.0.hub
     }
 
-    /// The number of `endpoint`'s queue, written if it is new.
-    pub(super) async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError> {
-        if let Some(id) = self.known_queue(endpoint) {
-            return Ok(id);
-        }
-        if let Some(id) = self.find_queue(endpoint).await? {
-            return Ok(id);
-        }
-        let mut arguments = PgArguments::default();
-        arguments.bind(endpoint.as_str()).bind(QUEUES_MAX);
-        match self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await {
-            Ok(_) => {}
-            // Whatever became of the name, what was to be written under it was not.
-            Err(e) if e.is_unknown_outcome() => {
-                let why = format!("{}: a new queue could not be written in time: try again", self.place());
-                return Err(StoreError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(e));
-            }
-            Err(e) => return Err(e),
-        }
-        let full = || {
-            let why = format!("{}: it has {QUEUES_MAX} queues, and {endpoint} is one too many", self.place());
-            StoreError::new(ErrorKind::Unavailable, CONNECTING, why)
-        };
-        self.find_queue(endpoint).await?.ok_or_else(full)
+    fn names(&self) -> &Numbers<EndpointName> {
+        &self.0.names
     }
 
     async fn find_queue(&self, endpoint: &EndpointName) -> Result<Option<i64>, StoreError> {
         let mut arguments = PgArguments::default();
         arguments.bind(endpoint.as_str());
-        let since = self.0.names.since();
         let rows = self.read(CONNECTING, &self.0.texts.queue_id, arguments).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let id = row.try_get(0).map_err(|e| self.damaged(CONNECTING, "the list of queues").caused_by(e))?;
-        self.0.names.add(since, endpoint.clone(), id);
-        Ok(Some(id))
+        row.try_get(0).map(Some).map_err(|e| self.0.hub.damaged(CONNECTING, "the list of queues").caused_by(e))
     }
 
+    async fn add_queue(&self, endpoint: &EndpointName) -> Result<(), StoreError> {
+        let mut arguments = PgArguments::default();
+        arguments.bind(endpoint.as_str()).bind(QUEUES_MAX);
+        self.rare(CONNECTING, &self.0.texts.queue_add, arguments).await.map(drop)
+    }
+
+    async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
+        self.count_up_to(most).await
+    }
+
+    async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
+        let mut arguments = PgArguments::default();
+        arguments.bind(waiting.iter().map(|(signal, _)| signal.queue).collect::<Vec<i64>>());
+        arguments.bind(waiting.iter().map(|(_, from)| from.due).collect::<Vec<i64>>());
+        arguments.bind(waiting.iter().map(|(_, from)| from.id).collect::<Vec<i64>>());
+        let rows = self.read_look(RECEIVING, arguments).await?;
+        let damaged = |e: sqlx::Error| self.0.hub.damaged(RECEIVING, "a queue").caused_by(e);
+        rows.iter().map(|row| seen(row).map_err(damaged)).collect()
+    }
+
+    fn sent(&self, queues: &[i64]) {
+        self.0.told.tell(queues);
+    }
+
+    fn reason(&self, reason: String) -> String {
+        reason.replace('\0', "\u{fffd}") // The server's text holds every character but this one.
+    }
+}
+
+fn seen(row: &PgRow) -> Result<Seen, sqlx::Error> {
+    Ok(Seen { queue: row.try_get(0)?, is_there: row.try_get(1)?, due: row.try_get(2)?, now: row.try_get(3)? })
+}
+
+impl PostgresQueue {
     pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
-        let id = self.queue_of(endpoint).await?;
+        let id = queue_of(self, endpoint).await?;
         if !types.is_empty() {
             let mut arguments = PgArguments::default();
             arguments.bind(id).bind(types.iter().map(TypeName::as_str).collect::<Vec<&str>>());
@@ -79,7 +94,8 @@ impl PostgresQueue {
         sql: &Arc<str>,
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.run_on(&self.0.rare, operation, sql, arguments, false).await
+        let (wire, sql) = (self.0.rare.clone(), sql.clone());
+        self.0.hub.run(operation, async move { wire.lock().await.read(&sql, arguments).await }).await
     }
 
     /// The same, on the connection for looks.
@@ -88,39 +104,18 @@ impl PostgresQueue {
         operation: &'static str,
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.run_on(&self.0.looks, operation, &self.0.texts.look, arguments, false).await
+        let (wire, sql) = (self.0.looks.clone(), self.0.texts.look.clone());
+        self.0.hub.run(operation, async move { wire.lock().await.read(&sql, arguments).await }).await
     }
 
-    /// A rare statement that writes.
+    /// A rare statement that writes. What it finds done by others is kept as well once it is confirmed.
     pub(super) async fn rare(
         &self,
         operation: &'static str,
         sql: &Arc<str>,
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.run_on(&self.0.rare, operation, sql, arguments, true).await
-    }
-
-    /// On one of the connections. In a task of its own: dropped half-way, it would leave the connection in the middle of it.
-    async fn run_on(
-        &self,
-        wire: &Arc<Mutex<Wire>>,
-        operation: &'static str,
-        sql: &Arc<str>,
-        arguments: PgArguments,
-        writes: bool,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        let (wire, sql) = (wire.clone(), sql.clone());
-        let task = self.0.hub.runtime.spawn(async move {
-            let mut wire = wire.lock().await;
-            if writes { wire.write(&sql, arguments).await } else { wire.read(&sql, arguments).await }
-        });
-        match task.await {
-            Ok(done) => done.map_err(|fault: Fault| fault.store_error(operation, self.place())),
-            Err(_) => {
-                let why = format!("{}: the runtime that opened the queue is gone: open it again", self.place());
-                Err(StoreError::new(ErrorKind::Unavailable, operation, why))
-            }
-        }
+        let (wire, sql) = (self.0.rare.clone(), sql.clone());
+        self.0.hub.run(operation, async move { wire.lock().await.write_settled(&sql, arguments).await }).await
     }
 }

@@ -3,7 +3,10 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hapax_core::ports::StoreError;
-use hapax_stores::sql::postgres::wire::{self, Server, Wire};
+use hapax_stores::sql::{
+    postgres::wire::{self, Server, Wire},
+    races::Races,
+};
 use sqlx::{
     Row,
     postgres::{PgArguments, PgRow},
@@ -14,7 +17,7 @@ use super::{
         asks::{Ask, Lease, Message, Take, What, leases, messages},
         receiver::{Given, Rest},
         signals::{Looked, Position},
-        writer::{self, Answers, RACES_MAX},
+        writer::{self, Answers},
     },
     PostgresQueue,
     arguments::{Bind, as_i64},
@@ -53,7 +56,7 @@ impl writer::Writer for Writer {
     }
 
     async fn write(&mut self, group: &[Ask<PostgresQueue>]) -> Result<Vec<PgRow>, wire::Fault> {
-        let mut races = 0;
+        let mut races = Races::default();
         loop {
             let written = match group {
                 [Ask::Take(Take { freed: Some(freed), wanted, .. })] => {
@@ -72,7 +75,7 @@ impl writer::Writer for Writer {
                 }
             };
             match written {
-                Err(fault) if fault.is_of_a_race() && races < RACES_MAX => races += 1,
+                Err(fault) if fault.is_of_a_race() && races.allow(false) => {}
                 written => return written,
             }
         }

@@ -15,6 +15,7 @@ use super::{
     super::errors::{not_sent, transport_error},
     Queues,
     asks::{Ask, Message, Send},
+    rare::queue_of,
 };
 
 /// Messages of one call that go into one group, and their bytes as it counts them: beyond it the first would wait for the last.
@@ -74,7 +75,7 @@ impl<Q: Queues> Sending<'_, Q> {
         })?;
         let (queue, topic) = match &outgoing.destination {
             Destination::Endpoint(endpoint) => {
-                let queue = self.0.queue_of(endpoint).await;
+                let queue = queue_of(self.0, endpoint).await;
                 (Some(queue.map_err(|e| DispatchError::Transient(transport_error(DISPATCHING, e)))?), None)
             }
             Destination::Topic(topic) => (None, Some(topic.as_str().to_owned())),

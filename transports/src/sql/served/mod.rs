@@ -4,6 +4,7 @@
 
 pub(super) mod asks;
 pub(super) mod dispatcher;
+pub(super) mod rare;
 pub(super) mod receiver;
 pub(super) mod signals;
 pub(super) mod writer;
@@ -21,6 +22,7 @@ use hapax_core::{
     ids::EndpointName,
     ports::{ErrorKind, StoreError, TransportError},
 };
+use hapax_stores::sql::numbers::Numbers;
 use signals::{Position, Signal, Signals};
 use tokio::{
     runtime::Handle,
@@ -38,11 +40,19 @@ pub(crate) const ASKS_MAX: usize = 4096;
 pub(crate) trait Queues: Clone + Send + Sync + 'static {
     fn hub(&self) -> &Hub<Self>;
 
-    /// The number of `endpoint`'s queue, written if it is new.
-    async fn queue_of(&self, endpoint: &EndpointName) -> Result<i64, StoreError>;
+    /// The numbers of queues that are known: see [`rare::queue_of`].
+    fn names(&self) -> &Numbers<EndpointName>;
 
-    /// Which connections there are: another number once one was lost.
-    fn since(&self) -> u64;
+    /// The number of `endpoint`'s queue, if there is one.
+    async fn find_queue(&self, endpoint: &EndpointName) -> Result<Option<i64>, StoreError>;
+
+    /// Writes a queue for `endpoint`, unless there are [`rare::QUEUES_MAX`] or it is there by now.
+    async fn add_queue(&self, endpoint: &EndpointName) -> Result<(), StoreError>;
+
+    /// Waits until what the server has shown is kept, where it shows what a crash may take back.
+    async fn settle_shown(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Messages in all queues, counted up to `most` where that is less work.
     async fn count_up_to(&self, most: u64) -> Result<u64, StoreError>;

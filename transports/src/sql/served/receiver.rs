@@ -18,6 +18,7 @@ use super::{
     super::{errors::transport_error, millis},
     Queues,
     asks::{Ask, End, Lease, Take, Wanted, What},
+    rare::queue_of,
     signals::{Looked, Position, Signal},
 };
 
@@ -152,7 +153,7 @@ impl<Q: Queues> EndpointQueue<Q> {
 
     /// After a fail-over the queue may have been lost, with its number and its subscriptions: another may have that number.
     async fn is_still_there(&self) -> Result<(), TransportError> {
-        let number = self.queue.queue_of(&self.endpoint).await.map_err(|e| transport_error(RECEIVING, e))?;
+        let number = queue_of(&self.queue, &self.endpoint).await.map_err(|e| transport_error(RECEIVING, e))?;
         if number == self.signal.queue {
             return Ok(());
         }
@@ -228,7 +229,7 @@ impl<Q: Queues> EndpointQueue<Q> {
         if waiting.is_empty() {
             return Ok(None);
         }
-        let since = self.queue.since();
+        let since = self.queue.names().since();
         if self.queue.hub().looked_since.swap(since, Ordering::Relaxed) != since {
             waiting.iter().for_each(|(signal, _)| signal.give()); // Each looks whether its queue is still there.
         }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use hapax_core::ports::StoreError;
+use hapax_stores::sql::races::LOCKS_MAX;
 use tokio::sync::{Mutex, mpsc};
 
 use super::{
@@ -19,12 +20,6 @@ use super::{
 
 /// Messages and settlements that share a commit, at most: more would keep the first waiting for the last.
 const GROUP_MAX: usize = 1024;
-/// How often a group is written again because its transaction met others in a way the server does not allow, or waited for
-/// them for too long. Each time it was rolled back, and one of those it met has gone on.
-pub(crate) const RACES_MAX: usize = 10;
-/// Members of a group that is written one by one and that meet others' locks, until the rest is given up: it is the table
-/// then, and each of them would wait as long.
-const LOCKS_MAX: usize = 3;
 
 /// A writer's connection, and how a group is written on it.
 pub(crate) trait Writer: Sized {

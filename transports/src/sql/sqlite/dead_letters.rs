@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax_core::{
-    codec::record,
-    envelope::Destination,
-    ids::{EndpointName, Fingerprint},
-    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
 use hapax_stores::sql::sqlite::ride;
 use sqlx::{
@@ -16,7 +14,7 @@ use sqlx::{
 };
 
 use super::{
-    super::set_aside::Row as Letter,
+    super::set_aside::{ADDING, Columns, Row as Letter},
     SetAside, SqliteQueue,
     arguments::{Bind, as_i64},
     statements,
@@ -53,18 +51,12 @@ impl SqliteQueue {
 #[async_trait]
 impl DeadLetters for SqliteQueue {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        const OPERATION: &str = "setting a message aside";
-        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
-            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
-        })?;
+        let columns = Columns::of(letter)?;
         let mut arguments = SqliteArguments::default();
-        arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
-        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
-        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
-        arguments.bind(letter.attempts).bind(i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX));
-        arguments.bind(letter.reason.as_str()).bind(envelope);
-        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
-        self.0.file.write_text(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
+        arguments.bind(columns.endpoint).bind(columns.message_id).bind(columns.saga).bind(columns.destination);
+        arguments.bind(columns.attempts).bind(columns.time).bind(letter.reason.as_str()).bind(columns.envelope);
+        arguments.bind(&columns.fingerprint.as_bytes()[..]);
+        self.0.file.write_text(ADDING, statements::LETTER_ADD, 1, arguments).await?;
         Ok(())
     }
 

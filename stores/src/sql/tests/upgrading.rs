@@ -9,8 +9,9 @@ use std::{
 };
 
 use super::{
-    super::{MySql, migrate::SCHEMA, server, start, wire::Schema},
+    super::{migrate::SCHEMA, wire::Schema},
     Place,
+    rig::*,
 };
 use hapax_core::{
     entity::{Entity, Expected},
@@ -18,43 +19,16 @@ use hapax_core::{
     ports::{DedupStore, EntityStore, ErrorKind, Saved, StoreError},
 };
 
-/// What the old does not know and can live with. All of it may be repeated.
-const ADDS: &str = "\
-    ALTER TABLE hapax.entity ADD COLUMN IF NOT EXISTS to_come BIGINT NOT NULL DEFAULT 7; \
-    ALTER TABLE hapax.dedup_0 ADD COLUMN IF NOT EXISTS to_come BLOB; \
-    ALTER TABLE hapax.dedup_1 ADD COLUMN IF NOT EXISTS to_come BLOB; \
-    ALTER TABLE hapax.dedup_2 ADD COLUMN IF NOT EXISTS to_come BLOB; \
-    ALTER TABLE hapax.dedup_3 ADD COLUMN IF NOT EXISTS to_come BLOB; \
-    CREATE INDEX IF NOT EXISTS to_come ON hapax.entity (to_come); \
-    CREATE TABLE IF NOT EXISTS hapax.to_come (one BIGINT) ENGINE = InnoDB; \
-    INSERT INTO hapax.meta (name, value) VALUES ('usable_from', 1) ON DUPLICATE KEY UPDATE value = value; \
-    INSERT INTO hapax.migration (version, name) VALUES (2, 'adds') ON DUPLICATE KEY UPDATE version = version";
-/// What the old must not go on with: so it takes away what they write.
-const BREAKS: &str = "\
-    ALTER TABLE hapax.entity CHANGE COLUMN state body LONGBLOB NOT NULL; \
-    INSERT INTO hapax.meta (name, value) VALUES ('usable_from', 2) ON DUPLICATE KEY UPDATE value = 2; \
-    INSERT INTO hapax.migration (version, name) VALUES (2, 'breaks')";
-
 /// The schema of a program to come.
 fn newer(step: &'static str) -> Schema {
-    let Schema { opening, remedy, tables, version, migrations } = SCHEMA;
-    Schema { opening, remedy, tables, version, migrations: Vec::leak(vec![migrations[0], (2, step)]) }
+    Schema { migrations: Vec::leak(vec![SCHEMA.migrations[0], (2, step)]), ..SCHEMA }
 }
 
-/// What a program with `schema` does when it starts.
-async fn starts(place: &Place, schema: &Schema, may_migrate: bool) -> Result<(), StoreError> {
-    let mut dial = place.dial();
-    let (mut connection, _) = server::connect(&dial).await.unwrap();
-    dial.tables = Some(start::check_tables(&mut connection, &place.names, schema, may_migrate, &dial.place).await?);
-    server::connect(&dial).await.map_err(|failure| failure.store_error("connecting", &dial.place))?;
-    Ok(())
-}
-
-async fn old(place: &Place) -> Result<MySql, StoreError> {
+async fn old(place: &Place) -> Result<Store, StoreError> {
     place.known().writers(1).open().await
 }
 
-async fn save(store: &MySql, name: &str) -> Result<(), StoreError> {
+async fn save(store: &Store, name: &str) -> Result<(), StoreError> {
     let scope = Scope { endpoint: "e".parse().unwrap(), saga: "s".parse().unwrap() };
     let key = EntityKey::new(Arc::new(scope), name.parse().unwrap());
     let entity = Entity { state: "state".into(), ..Entity::default() };
@@ -103,7 +77,7 @@ async fn the_old_go_on_while_a_newer_one_makes_a_step_that_only_adds_and_afterwa
     }
     save(&running, "anew").await.unwrap();
     save(&old(&place).await.unwrap(), "later").await.unwrap();
-    MySql::migrate(place.options.clone()).await.unwrap();
+    Store::migrate(place.options.clone()).await.unwrap();
     place.end().await;
 }
 
@@ -121,7 +95,7 @@ async fn the_old_are_refused_after_a_step_that_they_must_not_go_on_with_also_whi
     for may_migrate in [false, true] {
         is_told_to_update(&place.options.clone().migrate(may_migrate).open().await.unwrap_err());
     }
-    is_told_to_update(&MySql::migrate(place.options.clone()).await.unwrap_err());
+    is_told_to_update(&Store::migrate(place.options.clone()).await.unwrap_err());
     let count = place.text("SELECT count(*) FROM hapax.entity");
     assert_eq!(sqlx::query_scalar::<_, i64>(count).fetch_one(&mut place.connect().await).await.unwrap(), 1);
     place.end().await;
@@ -133,8 +107,9 @@ async fn a_new_program_that_may_not_migrate_says_what_to_do_about_an_older_schem
     let error = starts(&place, &newer(ADDS), false).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let line = error.to_string();
-    for word in ["has schema 1", "needs 2", "`MySql::migrate`", "`MySql::schema_sql`", "`migrate(true)`"] {
-        assert!(line.contains(word), "`{word}` is missing: {line}");
+    let by_hand = format!("`{PROGRAM}::migrate`, or `{PROGRAM}::schema_sql`");
+    for words in ["has schema 1", "needs 2", &by_hand, "`migrate(true)`"] {
+        assert!(line.contains(words), "\"{words}\" is missing: {line}");
     }
     save(&old(&place).await.unwrap(), "as before").await.unwrap();
     place.end().await;
