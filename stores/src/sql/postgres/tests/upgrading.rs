@@ -36,8 +36,7 @@ const BREAKS: &str = "\
 
 /// The schema of a program to come.
 fn newer(step: &'static str) -> Schema {
-    let Schema { opening, remedy, tables, version, migrations } = SCHEMA;
-    Schema { opening, remedy, tables, version, migrations: Vec::leak(vec![migrations[0], (2, step)]) }
+    Schema { migrations: Vec::leak(vec![SCHEMA.migrations[0], (2, step)]), ..SCHEMA }
 }
 
 /// What a program with `schema` does when it starts.
