@@ -5,9 +5,14 @@ use std::{
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+
+/// A server stands still at once, unless it waits for its disk.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A server's process, and one that ends it should this one be gone without a word.
 #[derive(Debug)]
@@ -45,6 +50,20 @@ impl Leashed {
         !matches!(self.server.try_wait(), Ok(None))
     }
 
+    /// Stops the server, and waits until it stands still or is gone.
+    fn stop(&self) {
+        let Some(server) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) else { return };
+        let begun = Instant::now();
+        let stat = format!("/proc/{}/stat", self.server.id());
+        while kill_process(server, Signal::STOP).is_ok() && begun.elapsed() < STOP_LIMIT {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            match stat.rsplit_once(") ").and_then(|(_, state)| state.chars().next()) {
+                Some('T' | 'Z' | 'X') | None => return,
+                Some(_) => std::thread::sleep(LOOK), // Another process: it can only be looked at.
+            }
+        }
+    }
+
     /// What the server has started for its clients.
     fn children(&self) -> Vec<Pid> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -65,6 +84,9 @@ impl Drop for Leashed {
         // The leash first: the number of a process that has been waited for may be another's.
         let _ = self.leash.kill();
         let _ = self.leash.wait();
+        // One that it starts while they are listed would outlive it, hold what it has of the shared memory, and keep the
+        // next server from starting. A stopped server starts none.
+        self.stop();
         let children = self.children();
         let _ = self.server.kill();
         for child in children {
