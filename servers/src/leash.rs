@@ -150,3 +150,50 @@ pub fn find(name: &str) -> Option<PathBuf> {
 pub fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
+
+#[cfg(all(test, target_os = "linux"))] // Processes are looked for in /proc.
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Processes whose last argument is `mark`.
+    fn marked(mark: &str) -> Vec<Pid> {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let is_marked = |process: fs::DirEntry| {
+            let line = fs::read_to_string(process.path().join("cmdline")).ok()?;
+            let is = line.starts_with("sleep") && line.trim_end_matches('\0').ends_with(mark);
+            if is { Pid::from_raw(process.file_name().to_str()?.parse().ok()?) } else { None }
+        };
+        processes.filter_map(is_marked).collect()
+    }
+
+    #[test]
+    fn no_child_outlives_a_server_that_starts_one_after_the_other() {
+        const CHILDREN: usize = 20;
+        for round in 0..10 {
+            let mark = format!("3600.{}{round}", std::process::id());
+            let mut server = Command::new("sh");
+            // No more than these, should nobody end it.
+            server.args(["-c", "for n in $(seq 2000); do sleep \"$0\" & done; wait", &mark]);
+            let folder = std::env::temp_dir().join(format!("hapax-leash-{mark}"));
+            fs::create_dir_all(&folder).unwrap();
+            let running = Leashed::run(&mut server, &Servant(None), &folder).unwrap();
+            while marked(&mark).len() < CHILDREN {
+                std::thread::yield_now();
+            }
+            drop(running);
+            let begun = Instant::now();
+            let mut left = marked(&mark);
+            // Those that were killed may take a moment.
+            while !left.is_empty() && begun.elapsed() < STOP_LIMIT {
+                std::thread::sleep(LOOK);
+                left = marked(&mark);
+            }
+            for child in &left {
+                let _ = kill_process(*child, Signal::KILL);
+            }
+            fs::remove_dir_all(&folder).unwrap();
+            assert!(left.is_empty(), "round {round}: {} are left", left.len());
+        }
+    }
+}
