@@ -193,6 +193,11 @@ impl Options {
         if is_blank(self.input.as_deref().and_then(Path::to_str)) {
             return refuse("--input is blank; give a file of orders, or - for standard input, or leave it out");
         }
+        if self.store.as_deref().is_some_and(place::is_slip) {
+            return refuse(
+                "--store: a server's URL has // behind the scheme; write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE",
+            );
+        }
         let on_server = self.store.as_deref().is_some_and(place::is_server);
         if on_server && self.breaks.is_some() {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
@@ -285,6 +290,8 @@ mod tests {
                 &["--store", "postgres://shop@db/shop", "--kill-server", "1s"],
                 "kills a server of the run's own and no other",
             ),
+            (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
+            (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {
             let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server};
+pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server, is_slip};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 

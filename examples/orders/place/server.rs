@@ -52,6 +52,11 @@ pub(crate) fn is_private(store: &str) -> bool {
     rest(store).is_some_and(|rest| rest.trim_matches('/').is_empty())
 }
 
+/// What else than a URL was written behind the scheme of a server: a slip, for which a driver would find a meaning.
+pub(crate) fn is_slip(store: &str) -> bool {
+    rest(store).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+}
+
 /// Waits no longer for a server: what listens there may be another program, that waits to be spoken to.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 

@@ -27,6 +27,10 @@ impl Tables {
         let id = Uuid::new_v4().simple().to_string();
         let tables = Self::named(url, &format!("orders_{}_", &id[..12]));
         let options = tables.options()?;
+        if options.get_database().is_none_or(str::is_empty) {
+            let why = "--store: no database is named; write mysql://USER:PASSWORD@HOST:PORT/DATABASE";
+            return Err(Refusal::new(why));
+        }
         let connected = in_time(options.connect()).await;
         let _ = connected.map_err(|e| not_reached(&options, &e))?.close().await; // It has answered.
         Ok(tables)
