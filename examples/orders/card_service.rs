@@ -22,10 +22,12 @@ use sqlx::{
 };
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinHandle,
+    task::{JoinError, JoinHandle},
 };
 
 use crate::{
+    Refusal,
+    disk::{self, CREATE_PROBE},
     messages::{Card, TakePayment},
     order::PAYMENT_TIMEOUT,
 };
@@ -96,6 +98,7 @@ impl CardService {
     pub(crate) async fn found(database: &Path) -> Result<(), sqlx::Error> {
         let mut ledger = connect(database, true).await?;
         sqlx::query(CREATE_LEDGER).execute(&mut ledger).await?;
+        sqlx::query(CREATE_PROBE).execute(&mut ledger).await?;
         ledger.close().await
     }
 
@@ -175,6 +178,15 @@ fn answer_at_once(told: &hapax::check::External, what: &What) -> Said {
     told.call_with_key(key);
     let answer = if matches!(what, What::Charge { refuse: true, .. }) { "refused" } else { "charged" };
     Said { answer: answer.into(), asked_ago: Duration::ZERO }
+}
+
+/// Why a clerk has gone before his clients.
+pub(crate) fn why_gone(ledger: &Path, gone: Result<Result<(), sqlx::Error>, JoinError>) -> Refusal {
+    match gone {
+        Ok(Err(e)) => disk::refusal(ledger, &e),
+        Ok(Ok(())) => Refusal::new("the card company has closed"),
+        Err(e) => Refusal::new(format!("the card company has broken down: {e}")),
+    }
 }
 
 async fn connect(database: &Path, new: bool) -> Result<SqliteConnection, sqlx::Error> {

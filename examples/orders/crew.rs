@@ -17,6 +17,8 @@ use crate::{Options, Refusal, place::Database};
 
 /// How long a worker is stopped: beyond its lease, so that others have its messages when it goes on.
 const STALL: Duration = Duration::from_millis(1300);
+/// How often it is seen to whether all of them are there.
+const LOOK: Duration = Duration::from_millis(250);
 /// A day: an interval that was not asked for.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
@@ -63,10 +65,12 @@ impl Crew {
     /// Kills and stops workers for ever; ends with what went wrong.
     pub(crate) async fn harass(&mut self, options: &Options) -> Refusal {
         let (mut kill, mut stall) = (every(options.kill_every()), every(options.stall_every()));
+        let mut look = every(Some(LOOK));
         let mut stalled: Option<(usize, Instant)> = None;
         loop {
             let until = stalled.map_or_else(|| Instant::now() + NEVER, |(_, until)| until);
             let done = tokio::select! {
+                _ = look.tick() => self.look().await,
                 _ = kill.tick() => self.kill(stalled.map(|(at, _)| at)),
                 _ = stall.tick(), if stalled.is_none() => {
                     let at = self.random.usize(..self.workers.len());
@@ -85,6 +89,19 @@ impl Crew {
         }
     }
 
+    /// Who has ended by itself has met something that no other one could do better.
+    async fn look(&mut self) -> Result<(), Refusal> {
+        for Worker { process, .. } in &mut self.workers {
+            let failed = |e| Refusal::new(format!("a worker cannot be looked at: {e}"));
+            if let Some(ended) = process.try_wait().map_err(failed)? {
+                // An interruption from the keyboard reaches the workers too, and is to be told as that.
+                tokio::time::sleep(LOOK).await;
+                return Err(Refusal::new(format!("a worker ended by itself with {ended}; its own message is above")));
+            }
+        }
+        Ok(())
+    }
+
     /// SIGKILL to one of the workers, any but the one that is stopped: that one is to go on as a zombie. Another takes its
     /// place at once.
     fn kill(&mut self, spared: Option<usize>) -> Result<(), Refusal> {
@@ -94,9 +111,6 @@ impl Crew {
         }
         let failed = |e: std::io::Error| Refusal::new(format!("a worker cannot be killed: {e}"));
         let Worker { process, works } = &mut self.workers[at];
-        if let Some(ended) = process.try_wait().map_err(failed)? {
-            return Err(Refusal::new(format!("a worker ended by itself with {ended}; its own message is above")));
-        }
         if !works.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -12,6 +12,7 @@ mod card_service;
 #[cfg(test)]
 mod checked;
 mod crew;
+mod disk;
 mod door;
 mod doubled;
 pub mod input;
@@ -25,6 +26,7 @@ mod refusal;
 mod rejects;
 mod report;
 mod shop;
+mod signals;
 mod stock;
 mod watch;
 mod worker;
@@ -44,6 +46,7 @@ pub use place::Database;
 use place::{Kept, Place};
 pub use refusal::Refusal;
 pub use report::Report;
+use signals::Interruptions;
 
 /// Takes the orders, opens the shop, closes it and checks the books.
 ///
@@ -53,9 +56,18 @@ pub use report::Report;
 pub async fn run(options: &Options) -> Result<Report, Refusal> {
     options.check()?;
     let input = read(options)?;
+    // Before anything is made that would be left behind, and after the input was read, which may be from a keyboard.
+    let mut interruptions = Interruptions::listen()?;
     let mut place = Place::find(options).await?;
-    let report = run_in(&mut place, &input, options).await;
-    place.leave().await;
+    let report = tokio::select! {
+        biased;
+        interrupted = interruptions.next() => Err(interrupted),
+        report = run_in(&mut place, &input, options) => report,
+    };
+    tokio::select! {
+        () = place.leave() => {}
+        _ = interruptions.next() => say(format_args!("interrupted again; {} may be left", place.database())),
+    }
     report
 }
 

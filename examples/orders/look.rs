@@ -64,6 +64,9 @@ pub(crate) const DECIDED: Text = Text {
             NOT IN ('new', 'reserving', 'paying')",
 };
 
+/// Codes for tables, columns and schemas that are not there: PostgreSQL's, MariaDB's and SQLite's.
+const CHANGED: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
+
 /// Looks into the database of a run; connects when it is asked, and anew when its connection was lost.
 pub(crate) struct Look {
     kept: Kept,
@@ -111,7 +114,7 @@ impl Look {
                 (Open::MySql(server, prefix), rows)
             }
         };
-        let rows = rows.map_err(unreadable)?;
+        let rows = rows.map_err(|e| self.unreadable(&e))?;
         self.open = Some(open);
         Ok(rows)
     }
@@ -120,20 +123,29 @@ impl Look {
         Ok(match &self.kept {
             Kept::File(path) => {
                 let file = SqliteConnectOptions::new().filename(path).read_only(true);
-                Open::File(SqliteConnection::connect_with(&file).await.map_err(unreadable)?)
+                Open::File(SqliteConnection::connect_with(&file).await.map_err(|e| self.unreadable(&e))?)
             }
             Kept::Postgres(schema) => {
-                Open::Postgres(PgConnection::connect_with(&schema.options()?).await.map_err(unreadable)?)
+                let server = PgConnection::connect_with(&schema.options()?).await;
+                Open::Postgres(server.map_err(|e| self.unreadable(&e))?)
             }
             Kept::MySql(tables) => {
-                let server = MySqlConnection::connect_with(&tables.options()?).await.map_err(unreadable)?;
-                Open::MySql(server, tables.prefix().to_owned())
+                let server = MySqlConnection::connect_with(&tables.options()?).await;
+                Open::MySql(server.map_err(|e| self.unreadable(&e))?, tables.prefix().to_owned())
             }
         })
     }
-}
 
-/// A server that was killed comes back.
-fn unreadable(error: sqlx::Error) -> Refusal {
-    Refusal::new(error.to_string()).passing()
+    /// A server that was killed comes back; tables that somebody has changed stay as they are.
+    fn unreadable(&self, error: &sqlx::Error) -> Refusal {
+        let kept = &self.kept;
+        let Some(said) = error.as_database_error() else {
+            return Refusal::new(format!("{kept}: {error}; see whether it is still there")).passing();
+        };
+        let (code, words) = (said.code().unwrap_or_default(), said.message());
+        if CHANGED.contains(&&*code) {
+            return Refusal::new(format!("{kept}: {words}; leave its tables alone until the run has ended"));
+        }
+        Refusal::new(format!("{kept}: {words}; mend that")).passing()
+    }
 }

@@ -13,10 +13,9 @@ async fn main() -> ExitCode {
         Err(answered) => return answered,
     };
     if options.worker_of.is_some() {
-        return match orders::work(&options).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(refusal) => refused(&refusal),
-        };
+        let ended = orders::work(&options).await;
+        // By itself the process would wait for standard input, which does not end before the parent knows of this.
+        std::process::exit(ended.map_or_else(|refusal| i32::from(refused(&refusal)), |()| 0));
     }
     match orders::run(&options).await {
         Ok(report) => {
@@ -29,11 +28,11 @@ async fn main() -> ExitCode {
                 _ => ExitCode::from(u8::from(!report.is_balanced())),
             }
         }
-        Err(refusal) => refused(&refusal),
+        Err(refusal) => refused(&refusal).into(),
     }
 }
 
-fn refused(refusal: &orders::Refusal) -> ExitCode {
+fn refused(refusal: &orders::Refusal) -> u8 {
     let _ = writeln!(io::stderr(), "orders: {refusal}");
-    ExitCode::from(refusal.exit_code())
+    refusal.exit_code()
 }

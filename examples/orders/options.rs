@@ -2,14 +2,20 @@
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
 use clap::{Parser, error::ErrorKind};
 
-use crate::{Refusal, breaks::Rule, input::ORDERS_MAX, place, refusal::EXIT_REFUSED};
+use crate::{
+    Refusal,
+    breaks::Rule,
+    input::ORDERS_MAX,
+    place,
+    refusal::{EXIT_REFUSED, one_line},
+};
 
 /// Takes thousands of orders through three sagas on SQLite while messages are duplicated and reordered and passes crash,
 /// then checks the books from the database file alone.
@@ -20,7 +26,7 @@ use crate::{Refusal, breaks::Rule, input::ORDERS_MAX, place, refusal::EXIT_REFUS
 /// The card says how the card company behaves: good, refused, slow, silent or lost.
 ///
 /// Exit codes: 0 every order was charged exactly once, 1 the books do not balance, 2 the run was refused,
-/// 130 it was interrupted.
+/// 130 it was interrupted (129 by SIGHUP, 143 by SIGTERM).
 #[derive(Debug, Clone, Parser)]
 #[command(name = "orders", verbatim_doc_comment)]
 pub struct Options {
@@ -175,6 +181,23 @@ impl Options {
     /// Refuses what does not go together.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let refuse = |why: &str| Err(Refusal::new(why));
+        let is_blank = |value: Option<&str>| value.is_some_and(|value| value.trim().is_empty());
+        if is_blank(self.store.as_deref()) {
+            return refuse("--store is blank; give a path, sqlite:PATH or the URL of a server, or leave it out");
+        }
+        if is_blank(self.pooler.as_deref()) {
+            return refuse(
+                "--pooler is blank; give its URL, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or leave it out",
+            );
+        }
+        if is_blank(self.input.as_deref().and_then(Path::to_str)) {
+            return refuse("--input is blank; give a file of orders, or - for standard input, or leave it out");
+        }
+        if self.store.as_deref().is_some_and(place::is_slip) {
+            return refuse(
+                "--store: a server's URL has // behind the scheme; write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE",
+            );
+        }
         let on_server = self.store.as_deref().is_some_and(place::is_server);
         if on_server && self.breaks.is_some() {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
@@ -216,7 +239,7 @@ impl Options {
 fn explain(error: &clap::Error) -> String {
     let said = error.to_string();
     let first: Vec<&str> = said.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    let first = first.join(" ");
+    let first = one_line(&first.join(" "));
     format!("{}; see --help", first.strip_prefix("error: ").unwrap_or(&first))
 }
 
@@ -267,6 +290,8 @@ mod tests {
                 &["--store", "postgres://shop@db/shop", "--kill-server", "1s"],
                 "kills a server of the run's own and no other",
             ),
+            (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
+            (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {
             let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();

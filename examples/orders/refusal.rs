@@ -1,12 +1,18 @@
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, ops::Range, time::Duration};
 
 use hapax::ports::StoreError;
+use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 /// Exit code of a run that was refused.
 pub(crate) const EXIT_REFUSED: u8 = 2;
-/// Exit code of a run that was interrupted, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
+/// Exit code of a run that a signal has interrupted: this and the signal's number, as shells have it.
+const EXIT_INTERRUPTED: u8 = 128;
+
+/// Most characters of a word that is shown: a long path of a user's has room.
+const WORD_MAX: usize = 400;
+/// Most characters of a line that is shown.
+const LINE_MAX: usize = 2000;
 
 /// Between two tries of what fails while a server is away.
 const AGAIN_EVERY: Duration = Duration::from_millis(50);
@@ -25,6 +31,22 @@ pub(crate) async fn again<T>(
     }
 }
 
+/// `text` in one line that a person can read, whatever it quotes: of what is too long, beginning and end.
+pub(crate) fn one_line(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().map(|word| cut(word, WORD_MAX)).collect();
+    cut(&words.join(" "), LINE_MAX).into_owned()
+}
+
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    let letters = text.chars().count();
+    if letters <= most {
+        return text.into();
+    }
+    let part = |range: Range<usize>| text.chars().skip(range.start).take(range.len()).collect::<String>();
+    let (begin, end) = (part(0..most / 2), part(letters - most / 4..letters));
+    format!("{begin}[..{letters} characters..]{end}").into()
+}
+
 /// Why there was no run, or none to its end: one line that names the thing and the remedy.
 #[derive(Debug)]
 pub struct Refusal {
@@ -36,8 +58,7 @@ pub struct Refusal {
 impl Refusal {
     pub(crate) fn new(why: impl Into<String>) -> Self {
         // A cause may speak in several lines; a refusal has one.
-        let why = why.into().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { why, exit_code: EXIT_REFUSED, passing: false }
+        Self { why: one_line(&why.into()), exit_code: EXIT_REFUSED, passing: false }
     }
 
     /// Tried again, it may go well.
@@ -65,9 +86,10 @@ impl Refusal {
         Self::new(text)
     }
 
-    pub(crate) fn interrupted() -> Self {
+    pub(crate) fn interrupted(by: Signal) -> Self {
         let why = "interrupted; the database is not checked".into();
-        Self { why, exit_code: EXIT_INTERRUPTED, passing: false }
+        let number = u8::try_from(by.as_raw()).unwrap_or_default();
+        Self { why, exit_code: EXIT_INTERRUPTED + number, passing: false }
     }
 
     /// What the program exits with.

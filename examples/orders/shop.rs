@@ -6,14 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::{join, try_join_all};
+use futures_util::{
+    TryFutureExt,
+    future::{try_join, try_join_all},
+};
 use hapax::{
     Endpoint, InProcess, Registry, Saga, Sender, Sqlite,
     deliver::Recoverability,
     endpoint::{EndpointBuilder, Jittered, Settings, Tries},
     ids::Scope,
     manager::Limits,
-    ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
+    ports::{DeadLetters, DedupStore, EntityStore, Transport},
     testing::Drops,
     transports::in_process::Faults,
 };
@@ -23,7 +26,8 @@ use tokio::sync::watch;
 use crate::{
     Options, Refusal,
     breaks::{self, Sabotage},
-    card_service::CardService,
+    card_service::{self, CardService},
+    disk,
     door::Door,
     input::Input,
     messages::{
@@ -109,17 +113,20 @@ pub(crate) async fn run(
         let ended = tokio::select! {
             done = day => done,
             // A clerk ends before his clients only if he cannot write.
-            gone = &mut clerk => Err(cannot(&gone.map_or_else(|e| e.to_string(), |gone| told(gone.err())))),
-            () = watch.stuck(pace.stuck) => why_stuck(&store, pace.stuck).await.map_err(|e| cannot(&e)),
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
+            gone = &mut clerk => Err(card_service::why_gone(database, gone)),
+            refusal = disk::full(database) => Err(refusal),
+            () = watch.stuck(pace.stuck) => {
+                let quiet = pace.stuck;
+                say(format_args!("nothing has moved for {quiet:?}; the books are checked as they are"));
+                Ok(())
             }
         };
         stop.send_replace(true);
         ended
     };
-    let (closed, ended) = join(try_join_all(workers), business).await;
-    closed.map_err(|e| Refusal::new(e.to_string()))?;
+    let closed = try_join_all(workers).map_err(|e| Refusal::new(e.to_string()));
+    // After a refusal nothing that is under way is waited for: it may be what cannot be done.
+    let ended = try_join(closed, business).await.map(drop);
     let time = begun.elapsed();
     door.close();
 
@@ -235,17 +242,6 @@ async fn all_done(queue: &InProcess, store: &Sqlite, watch: &Watch, pace: &Pace)
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-}
-
-fn told(error: Option<sqlx::Error>) -> String {
-    error.map_or_else(|| "the card company has closed".into(), |e| e.to_string())
-}
-
-/// A store that takes no more, on a full disk say, is told; else it is for the books to say what has gone wrong.
-async fn why_stuck(store: &Sqlite, quiet: Duration) -> Result<(), StoreError> {
-    store.evict(settings().retention).await?; // A write, of which nothing depends.
-    say(format_args!("nothing has moved for {quiet:?}; the books are checked as they are"));
-    Ok(())
 }
 
 pub(crate) async fn work_is_left(store: &impl EntityStore) -> Result<bool, Refusal> {

@@ -8,8 +8,15 @@ use indicatif::ProgressBar;
 use tokio::io::AsyncReadExt;
 
 use crate::{
-    Options, Refusal, backend::Backend, card_service::CardService, door::Door, doubled::Doubled, place::Database,
-    refusal::again, shop, watch::Watch,
+    Options, Refusal,
+    backend::Backend,
+    card_service::{self, CardService},
+    door::Door,
+    doubled::Doubled,
+    place::Database,
+    refusal::again,
+    shop,
+    watch::Watch,
 };
 
 /// Messages that a worker holds at a time: what a kill sends to the others is this much, one lease later.
@@ -18,7 +25,7 @@ const IN_FLIGHT_MAX: usize = 64;
 /// Works until the parent closes our standard input, which its death does too: no worker is ever left behind.
 pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, options: &Options) -> Result<(), Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
-    let (cards, clerk) = CardService::join(&database.ledger).await.map_err(|e| cannot(&e))?;
+    let (cards, mut clerk) = CardService::join(&database.ledger).await.map_err(|e| cannot(&e))?;
     let (door, watch) = (Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden()), Arc::new(Watch::default()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     let patience = database.kept.patience();
@@ -47,9 +54,16 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
         () = &mut parent_is_gone => return Ok(()),
     };
     let _ = std::io::stdout().write_all(b"working\n"); // To be killed from now on; a parent that is gone does not mind.
-    endpoint.run_until(parent_is_gone).await.map_err(|e| Refusal::new(e.to_string()))?;
+    tokio::select! {
+        // Before his clients only if he cannot write: no payment would ever be taken.
+        gone = &mut clerk => return Err(card_service::why_gone(&database.ledger, gone)),
+        ended = endpoint.run_until(parent_is_gone) => ended.map_err(|e| Refusal::new(e.to_string()))?,
+    }
     drop(cards); // The last client: the clerk goes home.
-    clerk.await.map_err(|e| cannot(&e))?.map_err(|e| cannot(&e))?;
+    match clerk.await {
+        Ok(Ok(())) => {}
+        gone => return Err(card_service::why_gone(&database.ledger, gone)),
+    }
     opened.close().await;
     Ok(())
 }

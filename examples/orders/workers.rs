@@ -19,6 +19,7 @@ use crate::{
     backend::Backend,
     card_service::CardService,
     crew::Crew,
+    disk,
     input::Input,
     look::{DECIDED, Look},
     place::{Database, Kept, PrivateServer},
@@ -56,11 +57,14 @@ pub(crate) async fn run<B: Backend>(
     let mut server = server;
     let ended = tokio::select! {
         done = day.go_on() => done,
+        refusal = disk::full(&database.ledger) => Err(refusal),
         trouble = crew.harass(options) => Err(trouble),
         trouble = harass_server(&mut server, options) => Err(trouble),
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted.map_err(|e| cannot(&e)).and_then(|()| Err(Refusal::interrupted()))
-        }
+    };
+    let ended = match ended {
+        // Workers that cannot write to the ledger end; each says so, and here it is said once for all of them.
+        Err(trouble) => Err(disk::check(&database.ledger).await.err().unwrap_or(trouble)),
+        Ok(()) => Ok(()),
     };
     day.bar.finish_and_clear();
     let time = begun.elapsed();
@@ -71,7 +75,8 @@ pub(crate) async fn run<B: Backend>(
         }
         None => None,
     };
-    crew.send_home()?;
+    // After a refusal nothing that is under way is waited for: it may be what cannot be done.
+    let home = if ended.is_ok() { crew.send_home() } else { Ok(()) };
     opened.close().await;
     let place = match database.kept {
         Kept::File(_) => "file",
@@ -79,7 +84,7 @@ pub(crate) async fn run<B: Backend>(
         Kept::MySql(_) => "MariaDB server",
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
-    ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
+    ended.and(home).map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
 }
 
 async fn harass_server(server: &mut Option<&mut PrivateServer>, options: &Options) -> Refusal {
@@ -162,7 +167,7 @@ impl<'d, B: Backend> Day<'d, B> {
         let asked = serde_json::to_string(&self.open).unwrap_or_default();
         let look = &mut self.look;
         let decided = again(self.patience, async || look.all::<(String,)>(&DECIDED, Some(&asked)).await).await;
-        let decided = decided.map_err(|e| Refusal::new(format!("the orders cannot be looked at: {e}")))?;
+        let decided = decided.map_err(|e| Refusal::new(format!("which orders are decided cannot be read: {e}")))?;
         for (order,) in &decided {
             self.open.remove(order);
         }

@@ -5,9 +5,14 @@ use std::{
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+
+/// A server stands still at once, unless it waits for its disk.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A server's process, and one that ends it should this one be gone without a word.
 #[derive(Debug)]
@@ -45,6 +50,20 @@ impl Leashed {
         !matches!(self.server.try_wait(), Ok(None))
     }
 
+    /// Stops the server, and waits until it stands still or is gone.
+    fn stop(&self) {
+        let Some(server) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) else { return };
+        let begun = Instant::now();
+        let stat = format!("/proc/{}/stat", self.server.id());
+        while kill_process(server, Signal::STOP).is_ok() && begun.elapsed() < STOP_LIMIT {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            match stat.rsplit_once(") ").and_then(|(_, state)| state.chars().next()) {
+                Some('T' | 'Z' | 'X') | None => return,
+                Some(_) => std::thread::sleep(LOOK), // Another process: it can only be looked at.
+            }
+        }
+    }
+
     /// What the server has started for its clients.
     fn children(&self) -> Vec<Pid> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -65,6 +84,9 @@ impl Drop for Leashed {
         // The leash first: the number of a process that has been waited for may be another's.
         let _ = self.leash.kill();
         let _ = self.leash.wait();
+        // One that it starts while they are listed would outlive it, hold what it has of the shared memory, and keep the
+        // next server from starting. A stopped server starts none.
+        self.stop();
         let children = self.children();
         let _ = self.server.kill();
         for child in children {
@@ -127,4 +149,51 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// There is none.
 pub fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+#[cfg(all(test, target_os = "linux"))] // Processes are looked for in /proc.
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Processes whose last argument is `mark`.
+    fn marked(mark: &str) -> Vec<Pid> {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let is_marked = |process: fs::DirEntry| {
+            let line = fs::read_to_string(process.path().join("cmdline")).ok()?;
+            let is = line.starts_with("sleep") && line.trim_end_matches('\0').ends_with(mark);
+            if is { Pid::from_raw(process.file_name().to_str()?.parse().ok()?) } else { None }
+        };
+        processes.filter_map(is_marked).collect()
+    }
+
+    #[test]
+    fn no_child_outlives_a_server_that_starts_one_after_the_other() {
+        const CHILDREN: usize = 20;
+        for round in 0..10 {
+            let mark = format!("3600.{}{round}", std::process::id());
+            let mut server = Command::new("sh");
+            // No more than these, should nobody end it.
+            server.args(["-c", "for n in $(seq 2000); do sleep \"$0\" & done; wait", &mark]);
+            let folder = std::env::temp_dir().join(format!("hapax-leash-{mark}"));
+            fs::create_dir_all(&folder).unwrap();
+            let running = Leashed::run(&mut server, &Servant(None), &folder).unwrap();
+            while marked(&mark).len() < CHILDREN {
+                std::thread::yield_now();
+            }
+            drop(running);
+            let begun = Instant::now();
+            let mut left = marked(&mark);
+            // Those that were killed may take a moment.
+            while !left.is_empty() && begun.elapsed() < STOP_LIMIT {
+                std::thread::sleep(LOOK);
+                left = marked(&mark);
+            }
+            for child in &left {
+                let _ = kill_process(*child, Signal::KILL);
+            }
+            fs::remove_dir_all(&folder).unwrap();
+            assert!(left.is_empty(), "round {round}: {} are left", left.len());
+        }
+    }
 }

@@ -20,6 +20,7 @@ static SCHEMA: Schema = Schema {
     version: "SELECT coalesce(max(version), 0) FROM note_migration",
     numbers: "note_meta",
     probe: "UPDATE note_migration SET version = version",
+    rows: &[],
     migrations: &[
         (
             1,

@@ -129,6 +129,30 @@ async fn an_older_schema_is_refused_unless_migration_is_asked_for() {
     open().await.unwrap();
 }
 
+/// Else nothing could be written, or what is new would meet a conflict again and again, and nobody would be told why.
+#[tokio::test]
+async fn a_table_or_a_row_that_was_removed_by_hand_is_named() {
+    let place = Place::new();
+    place.open().await.close().await;
+    let remedy = ["store.db", "missing although the schema was applied", "restore it from a backup"];
+    for table in ["meta", "scope", "entity", "generation", "dedup", "dead_letter", "generation_filter"] {
+        let (table, words) =
+            (format!("hapax_{table}"), [&*format!("`hapax_{table}`"), remedy[0], remedy[1], remedy[2]]);
+        place.run(&format!("PRAGMA legacy_alter_table = ON; ALTER TABLE {table} RENAME TO hapax_gone")).await;
+        says(Sqlite::open(place.file()).await, ErrorKind::Misconfigured, &words);
+        says(Sqlite::options(place.file()).open().await, ErrorKind::Misconfigured, &words);
+        place.run(&format!("PRAGMA legacy_alter_table = ON; ALTER TABLE hapax_gone RENAME TO {table}")).await;
+        place.open().await.close().await;
+    }
+    for (delete, row) in [
+        ("DELETE FROM hapax_generation", "every row of `hapax_generation`"),
+        ("DELETE FROM hapax_meta WHERE name = 'version_floor'", "the row `version_floor` of `hapax_meta`"),
+    ] {
+        place.run(delete).await;
+        says(Sqlite::open(place.file()).await, ErrorKind::Misconfigured, &[row, remedy[0], remedy[1], remedy[2]]);
+    }
+}
+
 #[tokio::test]
 async fn a_missing_file_is_not_created_unless_asked_for() {
     let place = Place::new();

@@ -202,3 +202,15 @@ async fn many_may_open_a_new_file_at_once() {
     assert_eq!(place.number("SELECT count(*) FROM hapax_queue").await, 1);
     assert_eq!(place.open().await.backlog(&endpoint("shop")).await.unwrap(), 8);
 }
+
+/// Else each statement that needs it would fail again and again, and nobody would be told why.
+#[tokio::test]
+async fn a_table_that_was_removed_by_hand_is_named() {
+    let place = Place::new();
+    place.open().await.close().await;
+    place.run("DROP TABLE hapax_queue_subscription").await;
+    let words = ["`hapax_queue_subscription`", "missing although the schema was applied", "restore it from a backup"];
+    says(SqliteQueue::open(place.file()).await, ErrorKind::Misconfigured, &words);
+    let store = Sqlite::open(place.file()).await.unwrap();
+    says(SqliteQueue::on(&store).await, ErrorKind::Misconfigured, &words);
+}

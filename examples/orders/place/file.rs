@@ -41,7 +41,7 @@ fn path_of(store: &str) -> Result<PathBuf, Refusal> {
         }
         _ => store,
     };
-    if path.is_empty() || path.starts_with(':') {
+    if path.trim().is_empty() || path.starts_with(':') {
         return refuse("the books are checked from a file; give sqlite:PATH or a path");
     }
     if path.contains(['?', '\0']) {

@@ -2,6 +2,8 @@
 //! are all there is in it.
 
 mod file;
+mod pooler;
+mod reached;
 mod server;
 mod tables;
 
@@ -11,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server};
+pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server, is_slip};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 
@@ -100,12 +102,21 @@ impl Database {
     }
 }
 
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Postgres(schema) => schema.fmt(f),
+            Self::MySql(tables) => tables.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kept {
-            Kept::File(path) => path.display().fmt(f),
-            Kept::Postgres(schema) => write!(f, "{schema}, ledger {}", self.ledger.display()),
-            Kept::MySql(tables) => write!(f, "{tables}, ledger {}", self.ledger.display()),
+            Kept::File(_) => self.kept.fmt(f),
+            Kept::Postgres(_) | Kept::MySql(_) => write!(f, "{}, ledger {}", self.kept, self.ledger.display()),
         }
     }
 }
@@ -142,7 +153,14 @@ impl Place {
         let kept = if server::is_mysql(store) {
             Kept::MySql(Tables::new(&url).await?)
         } else {
-            Kept::Postgres(Schema::new(&url).await?.behind(options.pooler.as_deref()))
+            let schema = Schema::new(&url).await?;
+            if let Some(pooler) = &options.pooler
+                && let Err(refusal) = pooler::check(&schema, pooler).await
+            {
+                schema.remove().await;
+                return Err(refusal);
+            }
+            Kept::Postgres(schema.behind(options.pooler.as_deref()))
         };
         let database = Database { kept, ledger: folder.0.join("cards.db") };
         Ok(Self { database, temporary: Some(folder.keep()), server })

@@ -14,7 +14,10 @@ use sqlx::{
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::AWAY_MAX;
+use super::{
+    AWAY_MAX,
+    reached::{self, Meant, words},
+};
 use crate::{Refusal, say};
 
 /// Between two questions whether a server answers by now.
@@ -49,8 +52,13 @@ pub(crate) fn is_private(store: &str) -> bool {
     rest(store).is_some_and(|rest| rest.trim_matches('/').is_empty())
 }
 
+/// What else than a URL was written behind the scheme of a server: a slip, for which a driver would find a meaning.
+pub(crate) fn is_slip(store: &str) -> bool {
+    rest(store).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+}
+
 /// Waits no longer for a server: what listens there may be another program, that waits to be spoken to.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// What `connecting` comes to in time.
 pub(super) async fn in_time<C>(connecting: impl Future<Output = sqlx::Result<C>>) -> sqlx::Result<C> {
@@ -74,7 +82,8 @@ impl Schema {
         let schema = Self::named(url, &format!("orders_{}", &id[..12]));
         let options = schema.options()?;
         let at = place(&options);
-        let mut connection = in_time(options.connect()).await.map_err(|e| not_reached(&options, &at, &e))?;
+        let connected = in_time(options.connect()).await;
+        let mut connection = connected.map_err(|e| not_reached(&options, "--store", &at, &e))?;
         let sql = format!("CREATE SCHEMA {}", schema.name);
         let made = connection.execute(AssertSqlSafe(sql)).await.map(drop);
         let _ = connection.close().await; // What counts is the answer.
@@ -117,7 +126,7 @@ impl Schema {
     pub(super) async fn remove(&self) {
         let Ok(options) = self.options() else { return };
         let removed = async {
-            let mut connection = options.connect().await?;
+            let mut connection = in_time(options.connect()).await?;
             connection.execute("SET client_min_messages = warning").await?;
             connection.execute(AssertSqlSafe(format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name))).await?;
             connection.close().await
@@ -131,7 +140,9 @@ impl Schema {
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.options().map_or_else(|_| "postgres".to_owned(), |options| place(&options));
-        write!(f, "schema {} at {at}", self.name)
+        write!(f, "schema {} at {at}", self.name)?;
+        let pooler = self.pooler.as_deref().and_then(|pooler| pooler.parse().ok());
+        pooler.map_or(Ok(()), |pooler| write!(f, ", through the pooler at {}", place(&pooler)))
     }
 }
 
@@ -143,7 +154,7 @@ impl fmt::Debug for Schema {
 }
 
 /// Host, port and database, without user and password.
-fn place(options: &PgConnectOptions) -> String {
+pub(super) fn place(options: &PgConnectOptions) -> String {
     let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string());
     format!("{host}:{}/{}", options.get_port(), database(options))
 }
@@ -156,26 +167,23 @@ fn code(error: &sqlx::Error) -> String {
     error.as_database_error().and_then(|e| Some(e.code()?.into_owned())).unwrap_or_default()
 }
 
-/// What the server, or the way to it, says.
-fn words(error: &sqlx::Error) -> String {
-    error.as_database_error().map_or_else(|| error.to_string(), |e| e.message().to_owned())
-}
-
-fn not_reached(options: &PgConnectOptions, at: &str, error: &sqlx::Error) -> Refusal {
+/// What is behind the URL that `option` gave.
+pub(super) fn not_reached(options: &PgConnectOptions, option: &'static str, at: &str, error: &sqlx::Error) -> Refusal {
     let (words, database) = (words(error), database(options));
     Refusal::new(match code(error).as_str() {
         "28P01" | "28000" => format!(
-            "{at}: the server does not let {} in: {words}; correct user and password in --store, or set PGPASSWORD",
+            "{at}: the server does not let {} in: {words}; correct user and password in {option}, or set PGPASSWORD",
             options.get_username()
         ),
         "3D000" => {
-            format!("{at}: {words}; create it (`CREATE DATABASE {database}`) or name another one with --store")
+            format!("{at}: {words}; create it (`CREATE DATABASE {database}`) or name another one with {option}")
         }
-        "" => format!(
-            "{at}: no PostgreSQL answers: {words}; start it, name another one with --store, or let \
-             `--store postgres:` start one"
-        ),
-        _ => format!("{at}: {words}; mend that, or name another server with --store"),
+        "" => {
+            let kind = if option == "--pooler" { "pgbouncer" } else { "PostgreSQL" };
+            let or_else = if option == "--pooler" { "" } else { ", or let `--store postgres:` start one" };
+            reached::why(&Meant { kind, option, or_else, tls_if_any: "sslmode=prefer" }, at, error)
+        }
+        _ => format!("{at}: {words}; mend that, or name another server with {option}"),
     })
 }
 

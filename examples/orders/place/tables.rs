@@ -8,7 +8,10 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::server::in_time;
+use super::{
+    reached::{self, Meant, words},
+    server::in_time,
+};
 use crate::{Refusal, say};
 
 /// The tables of one run.
@@ -24,6 +27,10 @@ impl Tables {
         let id = Uuid::new_v4().simple().to_string();
         let tables = Self::named(url, &format!("orders_{}_", &id[..12]));
         let options = tables.options()?;
+        if options.get_database().is_none_or(str::is_empty) {
+            let why = "--store: no database is named; write mysql://USER:PASSWORD@HOST:PORT/DATABASE";
+            return Err(Refusal::new(why));
+        }
         let connected = in_time(options.connect()).await;
         let _ = connected.map_err(|e| not_reached(&options, &e))?.close().await; // It has answered.
         Ok(tables)
@@ -54,7 +61,7 @@ impl Tables {
     pub(super) async fn remove(&self) {
         let Ok(options) = self.options() else { return };
         let removed = async {
-            let mut connection = options.connect().await?;
+            let mut connection = in_time(options.connect()).await?;
             let list = "SELECT CAST(table_name AS CHAR) FROM information_schema.tables WHERE table_schema = DATABASE()";
             let all: Vec<String> = sqlx::query_scalar(list).fetch_all(&mut connection).await?;
             let own: Vec<String> = all.into_iter().filter(|table| table.starts_with(&self.prefix)).collect();
@@ -89,8 +96,7 @@ fn place(options: &MySqlConnectOptions) -> String {
 }
 
 fn not_reached(options: &MySqlConnectOptions, error: &sqlx::Error) -> Refusal {
-    let (at, words) =
-        (place(options), error.as_database_error().map_or_else(|| error.to_string(), |e| e.message().to_owned()));
+    let (at, words) = (place(options), words(error));
     let number = error
         .as_database_error()
         .and_then(|e| e.try_downcast_ref::<MySqlDatabaseError>())
@@ -105,8 +111,10 @@ fn not_reached(options: &MySqlConnectOptions, error: &sqlx::Error) -> Refusal {
         Some(1044) => format!("{at}: {words}; GRANT ALL on that database, or name another user in --store"),
         Some(1049) => format!("{at}: {words}; create it (CREATE DATABASE) or name another one with --store"),
         Some(_) => format!("{at}: {words}; mend that, or name another server with --store"),
-        None => format!(
-            "{at}: no MariaDB answers: {words}; start it, name another one with --store, or let `--store mysql:` start one"
-        ),
+        None => {
+            let or_else = ", or let `--store mysql:` start one";
+            let meant = Meant { kind: "MariaDB", option: "--store", or_else, tls_if_any: "ssl-mode=preferred" };
+            reached::why(&meant, &at, error)
+        }
     })
 }

@@ -128,6 +128,7 @@ async fn a_mysql_server_that_cannot_be_used_is_refused_in_one_line_with_a_remedy
         (nobody.as_str(), "no MariaDB answers"),
         (&no_such, "create it (CREATE DATABASE)"),
         (&stranger, "correct user and password in --store"),
+        ("mysql://shop@db.example", "no database is named; write mysql://USER:PASSWORD@HOST:PORT/DATABASE"),
         ("mysql://shop@db:port/shop", "write mysql://USER:PASSWORD@HOST:PORT/DATABASE"),
     ] {
         let ended = orders(&["--orders", "1", "--store", store]);

@@ -8,6 +8,8 @@ mod clock;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod columns;
 mod group;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod missing;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

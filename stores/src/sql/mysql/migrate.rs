@@ -3,7 +3,7 @@
 use hapax_core::ports::StoreError;
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, mysql::MySqlRow};
 
-use super::{names::Names, options::MySqlOptions, rows::Columns, statements, wire::Schema};
+use super::{super::missing, names::Names, options::MySqlOptions, rows::Columns, statements, wire::Schema};
 
 /// Each migration records its own version in `migration` and, from the second on, in `meta` under `usable_from` how old a
 /// program may be that goes on with the database: it stays where a step only adds, and becomes the step's own version where
@@ -13,6 +13,10 @@ pub(super) static SCHEMA: Schema = Schema {
     remedy: "apply `MySql::migrate`, or `MySql::schema_sql` by hand, or set `migrate(true)`",
     tables: ["migration", "meta"],
     version: statements::SCHEMA_VERSION,
+    rows: &[
+        ("the row of `floor`", "SELECT 1 FROM hapax.floor WHERE one = 1"),
+        ("the row of `settled`", "SELECT 1 FROM hapax.settled WHERE one = 1"),
+    ],
     migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
 };
 /// How long one of several programs that migrate at once waits for the others.
@@ -99,16 +103,31 @@ async fn engines(connection: &mut MySqlConnection, tables: &[String]) -> Result<
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<Option<String>, _>(1)?.unwrap_or_default()))).collect()
 }
 
-/// A table of ours whose storage engine knows no transactions, and that engine.
-pub(super) async fn foreign_engine(
+/// What is wrong with the tables: one is missing, a row in one, or one's storage engine knows no transactions.
+pub(super) async fn damage(
     connection: &mut MySqlConnection,
     names: &Names,
     schema: &Schema,
-) -> Result<Option<(String, String)>, sqlx::Error> {
+) -> Result<Option<String>, sqlx::Error> {
     let texts = schema.migrations.iter().flat_map(|(_, sql)| sql.split("EXISTS hapax.").skip(1));
     let tables: Vec<String> = texts.filter_map(|text| text.split_whitespace().next()).map(|t| names.table(t)).collect();
     let engines = engines(connection, &tables).await?;
-    Ok(engines.into_iter().find(|(_, engine)| !engine.eq_ignore_ascii_case("InnoDB")))
+    let is_gone = |table: &&String| !engines.iter().any(|(there, _)| there.eq_ignore_ascii_case(table));
+    let gone: Vec<&str> = tables.iter().filter(is_gone).map(String::as_str).collect();
+    if !gone.is_empty() {
+        // The server shows an account only what it has a right to.
+        return Ok(Some(missing::tables(&gone.join(", ")) + "; or grant this account its rights (`grants_sql`)"));
+    }
+    if let Some((table, engine)) = engines.iter().find(|(_, engine)| !engine.eq_ignore_ascii_case("InnoDB")) {
+        return Ok(Some(format!(
+            "the table {table} is of the storage engine {engine}, which knows no transactions: `ALTER TABLE {table} \
+             ENGINE = InnoDB`"
+        )));
+    }
+    let Some(question) = missing::row_question(schema.rows) else { return Ok(None) };
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(names.put_into(&question)))).await?;
+    let gone: Option<String> = row.try_get(0)?;
+    Ok(gone.map(|gone| format!("{names}: {}", missing::row(&gone))))
 }
 
 /// Brings the database to the latest version. Each statement about tables commits by itself, so that a migration may have

@@ -192,12 +192,8 @@ pub(super) async fn check_tables(
     }
     let tables = Tables::of(schema, names);
     tables.check(contents).map_err(|failure| failure.store_error(schema.opening, place))?;
-    if let Some((table, engine)) = migrate::foreign_engine(connection, names, schema).await.map_err(failed)? {
-        let why = format!(
-            "{place}: the table {table} is of the storage engine {engine}, which knows no transactions: `ALTER TABLE \
-             {table} ENGINE = InnoDB`"
-        );
-        return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, why));
+    if let Some(why) = migrate::damage(connection, names, schema).await.map_err(failed)? {
+        return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, format!("{place}: {why}")));
     }
     Ok(tables)
 }

@@ -38,6 +38,8 @@ pub struct Schema {
     pub tables: [&'static str; 2],
     /// The newest migration and the number `usable_from`, in one row.
     pub version: &'static str,
+    /// Rows without which nothing goes on, though no statement fails: what each is called, and a `SELECT` that finds it.
+    pub rows: &'static [(&'static str, &'static str)],
     /// Each with its version, from 1. Every statement of one may be repeated: each commits by itself.
     pub migrations: &'static [(i64, &'static str)],
 }

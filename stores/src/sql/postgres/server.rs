@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::{
-    super::{clock, versions},
+    super::{clock, missing, versions},
     connection::Dial,
     error::Failure,
     migrate::Contents,
@@ -58,7 +58,7 @@ impl Tables {
     }
 }
 
-/// Asks for tables of `schema` that a crash of the server empties.
+/// Asks for tables of `schema` that a crash of the server empties, and for those that are missing.
 pub(super) fn kept(schema: &Schema, names: &Names) -> String {
     const CREATE: &str = "CREATE TABLE IF NOT EXISTS hapax.";
     let texts = schema.migrations.iter().flat_map(|(_, sql)| sql.split(CREATE).skip(1));
@@ -67,10 +67,11 @@ pub(super) fn kept(schema: &Schema, names: &Names) -> String {
         .map(|table| format!("'{}'", names.table(table)))
         .collect();
     format!(
-        "SELECT string_agg(relname, ', ') FROM pg_catalog.pg_class WHERE relnamespace = '{}'::regnamespace \
-         AND relpersistence <> 'p' AND relname = ANY (ARRAY[{}])",
-        names.schema(),
-        tables.join(", ")
+        "SELECT string_agg(needed, ', ') FILTER (WHERE relpersistence <> 'p'), \
+         string_agg(needed, ', ') FILTER (WHERE relname IS NULL) FROM unnest(ARRAY[{}]) AS needed \
+         LEFT JOIN pg_catalog.pg_class ON relname = needed AND relnamespace = '{}'::regnamespace",
+        tables.join(", "),
+        names.schema()
     )
 }
 
@@ -85,7 +86,7 @@ pub(super) async fn connect(dial: &Dial) -> Result<PgConnection, Failure> {
             tables.check(Contents::of(row).map_err(Failure::of_read)?)?;
         }
         if let Some(row) = rows.get(2) {
-            check_kept(row.try_get(0).map_err(Failure::of_read)?)?;
+            check_kept(row).map_err(Failure::of_read)??;
         }
         Ok(connection)
     };
@@ -119,12 +120,14 @@ pub(super) async fn look(connection: &mut PgConnection, dial: &Dial) -> Result<V
     Ok(rows)
 }
 
-/// `unlogged`: tables that a crash of the server empties.
-pub(super) fn check_kept(unlogged: Option<String>) -> Result<(), Failure> {
-    let Some(unlogged) = unlogged else { return Ok(()) };
-    Err(misconfigured(format!(
-        "UNLOGGED tables, which a crash of the server empties: {unlogged}; `ALTER TABLE .. SET LOGGED`"
-    )))
+/// The answer to [`kept`].
+pub(super) fn check_kept(row: &PgRow) -> Result<Result<(), Failure>, sqlx::Error> {
+    let (unlogged, gone): (Option<String>, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
+    let emptied = |unlogged| {
+        format!("UNLOGGED tables, which a crash of the server empties: {unlogged}; `ALTER TABLE .. SET LOGGED`")
+    };
+    let why = gone.as_deref().map(missing::tables).or_else(|| unlogged.map(emptied));
+    Ok(why.map_or(Ok(()), |why| Err(misconfigured(why))))
 }
 
 fn misconfigured(why: String) -> Failure {

@@ -17,8 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::clean_ups::CleanUps,
-    super::numbers::Numbers,
+    super::{clean_ups::CleanUps, missing, numbers::Numbers},
     Postgres, Shared, Texts,
     arguments::Begin,
     connection::{Dial, Link},
@@ -215,6 +214,13 @@ pub(super) async fn check_tables(
     let refused = |failure: Failure| failure.store_error(schema.opening, place);
     tables.check(contents).map_err(refused)?;
     let kept = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(server::kept(schema, names)))).await.map_err(failed)?;
-    server::check_kept(kept.try_get(0).map_err(failed)?).map_err(refused)?;
+    server::check_kept(&kept).map_err(failed)?.map_err(refused)?;
+    if let Some(question) = missing::row_question(schema.rows) {
+        let row =
+            connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(names.put_into(&question)))).await.map_err(failed)?;
+        if let Some(gone) = row.try_get::<Option<String>, _>(0).map_err(failed)? {
+            return Err(refused(Failure::unfit(ErrorKind::Misconfigured, format!("{names}: {}", missing::row(&gone)))));
+        }
+    }
     Ok(tables)
 }

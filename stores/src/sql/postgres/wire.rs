@@ -41,6 +41,8 @@ pub struct Schema {
     pub tables: [&'static str; 2],
     /// The newest migration and the number `usable_from`, in one row.
     pub version: &'static str,
+    /// Rows without which nothing goes on, though no statement fails: what each is called, and a `SELECT` that finds it.
+    pub rows: &'static [(&'static str, &'static str)],
     /// Each with its version, from 1.
     pub migrations: &'static [(i32, &'static str)],
 }

@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection};
 
-use super::{connection::number, ride::Schema, statements};
+use super::{super::missing, connection::number, ride::Schema, statements};
 
 /// Marks a file as hapax's, see SQLite's `PRAGMA application_id`: the letters `hapx`.
 pub(super) const APPLICATION_ID: i64 = 0x6861_7078;
@@ -16,6 +16,10 @@ pub(super) static STORE: Schema = Schema {
     version: statements::SCHEMA_VERSION,
     numbers: "hapax_meta",
     probe: "UPDATE hapax_meta SET value = value",
+    rows: &[
+        ("the row `version_floor` of `hapax_meta`", "SELECT 1 FROM hapax_meta WHERE name = 'version_floor'"),
+        ("every row of `hapax_generation`", "SELECT 1 FROM hapax_generation"),
+    ],
     migrations: &[
         (1, include_str!("migrations/0001_initial.sql")),
         (2, include_str!("migrations/0002_generation_filters.sql")),
@@ -50,6 +54,25 @@ pub(super) async fn contents(connection: &mut SqliteConnection, schema: &Schema)
     let row = connection.fetch_one(statements::FOREIGN).await?;
     let (shared, foreign) = (row.try_get(0)?, row.try_get(1)?);
     Ok(Contents { application_id, tables, shared, foreign, version, usable_from })
+}
+
+/// What is not there although the migrations that make it are on record.
+pub(super) async fn missing(connection: &mut SqliteConnection, schema: &Schema) -> Result<Option<String>, sqlx::Error> {
+    let tables: Vec<String> = schema.table_names().iter().map(|table| format!("('{table}')")).collect();
+    if !tables.is_empty() {
+        let question = format!(
+            "WITH needed (name) AS (VALUES {}) SELECT group_concat('`' || name || '`', ', ') FROM needed \
+             WHERE name NOT IN (SELECT name FROM sqlite_schema WHERE type = 'table')",
+            tables.join(", ")
+        );
+        let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(question))).await?;
+        if let Some(list) = row.try_get::<Option<String>, _>(0)? {
+            return Ok(Some(missing::tables(&list)));
+        }
+    }
+    let Some(question) = missing::row_question(schema.rows) else { return Ok(None) };
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(question))).await?;
+    Ok(row.try_get::<Option<String>, _>(0)?.as_deref().map(missing::row))
 }
 
 /// What the newest migration in the file says. `None`: nothing, so that only programs which know it may use the file.

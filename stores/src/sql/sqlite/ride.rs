@@ -155,6 +155,8 @@ pub struct Schema {
     pub numbers: &'static str,
     /// Changes nothing, and fails where nothing can be written.
     pub probe: &'static str,
+    /// Rows without which nothing goes on, though no statement fails: what each is called, and a `SELECT` that finds it.
+    pub rows: &'static [(&'static str, &'static str)],
     /// Version and SQL, in the order of the versions. Each records its own version. Harmless when applied again.
     pub migrations: &'static [(i64, &'static str)],
 }
@@ -164,6 +166,12 @@ impl Schema {
     #[must_use]
     pub fn latest(&self) -> i64 {
         self.migrations.last().map_or(0, |(version, _)| *version)
+    }
+
+    /// The tables that there are once it is applied.
+    pub(super) fn table_names(&self) -> Vec<&'static str> {
+        let texts = self.migrations.iter().flat_map(|(_, sql)| sql.split("CREATE TABLE IF NOT EXISTS ").skip(1));
+        texts.filter_map(|text| text.split([' ', '(']).next()).collect()
     }
 
     /// All of it, to be applied by hand.

@@ -60,6 +60,7 @@ pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Res
         let found = migrate::migrate(&mut connection, schema).await.map_err(failed)?;
         check_version(&found, true, schema, &file)?;
     }
+    check_whole(&mut connection, schema, &file).await?;
     check_durable(&mut connection, options.synchronous, schema, &file).await?;
     // A read-only file shows itself only when something is written.
     let probe = AssertSqlSafe(format!("BEGIN IMMEDIATE; {}; ROLLBACK", schema.probe));
@@ -123,7 +124,7 @@ pub(super) async fn add_schema(
         let found = migrate::migrate(connection, schema).await.map_err(failed)?;
         check_version(&found, true, schema, file)?;
     }
-    Ok(())
+    check_whole(connection, schema, file).await
 }
 
 fn misconfigured(schema: &Schema, why: impl Into<String>) -> StoreError {
@@ -212,6 +213,15 @@ fn check_version(contents: &Contents, may_migrate: bool, schema: &Schema, file: 
         return Err(misconfigured(schema, format!("{file}: it has {has}, this hapax needs {latest}: {remedy}")));
     }
     Ok(())
+}
+
+/// Whether all is there that the file's record of migrations promises: somebody may have tidied up by hand.
+async fn check_whole(connection: &mut SqliteConnection, schema: &Schema, file: &str) -> Result<(), StoreError> {
+    let missing = migrate::missing(connection, schema).await;
+    match missing.map_err(|e| Failure::from(e).store_error(schema.opening, file))? {
+        Some(missing) => Err(misconfigured(schema, format!("{file}: {missing}"))),
+        None => Ok(()),
+    }
 }
 
 /// Switches the file to a write-ahead log. SQLite does not wait for the lock that the first switch needs.

@@ -14,6 +14,7 @@ pub(super) static SCHEMA: Schema = Schema {
     version: "SELECT coalesce(max(version), 0) FROM hapax_queue_migration",
     numbers: "hapax_queue_meta",
     probe: "UPDATE hapax_queue_migration SET version = version",
+    rows: &[],
     migrations: &[(1, include_str!("migrations/0001_queue.sql")), (2, include_str!("migrations/0002_given.sql"))],
 };
 

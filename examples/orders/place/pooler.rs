@@ -1,0 +1,34 @@
+//! The connection pooler before a run's server: asked by itself, so that nobody looks for its faults at the database.
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row, postgres::PgConnectOptions};
+
+use super::server::{Schema, in_time, is_postgres, not_reached, place};
+use crate::Refusal;
+
+const OPTION: &str = "--pooler";
+
+/// Refuses a pooler that does not lead to `schema`, which has been made without it.
+pub(super) async fn check(schema: &Schema, pooler: &str) -> Result<(), Refusal> {
+    // Without the URL, which may hold a password.
+    let wrong = |why: &str| Refusal::new(format!("{OPTION}: {why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE"));
+    if !is_postgres(pooler) {
+        return Err(wrong("it is no URL of a pooler"));
+    }
+    let options: PgConnectOptions = pooler.parse().map_err(|e: sqlx::Error| wrong(&e.to_string()))?;
+    // What pgbouncer refuses of what the driver asks for by itself.
+    let options = options.extra_float_digits(None).statement_cache_capacity(0).disable_statement_logging();
+    let at = place(&options);
+    let asked = async {
+        let mut connection = options.connect().await?;
+        let sql = format!("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = '{}'", schema.name());
+        let found: i64 = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(sql))).await?.try_get(0)?;
+        connection.close().await?;
+        Ok(found)
+    };
+    match in_time(asked).await.map_err(|e| not_reached(&options, OPTION, &at, &e))? {
+        0 => Err(Refusal::new(format!(
+            "{at}: {OPTION} leads to another database than --store: the run's schema is not there; correct one of the two"
+        ))),
+        _ => Ok(()),
+    }
+}
