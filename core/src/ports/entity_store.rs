@@ -143,7 +143,7 @@ pub enum Finished {
     /// The outbox entries are gone; the entity has this version now, or is untouched when nothing was to be cleaned up.
     Cleaned(Option<Version>),
     /// The entity keeps its version for now: the store cleans up by itself within seconds, unless the next save of the entity
-    /// does. Until then this store's loads may show the outbox entries or leave them out; whoever else loads the entity finds
+    /// does, or somebody has saved it since the version that was given; what stays then is the next save's, or the sweeper's. Until then this store's loads may show the outbox entries or leave them out; whoever else loads the entity finds
     /// them known.
     Later,
     /// The entity has changed: its outbox entries stay for the next save or the sweeper.

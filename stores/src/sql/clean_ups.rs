@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hapax_core::{ids::SagaKey, ports::Stored};
+use hapax_core::ids::SagaKey;
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -94,9 +94,10 @@ impl<P> CleanUps<P> {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether one more is to wait.
-    pub(super) fn takes_one(&self) -> bool {
-        if self.wake.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+    /// Whether a clean-up that writes `row` is to wait, with so many dedup entries. Only what empties an outbox of one entry: a
+    /// long one costs whoever loads and saves the entity more than a clean-up does.
+    pub(super) fn takes(&self, row: &EntityRow<P>, done: usize) -> bool {
+        if done != 1 || row.pending.is_some() || self.wake.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             return false;
         }
         let mut waiting = locked(&self.waiting);
@@ -124,13 +125,14 @@ impl<P> CleanUps<P> {
         }
     }
 
-    /// The version at which nothing of the entity's outbox is left to do.
-    pub(super) fn version(&self, scope: i64, key: &SagaKey) -> Option<i64> {
+    /// What is left of the entity's outbox, where nothing in it is left to do.
+    pub(super) fn over(&self, scope: i64, key: &SagaKey) -> Option<Over> {
         let waiting = locked(&self.waiting);
         if waiting.since != self.since() {
             return None;
         }
-        waiting.get(&(scope, key.clone())).and_then(|row| row.expected)
+        let row = waiting.get(&(scope, key.clone()))?;
+        Some(Over { version: row.expected?, outbox: row.outbox.clone() })
     }
 
     /// The entity has been saved, and cleaned up with it.
@@ -148,11 +150,11 @@ impl<P> CleanUps<P> {
     }
 }
 
-/// Shows an entity without what is over, if it still has the version at which it was.
-pub(super) fn show(stored: &mut Stored, over: Option<i64>) {
-    if over.is_some() && stored.version.as_number() == over {
-        stored.entity.outbox.clear();
-    }
+/// An entity of which nothing is left to do at a version, with its outbox as it will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Over {
+    pub(super) version: i64,
+    pub(super) outbox: Vec<u8>,
 }
 
 fn locked<P>(waiting: &Mutex<Waiting<P>>) -> MutexGuard<'_, Waiting<P>> {
@@ -225,12 +227,6 @@ impl<P> Task<P> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use hapax_core::{
-        entity::{Entity, OutboxEntry, Version},
-        ids::{AttemptId, DedupKey, Fingerprint},
-        time::Timestamp,
-    };
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(600);
@@ -257,6 +253,10 @@ mod tests {
         (clean_ups, task, lost)
     }
 
+    fn version(clean_ups: &CleanUps<Vec<u8>>, scope: i64, key: &SagaKey) -> Option<i64> {
+        clean_ups.over(scope, key).map(|over| over.version)
+    }
+
     /// What a turn writes, as key and version.
     async fn turn(task: &Task<Vec<u8>>) -> Vec<(SagaKey, i64)> {
         let written = Mutex::new(Vec::new());
@@ -278,17 +278,17 @@ mod tests {
         for number in 0..3 {
             clean_ups.add(0, row(number, 7));
         }
-        assert_eq!((clean_ups.version(1, &key(0)), clean_ups.version(2, &key(0))), (Some(7), None));
+        assert_eq!((version(&clean_ups, 1, &key(0)), version(&clean_ups, 2, &key(0))), (Some(7), None));
         clean_ups.saved(1, &key(0));
-        assert_eq!(clean_ups.version(1, &key(0)), None);
+        assert_eq!(version(&clean_ups, 1, &key(0)), None);
         assert_eq!(turn(&task).await, []);
-        assert_eq!(clean_ups.version(1, &key(1)), Some(7));
+        assert_eq!(version(&clean_ups, 1, &key(1)), Some(7));
         clean_ups.saved(1, &key(1));
         clean_ups.add(0, row(2, 9)); // Has waited as long as nothing.
         clean_ups.add(0, row(3, 1));
         assert_eq!(turn(&task).await, []);
         assert_eq!(turn(&task).await, [(key(2), 9), (key(3), 1)]);
-        assert_eq!(clean_ups.version(1, &key(2)), None);
+        assert_eq!(version(&clean_ups, 1, &key(2)), None);
     }
 
     #[tokio::test]
@@ -296,11 +296,11 @@ mod tests {
         let (clean_ups, task, lost) = clean_ups(LONG);
         clean_ups.add(0, row(1, 1));
         lost.fetch_add(1, Ordering::Release);
-        assert_eq!(clean_ups.version(1, &key(1)), None);
+        assert_eq!(version(&clean_ups, 1, &key(1)), None);
         clean_ups.add(0, row(2, 1)); // Was marked before.
-        assert_eq!(clean_ups.version(1, &key(2)), None);
+        assert_eq!(version(&clean_ups, 1, &key(2)), None);
         clean_ups.add(clean_ups.since(), row(3, 1));
-        assert_eq!((clean_ups.version(1, &key(1)), clean_ups.version(1, &key(3))), (None, Some(1)));
+        assert_eq!((version(&clean_ups, 1, &key(1)), version(&clean_ups, 1, &key(3))), (None, Some(1)));
         turn(&task).await;
         assert_eq!(turn(&task).await, [(key(3), 1)]);
     }
@@ -308,7 +308,7 @@ mod tests {
     #[tokio::test]
     async fn few_wait_where_saves_rarely_come_in_time() {
         let (clean_ups, task, _) = clean_ups(LONG);
-        let taken = || (0..10 * PROBE).filter(|_| clean_ups.takes_one()).count() as u64;
+        let taken = || (0..10 * PROBE).filter(|_| clean_ups.takes(&row(0, 1), 1)).count() as u64;
         assert_eq!(taken(), 10 * PROBE);
         for number in 0..10 {
             clean_ups.add(0, row(number, 1));
@@ -330,35 +330,17 @@ mod tests {
     async fn no_more_than_the_limit_wait_and_none_where_they_are_not_to_or_once_it_is_closed() {
         let (limited, _task, _) = clean_ups(LONG);
         for number in 0..WAITING_MAX {
-            assert!(limited.takes_one());
+            assert!(limited.takes(&row(0, 1), 1));
             limited.add(0, row(number, 1));
         }
-        assert!(!limited.takes_one());
+        assert!(!limited.takes(&row(0, 1), 1));
         let (at_once, _task, _) = clean_ups(Duration::ZERO);
-        assert!(!at_once.takes_one());
+        assert!(!at_once.takes(&row(0, 1), 1));
         let (closed, _task, _) = clean_ups(LONG);
-        assert!(closed.takes_one());
+        assert!(closed.takes(&row(0, 1), 1));
+        assert!(!closed.takes(&row(0, 1), 2) && !closed.takes(&row(0, 1), 0));
+        assert!(!closed.takes(&EntityRow { pending: Some(vec![0; 40]), ..row(0, 1) }, 1));
         closed.close();
-        assert!(!closed.takes_one());
-    }
-
-    #[test]
-    fn only_the_version_at_which_its_outbox_was_done_with_is_shown_without() {
-        let entry = OutboxEntry {
-            key: DedupKey::from_bytes([1; DedupKey::BYTES]),
-            attempt: AttemptId::from_bytes([2; AttemptId::BYTES]),
-            fingerprint: Fingerprint::from_bytes([3; Fingerprint::BYTES]),
-            commit: 1,
-            saved_at: Timestamp::from_millis(1),
-            outgoing: Vec::new(),
-            reply: None,
-        };
-        let entity = Entity { outbox: vec![Arc::new(entry)], ..Entity::default() };
-        let shown = |over| {
-            let mut stored = Stored { version: Version::number(3), entity: entity.clone() };
-            show(&mut stored, over);
-            stored.entity.outbox.len()
-        };
-        assert_eq!([None, Some(2), Some(3), Some(4)].map(shown), [1, 1, 0, 1]);
+        assert!(!closed.takes(&row(0, 1), 1));
     }
 }

@@ -15,7 +15,7 @@ use hapax_core::{
 };
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-use super::rows::malformed;
+use super::{clean_ups::Over, rows::malformed};
 
 /// What one write does to an entity; what waits is 40 bytes of each entry.
 pub(super) type EntityRow = super::rows::EntityRow<Vec<u8>>;
@@ -120,10 +120,14 @@ impl Found {
     }
 }
 
-pub(super) fn stored(row: &impl Columns, place: &str) -> Result<Stored, StoreError> {
+/// `over`: how the entity is shown if it still has the version at which its outbox was done with; its own may be missing then.
+pub(super) fn stored(row: &impl Columns, over: Option<&Over>, place: &str) -> Result<Stored, StoreError> {
     let column = |e: sqlx::Error| malformed(LOADING, place, "an entity's row").caused_by(e);
     let version = row.number(1).map_err(column)?;
-    let outbox = row.bytes(2).and_then(some).map_err(column)?;
+    let outbox = match over.filter(|over| over.version == version) {
+        Some(over) => &over.outbox[..],
+        None => row.bytes(2).and_then(some).map_err(column)?,
+    };
     let state = row.bytes(3).and_then(some).map_err(column)?;
     let entity = record::decode_outbox(Bytes::copy_from_slice(state), outbox)
         .map_err(|e| malformed(LOADING, place, "an entity's outbox").caused_by(e))?;

@@ -12,7 +12,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
-    super::clean_ups,
+    super::clean_ups::Over,
     arguments::{Bind, Text},
     connection::Link,
     error::{Failure, malformed},
@@ -46,8 +46,8 @@ pub(super) enum Read {
 pub(super) struct Load {
     pub(super) operation: &'static str,
     pub(super) entity: Option<(i64, SagaKey)>,
-    /// The version at which nothing of its outbox is left to do.
-    pub(super) over: Option<i64>,
+    /// Where nothing in its outbox is left to do.
+    pub(super) over: Option<Over>,
     pub(super) ids: Vec<DedupKey>,
     pub(super) answer: oneshot::Sender<Result<Loaded, StoreError>>,
 }
@@ -163,9 +163,9 @@ impl Reader {
         let mut view = self.generations.view();
         for _ in 0..TRIES {
             let rows = match one(loads) {
-                Some((scope, key, id)) => {
+                Some((over, scope, key, id)) => {
                     let mut arguments = MySqlArguments::default();
-                    arguments.bind(scope).bind(key);
+                    arguments.bind(over).bind(scope).bind(key);
                     for _ in &view.live {
                         arguments.bind(id);
                     }
@@ -243,14 +243,15 @@ impl Reader {
     }
 }
 
-/// The number of a scope, a key in it, and the dedup key of a message.
-type One<'l> = (i64, &'l [u8], Option<&'l [u8]>);
+/// The version at which nothing in the outbox is left to do, the number of a scope, a key in it, and the dedup key of a message.
+type One<'l> = (Option<i64>, i64, &'l [u8], Option<&'l [u8]>);
 
 /// What is prepared once: one entity, and at most one message.
 fn one(loads: &[Load]) -> Option<One<'_>> {
-    let [Load { entity: Some((scope, key)), ids, .. }] = loads else { return None };
+    let [Load { entity: Some((scope, key)), over, ids, .. }] = loads else { return None };
     let id = ids.first().map(|id| &id.as_bytes()[..]);
-    (ids.len() <= 1).then_some((*scope, key.as_str().as_bytes(), id))
+    let over = over.as_ref().map(|over| over.version);
+    (ids.len() <= 1).then_some((over, *scope, key.as_str().as_bytes(), id))
 }
 
 /// Load and check of many, in one snapshot, as one `SELECT`. Entities of one scope are one part of it.
@@ -290,7 +291,7 @@ fn bytes_of(key: &SagaKey) -> &[u8] {
 
 /// What was found for a group of loads.
 struct Answers {
-    over: Vec<Option<i64>>,
+    over: Vec<Option<Over>>,
     stored: Vec<Option<Result<Stored, StoreError>>>,
     /// Which of them ask for an entity.
     asked: HashMap<(i64, Vec<u8>), Vec<usize>>,
@@ -309,7 +310,7 @@ impl Answers {
                 asked.entry((*scope, bytes_of(key).to_vec())).or_default().push(at);
             }
         }
-        let over = loads.iter().map(|load| load.over).collect();
+        let over = loads.iter().map(|load| load.over.clone()).collect();
         Self { over, stored, asked, found: Found::default(), generations: Vec::new(), damaged: None }
     }
 
@@ -331,10 +332,7 @@ impl Answers {
                 let key = row.bytes(4).map_err(damaged)?.unwrap_or_default().to_vec();
                 let asked = self.asked.get(&(row.number(5).map_err(damaged)?, key));
                 for at in asked.into_iter().flatten() {
-                    let mut stored = rows::stored(row, place);
-                    if let Ok(stored) = &mut stored {
-                        clean_ups::show(stored, self.over[*at]);
-                    }
+                    let stored = rows::stored(row, self.over[*at].as_ref(), place);
                     self.stored[*at] = Some(stored); // One that cannot be read is the error of its request alone.
                 }
             }

@@ -129,12 +129,14 @@ pub(super) fn look_dedup((id, slot): (i64, i16)) -> String {
     )
 }
 
-/// Load and check of one entity and at most one message, in one snapshot: `?` scope, key, then for each generation the dedup
+/// Load and check of one entity and at most one message, in one snapshot: `?` the version that is shown without its outbox or
+/// null, scope, key, then for each generation the dedup
 /// key. One plain `SELECT`: with a lock it would show the entity as it is by then beside dedup entries as they were before.
 /// What is known of the entity's own outbox entries is asked for afterwards, if there are any: that may be of a later moment.
 pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
     let looks: String = slots.iter().map(|slot| format!(" UNION ALL {} = ?", look_dedup(*slot))).collect();
-    format!("{LOOK_ENTITIES}? AND `key` = ?{looks}{LOOK_GENERATIONS}")
+    let entity = LOOK_ENTITIES.replacen("outbox", "IF(version = ?, NULL, outbox)", 1);
+    format!("{entity}? AND `key` = ?{looks}{LOOK_GENERATIONS}")
 }
 
 /// `?` scope, key.

@@ -104,9 +104,7 @@ impl EntityStore for Postgres {
             None => None,
         };
         if let Some(row) = &row
-            && row.pending.is_none()
-            && !done.is_empty()
-            && self.0.clean_ups.takes_one()
+            && self.0.clean_ups.takes(row, done.len())
         {
             let since = self.0.clean_ups.since();
             self.change(FINISHING, None, false, DedupRow::all(done)?, false).await?;
@@ -354,7 +352,7 @@ impl Postgres {
         ids: &[DedupKey],
     ) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
         let (answer, answered) = oneshot::channel();
-        let over = entity.as_ref().and_then(|(scope, key)| self.0.clean_ups.version(*scope, key));
+        let over = entity.as_ref().and_then(|(scope, key)| self.0.clean_ups.over(*scope, key));
         let load = Load { operation, entity, over, ids: ids.to_vec(), answer };
         self.read(operation, Read::Load(load), answered)
     }

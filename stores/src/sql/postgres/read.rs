@@ -15,7 +15,7 @@ use sqlx::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
-    super::clean_ups,
+    super::clean_ups::Over,
     arguments::Bind,
     connection::Link,
     error::{Failure, malformed},
@@ -44,8 +44,8 @@ pub(super) enum Read {
 pub(super) struct Load {
     pub(super) operation: &'static str,
     pub(super) entity: Option<(i64, SagaKey)>,
-    /// The version at which nothing of its outbox is left to do.
-    pub(super) over: Option<i64>,
+    /// Where nothing in its outbox is left to do.
+    pub(super) over: Option<Over>,
     pub(super) ids: Vec<DedupKey>,
     pub(super) answer: oneshot::Sender<Result<Loaded, StoreError>>,
 }
@@ -215,6 +215,7 @@ fn arguments(loads: &[Load]) -> PgArguments {
         let entity = load.entity.as_ref();
         arguments.bind(entity.map(|(scope, _)| *scope)).bind(entity.map(|(_, key)| key.as_str()));
         arguments.bind(load.ids.first().map(|id| &id.as_bytes()[..]));
+        arguments.bind(load.over.as_ref().map(|over| over.version));
         return arguments;
     }
     many(loads)
@@ -228,7 +229,7 @@ fn many(loads: &[Load]) -> PgArguments {
             scopes.push(*scope);
             keys.push(key.as_str());
             numbers.push(number);
-            overs.push(load.over.unwrap_or(-1));
+            overs.push(load.over.as_ref().map(|over| over.version));
         }
     }
     let ids: Vec<&[u8]> = loads.iter().flat_map(|load| &load.ids).map(|id| &id.as_bytes()[..]).collect();
@@ -238,7 +239,7 @@ fn many(loads: &[Load]) -> PgArguments {
 
 /// What was found for a group of loads.
 struct Answers {
-    over: Vec<Option<i64>>,
+    over: Vec<Option<Over>>,
     stored: Vec<Option<Result<Stored, StoreError>>>,
     found: Found,
     generations: Vec<i64>,
@@ -249,7 +250,7 @@ impl Answers {
     fn new(loads: &[Load]) -> Self {
         let mut stored = Vec::new();
         stored.resize_with(loads.len(), || None);
-        let over = loads.iter().map(|load| load.over).collect();
+        let over = loads.iter().map(|load| load.over.clone()).collect();
         Self { over, stored, found: Found::default(), generations: Vec::new(), damaged: None }
     }
 
@@ -270,12 +271,8 @@ impl Answers {
             request => {
                 let slot = usize::try_from(request).ok().and_then(|at| self.stored.get_mut(at));
                 if let Some(slot) = slot {
-                    let mut stored = rows::stored(row, place);
-                    if let (Ok(stored), Some(over)) =
-                        (&mut stored, usize::try_from(request).ok().and_then(|at| self.over.get(at)))
-                    {
-                        clean_ups::show(stored, *over);
-                    }
+                    let over = usize::try_from(request).ok().and_then(|at| self.over.get(at)?.as_ref());
+                    let stored = rows::stored(row, over, place);
                     *slot = Some(stored); // One that cannot be read is the error of its request alone.
                 }
             }

@@ -56,7 +56,8 @@ fn entries_of(slots: &[(i64, i16)], keys: &str) -> String {
 
 const GENERATION_ROWS: &str = " UNION ALL SELECT -2::bigint, id, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bigint, NULL::bytea FROM hapax.generation";
 
-/// Load and check of one entity and at most one message, in one snapshot: `$1` scope, `$2` key, `$3` dedup key. What is known
+/// Load and check of one entity and at most one message, in one snapshot: `$1` scope, `$2` key, `$3` dedup key, `$4` the
+/// version that is shown without its outbox, or null. What is known
 /// of the entity's own outbox entries is asked for afterwards, if there are any: that may be of a later moment.
 pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
     let look = |(id, slot): &(i64, i16)| {
@@ -67,17 +68,20 @@ pub(super) fn load_one(slots: &[(i64, i16)]) -> String {
     };
     let entries: String = slots.iter().map(look).collect();
     format!(
-        "SELECT 0::bigint, version, outbox, state, NULL::bytea, NULL::bigint, NULL::bytea FROM hapax.entity \
+        "SELECT 0::bigint, version, CASE WHEN version = $4 THEN NULL ELSE outbox END, state, NULL::bytea, NULL::bigint, NULL::bytea FROM hapax.entity \
          WHERE scope = $1 AND key = $2{entries}{GENERATION_ROWS}"
     )
 }
 
-/// Load and check of many, in one snapshot: `$1` scopes, `$2` keys, `$3` numbers of the requests, `$4` dedup keys.
+/// Load and check of many, in one snapshot: `$1` scopes, `$2` keys, `$3` numbers of the requests, `$4` dedup keys,
+/// `$5` versions that are shown without their outboxes, or nulls.
 pub(super) fn load_many(slots: &[(i64, i16)]) -> String {
     let arrays = ["$1::bigint[]", "$2::text[]", "$3::bigint[]", "$5::bigint[]"].map(str::to_owned);
     let requests = side_by_side(&arrays, &["scope", "key", "i", "over"]);
     format!(
-        "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.outbox, e.state, CASE WHEN e.version = r.over THEN NULL ELSE e.pending END AS pending FROM {requests} CROSS JOIN LATERAL \
+        "WITH e AS MATERIALIZED (SELECT r.i, e.version, e.state, \
+                 CASE WHEN e.version = r.over THEN NULL ELSE e.outbox END AS outbox, \
+                 CASE WHEN e.version = r.over THEN NULL ELSE e.pending END AS pending FROM {requests} CROSS JOIN LATERAL \
                (SELECT * FROM hapax.entity AS e WHERE e.scope = r.scope AND e.key = r.key OFFSET 0) AS e), \
            k AS MATERIALIZED (SELECT unnest($4::bytea[]) AS key UNION ALL \
              SELECT substr(e.pending, w.at * 48 + 1, 24) \
