@@ -194,18 +194,10 @@ impl Wire {
         self.0.begin(text).await.map_err(Fault)
     }
 
-    /// Runs one statement within the transaction: one that is too large for a text.
+    /// Runs the statements of `text` within the transaction.
     ///
     /// # Errors
     /// [`Fault`]; nothing was changed, and there is no transaction any more.
-    pub async fn step(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Fault> {
-        self.0.step(sql, arguments).await.map_err(Fault)
-    }
-
-    /// As [`Wire::step`], of the statements of a text.
-    ///
-    /// # Errors
-    /// As there.
     pub async fn steps(&mut self, text: Text) -> Result<Vec<Answer>, Fault> {
         self.0.steps(text).await.map_err(Fault)
     }
@@ -258,10 +250,10 @@ impl Fault {
         self.0.is_of_a_race()
     }
 
-    /// A row was there already; nothing was written.
+    /// Others hold a row for longer than was waited for.
     #[must_use]
-    pub fn is_of_a_duplicate(&self) -> bool {
-        self.0.is_of_a_duplicate()
+    pub fn is_of_a_wait(&self) -> bool {
+        self.0.is_of_a_wait()
     }
 
     /// The server or the way to it is at fault: trying members of a group one by one would only repeat it.

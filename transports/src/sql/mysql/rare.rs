@@ -1,7 +1,7 @@
 //! What is no part of a group: looks, on a connection of their own, and what is rare, on another: names of queues,
 //! subscriptions, whatever is asked for by itself.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -17,7 +17,7 @@ use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
 };
-use tokio::{sync::Mutex, time::Instant};
+use tokio::sync::Mutex;
 
 use super::{
     super::served::{
@@ -30,9 +30,6 @@ use super::{
     arguments::{Bind, rows, text},
     statements,
 };
-
-/// A lost race that has taken so long was a wait for a lock, which is whole seconds: who meets a deadlock is told at once.
-const WAIT_MIN: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Queues for MySqlQueue {
@@ -154,9 +151,8 @@ impl MySqlQueue {
             let mut wire = wire.lock().await;
             let mut races = Races::default();
             loop {
-                let began = Instant::now();
                 match rare.run(&mut wire, &server).await {
-                    Err(fault) if fault.is_of_a_race() && races.allow(began.elapsed() >= WAIT_MIN) => {}
+                    Err(fault) if fault.is_of_a_race() && races.allow(fault.is_of_a_wait()) => {}
                     done => return done,
                 }
             }
