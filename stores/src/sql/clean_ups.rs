@@ -32,6 +32,8 @@ use super::{
 pub(super) const WAIT: Duration = Duration::from_millis(500);
 /// So many wait at most: some megabytes. With more, clean-ups are written at once.
 const WAITING_MAX: usize = 16_384;
+/// What is left of an outbox, in bytes, is rarely more than a few; of a saga with many timeouts it is, and that is not kept.
+const OUTBOX_BYTES_MAX: usize = 256;
 /// Where entities are rarely saved within [`WAIT`], a clean-up that waits is one more write among others: there, one of so many
 /// waits, to notice when that changes.
 const PROBE: u64 = 16;
@@ -84,7 +86,7 @@ impl<P> CleanUps<P> {
     pub(super) fn new(wait: Duration, lost: Arc<AtomicU64>) -> (Self, Task<P>) {
         let (wake, woken) = mpsc::channel(1);
         let waiting = Arc::new(Mutex::new(Waiting::new(0)));
-        let task = Task { wait, waiting: waiting.clone(), woken };
+        let task = Task { wait, lost: lost.clone(), waiting: waiting.clone(), woken };
         let wake = Mutex::new((!wait.is_zero()).then_some(wake));
         (Self { lost, waiting, wake }, task)
     }
@@ -97,7 +99,8 @@ impl<P> CleanUps<P> {
     /// Whether a clean-up that writes `row` is to wait, with so many dedup entries. Only what empties an outbox of one entry: a
     /// long one costs whoever loads and saves the entity more than a clean-up does.
     pub(super) fn takes(&self, row: &EntityRow<P>, done: usize) -> bool {
-        if done != 1 || row.pending.is_some() || self.wake.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+        let is_short = row.pending.is_none() && row.outbox.len() <= OUTBOX_BYTES_MAX;
+        if done != 1 || !is_short || self.wake.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             return false;
         }
         let mut waiting = locked(&self.waiting);
@@ -165,6 +168,7 @@ fn locked<P>(waiting: &Mutex<Waiting<P>>) -> MutexGuard<'_, Waiting<P>> {
 #[derive(Debug)]
 pub(super) struct Task<P> {
     wait: Duration,
+    lost: Arc<AtomicU64>,
     waiting: Arc<Mutex<Waiting<P>>>,
     woken: mpsc::Receiver<()>,
 }
@@ -188,10 +192,14 @@ impl<P> Task<P> {
         self.turn(&write).await;
     }
 
-    /// Writes what was there at the last turn.
+    /// Writes what was there at the last turn. After an error the rest of it is left to the next saves and the sweeper: the
+    /// server may not answer for long, and somebody may wait for the store to close.
     async fn turn(&self, write: &impl AsyncFn(Change<P>)) {
         let old = {
             let mut waiting = locked(&self.waiting);
+            if waiting.since != self.lost.load(Ordering::Acquire) {
+                *waiting = Waiting::new(waiting.since); // Without its dedup entry, a clean-up would lose a message.
+            }
             waiting.pays = mem::take(&mut waiting.saved) >= waiting.old.len();
             let young = mem::take(&mut waiting.young);
             mem::replace(&mut waiting.old, young)
@@ -213,11 +221,15 @@ impl<P> Task<P> {
                 write(change).await;
                 answers.push(answered);
             }
+            let mut failed = false;
             for answered in answers {
-                // Whatever became of it: what is still there is the next save's, or the sweeper's.
                 if let Ok(Err(error)) = answered.await {
                     tracing::debug!(%error, "a clean-up is left to the next save or the sweeper");
+                    failed = true;
                 }
+            }
+            if failed {
+                return;
             }
         }
     }
@@ -226,6 +238,8 @@ impl<P> Task<P> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use hapax_core::ports::{ErrorKind, StoreError};
 
     use super::*;
 
@@ -303,6 +317,30 @@ mod tests {
         assert_eq!((version(&clean_ups, 1, &key(1)), version(&clean_ups, 1, &key(3))), (None, Some(1)));
         turn(&task).await;
         assert_eq!(turn(&task).await, [(key(3), 1)]);
+        // Nor is it written, which would take a message away that nobody knows there.
+        clean_ups.add(clean_ups.since(), row(4, 1));
+        turn(&task).await;
+        lost.fetch_add(1, Ordering::Release);
+        assert_eq!(turn(&task).await, []);
+        assert_eq!(turn(&task).await, []);
+    }
+
+    #[tokio::test]
+    async fn after_an_error_the_rest_of_a_turn_is_not_tried() {
+        let (clean_ups, task, _) = clean_ups(LONG);
+        for number in 0..3 * WRITTEN_MAX {
+            clean_ups.add(0, row(number, 1));
+        }
+        turn(&task).await;
+        let asked = AtomicU64::new(0);
+        task.turn(&async |change: Change<Vec<u8>>| {
+            let error = StoreError::new(ErrorKind::Unavailable, "cleaning up", "nobody is there".to_owned());
+            asked.fetch_add(1, Ordering::Relaxed);
+            change.answer.send(Err(error)).unwrap();
+        })
+        .await;
+        assert_eq!(asked.into_inner(), WRITTEN_MAX as u64);
+        assert_eq!(turn(&task).await, []);
     }
 
     #[tokio::test]
@@ -336,11 +374,12 @@ mod tests {
         assert!(!limited.takes(&row(0, 1), 1));
         let (at_once, _task, _) = clean_ups(Duration::ZERO);
         assert!(!at_once.takes(&row(0, 1), 1));
-        let (closed, _task, _) = clean_ups(LONG);
-        assert!(closed.takes(&row(0, 1), 1));
-        assert!(!closed.takes(&row(0, 1), 2) && !closed.takes(&row(0, 1), 0));
-        assert!(!closed.takes(&EntityRow { pending: Some(vec![0; 40]), ..row(0, 1) }, 1));
-        closed.close();
-        assert!(!closed.takes(&row(0, 1), 1));
+        let (short, _task, _) = clean_ups(LONG);
+        let row_of = |bytes| EntityRow { outbox: vec![0; bytes], ..row(0, 1) };
+        assert!(short.takes(&row_of(OUTBOX_BYTES_MAX), 1) && !short.takes(&row_of(OUTBOX_BYTES_MAX + 1), 1));
+        assert!(!short.takes(&row(0, 1), 2) && !short.takes(&row(0, 1), 0));
+        assert!(!short.takes(&EntityRow { pending: Some(vec![0; 40]), ..row(0, 1) }, 1));
+        short.close();
+        assert!(!short.takes(&row(0, 1), 1));
     }
 }

@@ -140,7 +140,8 @@ impl PostgresOptions {
     /// How long the clean-up of an entity, once its messages are sent and marked as such, waits for the next save of the
     /// entity, which makes it in passing: at least so long, and at most twice as long. Default 500 ms; zero: it does not wait.
     /// Entities that are rarely saved within that time are soon cleaned up at once. Until then other processes find the
-    /// messages known; what a crash leaves is cleaned up by whoever loads the entity next, or by the sweeper.
+    /// messages known; what a crash leaves is cleaned up by whoever loads the entity next, or by the sweeper. Behind a
+    /// [`pooler`](Self::pooler) none waits.
     pub const fn clean_up_wait(mut self, wait: Duration) -> Self {
         self.clean_up_wait = wait;
         self

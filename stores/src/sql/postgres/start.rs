@@ -106,7 +106,9 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let PostgresOptions { write_limit, read_limit, .. } = options;
     let (rare, tasks) = (Arc::new(Mutex::new(rare)), StdMutex::new(tasks));
     let scopes = Numbers::new(dial.lost.clone());
-    let (clean_ups, task) = CleanUps::new(options.clean_up_wait, dial.lost.clone());
+    // Behind a pooler nobody sees that another server has taken the place of the one that has the dedup entries.
+    let wait = if options.pooler { Duration::ZERO } else { options.clean_up_wait };
+    let (clean_ups, task) = CleanUps::new(wait, dial.lost.clone());
     let queues = writers.clone();
     let cleaning = runtime.spawn(task.run(async move |change: Change| {
         if let Some(queue) = queues.get(writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
