@@ -1,6 +1,8 @@
 //! Which writes share a commit.
 
 use std::collections::{HashMap, VecDeque, hash_map::Entry};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use hapax_core::{ids::SagaKey, ports::StoreError};
 use tokio::sync::oneshot;
@@ -48,6 +50,18 @@ impl<P: AsRef<[u8]>> Change<P> {
             _ => Changed::Lost,
         }
     }
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+/// All writes of one entity go to one of `writers`, so that they do not meet in the database.
+pub(super) fn writer_of<P>(writers: usize, entity: Option<&EntityRow<P>>, done: &[DedupRow]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    match entity {
+        Some(row) => row.key.hash(&mut hasher),
+        None => done.first().map(|row| row.key).hash(&mut hasher),
+    }
+    // The remainder is below the number of writers, which is a usize.
+    (hasher.finish() % writers.max(1) as u64) as usize
 }
 
 pub(super) fn answer_all<P>(group: impl IntoIterator<Item = Change<P>>, changed: Vec<Changed>) {

@@ -83,7 +83,6 @@ mod write;
 
 use std::{
     fmt,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex as StdMutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -99,7 +98,6 @@ use hapax_core::{
 use names::Names;
 pub use options::MySqlOptions;
 use read::Read;
-use rows::EntityRow;
 use settled::Confirmed;
 use sqlx::mysql::MySqlConnectOptions;
 use tokio::{
@@ -114,7 +112,7 @@ use tokio::{
 };
 use write::Write;
 
-use super::{clean_ups::CleanUps, numbers::Numbers, rows::DedupRow};
+use super::{clean_ups::CleanUps, numbers::Numbers};
 
 /// A store in one MariaDB database; MySQL is untested. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///
@@ -311,17 +309,6 @@ impl MySql {
             format!("{}: the store is closed, or the runtime that opened it is gone: open it again", self.place());
         StoreError::new(ErrorKind::Unavailable, operation, why)
     }
-}
-
-/// All writes of one entity go to one of `writers`, so that they do not meet in the database.
-fn writer_of(writers: usize, entity: Option<&EntityRow>, done: &[DedupRow]) -> usize {
-    let mut hasher = DefaultHasher::new();
-    match entity {
-        Some(row) => row.key.hash(&mut hasher),
-        None => done.first().map(|row| row.key).hash(&mut hasher),
-    }
-    // The remainder is below the number of writers, which is a usize.
-    (hasher.finish() % writers.max(1) as u64) as usize
 }
 
 impl fmt::Debug for MySql {

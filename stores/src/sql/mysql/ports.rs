@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{
-        group::Changed,
+        group::{self, Changed},
         rows::{DedupRow, as_i64, millis, millis_of},
     },
     MySql,
@@ -34,7 +34,6 @@ use super::{
     start::ENTITY_BYTES_MAX,
     upkeep,
     write::{Change, Write},
-    writer_of,
 };
 
 /// Entities that are looked at in one step of a sweep.
@@ -332,7 +331,7 @@ impl MySql {
         only_if_won: bool,
     ) -> Result<Changed, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let writer = writer_of(self.0.writers.len(), entity.as_ref(), &done);
+        let writer = group::writer_of(self.0.writers.len(), entity.as_ref(), &done);
         let change = Change { operation, entity, gives_way, done, only_if_won, answer };
         self.write(operation, writer, Write::Change(change), answered).await
     }

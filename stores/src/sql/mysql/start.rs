@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, numbers::Numbers},
+    super::{clean_ups::CleanUps, group, numbers::Numbers},
     MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
@@ -30,7 +30,6 @@ use super::{
     settled::Confirmed,
     wire::Schema,
     write::{Change, Write, Writer},
-    writer_of,
 };
 
 pub(super) const OPENING: &str = "opening the MariaDB store";
@@ -91,7 +90,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let (clean_ups, task) = CleanUps::new(options.clean_up_wait, dial.lost.clone());
     let queues = writers.clone();
     let cleaning = runtime.spawn(task.run(async move |change: Change| {
-        if let Some(queue) = queues.get(writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
+        if let Some(queue) = queues.get(group::writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
             let _ = queue.send(Write::Change(change)).await;
         }
     }));

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{
-        group::Changed,
+        group::{self, Changed},
         rows::{DedupRow, as_i64, millis, millis_of},
     },
     Postgres,
@@ -34,7 +34,6 @@ use super::{
     rows::{self, EntityRow},
     upkeep,
     write::{Change, Write},
-    writer_of,
 };
 
 /// Largest entity, in bytes: PostgreSQL takes more, but each save writes the whole of it, so a runaway one must be noticed.
@@ -339,7 +338,7 @@ impl Postgres {
         only_if_won: bool,
     ) -> impl Future<Output = Result<Changed, StoreError>> + Send {
         let (answer, answered) = oneshot::channel();
-        let writer = writer_of(self.0.writers.len(), entity.as_ref(), &done);
+        let writer = group::writer_of(self.0.writers.len(), entity.as_ref(), &done);
         let change = Change { operation, entity, gives_way, done, only_if_won, answer };
         self.write(operation, writer, Write::Change(change), answered)
     }

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, missing, numbers::Numbers},
+    super::{clean_ups::CleanUps, group, missing, numbers::Numbers},
     Postgres, Shared, Texts,
     arguments::Begin,
     connection::{Dial, Link},
@@ -32,7 +32,6 @@ use super::{
     wire::Schema,
     write::Writer,
     write::{Change, Write},
-    writer_of,
 };
 
 pub(super) const OPENING: &str = "opening the PostgreSQL store";
@@ -111,7 +110,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let (clean_ups, task) = CleanUps::new(wait, dial.lost.clone());
     let queues = writers.clone();
     let cleaning = runtime.spawn(task.run(async move |change: Change| {
-        if let Some(queue) = queues.get(writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
+        if let Some(queue) = queues.get(group::writer_of(queues.len(), change.entity.as_ref(), &change.done)) {
             let _ = queue.send(Write::Change(change)).await;
         }
     }));
