@@ -36,7 +36,7 @@ async fn a_large_mysql_group_that_everybody_wins_in_is_written_without_a_look() 
     let write = async |number: u32| -> Version {
         let (at, key) = (&versions[number as usize], samples.key(number));
         let done = [samples.done(number), samples.done(100 + number)];
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             match store.finish(&key, &done[..1], Some((at, &samples.entity(number)))).await.unwrap() {
                 Some(Finished::Cleaned(Some(version))) => version,
                 other => panic!("{number}: {other:?}"),
@@ -57,7 +57,7 @@ async fn a_large_mysql_group_that_everybody_wins_in_is_written_without_a_look() 
     for (number, written) in (0..MEMBERS).zip(written) {
         let loaded = store.load(&samples.key(number), &[samples.done(number).key]).await.unwrap();
         let stored = loaded.stored.unwrap();
-        let entity = if number % 3 == 0 { samples.entity(number) } else { samples.entity(50 + number) };
+        let entity = if number.is_multiple_of(3) { samples.entity(number) } else { samples.entity(50 + number) };
         assert_eq!((stored.version, stored.entity), (written, entity));
         assert!(loaded.known.unwrap().entry(&samples.done(number).key).is_some(), "{number}");
     }
@@ -122,7 +122,7 @@ async fn lose(losers: &[u32]) {
 async fn a_large_mysql_group_keeps_the_times_of_what_waits_and_what_is_complete() {
     let mut place = Place::new().await;
     let samples = Samples::new("large-times");
-    let complete = |number: u32, entity: Entity| Entity { completed: number % 2 == 0, ..entity };
+    let complete = |number: u32, entity: Entity| Entity { completed: number.is_multiple_of(2), ..entity };
     let versions = join_all((0..MEMBERS).map(async |number| {
         let entity = complete(number, samples.entity_with(number, samples.entry(number)));
         version(place.store.save(&samples.key(number), &Expected::Absent, &entity, &[]).await.unwrap())
