@@ -49,11 +49,25 @@ async fn main() {
         "serve" => serve::serve(folder, point).await,
         task => match stored::server_of(folder) {
             Some((url, prefix)) if url.starts_with("mysql") => {
-                let store = MySql::options(url).table_prefix(prefix).migrate(true).writers(1).open().await.unwrap();
+                let store = MySql::options(url)
+                    .table_prefix(prefix)
+                    .migrate(true)
+                    .writers(1)
+                    .clean_up_wait(Duration::ZERO)
+                    .open()
+                    .await
+                    .unwrap();
                 run(task, store, queue_beside(folder).await, fuse()).await;
             }
             Some((url, schema)) => {
-                let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await.unwrap();
+                let store = Postgres::options(url)
+                    .schema(schema)
+                    .migrate(true)
+                    .writers(1)
+                    .clean_up_wait(Duration::ZERO)
+                    .open()
+                    .await
+                    .unwrap();
                 run(task, store, queue_beside(folder).await, fuse()).await;
             }
             None => {
