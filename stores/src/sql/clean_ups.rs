@@ -30,7 +30,7 @@ use super::{
 /// How long a clean-up waits for a save, at least; at most twice as long. Entities that are busy are saved within it. The sweeper
 /// begins with what has waited for many times as long, and a crash leaves it what has come in meanwhile.
 pub(super) const WAIT: Duration = Duration::from_millis(500);
-/// So many wait at most: some megabytes. With more, clean-ups are written at once.
+/// So many of one turn wait, and as many of the one before: some megabytes. With more, clean-ups are written at once.
 const WAITING_MAX: usize = 16_384;
 /// What is left of an outbox, in bytes, is rarely more than a few; of a saga with many timeouts it is, and that is not kept.
 const OUTBOX_BYTES_MAX: usize = 256;

@@ -124,17 +124,11 @@ impl Writer {
             return Ok(None);
         }
         let Some(mut hope) = Hope::of(group, self.packet_bytes_max / 2) else { return Ok(None) };
-        let hoped = self.write_hope(&mut hope, settles, generation, slot).await;
-        let lost = match &hoped {
-            Ok(is_newest) => {
-                return Ok(Some(if *is_newest { Hoped::Written(hope.changed) } else { Hoped::Rotated }));
-            }
-            Err(Unhoped::Lost) => true,
-            Err(Unhoped::Failed(failure)) => failure.is_of_a_lost_update(),
-        };
-        match hoped {
-            Err(Unhoped::Failed(failure)) if !lost => Err(failure),
-            _ => {
+        match self.write_hope(&mut hope, settles, generation, slot).await {
+            Ok(true) => Ok(Some(Hoped::Written(hope.changed))),
+            Ok(false) => Ok(Some(Hoped::Rotated)),
+            Err(Unhoped::Failed(failure)) if !failure.is_of_a_lost_update() => Err(failure),
+            Err(_) => {
                 self.optimistic.looks = LOOKS;
                 Ok(Some(Hoped::Lost))
             }
@@ -167,8 +161,7 @@ impl Writer {
             put.at(now);
         }
         self.put_entities(&hope.puts).await?;
-        let (text, was_there) = self.put_dedup(&hope.dedup, slot).await?;
-        let mut text = text;
+        let (mut text, was_there) = self.put_dedup(&hope.dedup, slot).await?;
         if settles {
             text.sql(&self.texts.settle);
         }
