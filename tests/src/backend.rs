@@ -1,10 +1,15 @@
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use hapax::{
     Memory,
+    ids::Scope,
     ports::{DeadLetters, DedupStore, EntityStore},
 };
 #[cfg(feature = "databases")]
@@ -90,5 +95,23 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.directory)); // What stays is in the directory for temporary files.
+    }
+}
+
+/// How many tombstones of `scope` a first purge that finds any has removed, and how many a second one. A clean-up may wait for a
+/// moment, and spares its entity until then.
+///
+/// # Panics
+/// When nothing is removed within half a minute.
+pub async fn purged(store: &impl EntityStore, scope: &Arc<Scope>) -> [usize; 2] {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let purge = async || store.purge(scope, Duration::ZERO, 10).await.expect("a purge");
+    let begun = Instant::now();
+    loop {
+        match purge().await {
+            0 => assert!(begun.elapsed() < PATIENCE, "nothing is purged"),
+            first => return [first, purge().await],
+        }
+        tokio::task::yield_now().await;
     }
 }

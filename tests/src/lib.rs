@@ -19,7 +19,7 @@ mod scripted;
 mod watched;
 mod workbench;
 
-pub use backend::{Backend, Scratch};
+pub use backend::{Backend, Scratch, purged};
 pub use driver::{Case, Driver, Order};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;
