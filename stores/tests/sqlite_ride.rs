@@ -21,6 +21,7 @@ static SCHEMA: Schema = Schema {
     numbers: "note_meta",
     probe: "UPDATE note_migration SET version = version",
     rows: &[],
+    framed: None,
     migrations: &[
         (
             1,

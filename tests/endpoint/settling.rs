@@ -19,6 +19,7 @@ use hapax::{
 use hapax_model::{Fault, Plan, World, faults::Faulty};
 use serde::{Deserialize, Serialize};
 
+use crate::entities::Entities;
 use crate::work::{
     Auditor, Cut, Done, Listener, Log, Task, Unheard, Worker, done, endpoint, letters, send, settings, task,
 };
@@ -188,6 +189,28 @@ async fn the_sweeper_sends_what_a_message_that_was_given_up_has_left() {
     endpoint(&store, cut.clone(), &log).handler(Listener).run_until(stop).await.unwrap();
     assert_eq!((log.runs("worker", "told"), log.runs("listener", "told")), (1, 1));
     assert!(store.entities().iter().all(|(_, entity)| entity.outbox.is_empty()));
+}
+
+/// Among a million entities that wait a look takes seconds, of the server and of this process.
+#[tokio::test(start_paused = true)]
+async fn a_sweeper_that_finds_nothing_rests_longer_than_it_has_looked() {
+    let settings = Settings::default();
+    for (look, most) in [
+        (Duration::ZERO, settings.sweep_interval),
+        (Duration::from_secs(3), Duration::from_secs(30)),
+        (Duration::from_secs(20), settings.sweep_age),
+    ] {
+        let entities = Entities { look, ..Entities::default() };
+        let (hub, looks) = (InProcess::new("idle"), entities.looks.clone());
+        let endpoint = Endpoint::builder("work").entities(entities).dedup(Memory::new()).transport(hub);
+        let endpoint =
+            endpoint.saga::<Worker>(|worker| worker.starts::<Task>()).with(Log::default()).settings(settings);
+        let hour = Duration::from_secs(3600);
+        endpoint.start().await.unwrap().run_until(tokio::time::sleep(hour)).await.unwrap();
+        let (looks, each) = (looks.load(Ordering::Relaxed), most + look);
+        let expected = hour.as_secs() / each.as_secs();
+        assert!(u64::from(looks).abs_diff(expected) <= 1, "{looks} looks of {look:?} in an hour, not {expected}");
+    }
 }
 
 /// Its messages panic where no handler runs: while they are routed, and while the state is read.

@@ -10,6 +10,7 @@ use hapax::{
     ports::{self, Connected, StoreError, Transport, TransportCapabilities, TransportError},
 };
 
+use crate::entities::Entities;
 use crate::work::{Auditor, Log, Task, Worker, endpoint, settings};
 
 async fn refused(builder: EndpointBuilder) -> String {
@@ -200,69 +201,10 @@ fn a_runtime_without_timers_is_refused() {
     assert!(why.contains("build it with .enable_all() or .enable_time()"), "{why}");
 }
 
-/// A store that says it is durable.
-#[derive(Debug, Clone)]
-struct Durable(Memory);
-
-mod durable {
-    use std::{sync::Arc, time::Duration};
-
-    use async_trait::async_trait;
-    use hapax::{
-        entity::{DedupEntry, Entity, Expected, Version},
-        ids::{DedupKey, EntityKey, Scope},
-        ports::{EntityStore, Finished, Loaded, Pending, Saved, StoreCapabilities, StoreError},
-    };
-
-    use super::Durable;
-
-    #[async_trait]
-    impl EntityStore for Durable {
-        fn capabilities(&self) -> StoreCapabilities {
-            StoreCapabilities { durable: true, ..self.0.capabilities() }
-        }
-        async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
-            self.0.load(key, ids).await
-        }
-        async fn save(
-            &self,
-            key: &EntityKey,
-            expected: &Expected,
-            entity: &Entity,
-            processed: &[DedupEntry],
-        ) -> Result<Saved, StoreError> {
-            self.0.save(key, expected, entity, processed).await
-        }
-        async fn finish(
-            &self,
-            key: &EntityKey,
-            done: &[DedupEntry],
-            clean_up: Option<(&Version, &Entity)>,
-        ) -> Result<Option<Finished>, StoreError> {
-            self.0.finish(key, done, clean_up).await
-        }
-        async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
-            self.0.version(key).await
-        }
-        async fn pending(
-            &self,
-            scope: &Arc<Scope>,
-            older_than: Duration,
-            after: Option<&EntityKey>,
-            limit: usize,
-        ) -> Result<Vec<Pending>, StoreError> {
-            self.0.pending(scope, older_than, after, limit).await
-        }
-        async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
-            self.0.purge(scope, older_than, limit).await
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_transport_that_cannot_be_reached_is_said_with_its_own_reason() {
     let builder = Endpoint::builder("work")
-        .entities(Durable(Memory::new()))
+        .entities(Entities { durable: true, ..Entities::default() })
         .dedup(Memory::new())
         .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: false })
         .with(Log::default())

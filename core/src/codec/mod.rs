@@ -121,7 +121,11 @@ impl Codec {
             .ok_or_else(|| CodecError::UnknownContentType { content_type: text.to_owned() })
     }
 
-    fn with_id(id: u8) -> Result<Self, CodecError> {
+    /// The codec of what is stored in a frame that begins with `id`.
+    ///
+    /// # Errors
+    /// [`CodecError::UnknownCodec`].
+    pub fn with_id(id: u8) -> Result<Self, CodecError> {
         Self::ALL.iter().copied().find(|codec| codec.id() == id).ok_or(CodecError::UnknownCodec { id })
     }
 

@@ -88,6 +88,14 @@ pub fn decode_envelope(record: &[u8]) -> Result<Envelope, CodecError> {
     read::<EnvelopeV1<'_>>(record)?.into_envelope().map_err(damaged)
 }
 
+/// Whether a record that begins with `frame`, its first two bytes, can be read by this program.
+///
+/// # Errors
+/// [`CodecError`] for a record of another version, and for what is no record.
+pub fn check_frame(frame: &[u8]) -> Result<(), CodecError> {
+    message_of(frame).map(drop)
+}
+
 /// `bytes` is about how many there will be.
 fn write(record: &impl Serialize, bytes: usize) -> Result<Vec<u8>, CodecError> {
     let mut frame = Vec::with_capacity(bytes);
@@ -96,14 +104,17 @@ fn write(record: &impl Serialize, bytes: usize) -> Result<Vec<u8>, CodecError> {
 }
 
 fn read<'a, T: Deserialize<'a>>(record: &'a [u8]) -> Result<T, CodecError> {
+    let (value, rest) = postcard::take_from_bytes(message_of(record)?).map_err(super::invalid)?;
+    if !rest.is_empty() {
+        return Err(CodecError::Invalid(format!("{} bytes are left over", rest.len())));
+    }
+    Ok(value)
+}
+
+/// What stands behind the frame.
+fn message_of(record: &[u8]) -> Result<&[u8], CodecError> {
     match record {
-        [POSTCARD, VERSION, bytes @ ..] => {
-            let (value, rest) = postcard::take_from_bytes(bytes).map_err(super::invalid)?;
-            if !rest.is_empty() {
-                return Err(CodecError::Invalid(format!("{} bytes are left over", rest.len())));
-            }
-            Ok(value)
-        }
+        [POSTCARD, VERSION, bytes @ ..] => Ok(bytes),
         [POSTCARD, found, ..] => Err(CodecError::UnknownSchema { what: "hapax record", found: *found, known: VERSION }),
         [id, _, ..] => Err(CodecError::UnknownCodec { id: *id }),
         short => Err(CodecError::Truncated { bytes: short.len() }),

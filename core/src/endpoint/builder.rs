@@ -38,7 +38,8 @@ pub struct Settings {
     /// How old an outbox entry is before the sweeper takes it. Default 60 s, the deadline of a pass: by then its owner
     /// sends nothing more.
     pub sweep_age: Duration,
-    /// How often the sweeper looks. Default 10 s.
+    /// How often the sweeper looks. Default 10 s. A look that finds nothing and has taken longer than a tenth of this, because
+    /// very many entities wait, is followed by a rest of ten times as long, but not longer than `sweep_age`.
     pub sweep_interval: Duration,
     /// How often old dedup entries are evicted and old tombstones purged. Default 60 s.
     pub evict_interval: Duration,

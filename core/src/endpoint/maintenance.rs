@@ -3,7 +3,7 @@
 use std::{future::Future, sync::atomic::Ordering, time::Duration};
 
 use futures_util::{StreamExt, future::join, stream::FuturesUnordered};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Endpoint;
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
 /// Entities that the sweeper asks for at a time, and finishes at the same time: as many as share a commit. One by one,
 /// each would wait for one of its own. A quarter of what is in flight by default, so that messages come first.
 const SWEEP_PAGE: usize = 256;
+/// A sweep that finds nothing has gone through all that waits, and rests for so many times as long as that took: a million
+/// entities take seconds. Not for longer than what is looked for has to wait anyway.
+const SWEEP_RESTS: u32 = 10;
 /// Tombstones that are purged at a time: what waits behind them waits about a millisecond.
 const PURGE_PAGE: usize = 250;
 /// So many for each message that was handled since: more go than come, however busy the endpoint is.
@@ -36,27 +39,34 @@ impl Endpoint {
         .await;
     }
 
+    /// `work` says for how long it rests at least.
     async fn again_and_again<F>(&self, every: Duration, work: impl Fn() -> F)
     where
-        F: Future<Output = Result<(), StoreError>>,
+        F: Future<Output = Result<Duration, StoreError>>,
     {
         let mut due = interval(every.max(Duration::from_millis(1)));
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             due.tick().await;
-            if let Err(error) = work().await {
-                tracing::warn!(endpoint = %self.name, %error, "maintenance failed; it will be tried again");
+            match work().await {
+                Ok(rest) if rest > every => due.reset_after(rest),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(endpoint = %self.name, %error, "maintenance failed; it will be tried again");
+                }
             }
         }
     }
 
     /// Finishes outbox entries that have waited too long: of messages that were given up, and of crashed passes whose
     /// message does not come again (S64, S65).
-    async fn sweep(&self) -> Result<(), StoreError> {
+    async fn sweep(&self) -> Result<Duration, StoreError> {
+        let (begun, mut found) = (Instant::now(), false);
         for manager in &self.managers {
             let manager = manager.as_ref();
             let mut waiting = self.waiting(manager, None).await?;
             while !waiting.is_empty() {
+                found = true;
                 let next = async {
                     // A page that is not full was the last.
                     if waiting.len() < SWEEP_PAGE {
@@ -69,7 +79,8 @@ impl Endpoint {
                 waiting = next?;
             }
         }
-        Ok(())
+        let rest = begun.elapsed().saturating_mul(SWEEP_RESTS).min(self.settings.sweep_age);
+        Ok(if found { Duration::ZERO } else { rest })
     }
 
     /// The page behind `after`.
@@ -94,7 +105,7 @@ impl Endpoint {
         manager.pass(&pending.key, &mut [], &attempts).await; // It tells the observer itself how it ended.
     }
 
-    async fn evict(&self) -> Result<(), StoreError> {
+    async fn evict(&self) -> Result<Duration, StoreError> {
         loop {
             if !self.stores.dedup().evict(self.settings.retention).await?.more {
                 break;
@@ -113,6 +124,6 @@ impl Endpoint {
                 sleep(UPKEEP_REST).await;
             }
         }
-        Ok(())
+        Ok(Duration::ZERO)
     }
 }

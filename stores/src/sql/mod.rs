@@ -7,6 +7,8 @@ mod clean_ups;
 mod clock;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod columns;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod frames;
 mod group;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod missing;
@@ -25,5 +27,5 @@ mod rows;
 pub mod sqlite;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod versions;
-#[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
 mod warnings;

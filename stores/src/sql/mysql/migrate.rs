@@ -17,6 +17,7 @@ pub(super) static SCHEMA: Schema = Schema {
         ("the row of `floor`", "SELECT 1 FROM hapax.floor WHERE one = 1"),
         ("the row of `settled`", "SELECT 1 FROM hapax.settled WHERE one = 1"),
     ],
+    framed: Some("hapax.entity"),
     migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
 };
 /// How long one of several programs that migrate at once waits for the others.

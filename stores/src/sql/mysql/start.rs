@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, group, numbers::Numbers},
+    super::{clean_ups::CleanUps, frames, group, numbers::Numbers},
     MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
@@ -193,6 +193,9 @@ pub(super) async fn check_tables(
     tables.check(contents).map_err(|failure| failure.store_error(schema.opening, place))?;
     if let Some(why) = migrate::damage(connection, names, schema).await.map_err(failed)? {
         return Err(StoreError::new(ErrorKind::Misconfigured, schema.opening, format!("{place}: {why}")));
+    }
+    if let Some(table) = schema.framed {
+        frames::look(&mut *connection, place, &names.put_into(table)).await.map_err(failed)?;
     }
     Ok(tables)
 }

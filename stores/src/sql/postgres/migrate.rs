@@ -13,6 +13,7 @@ pub(super) static SCHEMA: Schema = Schema {
     tables: ["migration", "meta"],
     version: statements::SCHEMA_VERSION,
     rows: &[("the row of `floor`", "SELECT 1 FROM hapax.floor")],
+    framed: Some("hapax.entity"),
     migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
 };
 /// Programs that start at once migrate one after the other. A number that nobody else uses: the letters `hapaxmig`.

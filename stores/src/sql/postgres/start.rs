@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, group, missing, numbers::Numbers},
+    super::{clean_ups::CleanUps, frames, group, missing, numbers::Numbers},
     Postgres, Shared, Texts,
     arguments::Begin,
     connection::{Dial, Link},
@@ -222,6 +222,9 @@ pub(super) async fn check_tables(
         if let Some(gone) = row.try_get::<Option<String>, _>(0).map_err(failed)? {
             return Err(refused(Failure::unfit(ErrorKind::Misconfigured, format!("{names}: {}", missing::row(&gone)))));
         }
+    }
+    if let Some(table) = schema.framed {
+        frames::look(&mut *connection, place, &names.put_into(table)).await.map_err(failed)?;
     }
     Ok(tables)
 }

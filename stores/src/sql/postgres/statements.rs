@@ -94,16 +94,20 @@ pub(super) fn load_many(slots: &[(i64, i16)]) -> String {
 /// `$1` scope, `$2` key.
 pub(super) const VERSION: &str = "SELECT version FROM hapax.entity WHERE scope = $1 AND key = $2";
 
-/// `$1` scope, `$2` key to begin after, `$3` how many rows to look at, `$4` age in milliseconds. Rows: key, what waits in it
-/// if anything is as old, the server's time. What has nothing waiting and has not been changed for as long is not looked at
+/// `$1` scope, `$2` key to begin after, `$3` how many rows to look at, `$4` age in milliseconds, `$5` how many to list. Rows:
+/// key, what waits in it, the server's time, the last key that was looked at, how many were; where nothing is as old, one row
+/// with no key. What is younger stays on the server: of a million that wait, all may be. What has nothing waiting and has not been changed for as long is not looked at
 /// any more until it is saved with an outbox entry again.
 pub(super) fn pending_page() -> String {
     format!(
-        "WITH p AS MATERIALIZED (SELECT scope, key, pending_since, pending, changed_at FROM hapax.entity \
+        "WITH p AS MATERIALIZED (SELECT scope, key, pending_since, changed_at, \
+               CASE WHEN pending_since <= {NOW_ONCE} - $4 THEN pending END AS pending FROM hapax.entity \
              WHERE scope = $1 AND watched AND key > $2 ORDER BY key LIMIT $3), \
            u AS (UPDATE hapax.entity AS e SET watched = false FROM p WHERE {} AND p.pending_since IS NULL \
              AND p.changed_at <= {NOW_ONCE} - $4 AND e.pending_since IS NULL) \
-         SELECT key, CASE WHEN pending_since <= {NOW_ONCE} - $4 THEN pending END, {NOW_ONCE} FROM p ORDER BY key",
+         SELECT w.key, w.pending, {NOW_ONCE}, l.last, l.looked_at \
+         FROM (SELECT max(key) AS last, count(*) AS looked_at FROM p) AS l LEFT JOIN \
+           (SELECT key, pending FROM p WHERE pending IS NOT NULL ORDER BY key LIMIT $5) AS w ON true ORDER BY w.key",
         of("p")
     )
 }

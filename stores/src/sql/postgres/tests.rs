@@ -3,6 +3,8 @@
 
 #[path = "../tests/clock.rs"]
 mod clock;
+#[path = "../tests/frames.rs"]
+mod frames;
 #[path = "../tests/generations.rs"]
 mod generations;
 mod plans;

@@ -43,6 +43,8 @@ pub struct Schema {
     pub version: &'static str,
     /// Rows without which nothing goes on, though no statement fails: what each is called, and a `SELECT` that finds it.
     pub rows: &'static [(&'static str, &'static str)],
+    /// A table whose columns `state` and `outbox` are framed, so that it can be told whether this program reads them.
+    pub framed: Option<&'static str>,
     /// Each with its version, from 1.
     pub migrations: &'static [(i32, &'static str)],
 }

@@ -20,6 +20,7 @@ pub(super) static STORE: Schema = Schema {
         ("the row `version_floor` of `hapax_meta`", "SELECT 1 FROM hapax_meta WHERE name = 'version_floor'"),
         ("every row of `hapax_generation`", "SELECT 1 FROM hapax_generation"),
     ],
+    framed: Some("hapax_entity"),
     migrations: &[
         (1, include_str!("migrations/0001_initial.sql")),
         (2, include_str!("migrations/0002_generation_filters.sql")),

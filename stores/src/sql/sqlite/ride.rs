@@ -157,6 +157,8 @@ pub struct Schema {
     pub probe: &'static str,
     /// Rows without which nothing goes on, though no statement fails: what each is called, and a `SELECT` that finds it.
     pub rows: &'static [(&'static str, &'static str)],
+    /// A table whose columns `state` and `outbox` are framed, so that it can be told whether this program reads them.
+    pub framed: Option<&'static str>,
     /// Version and SQL, in the order of the versions. Each records its own version. Harmless when applied again.
     pub migrations: &'static [(i64, &'static str)],
 }

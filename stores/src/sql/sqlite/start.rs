@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::{
+    super::frames,
     Shared, Sqlite,
     connection::{Link, number},
     error::Failure,
@@ -215,11 +216,15 @@ fn check_version(contents: &Contents, may_migrate: bool, schema: &Schema, file: 
     Ok(())
 }
 
-/// Whether all is there that the file's record of migrations promises: somebody may have tidied up by hand.
+/// Whether all is there that the file's record of migrations promises, since somebody may have tidied up by hand, and whether
+/// this program can read it.
 async fn check_whole(connection: &mut SqliteConnection, schema: &Schema, file: &str) -> Result<(), StoreError> {
-    let missing = migrate::missing(connection, schema).await;
-    match missing.map_err(|e| Failure::from(e).store_error(schema.opening, file))? {
-        Some(missing) => Err(misconfigured(schema, format!("{file}: {missing}"))),
+    let failed = |e| Failure::from(e).store_error(schema.opening, file);
+    if let Some(missing) = migrate::missing(connection, schema).await.map_err(failed)? {
+        return Err(misconfigured(schema, format!("{file}: {missing}")));
+    }
+    match schema.framed {
+        Some(table) => frames::look(&mut *connection, file, table).await.map_err(failed),
         None => Ok(()),
     }
 }

@@ -12,6 +12,7 @@ use hapax_core::{
 use sqlx::{Connection, Executor, Row, SqliteConnection};
 use tokio::sync::mpsc;
 
+use super::super::{frames::STORED, warnings::Warnings};
 use super::{Shared, Sqlite, generations::Keeper, migrate, statements};
 
 mod generations;
@@ -52,6 +53,32 @@ async fn no_statement_goes_through_all_entities_or_all_dedup_entries() {
                     assert!(step != format!("SCAN {table}"), "{step}: {sql}");
                 }
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn entities_that_cannot_be_read_are_warned_of_when_the_store_is_opened() {
+    let folder = generations::Folder::new();
+    let file = folder.file();
+    Sqlite::migrate(&file).await.unwrap();
+    let mut connection = SqliteConnection::connect(&format!("sqlite://{}", file.display())).await.unwrap();
+    connection.execute("INSERT INTO hapax_scope (endpoint, saga) VALUES ('shop', 'order')").await.unwrap();
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    for (state, outbox, why) in STORED {
+        let row = format!(
+            "DELETE FROM hapax_entity; \
+             INSERT INTO hapax_entity (scope, key, version, token, completed, changed_at, outbox, state) \
+             VALUES ((SELECT id FROM hapax_scope), 'one', 1, 1, 0, 0, X'{outbox}', X'{state}')"
+        );
+        connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(row))).await.unwrap();
+        warnings.take();
+        Sqlite::options(&file).open().await.unwrap().close().await;
+        let told = warnings.take();
+        assert_eq!(told.len(), why.map_or(0, |_| 1), "{told:?}");
+        for word in why.into_iter().flat_map(|why| [why, "store.db", "hapax_entity"]) {
+            assert!(told[0].contains(word), "`{word}` is missing: {told:?}");
         }
     }
 }

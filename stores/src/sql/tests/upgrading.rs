@@ -21,7 +21,7 @@ use hapax_core::{
 
 /// The schema of a program to come.
 fn newer(step: &'static str) -> Schema {
-    Schema { migrations: Vec::leak(vec![SCHEMA.migrations[0], (2, step)]), ..SCHEMA }
+    Schema { migrations: Vec::leak(vec![SCHEMA.migrations[0], (2, step)]), framed: None, ..SCHEMA }
 }
 
 async fn old(place: &Place) -> Result<Store, StoreError> {

@@ -18,6 +18,7 @@ pub(super) static SCHEMA: Schema = Schema {
     version: "SELECT coalesce(max(version), 0), (SELECT value FROM hapax.queue_meta WHERE name = 'usable_from') \
               FROM hapax.queue_migration",
     rows: &[],
+    framed: None,
     migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
 };
 

@@ -15,6 +15,7 @@ pub(super) static SCHEMA: Schema = Schema {
     numbers: "hapax_queue_meta",
     probe: "UPDATE hapax_queue_migration SET version = version",
     rows: &[],
+    framed: None,
     migrations: &[(1, include_str!("migrations/0001_queue.sql")), (2, include_str!("migrations/0002_given.sql"))],
 };
 

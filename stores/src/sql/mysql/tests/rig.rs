@@ -38,6 +38,14 @@ pub(super) fn losing(table: &str, event: &str, races: u32) -> String {
 /// How many there were, one more than were lost.
 pub(super) const LOST: &str = "SELECT CAST(n AS SIGNED) FROM hapax.lost";
 
+/// An entity of which `state` and `outbox`, in hexadecimal digits, are stored.
+pub(super) fn entity(state: &str, outbox: &str) -> String {
+    format!(
+        "INSERT INTO hapax.entity (scope, `key`, version, changed_at, watched, outbox, state) \
+         VALUES (1, 'one', 1, 0, 0, X'{outbox}', X'{state}')"
+    )
+}
+
 /// Refuses one entity.
 pub(super) const REFUSE: &str = "ALTER TABLE hapax.entity ADD CHECK (`key` <> 'refused')";
 /// Keeps the row of another one.

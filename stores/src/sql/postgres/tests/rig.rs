@@ -39,6 +39,14 @@ pub(super) fn losing(table: &str, event: &str, races: u32) -> String {
 /// How many there were, one more than were lost.
 pub(super) const LOST: &str = "SELECT last_value FROM hapax.lost";
 
+/// An entity of which `state` and `outbox`, in hexadecimal digits, are stored.
+pub(super) fn entity(state: &str, outbox: &str) -> String {
+    format!(
+        "INSERT INTO hapax.entity (scope, key, version, token, changed_at, watched, outbox, state) \
+         VALUES (1, 'one', 1, 1, 0, false, decode('{outbox}', 'hex'), decode('{state}', 'hex'))"
+    )
+}
+
 /// Refuses one entity.
 pub(super) const REFUSE: &str = "ALTER TABLE hapax.entity ADD CHECK (key <> 'refused')";
 /// Keeps the row of another one.

@@ -21,10 +21,10 @@ const FULL: u64 = 8;
 const LOOKS: usize = 1_000_000;
 
 /// A folder that is removed with the guard.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("hapax-generations-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -32,7 +32,7 @@ impl Folder {
         Self(folder)
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.0.join("store.db")
     }
 

@@ -1,0 +1,71 @@
+//! A store of entities that says, and does, what a test asks for.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax::{
+    Memory,
+    entity::{DedupEntry, Entity, Expected, Version},
+    ids::{DedupKey, EntityKey, Scope},
+    ports::{EntityStore, Finished, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+};
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entities {
+    pub(crate) store: Memory,
+    pub(crate) durable: bool,
+    /// How long a look for what waits takes.
+    pub(crate) look: Duration,
+    /// How many looks there were.
+    pub(crate) looks: Arc<AtomicU32>,
+}
+
+#[async_trait]
+impl EntityStore for Entities {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { durable: self.durable, ..self.store.capabilities() }
+    }
+    async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        self.store.load(key, ids).await
+    }
+    async fn save(
+        &self,
+        key: &EntityKey,
+        expected: &Expected,
+        entity: &Entity,
+        processed: &[DedupEntry],
+    ) -> Result<Saved, StoreError> {
+        self.store.save(key, expected, entity, processed).await
+    }
+    async fn finish(
+        &self,
+        key: &EntityKey,
+        done: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.store.finish(key, done, clean_up).await
+    }
+    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
+        self.store.version(key).await
+    }
+    async fn pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(self.look).await;
+        self.store.pending(scope, older_than, after, limit).await
+    }
+    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.store.purge(scope, older_than, limit).await
+    }
+}
