@@ -39,7 +39,7 @@ use super::{
 /// Largest entity, in bytes: PostgreSQL takes more, but each save writes the whole of it, so a runaway one must be noticed.
 const ENTITY_BYTES_MAX: usize = 16 << 20;
 /// Entities that are looked at in the first step of a sweep, in one of the next that has found nothing, and at most: where a
-/// million wait, and none for long, a thousand at a time took a seventh of the processors. As many rows may be locked for some 30 ms.
+/// million wait, and none for long, 512 at a time took a seventh of the processors. As many rows may be locked for some 30 ms.
 const PENDING_PAGE: usize = 1000;
 const PENDING_PAGE_GROWS: usize = 2;
 const PENDING_PAGE_MAX: usize = 4000;
