@@ -32,6 +32,7 @@
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
 //! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB database; MySQL is untested | no |
+//! | `rabbitmq` | `RabbitMq`: queues on a RabbitMQ server | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
@@ -66,6 +67,8 @@ pub use hapax_transports::InProcess;
 pub use hapax_transports::MySqlQueue;
 #[cfg(feature = "postgres-queue")]
 pub use hapax_transports::PostgresQueue;
+#[cfg(feature = "rabbitmq")]
+pub use hapax_transports::RabbitMq;
 #[cfg(feature = "sqlite-queue")]
 pub use hapax_transports::SqliteQueue;
 
@@ -73,6 +76,8 @@ pub use hapax_transports::SqliteQueue;
 pub mod transports {
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
+    #[cfg(feature = "rabbitmq")]
+    pub use hapax_transports::rabbitmq;
     #[cfg(feature = "mysql-queue")]
     pub use hapax_transports::sql::mysql as mysql_queue;
     #[cfg(feature = "postgres-queue")]

@@ -1,4 +1,4 @@
-//! Private database servers and poolers, for tests and examples that kill one: run from the installed programs, on a free port, with
+//! Private database servers, brokers and poolers, for tests and examples that kill one: run from the installed programs, on a free port, with
 //! their data in a folder of the caller's, and gone with the process that started them, however that ends.
 //!
 //! Nothing here speaks to a server. Whether it answers, those ask who connect to it anyway.
@@ -7,8 +7,10 @@ mod leash;
 mod mysql;
 mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 
 pub use leash::{Leashed, Servant, find, free_port};
 pub use mysql::MySqlServer;
 pub use pgbouncer::Pgbouncer;
 pub use postgres::PostgresServer;
+pub use rabbitmq::RabbitMqServer;

@@ -14,6 +14,8 @@ mod postgres_database;
 mod postgres_role;
 #[cfg(feature = "databases")]
 mod postgres_server;
+#[cfg(feature = "databases")]
+mod rabbitmq_server;
 mod rig;
 mod scripted;
 mod watched;
@@ -33,6 +35,8 @@ pub use postgres_database::PostgresDatabase;
 pub use postgres_role::PostgresRole;
 #[cfg(feature = "databases")]
 pub use postgres_server::{Pgbouncer, PostgresServer};
+#[cfg(feature = "databases")]
+pub use rabbitmq_server::RabbitMqServer;
 pub use rig::{Rig, Setup, Shape, Stage};
 pub use scripted::{Events, Hands, Out, Save, Scripted};
 pub use watched::Watched;

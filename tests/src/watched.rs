@@ -1,11 +1,10 @@
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use hapax::{
     HandlerError,
     envelope::Envelope,
     ids::{AttemptId, EntityKey, Scope, TypeName},
-    manager::{Incoming, Outcome, Passes},
+    manager::{Incoming, Outcome, Passes, Passing},
     ports::Receipt,
 };
 use hapax_model::{Seen, World};
@@ -34,7 +33,6 @@ impl Watched {
     }
 }
 
-#[async_trait]
 impl Passes for Watched {
     fn scope(&self) -> &Arc<Scope> {
         self.inner.scope()
@@ -53,21 +51,23 @@ impl Passes for Watched {
         self.inner.route(envelope, receipt, attempts)
     }
 
-    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
-        let before: Vec<bool> = messages.iter().map(|message| self.is_committed(key, message)).collect();
-        let outcomes = self.inner.pass(key, messages, sweep).await;
-        let handled = |outcome: &&Outcome| matches!(outcome, Outcome::Handled);
-        if outcomes.iter().filter(handled).count() > 1 {
-            self.world.count(Seen::PassOfSeveral);
-        }
-        for ((outcome, before), message) in outcomes.iter().zip(before).zip(messages.iter()) {
-            match outcome {
-                Outcome::Handled if before => self.world.count(Seen::Resumed),
-                Outcome::Handled if message.envelope.timeout => self.world.count(Seen::TimeoutHandled),
-                Outcome::DeadLetter(reason) if reason.contains("complete") => self.world.count(Seen::Completed),
-                _ => {}
+    fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p> {
+        Box::pin(async move {
+            let before: Vec<bool> = messages.iter().map(|message| self.is_committed(key, message)).collect();
+            let outcomes = self.inner.pass(key, messages, sweep).await;
+            let handled = |outcome: &&Outcome| matches!(outcome, Outcome::Handled);
+            if outcomes.iter().filter(handled).count() > 1 {
+                self.world.count(Seen::PassOfSeveral);
             }
-        }
-        outcomes
+            for ((outcome, before), message) in outcomes.iter().zip(before).zip(messages.iter()) {
+                match outcome {
+                    Outcome::Handled if before => self.world.count(Seen::Resumed),
+                    Outcome::Handled if message.envelope.timeout => self.world.count(Seen::TimeoutHandled),
+                    Outcome::DeadLetter(reason) if reason.contains("complete") => self.world.count(Seen::Completed),
+                    _ => {}
+                }
+            }
+            outcomes
+        })
     }
 }

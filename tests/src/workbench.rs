@@ -3,14 +3,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use async_trait::async_trait;
 use hapax::{
     HandlerError, Message, Registry, Saga, SagaManager,
     codec::Codec,
     deliver::{Deliver, Recoverability},
     envelope::Envelope,
     ids::{AttemptId, DedupKey, EntityKey, MessageId, Scope, TypeName},
-    manager::{Incoming, Limits, Outcome, Passes, Ports, Stores},
+    manager::{Incoming, Limits, Outcome, Passes, Passing, Ports, Stores},
     ports::{DeadLetter, DeadLetters, Page, Receipt},
 };
 use hapax_model::{
@@ -259,7 +258,6 @@ struct Measured {
     sizes: Arc<Mutex<Vec<usize>>>,
 }
 
-#[async_trait]
 impl Passes for Measured {
     fn scope(&self) -> &Arc<Scope> {
         self.inner.scope()
@@ -278,9 +276,9 @@ impl Passes for Measured {
         self.inner.route(envelope, receipt, attempts)
     }
 
-    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
+    fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p> {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner).push(messages.len());
-        self.inner.pass(key, messages, sweep).await
+        self.inner.pass(key, messages, sweep)
     }
 }
 

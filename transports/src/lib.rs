@@ -2,11 +2,15 @@
 
 #[cfg(feature = "in-process")]
 pub mod in_process;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 
 #[cfg(feature = "in-process")]
 pub use in_process::InProcess;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMq;
 #[cfg(feature = "mysql")]
 pub use sql::mysql::MySqlQueue;
 #[cfg(feature = "postgres")]

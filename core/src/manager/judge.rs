@@ -71,7 +71,7 @@ impl<T: Saga> SagaManager<T> {
             let same = |earlier: &Incoming| earlier.key == message.key && earlier.fingerprint == message.fingerprint;
             verdicts.0[index] = match repeated[index].then(|| before.iter().position(same)) {
                 Some(Some(first)) => Verdict::CopyOf(first),
-                Some(None) => self.judge_namesake(draft, key, message, known, now).await,
+                Some(None) => Box::pin(self.judge_namesake(draft, key, message, known, now)).await,
                 None => self.judge_one(draft, key, message, known, now).await,
             };
             if verdicts.0[index].ends_pass() {

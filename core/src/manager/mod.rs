@@ -50,7 +50,7 @@ use draft::Draft;
 use judge::Verdicts;
 pub use limits::{Limits, Ports};
 pub use outcome::{Again, Incoming, Outcome};
-pub use passes::Passes;
+pub use passes::{Passes, Passing};
 use smallvec::SmallVec;
 pub use stores::Stores;
 use tail::Unsent;
@@ -155,14 +155,14 @@ impl<T: Saga> SagaManager<T> {
 
         // 2. to 4. Judge each message; handlers change the draft.
         let mut draft = Draft::new(stored, &known);
-        self.judge(&mut draft, key, messages, &known, (now, enough), verdicts).await;
+        Box::pin(self.judge(&mut draft, key, messages, &known, (now, enough), verdicts)).await;
 
         // 4. Save, if anything was handled. Nothing has been sent so far.
         if draft.is_changed() {
             if let Err(late) = self.in_time(deadline).await {
                 return Err(Box::pin(self.unless_overtaken(key, &draft.expected(), late)).await);
             }
-            self.save(key, &mut draft, verdicts).await?;
+            Box::pin(self.save(key, &mut draft, verdicts)).await?;
         } else if verdicts.need_fresh_load() {
             self.confirm_fresh(key, draft.expected(), verdicts).await?;
         }
@@ -188,7 +188,7 @@ impl<T: Saga> SagaManager<T> {
         self.repeat_replies(key, messages, &done, deadline, verdicts).await;
 
         // 6. and 7. Mark what was dispatched, then clean up.
-        self.finish(key, &mut draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
+        Box::pin(self.finish(key, &mut draft, &done)).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
         verdicts.finished(&done);
         let swept = done.iter().map(|entry| entry.attempt).filter(|attempt| sweep.contains(attempt));
         self.tell_sweep(key, &swept.collect::<Few<_>>(), Ok(()));

@@ -1,11 +1,11 @@
 use std::{
     any::Any,
     fmt,
+    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::Arc,
 };
-
-use async_trait::async_trait;
 
 use super::{Incoming, Outcome, SagaManager};
 use crate::{
@@ -16,8 +16,10 @@ use crate::{
     saga::Saga,
 };
 
+/// A pass under way: one future, not one that holds another, since thousands may wait for a store at a time.
+pub type Passing<'p> = Pin<Box<dyn Future<Output = Vec<Outcome>> + Send + 'p>>;
+
 /// One manager of any saga, for [`deliver`](crate::deliver) and the endpoint.
-#[async_trait]
 pub trait Passes: fmt::Debug + Send + Sync {
     /// The endpoint and saga it manages.
     fn scope(&self) -> &Arc<Scope>;
@@ -37,10 +39,9 @@ pub trait Passes: fmt::Debug + Send + Sync {
     ) -> Result<(EntityKey, Incoming), HandlerError>;
 
     /// See [`SagaManager::pass`].
-    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome>;
+    fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p>;
 }
 
-#[async_trait]
 impl<T: Saga> Passes for SagaManager<T> {
     fn scope(&self) -> &Arc<Scope> {
         &self.scope
@@ -80,8 +81,8 @@ impl<T: Saga> Passes for SagaManager<T> {
         Ok((entity, incoming))
     }
 
-    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
-        Self::pass(self, key, messages, sweep).await
+    fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p> {
+        Box::pin(Self::pass(self, key, messages, sweep))
     }
 }
 

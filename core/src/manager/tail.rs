@@ -1,6 +1,6 @@
 //! The second half of a pass: dispatch, mark, clean up. Everything here may be repeated by whoever comes next.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use super::{
     CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores,
@@ -37,12 +37,13 @@ impl<T: Saga> SagaManager<T> {
         self.in_time(deadline).await.map_err(|_| Unsent("the pass took longer than its deadline".into()))?;
         let mut results = self.ports.dispatcher.dispatch(outgoing).await.into_iter();
         for outgoing in outgoing {
-            match results.next() {
-                Some(Ok(())) => {}
-                Some(Err(DispatchError::Permanent(e))) => self.park(key, outgoing, chain(&e)).await?,
+            let never = match results.next() {
+                Some(Ok(())) => continue,
+                Some(Err(DispatchError::Permanent(e))) => chain(&e),
                 Some(Err(e @ DispatchError::Transient(_))) => return Err(Unsent(chain(&e))),
                 None => return Err(Unsent("the dispatcher gave no result for a message".into())),
-            }
+            };
+            Box::pin(self.park(key, outgoing, never)).await?;
         }
         Ok(())
     }
@@ -71,14 +72,14 @@ impl<T: Saga> SagaManager<T> {
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) {
-        for (index, mut reply, repeat) in verdicts.replies(done) {
-            let Some(to) = messages.get(index).and_then(|message| message.envelope.reply_to.clone()) else { continue };
-            if repeat == Repeat::Elsewhere && to == reply.destination {
+        for (index, reply, repeat) in &mut verdicts.replies(done) {
+            let Some(to) = messages.get(*index).and_then(|message| message.envelope.reply_to.clone()) else { continue };
+            if *repeat == Repeat::Elsewhere && to == reply.destination {
                 continue;
             }
             reply.destination = to;
-            if let Err(unsent) = self.dispatch(key, &[reply], deadline).await {
-                verdicts.reply_unsent(index, unsent);
+            if let Err(unsent) = Box::pin(self.dispatch(key, slice::from_ref(reply), deadline)).await {
+                verdicts.reply_unsent(*index, unsent);
             }
         }
     }
@@ -99,7 +100,7 @@ impl<T: Saga> SagaManager<T> {
         match self.mark_and_clean_up(key, &marks, draft.stored()).await {
             Ok(true) => Ok(()),
             Ok(false) => {
-                self.clean_up_again(key).await;
+                Box::pin(self.clean_up_again(key)).await;
                 Ok(())
             }
             Err(_) if marks.is_empty() => Ok(()), // Nothing but garbage was at stake.

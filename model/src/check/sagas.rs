@@ -2,13 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use async_trait::async_trait;
 use hapax_core::{
     HandlerError, Needs, Registry, Saga, SagaManager,
     codec::Codec,
     envelope::Envelope,
     ids::{AttemptId, EndpointName, EntityKey, Scope, TypeName},
-    manager::{Incoming, Limits, Outcome, Passes, Ports},
+    manager::{Incoming, Limits, Passes, Passing, Ports},
     ports::Receipt,
 };
 
@@ -131,7 +130,6 @@ impl fmt::Debug for Sagas {
     }
 }
 
-#[async_trait]
 impl Passes for Sagas {
     /// That of the first: the explorer asks for the endpoint alone, which they have in common.
     fn scope(&self) -> &Arc<Scope> {
@@ -168,9 +166,9 @@ impl Passes for Sagas {
         }
     }
 
-    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
+    fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p> {
         let of = self.managers.iter().find(|(_, manager)| manager.scope() == key.scope());
         let manager = of.map_or_else(|| self.first(), |(_, manager)| manager);
-        manager.pass(key, messages, sweep).await
+        manager.pass(key, messages, sweep)
     }
 }

@@ -18,7 +18,7 @@ use hapax_core::{
     entity::{DedupEntry, Entity, Expected, Version},
     envelope::{Envelope, Outgoing},
     ids::{AttemptId, DedupKey, EntityKey, Scope, TypeName},
-    manager::{Again, Incoming, Outcome, Passes, Ports, Stores},
+    manager::{Again, Incoming, Outcome, Passes, Passing, Ports, Stores},
     ports::{
         Clock, DedupStore, DispatchError, Dispatcher, EntityStore, Evicted, Finished, Known, Loaded, Pending, Receipt,
         Refused, Saved, StoreCapabilities, StoreError,
@@ -264,7 +264,6 @@ impl Around {
     }
 }
 
-#[async_trait]
 impl Passes for Around {
     fn scope(&self) -> &Arc<Scope> {
         self.shipped.scope()
@@ -291,20 +290,22 @@ impl Passes for Around {
         Ok((key, incoming))
     }
 
-    async fn pass(&self, key: &EntityKey, messages: &mut [Incoming], sweep: &[AttemptId]) -> Vec<Outcome> {
-        self.begin().await;
-        if matches!(self.wrong, Wrong::NeverDecides) {
-            return messages.iter().map(|_| Outcome::Again(Again::Full)).collect();
-        }
-        let keys: Vec<DedupKey> = messages.iter().map(|message| message.key).collect();
-        let remembers = matches!(self.wrong, Wrong::Remembers) && !keys.is_empty();
-        if remembers && keys.iter().all(|key| self.seen.lock().unwrap().contains(key)) {
-            return keys.iter().map(|_| Outcome::Duplicate).collect();
-        }
-        let outcomes = self.shipped.pass(key, messages, sweep).await;
-        if remembers && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Handled)) {
-            self.seen.lock().unwrap().extend(keys);
-        }
-        outcomes.into_iter().map(|outcome| self.outcome(outcome)).collect()
+    fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p> {
+        Box::pin(async move {
+            self.begin().await;
+            if matches!(self.wrong, Wrong::NeverDecides) {
+                return messages.iter().map(|_| Outcome::Again(Again::Full)).collect();
+            }
+            let keys: Vec<DedupKey> = messages.iter().map(|message| message.key).collect();
+            let remembers = matches!(self.wrong, Wrong::Remembers) && !keys.is_empty();
+            if remembers && keys.iter().all(|key| self.seen.lock().unwrap().contains(key)) {
+                return keys.iter().map(|_| Outcome::Duplicate).collect();
+            }
+            let outcomes = self.shipped.pass(key, messages, sweep).await;
+            if remembers && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Handled)) {
+                self.seen.lock().unwrap().extend(keys);
+            }
+            outcomes.into_iter().map(|outcome| self.outcome(outcome)).collect()
+        })
     }
 }

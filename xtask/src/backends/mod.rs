@@ -6,6 +6,7 @@
 mod machine;
 mod mysql;
 mod postgres;
+mod rabbitmq;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -47,7 +48,7 @@ const fn served(
 }
 
 /// All that there are, and all that will be: one with a server is a backend as soon as its package has the feature.
-const BACKENDS: [Backend; 8] = [
+const BACKENDS: [Backend; 9] = [
     embedded("memory", "hapax-stores", "memory"),
     embedded("sqlite", "hapax-stores", "sqlite"),
     embedded("in-process", "hapax-transports", "in-process"),
@@ -56,6 +57,7 @@ const BACKENDS: [Backend; 8] = [
     served("postgres-queue", "hapax-transports", "postgres", &postgres::Postgres),
     served("mysql", "hapax-stores", "mysql", &mysql::MySql),
     served("mysql-queue", "hapax-transports", "mysql", &mysql::MySql),
+    served("rabbitmq", "hapax-transports", "rabbitmq", &rabbitmq::RabbitMq),
 ];
 
 impl Backend {

@@ -36,8 +36,11 @@ use super::{
     write::{Change, Write},
 };
 
-/// Entities that are looked at in one step of a sweep.
+/// Entities that are looked at in the first step of a sweep, in one of the next, and at most: where a million wait, and none
+/// for long, it is the steps that cost.
 const PENDING_PAGE: usize = 1000;
+const PENDING_PAGE_GROWS: usize = 2;
+const PENDING_PAGE_MAX: usize = 4000;
 
 const LOADING: &str = "loading an entity";
 const SAVING: &str = "saving an entity";
@@ -157,12 +160,11 @@ impl EntityStore for MySql {
         };
         let Some(id) = self.scope(scope).await? else { return Ok(Vec::new()) };
         let age = millis_of(older_than);
-        let mut found = Vec::new();
+        let (mut found, mut look) = (Vec::new(), PENDING_PAGE.min(2 * limit));
         // Rows with nothing to list are made up for by the next ones: to the sweeper, a short page is the last.
         while found.len() < limit {
-            let page = PENDING_PAGE.min(2 * (limit - found.len()));
             let mut arguments = MySqlArguments::default();
-            arguments.bind(age).bind(age).bind(id).bind(after.as_bytes()).bind(as_i64(page));
+            arguments.bind(age).bind(age).bind(id).bind(after.as_bytes()).bind(as_i64(look));
             let rows = self.read_alone(OPERATION, &self.0.texts.pending_page, arguments).await?;
             self.unwatch(OPERATION, id, &rows, age).await?;
             for row in &rows {
@@ -177,9 +179,10 @@ impl EntityStore for MySql {
                     break;
                 }
             }
-            if rows.len() < page {
+            if rows.len() < look {
                 break;
             }
+            look = (look * PENDING_PAGE_GROWS).min(PENDING_PAGE_MAX);
         }
         Ok(found)
     }

@@ -15,6 +15,8 @@ use super::{
 
 /// Tombstones that are removed in one transaction: what has its floor waits for it.
 pub(super) const PAGE: i64 = 500;
+/// Keys in one statement: of a longer list MariaDB makes a temporary table.
+const UNWATCHED_AT_ONCE: usize = 500;
 
 /// Removes at most `limit` tombstones of `scope`, which were completed `age` milliseconds ago or longer. The floor for
 /// versions is raised with it, and nobody begins an entity meanwhile, so that one that comes again never has a version that
@@ -68,14 +70,20 @@ pub(super) async fn unwatch(
     keys: &[Vec<u8>],
     age: i64,
 ) -> Result<(), Failure> {
-    let mut text = Text::with_capacity(1000 + keys.len() * 100);
-    text.sql(&names.put_into(&statements::unwatch())).number(age).sql(OF_SCOPE);
-    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-    of_keys(&mut text, scope, &keys).sql(")");
-    match link.write_text(text).await {
-        Err(failure) if failure.is_of_a_race() => Ok(()),
-        written => written.map(|_| ()),
+    let sql = names.put_into(&statements::unwatch());
+    for some in keys.chunks(UNWATCHED_AT_ONCE) {
+        let mut text = Text::with_capacity(1000 + some.len() * 100);
+        text.sql(&sql).number(age).sql(OF_SCOPE);
+        let some: Vec<&[u8]> = some.iter().map(|key| &key[..]).collect();
+        of_keys(&mut text, scope, &some).sql(")");
+        match link.write_text(text).await {
+            Err(failure) if failure.is_of_a_race() => {}
+            written => {
+                written?;
+            }
+        }
     }
+    Ok(())
 }
 
 /// `.. scope = 1 AND key IN (..`

@@ -1,0 +1,56 @@
+use std::time::Instant;
+
+use hapax::RabbitMq;
+
+use crate::{
+    Scratch,
+    postgres_server::{ASK_EVERY, START_LIMIT},
+};
+
+/// A server of one test's own, which may be killed and started again. It and its data go with this.
+#[derive(Debug)]
+pub struct RabbitMqServer {
+    // Before the folder.
+    server: hapax_servers::RabbitMqServer,
+    _scratch: Scratch,
+}
+
+impl RabbitMqServer {
+    /// A new server, once it answers.
+    ///
+    /// # Panics
+    /// When RabbitMQ's program is not there, or does not start.
+    pub async fn start() -> Self {
+        let scratch = Scratch::new("rabbitmq-server");
+        let server = hapax_servers::RabbitMqServer::create(scratch.folder());
+        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), _scratch: scratch };
+        server.restart().await;
+        server
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Runs it again, until it answers and has what queues need.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn restart(&mut self) {
+        let begun = Instant::now();
+        loop {
+            self.server.run().unwrap_or_else(|why| panic!("{why}"));
+            let opened = RabbitMq::open(self.url()).await;
+            let Err(error) = opened else { return };
+            assert!(begun.elapsed() < START_LIMIT, "it does not answer: {error:?}\n{}", self.server.log());
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+use hapax_core::{
+    envelope::{Destination, Outgoing},
+    ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
+    time::Timestamp,
+};
+use lapin::{
+    BasicProperties, Confirmation, PublisherConfirm, message::BasicReturnMessage, options::BasicPublishOptions,
+};
+use tokio::time::timeout;
+
+use super::{
+    Broker, RabbitMq,
+    errors::{error_of, late},
+    message::{HEADERS_BYTES_MAX, Marks, headers_bytes, properties_of},
+    names::{delayed, topic_key},
+    topology::short,
+};
+
+pub(super) const DISPATCHING: &str = "dispatching messages";
+
+/// Where a message is published.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Route {
+    pub(super) exchange: String,
+    pub(super) key: String,
+}
+
+/// A message on its way to the server.
+pub(super) struct Parcel<'m> {
+    pub(super) route: Route,
+    /// No queue is fine too.
+    pub(super) may_go_nowhere: bool,
+    pub(super) properties: BasicProperties,
+    pub(super) body: &'m [u8],
+}
+
+#[async_trait]
+impl Dispatcher for RabbitMq {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        let (bytes, bytes_max) = (outgoing.envelope.size(), self.0.options.message_bytes_max);
+        if bytes > bytes_max {
+            return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
+        }
+        let bytes = headers_bytes(&outgoing.envelope);
+        if bytes > HEADERS_BYTES_MAX {
+            return Err(Refused(format!(
+                "the headers have {bytes} bytes; RabbitMQ takes {HEADERS_BYTES_MAX} in one frame"
+            )));
+        }
+        Ok(())
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let now = Timestamp::now();
+        let mut results: Vec<Result<(), DispatchError>> = Vec::with_capacity(outgoing.len());
+        let mut parcels = Vec::with_capacity(outgoing.len());
+        for outgoing in outgoing {
+            results.push(self.check(outgoing).map_err(|refused| {
+                DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
+            }));
+            if results.last().is_some_and(Result::is_ok) {
+                parcels.push(self.0.parcel(outgoing, now));
+            }
+        }
+        let mut published = self.0.publish(DISPATCHING, &parcels).await.into_iter();
+        for result in results.iter_mut().filter(|result| result.is_ok()) {
+            if let Some(Err(e)) = published.next() {
+                *result = Err(DispatchError::Transient(e));
+            }
+        }
+        results
+    }
+}
+
+impl Broker {
+    fn parcel<'m>(&self, outgoing: &'m Outgoing, now: Timestamp) -> Parcel<'m> {
+        let envelope = &outgoing.envelope;
+        let waits = envelope.due.and_then(|due| self.waiting(due, now, &outgoing.destination));
+        let marks = Marks { waits: waits.is_some(), ..Marks::default() };
+        // An event that nobody subscribes goes nowhere; one that is to wait must have a queue for that.
+        let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
+        let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
+        let properties = properties_of(envelope, &marks, &self.names, now);
+        Parcel { route, may_go_nowhere, properties, body: &envelope.body }
+    }
+
+    pub(super) fn route(&self, destination: &Destination) -> Route {
+        match destination {
+            Destination::Endpoint(endpoint) => Route { exchange: String::new(), key: self.names.queue(endpoint) },
+            Destination::Topic(topic) => Route { exchange: self.names.topics(), key: topic_key(topic) },
+        }
+    }
+
+    /// Where what is due at `due` waits until then; `None` if it need not.
+    pub(super) fn waiting(&self, due: Timestamp, now: Timestamp, destination: &Destination) -> Option<Route> {
+        let millis = u64::try_from(due.since(now).as_millis()).unwrap_or(u64::MAX);
+        let (level, key) = delayed(millis, destination)?;
+        Some(Route { exchange: self.names.delay(level), key })
+    }
+
+    /// Publishes `parcels` in order; one result for each.
+    pub(super) async fn publish(
+        &self,
+        operation: &'static str,
+        parcels: &[Parcel<'_>],
+    ) -> Vec<Result<(), TransportError>> {
+        if parcels.is_empty() {
+            return Vec::new();
+        }
+        let (place, patience) = (self.link.place(), self.options.patience);
+        let lent = match self.publisher.channel(&self.link).await {
+            Ok(lent) => lent,
+            Err(e) => {
+                let again = || TransportError::new(e.kind(), operation, format!("{e}"));
+                let mut all: Vec<_> = parcels.iter().skip(1).map(|_| Err(again())).collect();
+                all.push(Err(e));
+                return all;
+            }
+        };
+        let mut results: Vec<Result<(), TransportError>> = Vec::with_capacity(parcels.len());
+        let mut returned: Vec<BasicReturnMessage> = Vec::new();
+        let confirmed = async {
+            let mut confirms: Vec<PublisherConfirm> = Vec::with_capacity(parcels.len());
+            for parcel in parcels {
+                let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+                let (exchange, key) = (short(&parcel.route.exchange)?, short(&parcel.route.key)?);
+                let properties = parcel.properties.clone();
+                confirms.push(lent.channel.basic_publish(exchange, key, options, parcel.body, properties).await?);
+            }
+            for confirm in confirms {
+                let confirmation = confirm.await?;
+                let refused = || {
+                    let why = format!("{place} refused the message: its queue is full, or could not write it");
+                    TransportError::new(ErrorKind::Unavailable, operation, why)
+                };
+                results.push(if confirmation.is_ack() { Ok(()) } else { Err(refused()) });
+                debug_assert!(!matches!(confirmation, Confirmation::NotRequested));
+                returned.extend(confirmation.take_message());
+            }
+            Ok::<(), lapin::Error>(())
+        };
+        match timeout(patience, confirmed).await {
+            // What was returned may hang on any of the confirmations: only when all are here is it known who was, and the
+            // channel another's.
+            Ok(Ok(())) => lent.give_back(),
+            Ok(Err(e)) => return parcels.iter().map(|_| Err(error_of(operation, place, e.clone(), true))).collect(),
+            Err(_) => {
+                self.publisher.forget(&lent).await;
+                return parcels.iter().map(|_| Err(late(operation, place, patience, true))).collect();
+            }
+        }
+        self.count_returned(operation, parcels, &returned, &mut results);
+        results
+    }
+
+    /// What the server has returned went into no queue, though it was confirmed. Known by its address and not by the
+    /// confirmation it came with: see [`Publisher`](super::publisher::Publisher).
+    fn count_returned(
+        &self,
+        operation: &'static str,
+        parcels: &[Parcel<'_>],
+        returned: &[BasicReturnMessage],
+        results: &mut [Result<(), TransportError>],
+    ) {
+        if returned.is_empty() {
+            return;
+        }
+        let nowhere: HashSet<(&str, &str)> =
+            returned.iter().map(|message| (message.exchange.as_str(), message.routing_key.as_str())).collect();
+        for (parcel, result) in parcels.iter().zip(results) {
+            let Route { exchange, key } = &parcel.route;
+            if !parcel.may_go_nowhere && result.is_ok() && nowhere.contains(&(exchange, key)) {
+                let why = format!(
+                    "{} has no queue for `{key}`: start its endpoint once, or correct the address",
+                    self.link.place()
+                );
+                *result = Err(TransportError::new(ErrorKind::Unavailable, operation, why));
+            }
+        }
+    }
+}

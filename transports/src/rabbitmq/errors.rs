@@ -1,0 +1,53 @@
+use hapax_core::ports::{ErrorKind, TransportError};
+use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+
+/// What the driver says, as an error of `operation` at `place`. `written`: something may have happened.
+pub(super) fn error_of(operation: &'static str, place: &str, error: lapin::Error, written: bool) -> TransportError {
+    let (kind, message) = kind_of(&error, place, written);
+    TransportError::new(kind, operation, message).caused_by(error)
+}
+
+fn kind_of(error: &lapin::Error, place: &str, written: bool) -> (ErrorKind, String) {
+    if let lapin::ErrorKind::ProtocolError(protocol) = error.kind() {
+        match protocol.kind() {
+            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
+                let why = "lets this account not do it: check user, password, virtual host and permissions (rabbitmqctl list_permissions)";
+                return (ErrorKind::Denied, format!("{place} {why}"));
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if written => {
+                let why = "refuses a message of the call: if it is too large, allow as much as RabbitMqOptions::message_bytes_max (max_message_size), or less there";
+                return (ErrorKind::UnknownOutcome, format!("{place} {why}"));
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
+                let why = "has it already, declared in another way: use the options it was declared with, another prefix, or delete it once it is empty";
+                return (ErrorKind::Misconfigured, format!("{place} {why}"));
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
+                let why = "does not have it: let it be declared (RabbitMqOptions::declare), or declare it";
+                return (ErrorKind::Misconfigured, format!("{place} {why}"));
+            }
+            _ => {}
+        }
+    }
+    let kind = if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
+    (
+        kind,
+        format!(
+            "{place} cannot be reached, or has ended the connection: check host and port, and that RabbitMQ runs there"
+        ),
+    )
+}
+
+/// Nothing came back in time.
+pub(super) fn late(
+    operation: &'static str,
+    place: &str,
+    patience: std::time::Duration,
+    written: bool,
+) -> TransportError {
+    let kind = if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
+    let why = format!(
+        "{place} did not answer within {patience:?}; if it is RabbitMQ, and short of memory or disk, it has stopped reading from publishers"
+    );
+    TransportError::new(kind, operation, why)
+}

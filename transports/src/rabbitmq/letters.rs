@@ -1,0 +1,161 @@
+//! Dead letters: a queue for each endpoint, which is read by taking its messages and giving them back.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hapax_core::{
+    envelope::Destination,
+    ids::{EndpointName, SagaName},
+    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError, TransportError},
+    time::Timestamp,
+};
+use lapin::{
+    BasicProperties, Channel,
+    options::{BasicGetOptions, BasicNackOptions},
+};
+use tokio::{sync::Mutex, time::timeout};
+
+use super::{
+    Broker, RabbitMq,
+    dispatcher::{Parcel, Route},
+    errors::{error_of, late},
+    message::{Marks, envelope_of, properties_of, text_of},
+    topology::short,
+};
+
+const ENDPOINT: &str = "x-hapax-endpoint";
+const SAGA: &str = "x-hapax-saga";
+const DESTINATION: &str = "x-hapax-destination";
+const REASON: &str = "x-hapax-reason";
+const TIME: &str = "x-hapax-time";
+
+/// Letters that one call looks at: all of them are taken from the queue meanwhile. A letter beyond them is found once some
+/// before it are gone.
+const LOOKED_AT_MAX: usize = 10_000;
+
+const ADDING: &str = "adding a dead letter";
+const LISTING: &str = "listing dead letters";
+
+/// Who looks has all letters for that moment, so one looks at a time.
+#[derive(Default)]
+pub(super) struct Letters(Mutex<()>);
+
+/// The headers of a letter.
+pub(super) fn letter_marks(
+    endpoint: &EndpointName,
+    saga: Option<&SagaName>,
+    destination: Option<&Destination>,
+    reason: &str,
+    time: Timestamp,
+) -> Vec<(&'static str, String)> {
+    let mut marks =
+        vec![(ENDPOINT, endpoint.to_string()), (REASON, reason.to_owned()), (TIME, time.as_millis().to_string())];
+    marks.extend(saga.map(|saga| (SAGA, saga.to_string())));
+    marks.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
+    marks
+}
+
+#[async_trait]
+impl DeadLetters for RabbitMq {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
+        let broker = &self.0;
+        let letter = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
+        let marks = Marks { attempts: *attempts, waits: true, letter };
+        let properties = properties_of(envelope, &marks, &broker.names, Timestamp::now());
+        let added = broker.put_letter(ADDING, endpoint, properties, &envelope.body).await;
+        added.map_err(|e| store_error(ADDING, e))
+    }
+
+    /// Every letter that is looked at is taken and given back, at most 10,000 in a call; meanwhile another program that
+    /// looks does not see them. What cannot be read as a message of hapax is in the queue and not in the list.
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        let broker = &self.0;
+        let (place, patience) = (broker.link.place(), broker.options.patience);
+        let _alone = broker.letters.0.lock().await;
+        let listed = async {
+            broker.keep_letters(endpoint).await?;
+            let open = broker.publisher.open(&broker.link).await?;
+            let failed = |e| error_of(LISTING, place, e, false);
+            let channel = open.connection.create_channel().await.map_err(failed)?;
+            self.look(&channel, endpoint, page).await.map_err(failed)
+        };
+        let listed = match timeout(patience, listed).await {
+            Ok(listed) => listed,
+            Err(_) => Err(late(LISTING, place, patience, false)),
+        };
+        listed.map_err(|e| store_error(LISTING, e))
+    }
+}
+
+impl Broker {
+    /// Puts a message among the dead letters of `endpoint`, confirmed.
+    pub(super) async fn put_letter(
+        &self,
+        operation: &'static str,
+        endpoint: &EndpointName,
+        properties: BasicProperties,
+        body: &[u8],
+    ) -> Result<(), TransportError> {
+        let route = Route { exchange: String::new(), key: self.names.dead_letters(endpoint) };
+        let parcel = [Parcel { route, may_go_nowhere: false, properties, body }];
+        // The first letter finds no queue, and is returned.
+        if self.publish(operation, &parcel).await.into_iter().all(|put| put.is_ok()) {
+            return Ok(());
+        }
+        let kept = self.keep_letters(endpoint).await;
+        let put: Result<(), TransportError> = self.publish(operation, &parcel).await.into_iter().collect();
+        // Whoever declares it at the same moment may fail, and then it is there.
+        if put.is_ok() { put } else { kept.and(put) }
+    }
+}
+
+impl RabbitMq {
+    async fn look(&self, channel: &Channel, endpoint: &EndpointName, page: &Page) -> lapin::Result<Vec<DeadLetter>> {
+        let names = &self.0.names;
+        let queue = short(&names.dead_letters(endpoint))?;
+        let (mut found, mut last): (Vec<DeadLetter>, u64) = (Vec::new(), 0);
+        for _ in 0..LOOKED_AT_MAX {
+            if found.len() == page.skip.saturating_add(page.limit) {
+                break;
+            }
+            let Some(given) = channel.basic_get(queue.clone(), BasicGetOptions::default()).await? else { break };
+            last = given.delivery.delivery_tag;
+            let given = given.delivery;
+            let Ok((envelope, _)) = envelope_of(&given.properties, given.data, names) else { continue };
+            let letter = letter_of(&given.properties, envelope, endpoint);
+            // The queue keeps what was added twice twice; it is one letter (promise 2).
+            if page.wants(&letter) && !found.iter().any(|other| other.is_same(&letter)) {
+                found.push(letter);
+            }
+        }
+        if last > 0 {
+            channel.basic_nack(last, BasicNackOptions { multiple: true, requeue: true }).await?;
+        }
+        // The server has them back once the channel is closed, at the latest; waited for, so that who looks next sees them.
+        channel.close(200, short("")?).await?;
+        Ok(found.into_iter().skip(page.skip).collect())
+    }
+}
+
+fn letter_of(
+    properties: &BasicProperties,
+    envelope: Arc<hapax_core::envelope::Envelope>,
+    endpoint: &EndpointName,
+) -> DeadLetter {
+    let text = |name| text_of(properties, name);
+    DeadLetter {
+        envelope,
+        endpoint: endpoint.clone(),
+        saga: text(SAGA).and_then(|name| SagaName::parse(name).ok()),
+        destination: text(DESTINATION).and_then(|text| Destination::parse(&text).ok()),
+        reason: text(REASON).unwrap_or_default(),
+        attempts: super::message::attempts_of(properties),
+        time: Timestamp::from_millis(text(TIME).and_then(|millis| millis.parse().ok()).unwrap_or_default()),
+    }
+}
+
+fn store_error(operation: &'static str, error: TransportError) -> StoreError {
+    let kind: ErrorKind = error.kind();
+    StoreError::new(kind, operation, "RabbitMQ could not do it").caused_by(error)
+}
