@@ -11,6 +11,11 @@ pub const RACES_MAX: usize = 10;
 /// with more it is the table, or one who will not let go, and every further try would take as long.
 pub const LOCKS_MAX: usize = 3;
 
+/// How often something is asked or written again because the generations of dedup entries were others than was known. They
+/// change every few days, but a sweeper of a short retention beside a starved process can change them between a look and what
+/// follows it, several times in a row: five tries were not enough for a test on a busy machine. Each costs two round trips.
+pub const ROTATIONS_MAX: usize = 20;
+
 /// Those that were lost so far.
 #[derive(Debug, Default)]
 pub struct Races {

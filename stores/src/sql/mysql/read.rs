@@ -12,7 +12,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
-    super::clean_ups::Over,
+    super::{clean_ups::Over, races::ROTATIONS_MAX},
     arguments::{Bind, Text},
     connection::Link,
     error::{Failure, malformed},
@@ -27,9 +27,6 @@ use super::{
 const TEXT_BYTES_MAX: usize = 512 << 10;
 /// Outbox entries that are asked for at once.
 const MARKS_MAX: usize = 2000;
-/// How often a load is asked again because the generations were others than was known. They change every few days.
-const TRIES: usize = 5;
-
 /// What a reader is asked for.
 #[derive(Debug)]
 pub(super) enum Read {
@@ -161,7 +158,7 @@ impl Reader {
 
     async fn look_up(&mut self, loads: &[Load]) -> Result<Answers, Failure> {
         let mut view = self.generations.view();
-        for _ in 0..TRIES {
+        for _ in 0..=ROTATIONS_MAX {
             let rows = match one(loads) {
                 Some((over, scope, key, id)) => {
                     let mut arguments = MySqlArguments::default();
@@ -217,7 +214,7 @@ impl Reader {
         answers: &mut Answers,
     ) -> Result<(), Failure> {
         let mut view = view.clone();
-        for _ in 0..TRIES {
+        for _ in 0..=ROTATIONS_MAX {
             let text = many(&self.names, &view, &[], keys.to_vec());
             let rows = match self.link.read_text(text).await {
                 Err(failure) if failure.is_of_a_race() => Vec::new(),

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     super::{
         group::{self, Changed, LOCKS_MAX, answer_all},
+        races::ROTATIONS_MAX,
         rows::DedupRow,
     },
     arguments::{Bind, Text},
@@ -30,8 +31,6 @@ use super::{
 
 /// Bodies of one group, in bytes: far above a usual group. Each byte is two in a text.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// How often a group is written again because the generations were others than was known. They change every few days.
-const ROTATIONS_MAX: usize = 5;
 
 /// What a writer is asked for.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use sqlx::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
-    super::clean_ups::Over,
+    super::{clean_ups::Over, races::ROTATIONS_MAX},
     arguments::Bind,
     connection::Link,
     error::{Failure, malformed},
@@ -24,9 +24,6 @@ use super::{
     rows::{self, Found},
     statements::{self, DEDUP, GENERATION},
 };
-
-/// How often a load is asked again because the generations were others than was known. They change every few days.
-const TRIES: usize = 5;
 
 /// What a reader is asked for.
 #[derive(Debug)]
@@ -141,7 +138,7 @@ impl Reader {
 
     async fn look_up(&mut self, loads: &[Load]) -> Result<Answers, Failure> {
         let mut view = self.generations.view();
-        for _ in 0..TRIES {
+        for _ in 0..=ROTATIONS_MAX {
             let sql = self.text(&view, loads);
             let rows = self.link.read(&sql, arguments(loads)).await?;
             let mut answers = Answers::new(loads);
@@ -168,7 +165,7 @@ impl Reader {
         let (answer, _) = oneshot::channel();
         let marks = [Load { operation: "", entity: None, over: None, ids: keys, answer }];
         let mut view = view.clone();
-        for _ in 0..TRIES {
+        for _ in 0..=ROTATIONS_MAX {
             let sql = self.many(&view);
             let rows = self.link.read(&sql, many(&marks)).await?;
             let mut found = Answers::new(&[]);

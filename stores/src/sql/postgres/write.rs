@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         group::{self, Changed, LOCKS_MAX, answer_all},
-        races::Races,
+        races::{ROTATIONS_MAX, Races},
         rows::DedupRow,
     },
     arguments::Bind,
@@ -30,8 +30,6 @@ use super::{
 
 /// Bodies of one group, in bytes: far above a usual group, far below what the server takes as one message.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// How often a group is written again because the generations were others than was known. They change every few days.
-const ROTATIONS_MAX: usize = 5;
 /// Statements that leave known dedup entries out, after one has met some. Where they come once they come again, and each
 /// time costs a statement that fails.
 const WARY: u32 = 1000;
