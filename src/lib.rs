@@ -48,8 +48,8 @@
 pub use hapax_core::testing;
 pub use hapax_core::{
     Completed, Context, Correlation, Endpoint, Handle, Handler, HandlerError, Message, Missing, Needs, OUTGOING_MAX,
-    Registry, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity, envelope, ids,
-    ids::MessageId, manager, metrics, ports, time,
+    Registry, Relay, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity, envelope, ids,
+    ids::MessageId, inbox, manager, metrics, ports, relay, time,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
@@ -57,10 +57,10 @@ pub use hapax_model::check;
 pub use hapax_stores::Memory;
 #[cfg(feature = "mysql")]
 pub use hapax_stores::MySql;
-#[cfg(feature = "postgres")]
-pub use hapax_stores::Postgres;
 #[cfg(feature = "sqlite")]
 pub use hapax_stores::Sqlite;
+#[cfg(feature = "postgres")]
+pub use hapax_stores::{Postgres, PostgresOutbox};
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
 #[cfg(feature = "mysql-queue")]
@@ -97,3 +97,8 @@ pub mod stores {
     #[cfg(feature = "sqlite")]
     pub use hapax_stores::sql::sqlite;
 }
+
+/// The chapters under `docs`, so that what they show compiles.
+#[cfg(all(doctest, feature = "postgres", feature = "rabbitmq"))]
+#[doc = include_str!("../docs/outbox.md")]
+mod outbox {}

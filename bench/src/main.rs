@@ -15,6 +15,7 @@ mod figure;
 mod measure;
 mod mysql;
 mod options;
+mod outbox;
 mod plot;
 mod postgres;
 mod report;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
+        Some("outbox") => return outbox_figures(args),
         Some(command) if command == postgres::KIND.command => {
             return server_figures(&postgres::KIND, args, sql::bench::<postgres::Schema>);
         }
@@ -71,6 +73,20 @@ fn main() -> ExitCode {
         }
     };
     ended(bench(&options).map(|good| good || !options.check))
+}
+
+fn outbox_figures(args: impl Iterator<Item = String>) -> ExitCode {
+    match outbox::parse(args) {
+        Ok(Some(options)) => ended(outbox::bench(&options).map(|good| good || !options.check)),
+        Ok(None) => {
+            println!("{}", outbox::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            ExitCode::from(MISUSED)
+        }
+    }
 }
 
 fn service_figures(args: impl Iterator<Item = String>) -> ExitCode {

@@ -30,6 +30,11 @@ impl HandlerError {
         self.permanent
     }
 
+    /// What went wrong.
+    pub(crate) fn source(&self) -> &(dyn Error + 'static) {
+        &*self.source
+    }
+
     /// The error and everything that caused it, on one line.
     pub(crate) fn chain(&self) -> String {
         chain(&*self.source)

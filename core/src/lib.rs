@@ -11,10 +11,12 @@ pub mod entity;
 pub mod envelope;
 mod handler_error;
 pub mod ids;
+pub mod inbox;
 pub mod manager;
 pub mod metrics;
 pub mod ports;
 mod registry;
+pub mod relay;
 mod saga;
 mod sender;
 #[cfg(feature = "testing")]
@@ -29,5 +31,6 @@ pub use manager::SagaManager;
 pub use registry::{Completed, Missing, Registry, ReusedId};
 #[doc(hidden)]
 pub use registry::{Stateless, stateless};
+pub use relay::Relay;
 pub use saga::{Correlation, Handle, Handler, Message, Needs, Saga};
 pub use sender::{SendError, Sender};

@@ -87,9 +87,18 @@ impl Sender {
     /// # Errors
     /// [`SendError::Invalid`] when the message cannot be encoded.
     pub fn envelope<M: Message>(&self, id: MessageId, message: &M) -> Result<Envelope, SendError> {
+        Self::envelope_with(self.codec, id, message)
+    }
+
+    /// The same without a sender, for what is stored first.
+    ///
+    /// # Errors
+    /// [`SendError::Invalid`] when the message cannot be encoded.
+    #[doc(hidden)]
+    pub fn envelope_with<M: Message>(codec: Codec, id: MessageId, message: &M) -> Result<Envelope, SendError> {
         let invalid = |e: HandlerError| SendError::Invalid(e.to_string());
         let message_type = type_name_of::<M>().map_err(invalid)?;
-        let mut envelope = envelope_of(id, message_type, message, self.codec).map_err(invalid)?;
+        let mut envelope = envelope_of(id, message_type, message, codec).map_err(invalid)?;
         envelope.occurred_at = Some(Timestamp::now());
         Ok(envelope)
     }

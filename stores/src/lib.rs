@@ -10,6 +10,6 @@ pub use memory::Memory;
 #[cfg(feature = "mysql")]
 pub use sql::mysql::MySql;
 #[cfg(feature = "postgres")]
-pub use sql::postgres::Postgres;
+pub use sql::postgres::{Postgres, outbox::PostgresOutbox};
 #[cfg(feature = "sqlite")]
 pub use sql::sqlite::Sqlite;

@@ -32,7 +32,16 @@ impl Worker {
 
     /// The same, begun by `command`, to which the worker's arguments are added.
     pub(crate) fn run(folder: &Path, version: &str, command: &mut Command) -> Self {
-        let command = command.arg(folder).args(["serve", version]);
+        Self::run_task(folder, ["serve", version], command)
+    }
+
+    /// A worker that sells, and relays what it has sold.
+    pub(crate) fn selling(folder: &Path, mode: &str) -> Self {
+        Self::run_task(folder, ["sell", mode], &mut program())
+    }
+
+    fn run_task(folder: &Path, task: [&str; 2], command: &mut Command) -> Self {
+        let command = command.arg(folder).args(task);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (mut lines, written) = (BufReader::new(child.stderr.take().unwrap()), log.clone());

@@ -8,6 +8,7 @@ mod fuse;
 mod log;
 mod next;
 mod sagas;
+mod sells;
 mod serve;
 mod stored;
 mod tally;
@@ -47,6 +48,7 @@ async fn main() {
     match task.as_str() {
         "migrate" => migrate(folder).await,
         "serve" => serve::serve(folder, point).await,
+        "sell" => sells::sell(folder, point).await,
         task => match stored::server_of(folder) {
             Some((url, prefix)) if url.starts_with("mysql") => {
                 let store = MySql::options(url)

@@ -158,7 +158,7 @@ fn settings() -> Settings {
     }
 }
 
-async fn input_closed() {
+pub(crate) async fn input_closed() {
     let (closed, waits) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

@@ -10,8 +10,9 @@ use std::{
 use checks::{check_promise, check_scopes, check_timers};
 
 use super::{
-    Endpoint, Error, ErrorKind, SystemClock,
+    Endpoint, Error, ErrorKind, Evict, SystemClock,
     joint::Joint,
+    nothing::Nothing,
     system::{Jittered, RandomIds},
 };
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
     context::Services,
     deliver::{Deliver, Recoverability},
     ids::{EndpointName, InvalidId, SagaName, TypeName},
+    inbox::{self, InTransaction, Inbox, TransactionHandler},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
     metrics::{Metrics, NoMetrics},
     ports::{Backoff, DeadLetters, DedupStore, EntityStore, Transport},
@@ -77,6 +79,8 @@ struct SagaParts {
     needs: Needs,
     /// Its name and the messages it knows, or what is wrong with them.
     known: Result<(SagaName, Vec<TypeName>), InvalidId>,
+    /// It keeps something in the endpoint's stores.
+    stores: bool,
 }
 
 /// Puts an endpoint together.
@@ -89,6 +93,7 @@ pub struct EndpointBuilder {
     dead_letters: Option<Arc<dyn DeadLetters>>,
     transport: Option<Arc<dyn Transport>>,
     sagas: Vec<SagaParts>,
+    inboxes: Vec<Evict>,
     services: Services,
     settings: Settings,
     codec: Codec,
@@ -108,6 +113,7 @@ impl EndpointBuilder {
             dead_letters: None,
             transport: None,
             sagas: Vec::new(),
+            inboxes: Vec::new(),
             services: Services::default(),
             settings: Settings::default(),
             codec: Codec::default(),
@@ -169,7 +175,27 @@ impl EndpointBuilder {
             let manager = SagaManager::new(endpoint, registry, ports, limits, codec)?;
             Ok(Arc::new(manager.with_services(services)))
         });
-        self.sagas.push(SagaParts { make, needs, known });
+        self.sagas.push(SagaParts { make, needs, known, stores: true });
+    }
+
+    /// Adds a handler of messages of type `M` that works in transactions of `inbox`'s database. An endpoint that has only such
+    /// handlers needs no [`store`](Self::store).
+    pub fn in_transaction<M, I, H>(mut self, inbox: &Arc<I>, handler: H) -> Self
+    where
+        M: Message,
+        I: Inbox,
+        H: TransactionHandler<M, I>,
+    {
+        let (entered, evicted) = (inbox.clone(), inbox.clone());
+        let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
+            Ok(Arc::new(InTransaction::<M, I, H>::new(endpoint, entered, handler, ports, limits, codec, services)?))
+        });
+        self.sagas.push(SagaParts { make, needs: H::needs(), known: inbox::known::<M, I, H>(), stores: false });
+        self.inboxes.push(Arc::new(move |retention| {
+            let inbox = evicted.clone();
+            Box::pin(async move { inbox.evict(retention).await })
+        }));
+        self
     }
 
     /// A service for handlers, who [`get`](crate::Context::get) it by type.
@@ -226,6 +252,9 @@ impl EndpointBuilder {
                 return Err(misconfigured(format!(
                     "endpoint {name} has a store for both and another for one; give .store(..), or .entities(..) and .dedup(..)"
                 )));
+            }
+            (None, None, None) if !self.sagas.is_empty() && self.sagas.iter().all(|saga| !saga.stores) => {
+                Stores::two(Arc::new(Nothing), Arc::new(Nothing))
             }
             (None, None, _) => return Err(missing("store for entities", ".store(..) or .entities(..)")),
             (None, Some(_), None) => return Err(missing("dedup store", ".dedup(..)")),
@@ -289,6 +318,7 @@ impl EndpointBuilder {
             stores,
             lease: transport.capabilities().lease,
             settings: self.settings,
+            inboxes: self.inboxes,
             handled: AtomicU64::new(0),
             #[cfg(feature = "testing")]
             drops: self.drops,

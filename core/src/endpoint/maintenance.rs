@@ -112,6 +112,11 @@ impl Endpoint {
             }
             sleep(UPKEEP_REST).await; // Others first: evicting late is always safe.
         }
+        for evict in &self.inboxes {
+            while evict(self.settings.retention).await?.more {
+                sleep(UPKEEP_REST).await;
+            }
+        }
         // A tombstone guards against late twins as a dedup entry does, and against passes that are still under way.
         let keep = self.settings.retention.saturating_add(self.settings.limits.deadline);
         for manager in &self.managers {

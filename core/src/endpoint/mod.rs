@@ -11,6 +11,7 @@ mod error;
 mod joint;
 mod lanes;
 mod maintenance;
+mod nothing;
 mod stopping;
 mod system;
 
@@ -34,7 +35,7 @@ use crate::{
     deliver::Deliver,
     ids::{EndpointName, TypeName},
     manager::{Passes, Stores},
-    ports::{Delivery, Receipt, Receiver, Settlement, TransportError},
+    ports::{Delivery, Evicted, Receipt, Receiver, Settlement, StoreError, TransportError},
 };
 
 /// A named receiver of messages, with its sagas, its stores and its transport.
@@ -48,11 +49,15 @@ pub struct Endpoint {
     stores: Stores,
     lease: Option<Duration>,
     settings: Settings,
+    inboxes: Vec<Evict>,
     /// Messages whose handling has ended since upkeep looked last.
     handled: AtomicU64,
     #[cfg(feature = "testing")]
     drops: Option<crate::testing::Drops>,
 }
+
+/// How old entries of an inbox are removed.
+pub(crate) type Evict = Arc<dyn Fn(Duration) -> BoxFuture<'static, Result<Evicted, StoreError>> + Send + Sync>;
 
 /// Leases are extended when a third of them has passed: two more tries before they run out.
 const EXTENSIONS_PER_LEASE: u32 = 3;

@@ -58,6 +58,15 @@ impl MessageId {
         Self(IdText::Uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid()))
     }
 
+    /// The UUID that it is, if it is one in its canonical form.
+    #[must_use]
+    pub const fn as_uuid(&self) -> Option<Uuid> {
+        match &self.0 {
+            IdText::Uuid(uuid) => Some(*uuid),
+            IdText::Text(_) => None,
+        }
+    }
+
     /// The id for a stored record: sixteen bytes for a UUID, else text.
     pub(crate) fn wire(&self) -> WireId<'_> {
         match &self.0 {

@@ -50,6 +50,7 @@ use draft::Draft;
 use judge::Verdicts;
 pub use limits::{Limits, Ports};
 pub use outcome::{Again, Incoming, Outcome};
+pub(crate) use passes::text_of;
 pub use passes::{Passes, Passing};
 use smallvec::SmallVec;
 pub use stores::Stores;

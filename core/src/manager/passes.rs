@@ -87,7 +87,7 @@ impl<T: Saga> Passes for SagaManager<T> {
 }
 
 /// What a panic says.
-pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

@@ -12,6 +12,7 @@ mod dispatcher;
 mod entity_store;
 mod error;
 pub(crate) use error::BoxError;
+mod outbox_table;
 mod receiver;
 
 pub use backoff::{Backoff, Cause, Granted};
@@ -21,4 +22,7 @@ pub use dedup_store::{DedupStore, Evicted, Known};
 pub use dispatcher::{DispatchError, Dispatcher, Refused};
 pub use entity_store::{EntityStore, Finished, Loaded, Pending, PendingEntry, Saved, StoreCapabilities, Stored};
 pub use error::{ErrorKind, StoreError, TransportError};
+pub use outbox_table::{
+    Care, Cared, Claim, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, Tick, Ticked,
+};
 pub use receiver::{Connected, Delivery, Receipt, Receiver, Settled, Settlement, Transport, TransportCapabilities};

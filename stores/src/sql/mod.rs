@@ -18,6 +18,8 @@ pub mod mysql;
 #[doc(hidden)]
 pub mod numbers;
 #[cfg(feature = "postgres")]
+mod outbox;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[doc(hidden)]

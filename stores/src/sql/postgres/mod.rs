@@ -63,6 +63,7 @@ mod migrate;
 mod names;
 mod notices;
 mod options;
+pub mod outbox;
 mod ports;
 mod read;
 mod rows;

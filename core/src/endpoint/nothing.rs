@@ -1,0 +1,79 @@
+//! The stores of an endpoint without sagas.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    entity::{DedupEntry, Entity, Expected, Version},
+    ids::{DedupKey, EntityKey, Scope},
+    ports::{
+        DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Pending, Saved, StoreCapabilities,
+        StoreError,
+    },
+};
+
+/// There is nothing in it, and nothing can be put into it.
+#[derive(Debug)]
+pub(super) struct Nothing;
+
+fn refused(operation: &'static str) -> StoreError {
+    StoreError::new(ErrorKind::Misconfigured, operation, "this endpoint has no store: add .store(..)")
+}
+
+#[async_trait]
+impl EntityStore for Nothing {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { name: "nothing", entity_bytes_max: 0, together: false, durable: true }
+    }
+
+    async fn load(&self, _: &EntityKey, _: &[DedupKey]) -> Result<Loaded, StoreError> {
+        Ok(Loaded { stored: None, known: None })
+    }
+
+    async fn save(&self, _: &EntityKey, _: &Expected, _: &Entity, _: &[DedupEntry]) -> Result<Saved, StoreError> {
+        Err(refused("saving an entity"))
+    }
+
+    async fn finish(
+        &self,
+        _: &EntityKey,
+        _: &[DedupEntry],
+        _: Option<(&Version, &Entity)>,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(None)
+    }
+
+    async fn version(&self, _: &EntityKey) -> Result<Option<Version>, StoreError> {
+        Ok(None)
+    }
+
+    async fn pending(
+        &self,
+        _: &Arc<Scope>,
+        _: Duration,
+        _: Option<&EntityKey>,
+        _: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn purge(&self, _: &Arc<Scope>, _: Duration, _: usize) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+}
+
+#[async_trait]
+impl DedupStore for Nothing {
+    async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
+        Ok(Known::default())
+    }
+
+    async fn insert(&self, _: &[DedupEntry]) -> Result<(), StoreError> {
+        Err(refused("adding a dedup entry"))
+    }
+
+    async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
+        Ok(Evicted::default())
+    }
+}

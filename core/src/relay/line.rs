@@ -1,0 +1,191 @@
+//! From who stores messages to the relay in the same process, past the table.
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
+
+use super::Counted;
+use crate::{
+    envelope::Outgoing,
+    ports::{Claim, Dispatcher, Refused},
+};
+
+/// Claims that are given back for others at the next call. Beyond it they are forgotten, and free when their lease is over.
+const RETURNED_MAX: usize = 100_000;
+
+/// Bytes of messages that wait to be taken by the relay. Whatever their number, memory is bounded: beyond it they are dropped,
+/// and claimed from the table.
+const BYTES_MAX: usize = 64 << 20;
+
+/// What an [`OutboxTable`](crate::ports::OutboxTable) knows of the relay in its own process. For adapters.
+#[derive(Debug)]
+pub struct PushLine {
+    owner: i64,
+    lease: Duration,
+    dispatcher: Arc<dyn Dispatcher>,
+    queue: mpsc::Sender<Pushed>,
+    bytes: AtomicUsize,
+    token: AtomicI64,
+    returned: Mutex<Vec<Claim>>,
+    wake: Notify,
+    pub(super) counted: Arc<Counted>,
+}
+
+/// A row that is committed, on its way to the relay.
+#[derive(Debug)]
+pub struct Pushed {
+    /// The right to it, which it was born with.
+    pub claim: Claim,
+    /// When that is over: read from this process's clock before the row was stored, and the lease.
+    pub until: Instant,
+    /// What is to be sent.
+    pub outgoing: Outgoing,
+}
+
+impl PushLine {
+    pub(super) fn new(
+        owner: i64,
+        lease: Duration,
+        dispatcher: Arc<dyn Dispatcher>,
+        rows: usize,
+        counted: Arc<Counted>,
+    ) -> (Arc<Self>, mpsc::Receiver<Pushed>) {
+        let (queue, pushed) = mpsc::channel(rows.max(1));
+        let (token, returned, wake) = (AtomicI64::new(fastrand::i64(1..)), Mutex::default(), Notify::new());
+        let bytes = AtomicUsize::new(0);
+        (Arc::new(Self { owner, lease, dispatcher, queue, bytes, token, returned, wake, counted }), pushed)
+    }
+
+    /// The relay's number: the owner of what is born, and its token. No claim has the same.
+    #[must_use]
+    pub const fn owner(&self) -> i64 {
+        self.owner
+    }
+
+    /// How long what is born belongs to the relay.
+    #[must_use]
+    pub const fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// A token that no other claim of the relay has.
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        // Positive, whatever was drawn first: zero and less mean that nobody has it.
+        self.token.fetch_add(1, Ordering::Relaxed) & i64::MAX
+    }
+
+    /// Whether the relay's transport can ever send `outgoing`.
+    ///
+    /// # Errors
+    /// [`Refused`], with the reason.
+    pub fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.dispatcher.check(outgoing)
+    }
+
+    /// Hands a committed row over. If there is no room, or the relay has ended, it is given back for a claim.
+    pub fn push(&self, pushed: Pushed) {
+        let bytes = pushed.outgoing.envelope.size();
+        let sent = if self.bytes.fetch_add(bytes, Ordering::Relaxed) > BYTES_MAX {
+            Err(mpsc::error::TrySendError::Full(pushed))
+        } else {
+            self.queue.try_send(pushed)
+        };
+        if let Err(refused) = sent {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let (mpsc::error::TrySendError::Full(pushed) | mpsc::error::TrySendError::Closed(pushed)) = refused;
+            self.counted.dropped.fetch_add(1, Ordering::Relaxed);
+            let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+            if returned.len() < RETURNED_MAX {
+                returned.push(pushed.claim);
+            }
+        }
+    }
+
+    /// `pushed` was taken.
+    pub(super) fn has_left(&self, pushed: &Pushed) {
+        self.bytes.fetch_sub(pushed.outgoing.envelope.size(), Ordering::Relaxed);
+    }
+
+    /// There may be something to claim.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(super) fn take_returned(&self) -> Vec<Claim> {
+        mem::take(&mut self.returned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// How relays elsewhere are told that something was stored for them. For adapters.
+pub trait Tell: std::fmt::Debug + Send + Sync {
+    /// They may look now. At once, and without waiting for anything.
+    fn tell(&self);
+}
+
+/// What was stored in a transaction and is to be sent once that is committed.
+///
+/// Hand it over after the commit, [`Ticket::committed`], or let the outbox commit: then it is on its way at once. A ticket that
+/// is dropped loses nothing: where the transaction was committed all the same, a relay finds its messages when the lease of
+/// their birth is over, or at its next look.
+///
+/// Never hand it over before the commit has returned, and not after one whose outcome is unknown: what would be sent may never
+/// have happened. A commit that returns is not enough where a statement of the transaction has failed before: PostgreSQL rolls
+/// back and tells of success. The outbox's own `commit` looks; who commits himself gives up at the first error.
+#[derive(Debug)]
+#[must_use = "hand it over once the transaction is committed: `committed()`, or let `commit` do both"]
+pub struct Ticket {
+    line: Option<Arc<PushLine>>,
+    teller: Option<Arc<dyn Tell>>,
+    rows: Vec<Pushed>,
+}
+
+impl Ticket {
+    /// For rows that belong to the relay behind `line`. For adapters.
+    pub fn born(line: Arc<PushLine>, rows: Vec<Pushed>) -> Self {
+        Self { line: Some(line), teller: None, rows }
+    }
+
+    /// For rows that wait for a claim: whoever relays is to be told. For adapters.
+    pub fn waiting(line: Option<Arc<PushLine>>, teller: Option<Arc<dyn Tell>>) -> Self {
+        Self { line, teller, rows: Vec::new() }
+    }
+
+    /// This one and `other` of the same transaction, as one.
+    pub fn and(mut self, mut other: Self) -> Self {
+        if self.line.is_none() || self.rows.is_empty() {
+            mem::swap(&mut self, &mut other);
+        }
+        self.teller = self.teller.take().or_else(|| other.teller.take());
+        self.rows.append(&mut other.rows);
+        self
+    }
+
+    /// The transaction is committed: what was stored in it is sent now.
+    pub fn committed(self) {
+        let Self { line, teller, rows } = self;
+        if let Some(line) = &line {
+            if rows.is_empty() {
+                line.wake();
+            }
+            rows.into_iter().for_each(|row| line.push(row));
+        }
+        if let Some(teller) = teller {
+            teller.tell();
+        }
+    }
+}

@@ -1,0 +1,601 @@
+//! One table's relay: one task, which owns all that is in memory.
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use futures_util::{
+    future::{BoxFuture, OptionFuture},
+    stream::{FuturesUnordered, StreamExt},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Counted, PushLine, Pushed, RelayOptions,
+    pause::Pause,
+    waiting::{Held, Waiting},
+};
+use crate::{
+    envelope::Outgoing,
+    handler_error::chain,
+    ports::{
+        Claim, Claimed, Claiming, DispatchError, Dispatcher, Ended, Instance, OutboxTable, Outcome, StoreError, Tick,
+        Ticked,
+    },
+    time::Timestamp,
+};
+
+/// Pushed rows that are taken at once: a burst does not keep confirmations waiting.
+const PUSHED_AT_ONCE: usize = 1024;
+/// Bytes that wait here, but for one claim more: beyond it nothing is taken.
+const WAITING_BYTES: usize = 16 << 20;
+/// Bytes of one call to the transport, but for one message more.
+const SEND_BYTES: usize = 4 << 20;
+/// The table is not asked sooner for a row that becomes free: many rows that do one after the other share a call.
+const SOONEST: Duration = Duration::from_millis(20);
+/// Rows of one call of which more is told than that they were sent.
+const OTHERS_MAX: usize = 1000;
+/// After the first call that failed; doubles up to [`AGAIN_MAX`].
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest time until a table that cannot be asked is asked again.
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+
+/// A call to the transport that has ended.
+struct Sent {
+    call: u64,
+    outgoing: Vec<Outgoing>,
+    results: Vec<Result<(), DispatchError>>,
+}
+
+/// A call to the table that has ended.
+struct Told {
+    tick: Tick,
+    begun: Instant,
+    answer: Result<Ticked, StoreError>,
+}
+
+/// A claim whose answer was lost.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    token: i64,
+    begun: Instant,
+}
+
+pub(super) struct TableRelay {
+    table: Arc<dyn OutboxTable>,
+    dispatcher: Arc<dyn Dispatcher>,
+    options: RelayOptions,
+    instance: Arc<Instance>,
+    has_joined: bool,
+    line: Arc<PushLine>,
+    counted: Arc<Counted>,
+    pushed: mpsc::Receiver<Pushed>,
+    waiting: Waiting,
+    sending: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// The rows of each call that is under way.
+    under_way: HashMap<u64, Vec<Held>>,
+    calls: u64,
+    /// Rows under way, and those whose status is being stored.
+    unstored: usize,
+    ended: Vec<Ended>,
+    first_ended: Option<Instant>,
+    /// Told beside a claim, and not all of them taken. With how many were.
+    untaken: Option<(Vec<Ended>, usize)>,
+    next_renewal: Option<Instant>,
+    next_claim: Instant,
+    poll: Duration,
+    lost: Option<Lost>,
+    failures: u32,
+    not_before: Instant,
+    pause: Pause,
+    /// Where order is kept: what belongs to this relay does so until then.
+    alive_until: Option<Instant>,
+    stopping: Option<Instant>,
+}
+
+impl TableRelay {
+    /// `None`: the table's handle has a relay already.
+    pub(super) fn attach(
+        table: Arc<dyn OutboxTable>,
+        dispatcher: Arc<dyn Dispatcher>,
+        options: RelayOptions,
+        instance: Instance,
+    ) -> Option<Self> {
+        let counted = Arc::<Counted>::default();
+        let (line, pushed) =
+            PushLine::new(instance.id, options.birth_lease, dispatcher.clone(), options.push_queue, counted.clone());
+        let now = Instant::now();
+        let ordered = table.is_ordered();
+        // Who keeps order is alive for others as long as it looks.
+        let idle = if ordered { options.poll_idle.min(options.lease / 3) } else { options.poll_idle };
+        let options = RelayOptions { poll_idle: idle, poll: options.poll.min(idle), ..options };
+        table.attach(&line).then(|| Self {
+            poll: options.poll,
+            alive_until: ordered.then_some(now),
+            table,
+            dispatcher,
+            options,
+            instance: Arc::new(instance),
+            has_joined: false,
+            line,
+            counted,
+            pushed,
+            waiting: Waiting::new(ordered),
+            sending: FuturesUnordered::new(),
+            under_way: HashMap::new(),
+            calls: 0,
+            unstored: 0,
+            ended: Vec::new(),
+            first_ended: None,
+            untaken: None,
+            next_renewal: None,
+            next_claim: now,
+            lost: None,
+            failures: 0,
+            not_before: now,
+            pause: Pause::default(),
+            stopping: None,
+        })
+    }
+
+    pub(super) fn counted(&self) -> Arc<Counted> {
+        self.counted.clone()
+    }
+
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut telling: OptionFuture<BoxFuture<'static, Told>> = None.into();
+        let mut is_telling = false;
+        let mut pushed = Vec::new();
+        let timer = sleep_until(Instant::now());
+        tokio::pin!(timer);
+        loop {
+            let now = Instant::now();
+            self.send(now);
+            if !is_telling && let Some(tick) = self.next_tick(now) {
+                telling = Some(self.tell(tick, now)).into();
+                is_telling = true;
+            }
+            if let Some(end) = self.stopping
+                && (self.is_done() && !is_telling || end <= now)
+            {
+                break;
+            }
+            let at = self.next_look(now, is_telling);
+            if timer.deadline() != at {
+                timer.as_mut().reset(at);
+            }
+            let room = self.room(now);
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stopped| *stopped), if self.stopping.is_none() => self.stop(),
+                Some(told) = &mut telling, if is_telling => {
+                    is_telling = false;
+                    self.told(told);
+                }
+                Some(sent) = self.sending.next() => self.sent(sent),
+                _ = self.pushed.recv_many(&mut pushed, room), if room > 0 => self.take(&mut pushed),
+                () = self.line.woken(), if self.stopping.is_none() => self.next_claim = Instant::now(),
+                () = &mut timer => {}
+            }
+        }
+        self.leave().await;
+    }
+
+    async fn leave(&mut self) {
+        let unsaid = self.ended.len() + self.under_way.values().map(Vec::len).sum::<usize>();
+        if unsaid > 0 {
+            tracing::warn!(table = self.table.name(), unsaid, "stopped before the status of all messages was stored");
+        }
+        if let Err(error) = self.table.leave(&self.instance).await {
+            tracing::debug!(table = self.table.name(), %error, "the relay is gone, which the table was not told");
+        }
+    }
+
+    /// How many pushed rows may be taken now: one to try, while nothing can be sent. The others wait where they are, and what
+    /// finds no room there is given back.
+    fn room(&self, now: Instant) -> usize {
+        if self.stopping.is_some() {
+            return 0;
+        }
+        if self.pause.is_probing() {
+            return usize::from(self.waiting.is_idle() && !self.pause.is_on(now));
+        }
+        if self.waiting.bytes() >= WAITING_BYTES {
+            return 0;
+        }
+        PUSHED_AT_ONCE.saturating_sub(self.waiting.len())
+    }
+
+    fn take(&mut self, pushed: &mut Vec<Pushed>) {
+        for row in pushed.drain(..) {
+            self.line.has_left(&row);
+            let Pushed { claim, until, outgoing } = row;
+            let lease = self.options.birth_lease;
+            let begun = until.checked_sub(lease).unwrap_or(until);
+            self.hold(Held::new(claim, 1, begun, lease), outgoing);
+        }
+    }
+
+    fn hold(&mut self, held: Held, outgoing: Outgoing) {
+        self.next_renewal = Some(self.next_renewal.map_or(held.renew_at, |next| next.min(held.renew_at)));
+        self.waiting.push(held, outgoing);
+    }
+
+    // Sending.
+
+    fn send(&mut self, now: Instant) {
+        while self.stopping.is_none() && !self.waiting.is_idle() && !self.pause.is_on(now) {
+            let probing = self.pause.is_probing();
+            let calls = if probing { 1 } else { self.options.senders };
+            let room = self.options.status_queue.saturating_sub(self.unstored + self.ended.len());
+            if self.sending.len() >= calls || room == 0 {
+                return;
+            }
+            let messages = if probing { 1 } else { self.options.send_batch.min(room) };
+            let (held, outgoing) = self.next_messages(now, messages);
+            if held.is_empty() {
+                return;
+            }
+            self.calls += 1;
+            self.unstored += held.len();
+            self.under_way.insert(self.calls, held);
+            let (call, dispatcher) = (self.calls, self.dispatcher.clone());
+            self.sending.push(Box::pin(async move {
+                let results = dispatcher.dispatch(&outgoing).await;
+                Sent { call, outgoing, results }
+            }));
+        }
+    }
+
+    fn next_messages(&mut self, now: Instant, most: usize) -> (Vec<Held>, Vec<Outgoing>) {
+        let (mut leases, mut messages) = (Vec::new(), Vec::new());
+        let (clock, mut bytes) = (Timestamp::now(), 0);
+        while messages.len() < most
+            && bytes < SEND_BYTES
+            && let Some((held, outgoing)) = self.waiting.pop()
+        {
+            if held.until <= now || self.alive_until.is_some_and(|until| until <= now) {
+                let behind = self.waiting.is_stuck(&outgoing).len();
+                self.counted.overdue.fetch_add(1 + behind as u64, Ordering::Relaxed);
+            } else if outgoing.envelope.expires.is_some_and(|expires| expires <= clock) {
+                self.end(held.claim, Outcome::Expired);
+                self.waiting.is_done(&outgoing);
+            } else {
+                bytes += outgoing.envelope.size();
+                leases.push(held);
+                messages.push(outgoing);
+            }
+        }
+        (leases, messages)
+    }
+
+    fn sent(&mut self, Sent { call, outgoing, results }: Sent) {
+        let held = self.under_way.remove(&call).unwrap_or_default();
+        self.unstored -= held.len();
+        let (mut any, mut all_later) = (false, true);
+        let only = if let [one] = &outgoing[..] { Some(one.envelope.message_id.clone()) } else { None };
+        let mut results = results.into_iter();
+        for (held, outgoing) in held.into_iter().zip(outgoing) {
+            let outcome = match results.next() {
+                Some(Ok(())) => {
+                    any = true;
+                    said(self.table.name(), &outgoing);
+                    Outcome::Sent
+                }
+                Some(Err(DispatchError::Permanent(error))) => Outcome::Failed(chain(&error)),
+                Some(Err(DispatchError::Transient(error))) => self.later(held.attempts, chain(&error)),
+                None => self.later(held.attempts, "the transport did not say what became of it".to_owned()),
+            };
+            all_later &= matches!(outcome, Outcome::Later(..));
+            if let Outcome::Failed(reason) = &outcome {
+                let (table, message_id) = (self.table.name(), &outgoing.envelope.message_id);
+                tracing::error!(table, %message_id, reason, "a message cannot be sent; it stays in the table as failed");
+            }
+            if outcome == Outcome::Sent {
+                self.waiting.is_done(&outgoing);
+            } else {
+                for (behind, _) in self.waiting.is_stuck(&outgoing) {
+                    self.end(behind.claim, Outcome::GivenBack);
+                }
+            }
+            self.end(held.claim, outcome);
+        }
+        if any && self.pause.succeeded() {
+            tracing::info!(table = self.table.name(), "the transport takes messages again");
+        } else if all_later && let Some(pause) = self.pause.failed(Instant::now(), only) {
+            tracing::warn!(
+                table = self.table.name(),
+                ?pause,
+                "the transport takes nothing; one message is tried again later"
+            );
+        }
+    }
+
+    fn later(&self, attempts: u32, reason: String) -> Outcome {
+        if attempts >= self.options.attempts_max {
+            return Outcome::Failed(format!("{reason} (attempt {attempts}, and no more are made)"));
+        }
+        Outcome::Later(self.options.backoff_after(attempts), reason)
+    }
+
+    fn end(&mut self, claim: Claim, outcome: Outcome) {
+        let counter = match &outcome {
+            Outcome::Sent => Some(&self.counted.sent),
+            Outcome::Later(..) => Some(&self.counted.later),
+            Outcome::Failed(_) => Some(&self.counted.failed),
+            Outcome::Expired => Some(&self.counted.expired),
+            Outcome::GivenBack => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        self.first_ended.get_or_insert_with(Instant::now);
+        self.ended.push(Ended { claim, outcome });
+    }
+
+    // The table.
+
+    /// What is to be asked now, if anything.
+    fn next_tick(&mut self, now: Instant) -> Option<Tick> {
+        if now < self.not_before {
+            return None;
+        }
+        for claim in self.line.take_returned() {
+            self.end(claim, Outcome::GivenBack);
+        }
+        if let Some((ended, _)) = &mut self.untaken {
+            // Without a claim beside them.
+            let ended = mem::take(ended);
+            return Some(self.tick(ended, Vec::new(), None));
+        }
+        let full = self.ended.len() >= self.options.status_batch.min(self.options.status_queue);
+        let aged = self.first_ended.is_some_and(|first| first + self.options.status_wait <= now);
+        let stores = !self.ended.is_empty() && (full || aged || self.stopping.is_some());
+        let renews = self.stopping.is_none() && self.next_renewal.is_some_and(|at| at <= now);
+        // Where it is asked anyway, a look that would come soon is made with it.
+        let early = if stores || renews { self.poll.min(self.options.poll) / 2 } else { Duration::ZERO };
+        let claims = self.next_claim <= now + early && self.may_claim(now) || self.lost.is_some();
+        let beats = self.alive_until.is_some() && self.stopping.is_none() && self.next_claim <= now;
+        if !stores && !renews && !claims && !beats {
+            return None;
+        }
+        let ended = self.next_ended();
+        self.first_ended = (!self.ended.is_empty()).then_some(now);
+        let renewed = if renews { self.renewals(now) } else { Vec::new() };
+        let claiming = claims.then(|| Claiming {
+            token: self.lost.map_or_else(|| self.line.token(), |lost| lost.token),
+            rows: if self.pause.is_probing() && self.lost.is_none() { 1 } else { self.options.claim },
+            bytes: self.options.claim_bytes,
+            again: self.lost.is_some(),
+        });
+        Some(self.tick(ended, renewed, claiming))
+    }
+
+    fn next_ended(&mut self) -> Vec<Ended> {
+        let mut others = 0;
+        let fits = |ended: &&Ended| {
+            others += usize::from(ended.outcome != Outcome::Sent);
+            others <= OTHERS_MAX
+        };
+        let most = self.ended.iter().take(self.options.status_batch).take_while(fits).count();
+        self.ended.drain(..most).collect()
+    }
+
+    fn may_claim(&self, now: Instant) -> bool {
+        let few = if self.pause.is_probing() { 1 } else { self.options.claim };
+        let has_room = self.waiting.len() < few && self.waiting.bytes() < WAITING_BYTES;
+        self.stopping.is_none() && !self.pause.is_on(now) && has_room
+    }
+
+    fn tick(&self, ended: Vec<Ended>, renewed: Vec<Claim>, claiming: Option<Claiming>) -> Tick {
+        let RelayOptions { stale, lease, .. } = self.options;
+        let (instance, joins) = (self.instance.clone(), !self.has_joined);
+        Tick { instance, joins, stale: stale.max(lease), ended, renewed, lease, claiming }
+    }
+
+    fn tell(&mut self, tick: Tick, begun: Instant) -> BoxFuture<'static, Told> {
+        self.unstored += tick.ended.len();
+        self.counted.ticks.fetch_add(1, Ordering::Relaxed);
+        let table = self.table.clone();
+        Box::pin(async move {
+            let answer = table.tick(&tick).await;
+            Told { tick, begun, answer }
+        })
+    }
+
+    /// Claims that have gone on for a third of their lease. The others say when they will have.
+    fn renewals(&mut self, now: Instant) -> Vec<Claim> {
+        let held = self.waiting.held().chain(self.under_way.values().flatten());
+        let (due, others): (Vec<&Held>, Vec<&Held>) = held.partition(|held| held.renew_at <= now);
+        let claims = due.iter().map(|held| held.claim.clone()).collect();
+        // Those that are renewed are asked for again soon if the answer does not come.
+        let again = (!due.is_empty()).then(|| now + AGAIN);
+        self.next_renewal = others.iter().map(|held| held.renew_at).min().into_iter().chain(again).min();
+        claims
+    }
+
+    fn told(&mut self, Told { tick, begun, answer }: Told) {
+        self.unstored -= tick.ended.len();
+        let now = Instant::now();
+        match answer {
+            Ok(ticked) => {
+                if mem::take(&mut self.failures) > 0 {
+                    tracing::info!(table = self.table.name(), "the table answers again");
+                }
+                self.answered(tick, begun, ticked, now);
+            }
+            Err(error) => self.unanswered(tick, begun, &error, now),
+        }
+    }
+
+    fn unanswered(&mut self, tick: Tick, begun: Instant, error: &StoreError, now: Instant) {
+        if let Some(Claiming { token, again: false, .. }) = tick.claiming {
+            self.lost = error.is_unknown_outcome().then_some(Lost { token, begun });
+        }
+        match &mut self.untaken {
+            Some((untaken, _)) => *untaken = tick.ended,
+            None => {
+                self.first_ended = self.first_ended.or_else(|| (!tick.ended.is_empty()).then_some(begun));
+                let later = mem::replace(&mut self.ended, tick.ended);
+                self.ended.extend(later);
+            }
+        }
+        let wait = AGAIN.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX)).min(AGAIN_MAX);
+        if self.failures == 0 {
+            tracing::warn!(table = self.table.name(), error = %chain(error), "the table cannot be asked; it is tried again");
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + wait;
+    }
+
+    fn answered(&mut self, tick: Tick, begun: Instant, ticked: Ticked, now: Instant) {
+        if ticked.forgotten {
+            self.join_again(now);
+        } else {
+            self.has_joined = true;
+            self.alive_until = self.alive_until.map(|_| begun + self.options.lease);
+        }
+        let Ticked { ended, renewed, claimed, more, next, .. } = ticked;
+        let told = tick.ended.len();
+        let given_back = tick.ended.iter().any(|ended| ended.outcome == Outcome::GivenBack);
+        if let Some((_, before)) = self.untaken.take() {
+            let missing = tick.ended.len().saturating_sub(before + ended);
+            self.counted.overtaken.fetch_add(missing as u64, Ordering::Relaxed);
+        } else if ended < tick.ended.len() && tick.claiming.is_some() {
+            self.untaken = Some((tick.ended, ended));
+        } else {
+            let missing = tick.ended.len() - ended.min(tick.ended.len());
+            self.counted.overtaken.fetch_add(missing as u64, Ordering::Relaxed);
+        }
+        if !tick.renewed.is_empty() {
+            self.go_on(&tick.renewed, &renewed, begun);
+        }
+        // Where order is kept, what was told beside a claim has freed keys that the claim has not seen.
+        let frees = given_back || self.alive_until.is_some() && told > 0;
+        let is_free = frees && self.stopping.is_none();
+        let Some(claiming) = tick.claiming else {
+            let looked = self.next_claim <= begun && !self.may_claim(now);
+            self.next_claim = if is_free {
+                now
+            } else if looked {
+                now + self.options.poll
+            } else {
+                self.next_claim
+            };
+            return;
+        };
+        let begun = self.lost.take().filter(|_| claiming.again).map_or(begun, |lost| lost.begun);
+        self.poll = if claimed.is_empty() { (self.poll * 2).min(self.options.poll_idle) } else { self.options.poll };
+        let soonest = next.map(|next| now + next.max(SOONEST));
+        let usual = if more || claiming.again || is_free { now } else { now + self.poll };
+        self.next_claim = soonest.map_or(usual, |soonest| usual.min(soonest));
+        for row in claimed {
+            self.claimed(row, begun);
+        }
+    }
+
+    /// Others were told that this relay is gone, and may send what it has: it begins anew as another one.
+    fn join_again(&mut self, now: Instant) {
+        let dropped = self.waiting.take().count();
+        self.counted.overdue.fetch_add(dropped as u64, Ordering::Relaxed);
+        tracing::warn!(table = self.table.name(), dropped, "this relay was not heard of for a lease, and begins anew");
+        self.instance = Arc::new(Instance { id: fastrand::i64(1..), ..(*self.instance).clone() });
+        self.has_joined = false;
+        self.alive_until = Some(now);
+        self.next_claim = now;
+    }
+
+    /// Leases that go on, and those that somebody else has: these are not sent from here any more.
+    fn go_on(&mut self, asked: &[Claim], renewed: &[Claim], begun: Instant) {
+        let lease = self.options.lease;
+        let mut go_on = |held: &mut Held| {
+            if renewed.contains(&held.claim) {
+                *held = Held::new(held.claim.clone(), held.attempts, begun, lease);
+            } else if asked.contains(&held.claim) {
+                held.until = begun;
+                held.renew_at = begun + self.options.stale;
+            }
+            self.next_renewal = Some(self.next_renewal.map_or(held.renew_at, |next| next.min(held.renew_at)));
+        };
+        self.waiting.held_mut().for_each(&mut go_on);
+        self.under_way.values_mut().flatten().for_each(go_on);
+    }
+
+    fn claimed(&mut self, row: Claimed, begun: Instant) {
+        let Claimed { claim, attempts, expired, outgoing } = row;
+        match outgoing {
+            _ if self.stopping.is_some() => self.end(claim, Outcome::GivenBack),
+            _ if expired => self.end(claim, Outcome::Expired),
+            // Who counted the last one may have died of it.
+            _ if attempts > self.options.attempts_max => {
+                self.end(claim, Outcome::Failed(format!("{} attempts were made and none has ended", attempts - 1)));
+            }
+            Ok(outgoing) => self.hold(Held::new(claim, attempts, begun, self.options.lease), outgoing),
+            Err(why) => self.end(claim, Outcome::Failed(why)),
+        }
+    }
+
+    /// When there is something to do again, if nothing comes before.
+    fn next_look(&self, now: Instant, is_telling: bool) -> Instant {
+        let mut at = now + self.options.poll_idle;
+        let mut by = |time: Option<Instant>| at = time.map_or(at, |time| at.min(time));
+        by(self.stopping);
+        by(self.pause.until().filter(|until| now < *until));
+        if !is_telling {
+            // Where order is kept a look also says that this relay is alive.
+            let may_look = self.may_claim(now) || self.alive_until.is_some() && self.stopping.is_none();
+            let asked = may_look.then_some(self.next_claim);
+            let aged = self.first_ended.map(|first| first + self.options.status_wait);
+            let renewal = self.next_renewal.filter(|_| self.stopping.is_none());
+            let next = [asked, aged, renewal].into_iter().flatten().min();
+            by(next.map(|next| next.max(self.not_before)));
+        }
+        at
+    }
+
+    // The end.
+
+    fn stop(&mut self) {
+        self.stopping = Some(Instant::now() + self.options.stop_limit);
+        self.table.detach();
+        self.pushed.close();
+        while let Ok(pushed) = self.pushed.try_recv() {
+            self.line.has_left(&pushed);
+            self.end(pushed.claim, Outcome::GivenBack);
+        }
+        for (held, _) in self.waiting.take() {
+            self.end(held.claim, Outcome::GivenBack);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.sending.is_empty() && self.ended.is_empty() && self.untaken.is_none() && self.lost.is_none()
+    }
+}
+
+impl Drop for TableRelay {
+    /// What is stored from now on is for others, however this one has ended.
+    fn drop(&mut self) {
+        self.table.detach();
+    }
+}
+
+/// A line for each message, without what is in it.
+fn said(table: &str, outgoing: &Outgoing) {
+    let Outgoing { destination, envelope } = outgoing;
+    tracing::debug!(
+        target: "hapax::relay::sent",
+        table,
+        message_id = %envelope.message_id,
+        message_type = %envelope.message_type,
+        correlation_id = envelope.correlation_id.as_ref().map(|id| id.as_str()),
+        %destination,
+        "sent"
+    );
+}

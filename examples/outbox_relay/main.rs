@@ -1,0 +1,67 @@
+//! Only sending: a shop keeps its own table of orders and tells others of each, by way of an outbox.
+//!
+//! ```sh
+//! cargo run --example outbox_relay --features postgres,rabbitmq -- postgres://postgres@localhost/test amqp://guest:guest@localhost
+//! ```
+//!
+//! It sells a hundred orders, each in a transaction of the shop's own with one message beside it, lets ten of them fail, and
+//! ends once the others are at the broker. The relay runs in the same process; with `relay` as a third argument it only relays,
+//! until it is told to stop (Ctrl-C), and with `sell` it only sells: then each is a process of its own.
+
+use hapax::{Message, PostgresOutbox, RabbitMq, Relay, ports::OutboxTable};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+
+#[derive(Serialize, Deserialize)]
+struct OrderPlaced {
+    order: i64,
+}
+
+impl Message for OrderPlaced {
+    const TYPE: &'static str = "shop.order-placed";
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (database, broker, task) = match &arguments[..] {
+        [database, broker] => (database, broker, "both"),
+        [database, broker, task] => (database, broker, task.as_str()),
+        _ => return Err("give postgres://USER@HOST/DATABASE amqp://USER:PASSWORD@HOST [sell | relay]".into()),
+    };
+    let outbox = PostgresOutbox::options().migrate(true).route(OrderPlaced::TYPE, "billing").open(database).await?;
+    if task == "sell" {
+        return sell(&PgPool::connect(database).await?, &outbox).await;
+    }
+    let relay = Relay::to(RabbitMq::open(broker).await?).table(outbox.clone());
+    if task == "relay" {
+        println!("relaying; Ctrl-C stops");
+        return Ok(relay.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?);
+    }
+    let relay = relay.start()?;
+    sell(&PgPool::connect(database).await?, &outbox).await?;
+    while outbox.state().await?.stored > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    println!("at the broker: {}", relay.counts().sent);
+    Ok(relay.stop().await?)
+}
+
+async fn sell(pool: &PgPool, outbox: &PostgresOutbox) -> Result<(), Box<dyn std::error::Error>> {
+    sqlx::query("CREATE TABLE IF NOT EXISTS shop_order (id bigint GENERATED ALWAYS AS IDENTITY)").execute(pool).await?;
+    let mut failed = 0;
+    for number in 0..100 {
+        let mut tx = pool.begin().await?;
+        let insert = "INSERT INTO shop_order DEFAULT VALUES RETURNING id";
+        let (order,) = sqlx::query_as(insert).fetch_one(&mut *tx).await?;
+        let ticket = outbox.enqueue(&mut tx, &OrderPlaced { order }).await?;
+        if number % 10 == 9 {
+            tx.rollback().await?; // Neither order nor message.
+            failed += 1;
+            continue;
+        }
+        outbox.commit(tx, ticket).await?;
+    }
+    println!("sold {}, failed {failed}", 100 - failed);
+    Ok(())
+}

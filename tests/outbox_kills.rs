@@ -1,0 +1,177 @@
+//! Programs that sell and relay, a database and a broker, all of them killed (SIGKILL) again and again; then what the broker
+//! has delivered is compared with what the database holds.
+//!
+//! Nothing that was committed is lost, nothing that was not is seen, what comes twice bears the same id, and where order is
+//! kept the first copies of each key come in the order of their commits.
+#![allow(clippy::unwrap_used)]
+
+#[path = "process/crew.rs"]
+mod crew;
+#[path = "process/stored.rs"]
+mod stored;
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use crew::Worker;
+use hapax::{
+    MessageId, PostgresOutbox, RabbitMq,
+    ports::{Connected, Settlement, Transport},
+};
+use hapax_tests::{PostgresSchema, PostgresServer, RabbitMqServer, Scratch};
+use sqlx::{Connection, PgConnection, Row};
+use stored::name_server;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+const WORKERS: usize = 3;
+/// Each ends with a kill of a worker.
+const ROUNDS: usize = 9;
+/// One in so many ends with a kill of a server, of the database and of the broker by turns.
+const SERVER_EVERY: usize = 3;
+/// What the broker delivers within a round at least.
+const SOLD: usize = 100;
+/// As in the program that sells.
+const AUDIT: &str = "audit";
+/// Nothing comes any more.
+const QUIET: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[tokio::test]
+async fn an_outbox_on_postgres_and_rabbitmq_outlives_kills_of_everybody() {
+    outlives_kills("unordered").await;
+}
+
+#[tokio::test]
+async fn an_ordered_outbox_on_postgres_and_rabbitmq_outlives_kills_of_everybody() {
+    outlives_kills("ordered").await;
+}
+
+async fn outlives_kills(mode: &str) {
+    let (mut database, mut broker) = (PostgresServer::start(&[]).await, RabbitMqServer::start().await);
+    let (schema, scratch) = (PostgresSchema::on(&database.url()), Scratch::new("outbox-kills"));
+    name_server(scratch.folder(), schema.url(), schema.name());
+    std::fs::write(scratch.folder().join("broker"), broker.url()).unwrap();
+    let options = PostgresOutbox::options().migrate(true).ordered(mode == "ordered");
+    options.open_database(schema.options()).await.unwrap();
+    let tables = "SET search_path = hapax; CREATE SEQUENCE orders_seen; \
+                  CREATE TABLE orders (id int PRIMARY KEY, key int NOT NULL, place bigserial)";
+    schema.run(tables).await.unwrap();
+    let transport = RabbitMq::open(broker.url()).await.unwrap();
+    let ends = transport.connect(&AUDIT.parse().unwrap(), &[]).await.unwrap();
+    let mut told = listen(ends);
+    // A queue that is declared shortly before its server is killed comes back without a leader.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let (mut random, mut seen) = (fastrand::Rng::with_seed(seed), Seen::default());
+    let mut workers: Vec<Worker> = (0..WORKERS).map(|_| Worker::selling(scratch.folder(), mode)).collect();
+    for round in 1..=ROUNDS {
+        let more = seen.orders.len() + SOLD;
+        seen.receive(&mut told, |seen| seen.orders.len() >= more).await;
+        workers.swap_remove(random.usize(..workers.len())).kill();
+        if round % (2 * SERVER_EVERY) == 0 {
+            broker.kill();
+            broker.restart().await;
+        } else if round % SERVER_EVERY == 0 {
+            database.kill();
+            database.restart().await;
+        }
+        workers.push(Worker::selling(scratch.folder(), mode));
+    }
+    drop(workers); // Killed.
+    let relays = Worker::selling(scratch.folder(), &format!("{mode}-relay")).started().await;
+    seen.receive_all(&mut told, &database).await;
+    relays.stop();
+    seen.check(&database.url(), mode).await;
+}
+
+type Told = UnboundedReceiver<(i32, MessageId)>;
+
+/// Takes what the broker delivers, in its order; it may be away.
+fn listen(ends: Connected) -> Told {
+    let (tell, told) = unbounded_channel();
+    tokio::spawn(async move {
+        while !tell.is_closed() {
+            let Ok(deliveries) = ends.receiver.receive(100).await else {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            for delivery in deliveries {
+                let body: serde_json::Value = serde_json::from_slice(&delivery.envelope.body).unwrap();
+                let order = i32::try_from(body["order"].as_i64().unwrap()).unwrap();
+                let _ = tell.send((order, delivery.envelope.message_id.clone()));
+                let _ = ends.receiver.settle(&delivery.receipt, Settlement::Ack).await;
+            }
+        }
+    });
+    told
+}
+
+/// What the broker has delivered.
+#[derive(Default)]
+struct Seen {
+    ids: HashMap<i32, MessageId>,
+    /// In the order of their first copies.
+    orders: Vec<i32>,
+    copies: usize,
+}
+
+impl Seen {
+    async fn receive(&mut self, told: &mut Told, done: impl Fn(&Self) -> bool) {
+        let receiving = async {
+            while !done(self) {
+                self.receive_some(told).await;
+            }
+        };
+        let received = tokio::time::timeout(PATIENCE, receiving).await;
+        assert!(received.is_ok(), "only {} orders in {} copies", self.orders.len(), self.copies);
+    }
+
+    async fn receive_some(&mut self, told: &mut Told) {
+        let (order, id) = told.recv().await.unwrap();
+        self.copies += 1;
+        match self.ids.get(&order) {
+            Some(before) => assert_eq!(*before, id, "order {order} comes under two ids"),
+            None => {
+                self.ids.insert(order, id);
+                self.orders.push(order);
+            }
+        }
+    }
+
+    /// Until the outbox is empty and nothing comes any more.
+    async fn receive_all(&mut self, told: &mut Told, database: &PostgresServer) {
+        const WAIT: &str = "SELECT count(*) FROM hapax.outbox WHERE status = 0";
+        let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+        let emptying = async {
+            while sqlx::query(WAIT).fetch_one(&mut connection).await.unwrap().get::<i64, _>(0) > 0 {
+                let _ = tokio::time::timeout(Duration::from_millis(200), self.receive_some(told)).await;
+            }
+            while tokio::time::timeout(QUIET, self.receive_some(told)).await.is_ok() {}
+        };
+        tokio::time::timeout(PATIENCE, emptying).await.expect("the outbox is emptied");
+    }
+
+    async fn check(&self, url: &str, mode: &str) {
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        let rows =
+            sqlx::query("SELECT id, key FROM hapax.orders ORDER BY place").fetch_all(&mut connection).await.unwrap();
+        let committed: Vec<(i32, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        println!("{} orders, {} copies", committed.len(), self.copies);
+        let all: HashSet<i32> = committed.iter().map(|(order, _)| *order).collect();
+        let seen: HashSet<i32> = self.orders.iter().copied().collect();
+        let lost: Vec<&i32> = all.difference(&seen).collect();
+        let ghosts: Vec<&i32> = seen.difference(&all).collect();
+        assert!(lost.is_empty() && ghosts.is_empty(), "lost {lost:?}, ghosts {ghosts:?}");
+        if mode == "ordered" {
+            let keys: HashMap<i32, i32> = committed.iter().copied().collect();
+            for key in keys.values().copied().collect::<HashSet<i32>>() {
+                let sold: Vec<i32> = committed.iter().filter(|(_, of)| *of == key).map(|(order, _)| *order).collect();
+                let told: Vec<i32> = self.orders.iter().copied().filter(|order| keys[order] == key).collect();
+                assert_eq!(told, sold, "key {key}");
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What did not come through memory: other processes, the dead, and what came late.
+
+use std::time::Duration;
+
+use hapax::relay::RelayOptions;
+
+use super::rig::{Fate, Place, Placed, Sink, patient, quick, relay};
+
+#[tokio::test]
+async fn another_process_relays_and_is_told_by_the_server() {
+    let place = Place::new().await;
+    let (writer, relaying, sink) = (place.outbox().await, place.outbox().await, Sink::new());
+    // Its own looks come too late.
+    let relay = relay(&relaying, &sink, patient());
+    place.orders(&writer, 0..1).await;
+    sink.until_all(0..1).await;
+    place.orders(&writer, 1..300).await;
+    sink.until_all(0..300).await;
+    relay.stop().await.unwrap();
+    assert_eq!(sink.taken().len(), 300, "each once");
+}
+
+#[tokio::test]
+async fn lost() {
+    let place = Place::new().await;
+    // The writer's own relay dies with all that was pushed to it, and never has sent anything.
+    let (outbox, silent) = (place.outbox().await, Sink::with(|_| Fate::Silent));
+    let dies = relay(&outbox, &silent, quick());
+    place.orders(&outbox, 0..100).await;
+    silent.until(|sink| sink.asked() > 0).await;
+    // Committed, and the process ends before it hands its ticket over.
+    for order in 100..120 {
+        let (tx, ticket) = place.order(&outbox, order).await;
+        drop(ticket);
+        tx.commit().await.unwrap();
+    }
+    drop(dies);
+    let (other, sink) = (place.outbox().await, Sink::new());
+    let lives = relay(&other, &sink, quick());
+    sink.until_all(0..120).await;
+    lives.stop().await.unwrap();
+    assert_eq!(place.number("SELECT count(*) FROM outbox WHERE status = 1").await, 120);
+}
+
+#[tokio::test]
+async fn invisible() {
+    let place = Place::new().await;
+    let (writer, relaying, sink) = (place.outbox().await, place.outbox().await, Sink::new());
+    let options = quick();
+    let relay = relay(&relaying, &sink, options);
+    // Stored first, committed last; what is stored meanwhile goes out, and the relay has looked past it many times.
+    let (late, ticket) = place.order(&writer, 0).await;
+    place.orders(&writer, 1..50).await;
+    sink.until(|sink| sink.distinct().len() == 49).await;
+    place.until("SELECT count(*) FROM outbox WHERE status = 0", 0).await;
+    late.commit().await.unwrap();
+    drop(ticket); // Nobody is told either.
+    sink.until_all(0..50).await;
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn duplicate() {
+    let place = Place::new().await;
+    let (outbox, first) = (place.outbox().await, Sink::with(|_| Fate::Unanswered));
+    // It is gone before it has heard that anything was taken.
+    let dies = relay(&outbox, &first, quick().senders(100, 1));
+    place.orders(&outbox, 0..100).await;
+    first.until_all(0..100).await;
+    drop(dies);
+    let (other, second) = (place.outbox().await, Sink::new());
+    let lives = relay(&other, &second, quick());
+    second.until_all(0..100).await;
+    lives.stop().await.unwrap();
+    let ids = |sink: &Sink| {
+        let mut taken = sink.taken();
+        taken.sort_by_key(|(_, order)| *order);
+        taken
+    };
+    assert_eq!(ids(&first), ids(&second), "what is sent again bears the same id");
+}
+
+#[tokio::test]
+async fn two_relays_share_a_backlog_and_none_sends_what_the_other_has() {
+    let place = Place::new().await;
+    let writer = place.outbox().await;
+    let messages: Vec<_> = (0..5000).map(|order| writer.outgoing(&Placed { order }).unwrap()).collect();
+    let mut tx = place.begin().await;
+    let ticket = writer.enqueue_all(&mut tx, &messages).await.unwrap();
+    writer.commit(tx, ticket).await.unwrap();
+    let sink = Sink::new();
+    let long = RelayOptions::default().polls(Duration::from_millis(50), Duration::from_millis(200));
+    let outboxes = [place.outbox().await, place.outbox().await];
+    let relays = outboxes.each_ref().map(|outbox| relay(outbox, &sink, long.clone()));
+    sink.until_all(0..5000).await;
+    let [one, other] = relays;
+    assert!(one.counts().sent > 0 && other.counts().sent > 0, "{:?} {:?}", one.counts(), other.counts());
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+    assert_eq!(sink.taken().len(), 5000, "each once");
+    assert_eq!(place.number("SELECT count(*) FROM outbox WHERE status = 1").await, 5000);
+}
+
+#[tokio::test]
+async fn a_burst_beyond_the_queue_in_memory_is_claimed_from_the_table() {
+    let place = Place::new().await;
+    let (outbox, sink) = (place.outbox().await, Sink::new());
+    let relay = relay(&outbox, &sink, quick().push_queue(10).birth_lease(Duration::from_secs(3600)));
+    let messages: Vec<_> = (0..2000).map(|order| outbox.outgoing(&Placed { order }).unwrap()).collect();
+    let mut tx = place.begin().await;
+    let ticket = outbox.enqueue_all(&mut tx, &messages).await.unwrap();
+    outbox.commit(tx, ticket).await.unwrap();
+    sink.until_all(0..2000).await;
+    assert!(relay.counts().dropped >= 1900, "{:?}", relay.counts());
+    relay.stop().await.unwrap();
+    assert_eq!(sink.taken().len(), 2000, "what is given back is claimed once");
+    assert_eq!(place.number("SELECT max(attempts)::bigint FROM outbox").await, 1, "giving back is no attempt");
+}
+
+#[tokio::test]
+async fn a_transaction_that_outlasts_the_lease_of_birth_is_left_to_a_claim() {
+    let place = Place::new().await;
+    let (outbox, sink) = (place.outbox().await, Sink::new());
+    let relay = relay(&outbox, &sink, quick().birth_lease(Duration::from_millis(50)));
+    let (tx, ticket) = place.order(&outbox, 0).await;
+    tokio::time::sleep(Duration::from_millis(80)).await; // The lease is a time.
+    outbox.commit(tx, ticket).await.unwrap();
+    sink.until_all(0..1).await;
+    relay.stop().await.unwrap();
+    assert_eq!(place.number("SELECT max(attempts)::bigint FROM outbox").await, 2);
+}
