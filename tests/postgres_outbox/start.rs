@@ -66,7 +66,12 @@ async fn the_schema_is_applied_by_hand_and_a_role_with_the_grants_does_everythin
 #[tokio::test]
 async fn behind_a_pooler_everything_works_and_nobody_listens() {
     let schema = PostgresSchema::new();
-    let Some(pooler) = Pgbouncer::start(schema.url(), &["pool_mode = transaction"]).await else { return };
+    let Some(pooler) =
+        Pgbouncer::start(schema.url(), &["pool_mode = transaction", "ignore_startup_parameters = extra_float_digits"])
+            .await
+    else {
+        return;
+    };
     for (ordered, prefix) in [(false, "u_"), (true, "o_")] {
         let direct = schema.options().table_prefix(prefix);
         PostgresOutbox::options().migrate(true).ordered(ordered).open_database(direct).await.unwrap();

@@ -209,7 +209,7 @@ mod tests {
         assert!(told(Row { message_type: String::new(), ..row() }).contains("`type`"));
         assert!(told(Row { headers: Some("[1]".into()), ..row() }).contains("`headers`"));
         assert!(told(Row { headers: Some("{\"hapax-schema\":\"x\"}".into()), ..row() }).contains("hapax-schema"));
-        assert!(told(Row { traceparent: Some("?".into()), ..row() }).contains("`traceparent`"));
+        assert!(told(Row { key: Some(String::new()), ..row() }).contains("`key`"));
     }
 
     #[test]
