@@ -94,7 +94,8 @@ impl OutboxTable for PostgresOutbox {
         let place = self.0.server.place();
         match self.0.server.session().filter(|_| self.0.listen) {
             Some(session) => {
-                let listening = tokio::spawn(told::listen(line.clone(), session, self.0.server.clone()));
+                let listening =
+                    tokio::spawn(told::listen(line.clone(), self.0.teller.clone(), session, self.0.server.clone()));
                 let mut before = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner);
                 *before = Some(listening.abort_handle());
             }

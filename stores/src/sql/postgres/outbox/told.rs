@@ -35,10 +35,18 @@ const TEST: &str = "test";
 const TEST_LIMIT: Duration = Duration::from_secs(5);
 
 /// Tells relays, once for all that was stored meanwhile.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Teller {
+    /// Who tells, so that no relay is woken by the words of its own process, which has woken it already.
+    name: String,
     is_due: AtomicBool,
     more: Notify,
+}
+
+impl Default for Teller {
+    fn default() -> Self {
+        Self { name: fastrand::u64(..).to_string(), is_due: AtomicBool::new(false), more: Notify::new() }
+    }
 }
 
 impl Tell for Teller {
@@ -55,7 +63,7 @@ pub(super) async fn tell(teller: Arc<Teller>, mut wire: Wire, server: Server) {
     loop {
         teller.more.notified().await;
         teller.is_due.store(false, Ordering::Release);
-        if let Err(fault) = wire.read(&text, words(&server, "stored")).await {
+        if let Err(fault) = wire.read(&text, words(&server, &teller.name)).await {
             tracing::debug!(place = %server.place(), ?fault, "relays were not told; they look for themselves");
         }
         sleep(TELL_EVERY).await;
@@ -74,10 +82,10 @@ fn channel(server: &Server) -> String {
 }
 
 /// Listens for the relay behind `line`. Ends when it is aborted, or when the server's words do not arrive.
-pub(super) async fn listen(line: Arc<PushLine>, session: PgConnectOptions, server: Server) {
+pub(super) async fn listen(line: Arc<PushLine>, teller: Arc<Teller>, session: PgConnectOptions, server: Server) {
     let mut said = false;
     loop {
-        let error = match hear(&line, &session, &server, &mut said).await {
+        let error = match hear(&line, &teller, &session, &server, &mut said).await {
             Ok(()) => return,
             Err(error) => error,
         };
@@ -91,6 +99,7 @@ pub(super) async fn listen(line: Arc<PushLine>, session: PgConnectOptions, serve
 
 async fn hear(
     line: &PushLine,
+    teller: &Teller,
     session: &PgConnectOptions,
     server: &Server,
     said: &mut bool,
@@ -110,7 +119,7 @@ async fn hear(
     *said = false;
     loop {
         let Some(heard) = listener.try_recv().await? else { return Err(sqlx::Error::PoolClosed) };
-        if heard.payload() != TEST {
+        if ![TEST, &teller.name].contains(&heard.payload()) {
             line.wake();
         }
     }
