@@ -31,8 +31,9 @@ pub trait OutboxTable: fmt::Debug + Send + Sync {
     /// committed. `false`: a relay is there already, and stays.
     fn attach(&self, line: &Arc<PushLine>) -> bool;
 
-    /// What this handle stores from now on belongs to nobody, and waits for a claim.
-    fn detach(&self);
+    /// What this handle stores from now on belongs to nobody, and waits for a claim; unless another relay than the one behind
+    /// `line` is there by now.
+    fn detach(&self, line: &Arc<PushLine>);
 
     /// Everything a relay asks for, in one call: that it is alive, what has become of its claims, which leases are to go on,
     /// and what it wants next.
@@ -211,6 +212,8 @@ pub struct Claimed {
     pub attempts: u32,
     /// Whether it is no longer worth sending, by the table's clock.
     pub expired: bool,
+    /// Where order is kept: its partition key, also where the rest cannot be read.
+    pub key: Option<String>,
     /// What is to be sent, or why it cannot be read.
     pub outgoing: Result<Outgoing, String>,
 }

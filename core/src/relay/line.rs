@@ -146,30 +146,35 @@ pub trait Tell: std::fmt::Debug + Send + Sync {
 /// Never hand it over before the commit has returned, and not after one whose outcome is unknown: what would be sent may never
 /// have happened. A commit that returns is not enough where a statement of the transaction has failed before: PostgreSQL rolls
 /// back and tells of success. The outbox's own `commit` looks; who commits himself gives up at the first error.
+///
+/// The end of a savepoint is no commit: the tickets of one that was rolled back are to be dropped, and those of one that was
+/// released wait for the commit of the whole.
 #[derive(Debug)]
 #[must_use = "hand it over once the transaction is committed: `committed()`, or let `commit` do both"]
 pub struct Ticket {
     line: Option<Arc<PushLine>>,
     teller: Option<Arc<dyn Tell>>,
     rows: Vec<Pushed>,
+    /// There are rows for the relay behind `line` that it has to claim.
+    wakes: bool,
 }
 
 impl Ticket {
-    /// For rows that belong to the relay behind `line`. For adapters.
-    pub fn born(line: Arc<PushLine>, rows: Vec<Pushed>) -> Self {
-        Self { line: Some(line), teller: None, rows }
+    /// For rows that belong to the relay behind `line`, and perhaps `others` beside them that it has to claim. For adapters.
+    pub fn born(line: Arc<PushLine>, rows: Vec<Pushed>, others: bool) -> Self {
+        Self { line: Some(line), teller: None, rows, wakes: others }
     }
 
     /// For rows that wait for a claim: whoever relays is to be told. For adapters.
     pub fn waiting(line: Option<Arc<PushLine>>, teller: Option<Arc<dyn Tell>>) -> Self {
-        Self { line, teller, rows: Vec::new() }
+        let wakes = line.is_some();
+        Self { line, teller, rows: Vec::new(), wakes }
     }
 
     /// This one and `other` of the same transaction, as one.
     pub fn and(mut self, mut other: Self) -> Self {
-        if self.line.is_none() || self.rows.is_empty() {
-            mem::swap(&mut self, &mut other);
-        }
+        self.line = self.line.take().or_else(|| other.line.take());
+        self.wakes |= other.wakes;
         self.teller = self.teller.take().or_else(|| other.teller.take());
         self.rows.append(&mut other.rows);
         self
@@ -177,9 +182,9 @@ impl Ticket {
 
     /// The transaction is committed: what was stored in it is sent now.
     pub fn committed(self) {
-        let Self { line, teller, rows } = self;
+        let Self { line, teller, rows, wakes } = self;
         if let Some(line) = &line {
-            if rows.is_empty() {
+            if wakes {
                 line.wake();
             }
             rows.into_iter().for_each(|row| line.push(row));

@@ -198,8 +198,12 @@ impl RelayHandle {
         self.counted.iter().fold(RelayCounts::default(), |sum, counted| counted.add_to(sum))
     }
 
-    /// Done when all tables are: after a stop, or early by a defect.
-    async fn ended(&mut self) -> Result<(), RelayError> {
+    /// Done when all its tasks are: after a stop, or early by a defect of the transport or the table. For who has started it and
+    /// wants to know.
+    ///
+    /// # Errors
+    /// [`RelayError::Panicked`].
+    pub async fn ended(&mut self) -> Result<(), RelayError> {
         while let Some(ended) = self.tasks.join_next().await {
             ended.map_err(|error| RelayError::Panicked(error.to_string()))?;
         }

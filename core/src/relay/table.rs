@@ -26,7 +26,6 @@ use crate::{
     envelope::Outgoing,
     handler_error::chain,
     ports::{Claim, DispatchError, Dispatcher, Ended, Instance, OutboxTable, Outcome, StoreError, Tick, Ticked},
-    time::Timestamp,
 };
 
 /// Pushed rows that are taken at once: a burst does not keep confirmations waiting.
@@ -35,6 +34,9 @@ const PUSHED_AT_ONCE: usize = 1024;
 const WAITING_BYTES: usize = 16 << 20;
 /// Bytes of one call to the transport, but for one message more.
 const SEND_BYTES: usize = 4 << 20;
+
+/// A stop does not wait longer for what nothing rests on.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A call to the transport that has ended.
 struct Sent {
@@ -71,6 +73,8 @@ pub(super) struct TableRelay {
     /// The rows of each call that is under way.
     under_way: HashMap<u64, Vec<Held>>,
     calls: u64,
+    /// Up to this one they were made before the relay began anew: they say nothing of the order of what came after.
+    orphans: u64,
     /// Rows under way, and those whose status is being stored.
     unstored: usize,
     ended: Vec<Ended>,
@@ -120,6 +124,7 @@ impl TableRelay {
             sending: FuturesUnordered::new(),
             under_way: HashMap::new(),
             calls: 0,
+            orphans: 0,
             unstored: 0,
             ended: Vec::new(),
             first_ended: None,
@@ -174,7 +179,11 @@ impl TableRelay {
                 () = &mut timer => {}
             }
         }
-        self.leave().await;
+        // It may hold what leaving needs.
+        drop(telling);
+        if tokio::time::timeout(LEAVE_LIMIT, self.leave()).await.is_err() {
+            tracing::debug!(table = self.table.name(), "the relay is gone, which the table did not hear of");
+        }
     }
 
     async fn leave(&mut self) {
@@ -233,9 +242,10 @@ impl TableRelay {
             self.calls += 1;
             self.unstored += held.len();
             self.under_way.insert(self.calls, held);
-            let (call, dispatcher) = (self.calls, self.dispatcher.clone());
+            let (call, dispatcher, limit) = (self.calls, self.dispatcher.clone(), self.options.lease);
             self.sending.push(Box::pin(async move {
-                let results = dispatcher.dispatch(&outgoing).await;
+                // One that never answers must not keep its messages from others for ever.
+                let results = tokio::time::timeout(limit, dispatcher.dispatch(&outgoing)).await.unwrap_or_default();
                 Sent { call, outgoing, results }
             }));
         }
@@ -243,7 +253,7 @@ impl TableRelay {
 
     fn next_messages(&mut self, now: Instant, most: usize) -> (Vec<Held>, Vec<Outgoing>) {
         let (mut leases, mut messages) = (Vec::new(), Vec::new());
-        let (clock, mut bytes) = (Timestamp::now(), 0);
+        let mut bytes = 0;
         while messages.len() < most
             && bytes < SEND_BYTES
             && let Some((held, outgoing)) = self.waiting.pop()
@@ -251,9 +261,6 @@ impl TableRelay {
             if held.until <= now || self.alive_until.is_some_and(|until| until <= now) {
                 let behind = self.waiting.is_stuck(&outgoing).len();
                 self.counted.overdue.fetch_add(1 + behind as u64, Ordering::Relaxed);
-            } else if outgoing.envelope.expires.is_some_and(|expires| expires <= clock) {
-                self.end(held.claim, Outcome::Expired);
-                self.waiting.is_done(&outgoing);
             } else {
                 bytes += outgoing.envelope.size();
                 leases.push(held);
@@ -285,7 +292,9 @@ impl TableRelay {
                 let (table, message_id) = (self.table.name(), &outgoing.envelope.message_id);
                 tracing::error!(table, %message_id, reason, "a message cannot be sent; it stays in the table as failed");
             }
-            if outcome == Outcome::Sent {
+            if call <= self.orphans {
+                // The key may have been claimed anew.
+            } else if outcome == Outcome::Sent {
                 self.waiting.is_done(&outgoing);
             } else {
                 for (behind, _) in self.waiting.is_stuck(&outgoing) {
@@ -329,7 +338,7 @@ impl TableRelay {
 
     fn stop(&mut self) {
         self.stopping = Some(Instant::now() + self.options.stop_limit);
-        self.table.detach();
+        self.table.detach(&self.line);
         self.pushed.close();
         while let Ok(pushed) = self.pushed.try_recv() {
             self.line.has_left(&pushed);
@@ -348,7 +357,7 @@ impl TableRelay {
 impl Drop for TableRelay {
     /// What is stored from now on is for others, however this one has ended.
     fn drop(&mut self) {
-        self.table.detach();
+        self.table.detach(&self.line);
     }
 }
 

@@ -1,6 +1,11 @@
 //! What the table is asked, when, and what its answers mean.
 
-use std::{mem, sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::HashSet,
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -29,8 +34,11 @@ impl TableRelay {
         if now < self.not_before {
             return None;
         }
-        for claim in self.line.take_returned() {
-            self.end(claim, Outcome::GivenBack);
+        // While the table cannot be asked they wait where they are, where their number is limited.
+        if self.ended.len() < self.options.status_queue {
+            for claim in self.line.take_returned() {
+                self.end(claim, Outcome::GivenBack);
+            }
         }
         if let Some((ended, _)) = &mut self.untaken {
             // Without a claim beside them.
@@ -44,12 +52,14 @@ impl TableRelay {
         // Where it is asked anyway, a look that would come soon is made with it.
         let early = if stores || renews { self.poll.min(self.options.poll) / 2 } else { Duration::ZERO };
         let claims = self.next_claim <= now + early && self.may_claim(now) || self.lost.is_some();
-        let beats = self.alive_until.is_some() && self.stopping.is_none() && self.next_claim <= now;
+        let beats = self.next_beat().is_some_and(|at| at <= now);
         if !stores && !renews && !claims && !beats {
             return None;
         }
         let ended = self.next_ended();
-        self.first_ended = (!self.ended.is_empty()).then_some(now);
+        // What did not fit goes with the next call, at once.
+        let aged = now.checked_sub(self.options.status_wait).unwrap_or(now);
+        self.first_ended = (!self.ended.is_empty()).then_some(aged);
         let renewed = if renews { self.renewals(now) } else { Vec::new() };
         let claiming = claims.then(|| Claiming {
             token: self.lost.map_or_else(|| self.line.token(), |lost| lost.token),
@@ -58,6 +68,12 @@ impl TableRelay {
             again: self.lost.is_some(),
         });
         Some(self.tick(ended, renewed, claiming))
+    }
+
+    /// Where order is kept: when the relay is to say that it is alive, if it does not look anyway.
+    fn next_beat(&self) -> Option<Instant> {
+        let until = self.alive_until.filter(|_| self.stopping.is_none())?;
+        Some(until.checked_sub(self.options.lease * 2 / 3).unwrap_or(until))
     }
 
     fn next_ended(&mut self) -> Vec<Ended> {
@@ -146,6 +162,8 @@ impl TableRelay {
         }
         let Ticked { ended, renewed, claimed, more, next, .. } = ticked;
         let told = tick.ended.len();
+        let later = |ended: &Ended| if let Outcome::Later(after, _) = &ended.outcome { Some(*after) } else { None };
+        let again = tick.ended.iter().filter_map(later).min().map(|after| now + after.max(SOONEST));
         let given_back = tick.ended.iter().any(|ended| ended.outcome == Outcome::GivenBack);
         if let Some((_, before)) = self.untaken.take() {
             let missing = tick.ended.len().saturating_sub(before + ended);
@@ -163,23 +181,25 @@ impl TableRelay {
         let frees = given_back || self.alive_until.is_some() && told > 0;
         let is_free = frees && self.stopping.is_none();
         let Some(claiming) = tick.claiming else {
-            let looked = self.next_claim <= begun && !self.may_claim(now);
-            self.next_claim = if is_free {
-                now
-            } else if looked {
-                now + self.options.poll
-            } else {
-                self.next_claim
-            };
+            self.next_claim = if is_free { now } else { again.map_or(self.next_claim, |at| at.min(self.next_claim)) };
             return;
         };
         let begun = self.lost.take().filter(|_| claiming.again).map_or(begun, |lost| lost.begun);
-        self.poll = if claimed.is_empty() { (self.poll * 2).min(self.options.poll_idle) } else { self.options.poll };
+        // While something is sent there is a look every so often.
+        let idles = claimed.is_empty() && told == 0;
+        self.poll = if idles { (self.poll * 2).min(self.options.poll_idle) } else { self.options.poll };
         let soonest = next.map(|next| now + next.max(SOONEST));
         let usual = if more || claiming.again || is_free { now } else { now + self.poll };
         self.next_claim = soonest.map_or(usual, |soonest| usual.min(soonest));
+        self.next_claim = again.map_or(self.next_claim, |at| at.min(self.next_claim));
+        let mut stuck = HashSet::new();
         for row in claimed {
-            self.claimed(row, begun);
+            let key = row.key.clone().filter(|_| self.alive_until.is_some());
+            if key.as_ref().is_some_and(|key| stuck.contains(key)) {
+                self.end(row.claim, Outcome::GivenBack);
+            } else if !self.claimed(row, begun) {
+                stuck.extend(key);
+            }
         }
     }
 
@@ -190,6 +210,7 @@ impl TableRelay {
         tracing::warn!(table = self.table.name(), dropped, "this relay was not heard of for a lease, and begins anew");
         self.instance = Arc::new(Instance { id: fastrand::i64(1..), ..(*self.instance).clone() });
         self.has_joined = false;
+        self.orphans = self.calls;
         self.alive_until = Some(now);
         self.next_claim = now;
     }
@@ -210,8 +231,10 @@ impl TableRelay {
         self.under_way.values_mut().flatten().for_each(go_on);
     }
 
-    fn claimed(&mut self, row: Claimed, begun: Instant) {
-        let Claimed { claim, attempts, expired, outgoing } = row;
+    /// Whether what comes behind it in its lane may go.
+    fn claimed(&mut self, row: Claimed, begun: Instant) -> bool {
+        let Claimed { claim, attempts, expired, outgoing, .. } = row;
+        let may_go = expired || attempts <= self.options.attempts_max && outgoing.is_ok();
         match outgoing {
             _ if self.stopping.is_some() => self.end(claim, Outcome::GivenBack),
             _ if expired => self.end(claim, Outcome::Expired),
@@ -222,6 +245,7 @@ impl TableRelay {
             Ok(outgoing) => self.hold(Held::new(claim, attempts, begun, self.options.lease), outgoing),
             Err(why) => self.end(claim, Outcome::Failed(why)),
         }
+        may_go
     }
 
     /// When there is something to do again, if nothing comes before.
@@ -231,12 +255,11 @@ impl TableRelay {
         by(self.stopping);
         by(self.pause.until().filter(|until| now < *until));
         if !is_telling {
-            // Where order is kept a look also says that this relay is alive.
-            let may_look = self.may_claim(now) || self.alive_until.is_some() && self.stopping.is_none();
-            let asked = may_look.then_some(self.next_claim);
+            let asked = self.may_claim(now).then_some(self.next_claim);
+            let owed = (self.untaken.is_some() || self.lost.is_some()).then_some(now);
             let aged = self.first_ended.map(|first| first + self.options.status_wait);
             let renewal = self.next_renewal.filter(|_| self.stopping.is_none());
-            let next = [asked, aged, renewal].into_iter().flatten().min();
+            let next = [asked, owed, aged, renewal, self.next_beat()].into_iter().flatten().min();
             by(next.map(|next| next.max(self.not_before)));
         }
         at

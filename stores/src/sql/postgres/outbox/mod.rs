@@ -194,7 +194,10 @@ impl PostgresOutbox {
         // Before the server reads its clock, so that here the lease is over first.
         let begun = Instant::now();
         let clock = Timestamp::now();
-        let is_due = |outgoing: &Outgoing| outgoing.envelope.due.is_none_or(|due| due <= clock);
+        // What may expire is claimed, since the server's clock decides.
+        let is_due = |outgoing: &Outgoing| {
+            outgoing.envelope.due.is_none_or(|due| due <= clock) && outgoing.envelope.expires.is_none()
+        };
         let token = |outgoing: &Outgoing| line.as_ref().filter(|_| is_due(outgoing)).map_or(0, |line| line.owner());
         let tokens: Vec<i64> = messages.iter().map(token).collect();
         let lease = line.as_ref().map_or(Duration::ZERO, |line| line.lease());
@@ -215,16 +218,19 @@ impl PostgresOutbox {
                 outgoing: outgoing.clone(),
             })
             .collect();
-        Ok(if born.is_empty() { Ticket::waiting(Some(line), None) } else { Ticket::born(line, born) })
+        let others = born.len() < rows.len();
+        Ok(Ticket::born(line, born, others))
     }
 
-    /// Commits, and hands `ticket` over: its messages are on their way.
+    /// Commits, and hands `ticket` over: its messages are on their way. For transactions of a pool; a savepoint within one ends
+    /// without a commit, and is not taken here. Who has begun on a connection of his own commits himself and calls
+    /// [`Ticket::committed`].
     ///
     /// # Errors
     /// What the commit has met; also that a statement before it has failed, so that there is nothing to commit (PostgreSQL takes
     /// such a commit for a rollback, and tells nobody). Nothing is pushed then: where it has happened all the same, which nobody may know, a relay
     /// finds the messages when the lease of their birth is over.
-    pub async fn commit(&self, mut tx: Transaction<'_, Driver>, ticket: Ticket) -> Result<(), sqlx::Error> {
+    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), sqlx::Error> {
         still_good(&mut tx).await?;
         tx.commit().await?;
         ticket.committed();
@@ -246,11 +252,16 @@ impl PostgresOutbox {
     /// [`StoreError`]; harmless when repeated.
     pub async fn retry(&self, messages: &[MessageId]) -> Result<u64, StoreError> {
         let retried = care::change(&self.0, "retrying messages", &self.0.texts.retry, messages).await?;
+        self.wake_all();
+        Ok(retried)
+    }
+
+    /// There is something for relays here and elsewhere.
+    fn wake_all(&self) {
         self.0.teller.tell();
         if let Some(line) = self.line() {
             line.wake();
         }
-        Ok(retried)
     }
 
     /// Gives messages up that have failed: they count as expired, and hold up nothing any more. Tells how many there were.
@@ -258,7 +269,9 @@ impl PostgresOutbox {
     /// # Errors
     /// [`StoreError`]; harmless when repeated.
     pub async fn discard(&self, messages: &[MessageId]) -> Result<u64, StoreError> {
-        care::change(&self.0, "discarding messages", &self.0.texts.discard, messages).await
+        let discarded = care::change(&self.0, "discarding messages", &self.0.texts.discard, messages).await?;
+        self.wake_all();
+        Ok(discarded)
     }
 
     /// Each lane is locked before its numbers are drawn, in a statement of its own: so the order of numbers is that of commits.

@@ -34,7 +34,8 @@ pub(super) fn enqueue() -> String {
 pub(super) fn alive(joins: bool, parts: &mut Vec<String>, rows: &mut Vec<String>) {
     let said = if joins {
         "INSERT INTO hapax.outbox_relay (id, service, host, process, started_at, seen_at) \
-         SELECT $1::bigint, $2::text, $3::text, $4::bigint, now, now FROM n RETURNING 1"
+         SELECT $1::bigint, $2::text, $3::text, $4::bigint, now, now FROM n \
+         ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING 1"
             .to_owned()
     } else {
         // The other arguments are bound all the same.
@@ -49,11 +50,14 @@ pub(super) fn alive(joins: bool, parts: &mut Vec<String>, rows: &mut Vec<String>
     rows.push(format!("SELECT 6, (SELECT count(*) FROM b), {NO_MESSAGE}"));
 }
 
-/// Gives up what is beyond its share and not in use, and takes what is nobody's.
+/// Gives up what is beyond its share and not in use, and takes what is nobody's. Who is gone is decided once: a partition that
+/// was taken meanwhile has another owner by the time its lock is had, and is left.
 pub(super) fn share(parts: &mut Vec<String>) {
     parts.push(format!(
         "q AS MATERIALIZED (SELECT ceil({PARTITIONS}::numeric / greatest((SELECT count(*) FROM hapax.outbox_relay), 1))::bigint \
              AS fair, (SELECT count(*) FROM hapax.outbox_partition WHERE owner = $1::bigint) AS mine), \
+         gone AS MATERIALIZED (SELECT DISTINCT p.owner FROM hapax.outbox_partition AS p WHERE p.owner IS NOT NULL \
+           AND NOT EXISTS (SELECT FROM hapax.outbox_relay AS r WHERE r.id = p.owner)), \
          x AS (UPDATE hapax.outbox_partition AS p SET owner = NULL, epoch = p.epoch + 1 WHERE p.owner = $1::bigint \
            AND p.partition = ANY (ARRAY(SELECT p.partition FROM hapax.outbox_partition AS p WHERE p.owner = $1::bigint \
              AND NOT EXISTS (SELECT FROM hapax.outbox AS m WHERE m.status IN (0, 2) AND m.number IS NOT NULL \
@@ -61,7 +65,7 @@ pub(super) fn share(parts: &mut Vec<String>) {
              ORDER BY p.partition LIMIT (SELECT greatest(mine - fair, 0) FROM q)))), \
          y AS (UPDATE hapax.outbox_partition AS p SET owner = $1::bigint, epoch = p.epoch + 1 WHERE p.partition = ANY (ARRAY(\
              SELECT p.partition FROM hapax.outbox_partition AS p WHERE (p.owner IS NULL \
-               OR NOT EXISTS (SELECT FROM hapax.outbox_relay AS r WHERE r.id = p.owner)) \
+               OR p.owner = ANY (ARRAY(SELECT owner FROM gone))) \
              ORDER BY p.partition LIMIT (SELECT greatest(fair - mine, 0) FROM q) FOR UPDATE SKIP LOCKED)) \
            AND EXISTS (SELECT FROM b))"
     ));

@@ -138,7 +138,9 @@ pub(super) fn tick(kinds: Kinds, ordered: bool) -> String {
         ended.push("(SELECT count(*) FROM s)");
     }
     if kinds.others {
-        parts.push(others(&mut arguments, &held));
+        // What is said of a row that was not sent holds up its key, so that only its owner may say it.
+        let alive = if ordered { " AND EXISTS (SELECT FROM b)" } else { "" };
+        parts.push(others(&mut arguments, &format!("{held}{alive}")));
         ended.push("(SELECT count(*) FROM o)");
     }
     if !ended.is_empty() {
@@ -156,7 +158,7 @@ pub(super) fn tick(kinds: Kinds, ordered: bool) -> String {
         ordered::share(&mut parts);
     }
     if kinds.claim && (!ordered || kinds.again) {
-        claim(kinds, &mut arguments, &mut parts, &mut rows);
+        claim(kinds, ordered, &mut arguments, &mut parts, &mut rows);
     } else if kinds.claim {
         ordered::claim(&mut arguments, &mut parts, &mut rows);
     }
@@ -181,7 +183,13 @@ fn others(arguments: &mut dyn FnMut(usize) -> usize, held: &str) -> String {
     )
 }
 
-fn claim(kinds: Kinds, arguments: &mut dyn FnMut(usize) -> usize, parts: &mut Vec<String>, rows: &mut Vec<String>) {
+fn claim(
+    kinds: Kinds,
+    ordered: bool,
+    arguments: &mut dyn FnMut(usize) -> usize,
+    parts: &mut Vec<String>,
+    rows: &mut Vec<String>,
+) {
     let [token, lease, most, bytes, from] = std::array::from_fn(|at| at).map(|_: usize| arguments(1));
     let which = if kinds.again {
         // Rare, and what was claimed has a lease: it lies behind now.
@@ -189,12 +197,17 @@ fn claim(kinds: Kinds, arguments: &mut dyn FnMut(usize) -> usize, parts: &mut Ve
     } else {
         format!("m.ready_at >= ${from}::bigint AND m.ready_at <= {NOW}")
     };
+    // All of what was claimed before, or nothing: a part of a lane without its first would be sent in the wrong order.
+    let limit = if kinds.again { String::new() } else { format!("LIMIT ${most}::bigint") };
+    let lock = if kinds.again { "FOR UPDATE" } else { "FOR UPDATE SKIP LOCKED" };
+    let alive = if ordered { "AND EXISTS (SELECT FROM b)" } else { "" };
+    let bytes = if kinds.again { "9223372036854775807".to_owned() } else { format!("${bytes}::bigint") };
     parts.push(format!(
         "t AS MATERIALIZED (SELECT m.id, m.ready_at, octet_length(m.body) AS bytes FROM hapax.outbox AS m \
-           WHERE m.status = 0 AND {which} ORDER BY m.ready_at LIMIT ${most}::bigint FOR UPDATE SKIP LOCKED), \
+           WHERE m.status = 0 AND {which} {alive} ORDER BY m.ready_at {limit} {lock}), \
          p AS MATERIALIZED (SELECT id FROM (SELECT id, sum(bytes) OVER \
            (ORDER BY ready_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM t) AS t \
-           WHERE coalesce(before, 0) < ${bytes}::bigint)"
+           WHERE coalesce(before, 0) < {bytes})"
     ));
     let counted = if kinds.again { "m.attempts" } else { "m.attempts + 1" };
     parts.push(format!(

@@ -44,6 +44,7 @@ pub(super) struct Looked {
     /// Where order is kept: the lane after which the next look begins, with its partition.
     after: Option<(i32, String)>,
     shared: Option<Instant>,
+    has_just_shared: bool,
     /// By the server's clock: what was ready before was claimed, but for what came late.
     up_to: i64,
     fully: Option<Instant>,
@@ -64,8 +65,10 @@ impl Looked {
     /// Where order is kept: whether shares are to be looked at now.
     fn shares(&mut self, now: Instant, lease: Duration) -> bool {
         let due = self.shared.is_none_or(|at| now.duration_since(at) >= SHARE_EVERY.min(lease / 3));
-        self.shared = if due { Some(now) } else { self.shared };
-        due
+        // Never twice in a row, however short the lease: something has to be claimed in between.
+        self.has_just_shared = due && !self.has_just_shared;
+        self.shared = if self.has_just_shared { Some(now) } else { self.shared };
+        self.has_just_shared
     }
 }
 
@@ -104,8 +107,13 @@ impl OutboxTable for PostgresOutbox {
         true
     }
 
-    fn detach(&self) {
-        *self.0.line.write().unwrap_or_else(PoisonError::into_inner) = None;
+    fn detach(&self, line: &Arc<PushLine>) {
+        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
+        if !there.as_ref().is_some_and(|there| Arc::ptr_eq(there, line)) {
+            return;
+        }
+        *there = None;
+        drop(there);
         if let Some(listening) = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner).take() {
             listening.abort();
         }
@@ -293,6 +301,7 @@ fn claimed(read: &PgRow, attempts: Option<i64>, claiming: Option<Claiming>) -> R
         claim: claim(row.id, claiming.map_or(0, |claiming| claiming.token)),
         attempts: attempts.and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default(),
         expired: read.try_get::<Option<bool>, _>(2)?.unwrap_or_default(),
+        key: row.key.clone(),
         outgoing: row.outgoing(),
     })
 }

@@ -28,7 +28,7 @@ use super::{
 /// with a notification wait for.
 const TELL_EVERY: Duration = Duration::from_millis(5);
 /// How long to wait before listening is tried again after it was lost.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 /// What a relay tells itself, to see whether the server's words arrive.
 const TEST: &str = "test";
 /// How long they may take. Behind a pooler that passes on everything else they never come.
@@ -111,10 +111,15 @@ async fn hear(
     listener.listen(&channel(server)).await?;
     // What was stored before is not told.
     line.wake();
-    let _ = server.wire().read(&server.text(statements::TELL), words(server, TEST)).await;
-    if timeout(TEST_LIMIT, listener.try_recv()).await.is_err() {
-        tracing::info!(place = %server.place(), "the server's words do not arrive here: the outbox is looked at now and then");
-        return Ok(());
+    let spoken = server.wire().read(&server.text(statements::TELL), words(server, TEST)).await;
+    if let Err(fault) = spoken {
+        return Err(sqlx::Error::Protocol(format!("{fault:?}")));
+    }
+    let Ok(heard) = timeout(TEST_LIMIT, listener.try_recv()).await else {
+        return Err(sqlx::Error::Protocol("the server's words do not arrive".to_owned()));
+    };
+    if heard?.is_none_or(|heard| heard.payload() != TEST) {
+        line.wake(); // Somebody else was first.
     }
     *said = false;
     loop {
