@@ -26,7 +26,7 @@ const LEASE: Duration = Duration::from_secs(5 * 60);
 const BIRTH_LEASE: Duration = Duration::from_secs(10);
 /// A relay that was not heard of for so long is forgotten. Default 10 min: two leases.
 const STALE: Duration = Duration::from_secs(10 * 60);
-/// Attempts before a row has failed. Default 15: with the back-off more than an hour, in which a destination may be mended.
+/// Attempts before a row has failed. Default 15: with the back-off almost an hour, in which a destination may be mended.
 const ATTEMPTS_MAX: u32 = 15;
 /// Before the second attempt; doubles with each. Default 30 s.
 const BACKOFF: Duration = Duration::from_secs(30);
