@@ -242,10 +242,9 @@ impl TableRelay {
             self.calls += 1;
             self.unstored += held.len();
             self.under_way.insert(self.calls, held);
-            let (call, dispatcher, limit) = (self.calls, self.dispatcher.clone(), self.options.lease);
+            let (call, dispatcher) = (self.calls, self.dispatcher.clone());
             self.sending.push(Box::pin(async move {
-                // One that never answers must not keep its messages from others for ever.
-                let results = tokio::time::timeout(limit, dispatcher.dispatch(&outgoing)).await.unwrap_or_default();
+                let results = dispatcher.dispatch(&outgoing).await;
                 Sent { call, outgoing, results }
             }));
         }
