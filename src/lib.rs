@@ -56,11 +56,11 @@ pub use hapax_model::check;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
 #[cfg(feature = "mysql")]
-pub use hapax_stores::MySql;
-#[cfg(feature = "sqlite")]
-pub use hapax_stores::Sqlite;
+pub use hapax_stores::{MySql, MySqlOutbox};
 #[cfg(feature = "postgres")]
 pub use hapax_stores::{Postgres, PostgresOutbox};
+#[cfg(feature = "sqlite")]
+pub use hapax_stores::{Sqlite, SqliteOutbox};
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
 #[cfg(feature = "mysql-queue")]

@@ -7,6 +7,8 @@
 
 #[path = "process/crew.rs"]
 mod crew;
+#[path = "process/shops.rs"]
+mod shops;
 #[path = "process/stored.rs"]
 mod stored;
 
@@ -17,11 +19,11 @@ use std::{
 
 use crew::Worker;
 use hapax::{
-    MessageId, PostgresOutbox, RabbitMq,
+    MessageId, RabbitMq,
     ports::{Connected, Settlement, Transport},
 };
-use hapax_tests::{PostgresSchema, PostgresServer, RabbitMqServer, Scratch};
-use sqlx::{Connection, PgConnection, Row};
+use hapax_tests::{MySqlServer, PostgresServer, RabbitMqServer, Scratch};
+use shops::{AUDIT, InFile, OnMySql, OnPostgres, Shop};
 use stored::name_server;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -32,32 +34,74 @@ const ROUNDS: usize = 9;
 const SERVER_EVERY: usize = 3;
 /// What the broker delivers within a round at least.
 const SOLD: usize = 100;
-/// As in the program that sells.
-const AUDIT: &str = "audit";
 /// Nothing comes any more.
 const QUIET: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(90);
 
-#[tokio::test]
-async fn an_outbox_on_postgres_and_rabbitmq_outlives_kills_of_everybody() {
-    outlives_kills("unordered").await;
+/// What may be killed, if it is a server.
+enum Database {
+    Postgres(PostgresServer),
+    MySql(MySqlServer),
+    File,
 }
 
-#[tokio::test]
-async fn an_ordered_outbox_on_postgres_and_rabbitmq_outlives_kills_of_everybody() {
-    outlives_kills("ordered").await;
+impl Database {
+    async fn kill(&mut self) {
+        match self {
+            Self::Postgres(server) => {
+                server.kill();
+                server.restart().await;
+            }
+            Self::MySql(server) => {
+                server.kill();
+                server.restart().await;
+            }
+            Self::File => {}
+        }
+    }
 }
 
-async fn outlives_kills(mode: &str) {
-    let (mut database, mut broker) = (PostgresServer::start(&[]).await, RabbitMqServer::start().await);
-    let (schema, scratch) = (PostgresSchema::on(&database.url()), Scratch::new("outbox-kills"));
-    name_server(scratch.folder(), schema.url(), schema.name());
+macro_rules! outlives_kills {
+    ($($name:ident: $shop:ty, $mode:literal;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            outlives_kills::<$shop>($mode).await;
+        }
+    )*};
+}
+
+outlives_kills! {
+    an_outbox_on_postgres_and_rabbitmq_outlives_kills_of_everybody: OnPostgres, "unordered";
+    an_ordered_outbox_on_postgres_and_rabbitmq_outlives_kills_of_everybody: OnPostgres, "ordered";
+    an_outbox_on_mysql_and_rabbitmq_outlives_kills_of_everybody: OnMySql, "unordered";
+    an_ordered_outbox_on_mysql_and_rabbitmq_outlives_kills_of_everybody: OnMySql, "ordered";
+    an_outbox_in_sqlite_and_rabbitmq_outlives_kills_of_everybody: InFile, "unordered";
+    an_ordered_outbox_in_sqlite_and_rabbitmq_outlives_kills_of_everybody: InFile, "ordered";
+}
+
+/// A database for `S`: itself, its URL or file, and the schema or the prefix there.
+async fn database<S: 'static>(scratch: &Scratch) -> (Database, String, &'static str) {
+    let of = std::any::TypeId::of::<S>();
+    if of == std::any::TypeId::of::<OnPostgres>() {
+        let server = PostgresServer::start(&[]).await;
+        let url = server.url();
+        (Database::Postgres(server), url, "hapax")
+    } else if of == std::any::TypeId::of::<OnMySql>() {
+        let server = MySqlServer::start(&[]).await;
+        let url = server.url();
+        (Database::MySql(server), url, "hapax_")
+    } else {
+        (Database::File, scratch.file("shop.db").display().to_string(), "")
+    }
+}
+
+async fn outlives_kills<S: Shop + 'static>(mode: &str) {
+    let scratch = Scratch::new("outbox-kills");
+    let ((mut database, url, tables), mut broker) = (database::<S>(&scratch).await, RabbitMqServer::start().await);
+    name_server(scratch.folder(), &url, tables);
     std::fs::write(scratch.folder().join("broker"), broker.url()).unwrap();
-    let options = PostgresOutbox::options().migrate(true).ordered(mode == "ordered");
-    options.open_database(schema.options()).await.unwrap();
-    let tables = "SET search_path = hapax; CREATE SEQUENCE orders_seen; \
-                  CREATE TABLE orders (id int PRIMARY KEY, key int NOT NULL, place bigserial)";
-    schema.run(tables).await.unwrap();
+    S::outbox(&url, tables, mode == "ordered").await.unwrap();
+    S::connect(&url, tables).await.unwrap().make().await;
     let transport = RabbitMq::open(broker.url()).await.unwrap();
     let ends = transport.connect(&AUDIT.parse().unwrap(), &[]).await.unwrap();
     let mut told = listen(ends);
@@ -75,16 +119,16 @@ async fn outlives_kills(mode: &str) {
             broker.kill();
             broker.restart().await;
         } else if round % SERVER_EVERY == 0 {
-            database.kill();
-            database.restart().await;
+            database.kill().await;
         }
         workers.push(Worker::selling(scratch.folder(), mode));
     }
     drop(workers); // Killed.
     let relays = Worker::selling(scratch.folder(), &format!("{mode}-relay")).started().await;
-    seen.receive_all(&mut told, &database).await;
+    let mut shop = S::connect(&url, tables).await.unwrap();
+    seen.receive_all(&mut told, &mut shop).await;
     relays.stop();
-    seen.check(&database.url(), mode).await;
+    seen.check(shop.sold().await, mode);
 }
 
 type Told = UnboundedReceiver<(i32, MessageId)>;
@@ -142,11 +186,9 @@ impl Seen {
     }
 
     /// Until the outbox is empty and nothing comes any more.
-    async fn receive_all(&mut self, told: &mut Told, database: &PostgresServer) {
-        const WAIT: &str = "SELECT count(*) FROM hapax.outbox WHERE status = 0";
-        let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+    async fn receive_all(&mut self, told: &mut Told, shop: &mut impl Shop) {
         let emptying = async {
-            while sqlx::query(WAIT).fetch_one(&mut connection).await.unwrap().get::<i64, _>(0) > 0 {
+            while shop.waiting().await > 0 {
                 let _ = tokio::time::timeout(Duration::from_millis(200), self.receive_some(told)).await;
             }
             while tokio::time::timeout(QUIET, self.receive_some(told)).await.is_ok() {}
@@ -154,11 +196,7 @@ impl Seen {
         tokio::time::timeout(PATIENCE, emptying).await.expect("the outbox is emptied");
     }
 
-    async fn check(&self, url: &str, mode: &str) {
-        let mut connection = PgConnection::connect(url).await.unwrap();
-        let rows =
-            sqlx::query("SELECT id, key FROM hapax.orders ORDER BY place").fetch_all(&mut connection).await.unwrap();
-        let committed: Vec<(i32, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    fn check(&self, committed: Vec<(i32, i32)>, mode: &str) {
         println!("{} orders, {} copies", committed.len(), self.copies);
         let all: HashSet<i32> = committed.iter().map(|(order, _)| *order).collect();
         let seen: HashSet<i32> = self.orders.iter().copied().collect();

@@ -1,7 +1,7 @@
 //! The databases that a shop in several processes can be kept in. Each has a store and queues, in one place; a further one
 //! is a variant of [`Kept`](crate::place::Kept), an implementation of [`Backend`] here and its texts in `look.rs`.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use hapax::{
     MySql, MySqlQueue, Postgres, PostgresQueue, Sender, Sqlite, SqliteQueue,
@@ -10,6 +10,7 @@ use hapax::{
 };
 
 use crate::{
+    broker::Broker,
     place::{Schema, Tables},
     workers::LEASE,
 };
@@ -21,14 +22,19 @@ pub(crate) trait Backend: Sized {
     type Store: EntityStore + DedupStore + DeadLetters + Clone + 'static;
     type Queue: Transport + Clone + 'static;
 
-    /// Opens both; if it is `new`, makes their tables.
-    async fn open(place: &Self::Place, new: bool) -> Result<Self, StoreError>;
+    /// Opens both, the queues on `broker` if that is asked for; if it is `new`, makes their tables.
+    async fn open(place: &Self::Place, broker: Option<&Broker>, new: bool) -> Result<Self, StoreError>;
 
     fn store(&self) -> &Self::Store;
 
     fn queue(&self) -> &Self::Queue;
 
     fn sender(&self) -> Sender;
+
+    /// For how long messages that workers hold may not be counted.
+    fn hides_for(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// How many messages wait or are being handled.
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError>;
@@ -47,7 +53,7 @@ impl Backend for InFile {
     type Store = Sqlite;
     type Queue = SqliteQueue;
 
-    async fn open(place: &Path, new: bool) -> Result<Self, StoreError> {
+    async fn open(place: &Path, _: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
         let store = Sqlite::options(place).create_if_missing(new).migrate(new).open().await?;
         let queue = SqliteQueue::options().lease(LEASE).migrate(new).on(&store).await?;
         Ok(Self { store, queue })
@@ -85,7 +91,7 @@ impl Backend for InPostgres {
     type Store = Postgres;
     type Queue = PostgresQueue;
 
-    async fn open(place: &Schema, new: bool) -> Result<Self, StoreError> {
+    async fn open(place: &Schema, _: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
         let server = match place.pooler() {
             Some(pooler) => Postgres::options(pooler).pooler(true),
             None => Postgres::options(place.url()),
@@ -128,7 +134,7 @@ impl Backend for InMySql {
     type Store = MySql;
     type Queue = MySqlQueue;
 
-    async fn open(place: &Tables, new: bool) -> Result<Self, StoreError> {
+    async fn open(place: &Tables, _: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
         let store = MySql::options(place.url()).table_prefix(place.prefix()).migrate(new).writers(1).open().await?;
         let queue = MySqlQueue::options().lease(LEASE).migrate(new).writers(1).on(&store).await?;
         Ok(Self { store, queue })

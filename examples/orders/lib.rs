@@ -8,6 +8,7 @@
 mod backend;
 pub mod books;
 mod breaks;
+mod broker;
 mod card_service;
 #[cfg(test)]
 mod checked;
@@ -40,6 +41,7 @@ use std::{
 use backend::{InFile, InMySql, InPostgres};
 pub use breaks::Rule;
 use breaks::Sabotage;
+use broker::OnBroker;
 use input::Input;
 pub use options::Options;
 pub use place::Database;
@@ -77,12 +79,22 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
 
     let database = place.database().clone();
     let server = place.server.as_mut();
+    let on_broker = database.broker.is_some();
     let run = match &database.kept {
-        Kept::File(file) if options.workers.is_none() => {
+        Kept::File(file) if options.workers.is_none() && !on_broker => {
             shop::run(file, input, options, seed, sabotage.as_ref()).await?
         }
+        Kept::File(file) if on_broker => {
+            workers::run::<OnBroker<InFile>>(file, &database, server, input, options, seed).await?
+        }
         Kept::File(file) => workers::run::<InFile>(file, &database, server, input, options, seed).await?,
+        Kept::Postgres(schema) if on_broker => {
+            workers::run::<OnBroker<InPostgres>>(schema, &database, server, input, options, seed).await?
+        }
         Kept::Postgres(schema) => workers::run::<InPostgres>(schema, &database, server, input, options, seed).await?,
+        Kept::MySql(tables) if on_broker => {
+            workers::run::<OnBroker<InMySql>>(tables, &database, server, input, options, seed).await?
+        }
         Kept::MySql(tables) => workers::run::<InMySql>(tables, &database, server, input, options, seed).await?,
     };
     let books = books::check(&database, input).await?;
@@ -109,9 +121,13 @@ pub async fn work(options: &Options) -> Result<(), Refusal> {
     let Some(database) = Database::of_worker(options) else {
         return Err(Refusal::new("there is nothing to work on; leave the starting of workers to --workers"));
     };
+    let on_broker = database.broker.is_some();
     match &database.kept {
+        Kept::File(file) if on_broker => worker::run::<OnBroker<InFile>>(file, &database, options).await,
         Kept::File(file) => worker::run::<InFile>(file, &database, options).await,
+        Kept::Postgres(schema) if on_broker => worker::run::<OnBroker<InPostgres>>(schema, &database, options).await,
         Kept::Postgres(schema) => worker::run::<InPostgres>(schema, &database, options).await,
+        Kept::MySql(tables) if on_broker => worker::run::<OnBroker<InMySql>>(tables, &database, options).await,
         Kept::MySql(tables) => worker::run::<InMySql>(tables, &database, options).await,
     }
 }

@@ -62,6 +62,11 @@ pub struct Options {
     #[arg(long, value_name = "URL")]
     pub pooler: Option<String>,
 
+    /// Send the messages over the RabbitMQ server at this URL (`amqp://USER:PASSWORD@HOST:PORT/VHOST`) instead of through the
+    /// database, in queues of the run's own, which go with it; in worker processes
+    #[arg(long, value_name = "URL", conflicts_with = "breaks")]
+    pub transport: Option<String>,
+
     /// Keep the temporary database, schema or tables, and say where it is
     #[arg(long)]
     pub keep: bool,
@@ -95,6 +100,10 @@ pub struct Options {
     /// With the card company's ledger in this file.
     #[arg(long, value_name = "FILE", hide = true, requires = "worker_of")]
     pub ledger: Option<PathBuf>,
+
+    /// With queues of this prefix on its broker.
+    #[arg(long, value_name = "PREFIX", hide = true, requires = "worker_of")]
+    pub queues: Option<String>,
 
     /// Break one rule of the protocol, lie in wait for the unlucky moment, and show how the books find out:
     /// check-before-load, blind-save, ack-early, mark-before-dispatch or forgetful-dedup (300 orders,
@@ -190,6 +199,9 @@ impl Options {
                 "--pooler is blank; give its URL, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or leave it out",
             );
         }
+        if self.transport.as_deref().is_some_and(|url| !url.starts_with("amqp://") && !url.starts_with("amqps://")) {
+            return refuse("--transport takes a RabbitMQ server; write amqp://USER:PASSWORD@HOST:PORT/VHOST");
+        }
         if is_blank(self.input.as_deref().and_then(Path::to_str)) {
             return refuse("--input is blank; give a file of orders, or - for standard input, or leave it out");
         }
@@ -212,7 +224,11 @@ impl Options {
                 "--kill-server kills a server of the run's own and no other; give --store postgres: too, or mysql:",
             );
         }
-        if !on_server && self.workers.is_none() && (self.kill_every.is_some() || self.stall_every.is_some()) {
+        if !on_server
+            && self.transport.is_none()
+            && self.workers.is_none()
+            && (self.kill_every.is_some() || self.stall_every.is_some())
+        {
             return refuse("--kill-every and --stall-every are for worker processes; give --workers N too");
         }
         Ok(())
@@ -292,6 +308,7 @@ mod tests {
             ),
             (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
+            (&["--transport", "nats://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST"),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {
             let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();

@@ -28,10 +28,11 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
     let (cards, mut clerk) = CardService::join(&database.ledger).await.map_err(|e| cannot(&e))?;
     let (door, watch) = (Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden()), Arc::new(Watch::default()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
-    let patience = database.kept.patience();
+    let patience = database.patience();
     let begin = async {
         let what = format!("{database} cannot be used");
-        let opened = async || B::open(place, false).await.map_err(|e| Refusal::of_store(&what, &e));
+        let opened =
+            async || B::open(place, database.broker.as_ref(), false).await.map_err(|e| Refusal::of_store(&what, &e));
         let opened = again(patience, opened).await?;
         let start = async || {
             let transport = Doubled::new(opened.queue().clone(), options.duplicates(), seed);

@@ -49,11 +49,11 @@ pub(crate) async fn run<B: Backend>(
 ) -> Result<Run, Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
     let what = format!("{database} cannot be used");
-    let opened = B::open(place, true).await.map_err(|e| Refusal::of_store(&what, &e))?;
+    let opened = B::open(place, database.broker.as_ref(), true).await.map_err(|e| Refusal::of_store(&what, &e))?;
     CardService::found(&database.ledger).await.map_err(|e| cannot(&e))?;
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, workers, seed)?;
-    let mut day = Day::begin(&opened, &database.kept, input);
+    let mut day = Day::begin(&opened, database, input);
     let mut server = server;
     let ended = tokio::select! {
         done = day.go_on() => done,
@@ -107,13 +107,13 @@ struct Day<'d, B> {
 }
 
 impl<'d, B: Backend> Day<'d, B> {
-    fn begin(backend: &'d B, kept: &Kept, input: &'d Input) -> Self {
+    fn begin(backend: &'d B, database: &Database, input: &'d Input) -> Self {
         Self {
             input,
             backend,
             sender: backend.sender(),
-            look: Look::into(kept),
-            patience: kept.patience(),
+            look: Look::into(&database.kept),
+            patience: database.patience(),
             open: HashSet::new(),
             bar: shop::bar(input.orders.len()),
         }
@@ -126,7 +126,7 @@ impl<'d, B: Backend> Day<'d, B> {
         }
         let (mut looks, mut moved) = (interval(LOOK), Instant::now());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut orders = self.input.orders.iter();
+        let (mut orders, mut quiet) = (self.input.orders.iter(), Instant::now());
         loop {
             while self.open.len() < ORDERS_AT_A_TIME
                 && let Some(order) = orders.next()
@@ -138,7 +138,9 @@ impl<'d, B: Backend> Day<'d, B> {
             if self.look().await? > 0 {
                 moved = Instant::now();
             }
-            if self.open.is_empty() && orders.len() == 0 && self.is_over().await? {
+            let over = self.open.is_empty() && orders.len() == 0 && self.is_over().await?;
+            quiet = if over { quiet } else { Instant::now() };
+            if over && quiet.elapsed() >= self.backend.hides_for() {
                 return Ok(());
             }
             let stuck = if self.patience.is_zero() { STUCK } else { STUCK_ON_SERVER };

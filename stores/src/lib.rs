@@ -8,8 +8,8 @@ pub mod sql;
 #[cfg(feature = "memory")]
 pub use memory::Memory;
 #[cfg(feature = "mysql")]
-pub use sql::mysql::MySql;
+pub use sql::mysql::{MySql, outbox::MySqlOutbox};
 #[cfg(feature = "postgres")]
 pub use sql::postgres::{Postgres, outbox::PostgresOutbox};
 #[cfg(feature = "sqlite")]
-pub use sql::sqlite::Sqlite;
+pub use sql::sqlite::{Sqlite, outbox::SqliteOutbox};

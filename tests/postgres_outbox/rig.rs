@@ -1,264 +1,70 @@
-//! A database with the user's own table in it, and transports that show what they were given.
+//! A schema with the user's own table in it.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-
-use async_trait::async_trait;
-use hapax::{
-    Message, MessageId, PostgresOutbox, Relay,
-    envelope::{Destination, Outgoing},
-    ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
-    relay::{RelayHandle, RelayOptions, Ticket},
+use hapax::stores::postgres::PostgresOptions;
+pub(crate) use hapax::stores::postgres::outbox::{
+    EnqueueError, PostgresInbox as Transactions, PostgresOutbox as Outbox, PostgresTransaction as Transaction,
 };
 use hapax_tests::PostgresSchema;
-use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, PgPool, Postgres, Row, Transaction, postgres::PgPoolOptions};
-use tokio::sync::Notify;
+use sqlx::{AssertSqlSafe, PgPool, Row, postgres::PgPoolOptions};
 
-/// What has to come comes long before this, on any machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Ten rows of each status; and what is over has been so for ten days.
+pub(crate) const SPREAD: &str = "\
+    UPDATE hapax.outbox SET status = s.status, ended_at = CASE WHEN s.status <> 0 THEN stored_at - 864000000 END \
+    FROM (SELECT id, ((row_number() OVER (ORDER BY id) - 1) % 4) AS status FROM hapax.outbox) AS s \
+    WHERE s.id = hapax.outbox.id";
+/// A table that numbers its rows.
+pub(crate) const LOG: &str = "CREATE TABLE hapax.log (id int PRIMARY KEY, at bigserial)";
+/// After it the transaction cannot be committed.
+pub(crate) const BREAKS: &str = "SELECT 1 / 0";
+/// 1500 messages that were handled long ago.
+pub(crate) const INBOX_ROWS: &str = "\
+    INSERT INTO hapax.inbox SELECT decode(md5(i::text), 'hex'), '', '', NULL, 1000 FROM generate_series(1, 1500) AS i";
 
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Placed {
-    pub(crate) order: u32,
-}
+/// Three when the keys are shared out evenly between three relays.
+pub(crate) const FAIR: &str = "\
+    SELECT count(*) FROM (SELECT owner FROM hapax.outbox_partition WHERE owner IS NOT NULL GROUP BY owner \
+    HAVING count(*) BETWEEN 3000 AND 3400) AS fair";
+/// 10,000 when all keys are some relay's.
+pub(crate) const OWNED: &str = "SELECT count(*) FROM hapax.outbox_partition WHERE owner IS NOT NULL";
+/// Keys are shared out between relays.
+pub(crate) const SHARES: bool = true;
 
-impl Message for Placed {
-    const TYPE: &'static str = "shop.placed";
-}
-
-/// A schema with a table of orders and an outbox.
+/// A schema with a table of orders and an outbox. `hapax.` in a text is its name.
 pub(crate) struct Place {
     pub(crate) schema: PostgresSchema,
     pub(crate) pool: PgPool,
+    pub(crate) ordered: bool,
 }
 
 impl Place {
-    pub(crate) async fn new() -> Self {
-        Self::at(PostgresSchema::new()).await
+    pub(crate) async fn empty(ordered: bool) -> Self {
+        let schema = PostgresSchema::new();
+        let pool = PgPoolOptions::new().max_connections(8).connect(schema.url()).await.unwrap();
+        Self { pool, schema, ordered }
     }
 
-    pub(crate) async fn at(schema: PostgresSchema) -> Self {
-        let place = Self { pool: PgPoolOptions::new().max_connections(8).connect(schema.url()).await.unwrap(), schema };
-        place.outbox().await;
-        place.run("CREATE TABLE orders (id int PRIMARY KEY)").await;
-        place
+    pub(crate) fn database(&self) -> PostgresOptions {
+        self.schema.options()
     }
 
-    /// A handle with connections of its own, as another process would open it.
-    pub(crate) async fn outbox(&self) -> PostgresOutbox {
-        PostgresOutbox::options().migrate(true).open_database(self.schema.options()).await.unwrap()
-    }
-
-    pub(crate) async fn begin(&self) -> Transaction<'static, Postgres> {
-        let mut tx = self.pool.begin().await.unwrap();
-        sqlx::query(AssertSqlSafe(format!("SET LOCAL search_path = {}", self.schema.name())))
-            .execute(&mut *tx)
-            .await
-            .unwrap();
-        tx
-    }
-
-    pub(crate) async fn run(&self, sql: &str) {
-        let sql = format!("SET search_path = {}; {sql}", self.schema.name());
-        self.schema.run(&sql).await.unwrap();
-    }
-
-    /// An order and its message in one transaction, not committed yet.
-    pub(crate) async fn order(&self, outbox: &PostgresOutbox, order: u32) -> (Transaction<'static, Postgres>, Ticket) {
-        let mut tx = self.begin().await;
-        sqlx::query("INSERT INTO orders VALUES ($1)").bind(order as i32).execute(&mut *tx).await.unwrap();
-        let ticket = outbox.enqueue(&mut tx, &Placed { order }).await.unwrap();
-        (tx, ticket)
-    }
-
-    /// Stores orders, each in a transaction of its own.
-    pub(crate) async fn orders(&self, outbox: &PostgresOutbox, orders: impl IntoIterator<Item = u32>) {
-        for order in orders {
-            let (tx, ticket) = self.order(outbox, order).await;
-            outbox.commit(tx, ticket).await.unwrap();
-        }
+    /// Finds the row of a message.
+    pub(crate) fn of_id(&self, id: sqlx::types::Uuid) -> String {
+        format!("SELECT count(*) FROM hapax.outbox WHERE id = '{id}'")
     }
 
     /// All that waits may be claimed.
-    pub(crate) async fn free(&self, table: &str) {
+    pub(crate) async fn free(&self) {
         let now = "(date_part('epoch', clock_timestamp()) * 1000)::bigint";
-        self.run(&format!("UPDATE {table} SET ready_at = {now} WHERE status = 0")).await;
+        self.run(&format!("UPDATE hapax.outbox SET ready_at = {now} WHERE status = 0")).await;
+    }
+
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        sql.replace("hapax.", &format!("{}.", self.schema.name()))
     }
 
     /// A number out of the database.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
-        let mut tx = self.begin().await;
-        sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut *tx).await.unwrap().get(0)
-    }
-
-    /// Waits until `sql` says `number`.
-    pub(crate) async fn until(&self, sql: &str, number: i64) {
-        let looking = async {
-            while self.number(sql).await != number {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if tokio::time::timeout(PATIENCE, looking).await.is_err() {
-            panic!("`{sql}` is {} and not {number}", self.number(sql).await);
-        }
-    }
-}
-
-/// A relay with short leases and looks.
-pub(crate) fn quick() -> RelayOptions {
-    RelayOptions::default()
-        .polls(Duration::from_millis(50), Duration::from_millis(200))
-        .status_batch(10_000, Duration::from_millis(50))
-        .lease(Duration::from_millis(1000))
-        .birth_lease(Duration::from_millis(1000))
-        .backoff(Duration::from_millis(20), Duration::from_millis(100))
-}
-
-/// Numbers with which nothing comes by itself within a test: neither looks nor the end of leases.
-pub(crate) fn patient() -> RelayOptions {
-    RelayOptions::default().polls(PATIENCE * 4, PATIENCE * 4).birth_lease(PATIENCE * 4)
-}
-
-pub(crate) fn relay(outbox: &PostgresOutbox, sink: &Sink, options: RelayOptions) -> RelayHandle {
-    Relay::to(sink.clone()).table_with(outbox.clone(), options).start().unwrap()
-}
-
-/// What a transport does with a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Taken,
-    /// For now.
-    Refused,
-    /// For good.
-    Impossible,
-    /// It has it, and says that it has not.
-    Denied,
-    /// It never answers.
-    Silent,
-    /// It has it, and never answers.
-    Unanswered,
-}
-
-/// A transport that keeps what it was given, and treats each message as the test says.
-#[derive(Clone)]
-pub(crate) struct Sink(Arc<Kept>);
-
-struct Kept {
-    taken: Mutex<Vec<(MessageId, u32)>>,
-    fate: Box<dyn Fn(u32) -> Fate + Send + Sync>,
-    asked: AtomicU64,
-    more: Notify,
-}
-
-impl Sink {
-    pub(crate) fn new() -> Self {
-        Self::with(|_| Fate::Taken)
-    }
-
-    pub(crate) fn with(fate: impl Fn(u32) -> Fate + Send + Sync + 'static) -> Self {
-        let (taken, asked, more) = (Mutex::default(), AtomicU64::new(0), Notify::new());
-        Self(Arc::new(Kept { taken, fate: Box::new(fate), asked, more }))
-    }
-
-    /// All that was taken, in the order in which it came.
-    pub(crate) fn taken(&self) -> Vec<(MessageId, u32)> {
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn orders(&self) -> Vec<u32> {
-        self.taken().into_iter().map(|(_, order)| order).collect()
-    }
-
-    /// How many messages it was asked to send.
-    pub(crate) fn asked(&self) -> u64 {
-        self.0.asked.load(Ordering::Relaxed)
-    }
-
-    /// Each order that was taken, once; and no order came under two ids.
-    pub(crate) fn distinct(&self) -> Vec<u32> {
-        let mut ids = HashMap::new();
-        for (id, order) in self.taken() {
-            assert_eq!(*ids.entry(order).or_insert_with(|| id.clone()), id, "order {order} has come under two ids");
-        }
-        let mut orders: Vec<u32> = ids.into_keys().collect();
-        orders.sort_unstable();
-        orders
-    }
-
-    /// Waits until `done` of what was taken.
-    pub(crate) async fn until(&self, done: impl Fn(&Self) -> bool) {
-        let waiting = async {
-            while !done(self) {
-                let _ = tokio::time::timeout(Duration::from_millis(20), self.0.more.notified()).await;
-            }
-        };
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
-        let (distinct, asked) = (self.distinct(), self.asked());
-        assert!(
-            waited.is_ok(),
-            "of {asked} it has taken {}, {} distinct: {distinct:?}",
-            self.taken().len(),
-            distinct.len()
-        );
-    }
-
-    pub(crate) async fn until_all(&self, orders: std::ops::Range<u32>) {
-        self.until(|sink| sink.distinct().len() >= orders.len()).await;
-        assert_eq!(self.distinct(), Vec::from_iter(orders));
-    }
-}
-
-impl std::fmt::Debug for Sink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Sink")
-    }
-}
-
-/// An address of which the transport knows that nothing goes there.
-pub(crate) const NOWHERE: &str = "nowhere";
-
-#[async_trait]
-impl Dispatcher for Sink {
-    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
-        match &outgoing.destination {
-            Destination::Endpoint(name) if name.as_str() == NOWHERE => Err(Refused("nobody is there".to_owned())),
-            _ => Ok(()),
-        }
-    }
-
-    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
-        let mut results = Vec::new();
-        for Outgoing { envelope, .. } in outgoing {
-            let order = serde_json::from_slice::<Placed>(&envelope.body).unwrap().order;
-            self.0.asked.fetch_add(1, Ordering::Relaxed);
-            let fate = (self.0.fate)(order);
-            if fate == Fate::Silent {
-                std::future::pending::<()>().await;
-            }
-            if matches!(fate, Fate::Taken | Fate::Denied | Fate::Unanswered) {
-                let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
-                taken.push((envelope.message_id.clone(), order));
-            }
-            if fate == Fate::Unanswered {
-                self.0.more.notify_waiters();
-                std::future::pending::<()>().await;
-            }
-            let error =
-                || TransportError::new(ErrorKind::Unavailable, "sending", format!("order {order} is not taken"));
-            results.push(match fate {
-                Fate::Taken | Fate::Silent | Fate::Unanswered => Ok(()),
-                Fate::Refused | Fate::Denied => Err(DispatchError::Transient(error())),
-                Fate::Impossible => Err(DispatchError::Permanent(error())),
-            });
-        }
-        self.0.more.notify_waiters();
-        results
+        let sql = format!("SELECT ({})::bigint", self.sql(sql));
+        sqlx::query(AssertSqlSafe(sql)).fetch_one(&self.pool).await.unwrap().get(0)
     }
 }

@@ -10,7 +10,7 @@ use hapax_tests::{Pgbouncer, PostgresRole, PostgresSchema};
 use sqlx::{Connection, PgConnection};
 use std::time::Duration;
 
-use super::rig::{Fate, PATIENCE, Placed, Sink, quick, relay};
+use super::sink::{Fate, PATIENCE, Placed, Sink, quick, relay};
 
 /// Stores, sends, fails, retries, removes and evicts, all through `database`.
 async fn does_everything(database: PostgresOptions, url: sqlx::postgres::PgConnectOptions, ordered: bool) {

@@ -10,6 +10,7 @@ mod next;
 mod sagas;
 mod sells;
 mod serve;
+mod shops;
 mod stored;
 mod tally;
 

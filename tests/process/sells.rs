@@ -3,42 +3,43 @@
 use std::{path::Path, time::Duration};
 
 use hapax::{
-    Message, PostgresOutbox, RabbitMq, Relay,
-    envelope::Outgoing,
-    ports::StoreError,
+    RabbitMq, Relay,
     relay::{RelayHandle, RelayOptions},
 };
-use serde::{Deserialize, Serialize};
-use sqlx::{Connection, Executor, PgConnection};
 
-use crate::{log, serve::input_closed, stored::server_of};
+use crate::{
+    log,
+    serve::input_closed,
+    shops::{Failed, InFile, OnMySql, OnPostgres, Shop},
+    stored::server_of,
+};
 
-/// Who is told.
-pub(crate) const AUDIT: &str = "audit";
 /// What is stored for one key is sent in order.
 const KEYS: i32 = 7;
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Sold {
-    pub(crate) order: i32,
-}
-
-impl Message for Sold {
-    const TYPE: &'static str = "shop.sold";
-}
+/// One in so many is rolled back, and would be a ghost if it were ever seen.
+const GHOSTS: i32 = 11;
 
 /// Sells until whoever has started this process closes its standard input; servers may be away. `ordered` or `unordered`; with
 /// `-relay` behind it only relays.
 pub(crate) async fn sell(folder: &Path, mode: &str) {
     log::begin();
-    let (url, schema) = server_of(folder).unwrap();
+    let (url, _) = server_of(folder).unwrap();
+    match &url {
+        url if url.starts_with("postgres") => sell_in::<OnPostgres>(folder, mode).await,
+        url if url.starts_with("mysql") => sell_in::<OnMySql>(folder, mode).await,
+        _ => sell_in::<InFile>(folder, mode).await,
+    }
+}
+
+async fn sell_in<S: Shop>(folder: &Path, mode: &str) {
+    let (url, tables) = server_of(folder).unwrap();
     let broker = std::fs::read_to_string(folder.join("broker")).unwrap();
     let (ordered, relays_only) = (mode.starts_with("ordered"), mode.ends_with("-relay"));
     let mut closed = std::pin::pin!(input_closed());
     let mut relay = None;
     let selling = async {
         loop {
-            let sold = try_to_sell(&url, &schema, &broker, ordered, &mut relay, relays_only).await;
+            let sold = try_to_sell::<S>(&url, &tables, &broker, ordered, &mut relay, relays_only).await;
             if let Err(error) = sold {
                 eprintln!("begins again: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -54,57 +55,34 @@ pub(crate) async fn sell(folder: &Path, mode: &str) {
     }
 }
 
-type Running = Option<(PostgresOutbox, RelayHandle)>;
+type Running<S> = Option<(<S as Shop>::Outbox, RelayHandle)>;
 
-async fn try_to_sell(
+async fn try_to_sell<S: Shop>(
     url: &str,
-    schema: &str,
+    tables: &str,
     broker: &str,
     ordered: bool,
-    relay: &mut Running,
+    relay: &mut Running<S>,
     relays_only: bool,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), Failed> {
     if relay.is_none() {
-        *relay = Some(begin(url, schema, broker, ordered).await?);
+        let outbox = S::outbox(url, tables, ordered).await?;
+        *relay = Some((outbox.clone(), begin(outbox, broker).await?));
         eprintln!("started");
     }
     let Some((outbox, _)) = relay else { return Ok(()) };
     if relays_only {
         std::future::pending::<()>().await;
     }
-    let mut connection = PgConnection::connect(url).await?;
-    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET search_path = {schema}")))).await?;
+    let mut shop = S::connect(url, tables).await?;
     loop {
-        let mut tx = connection.begin().await?;
-        let (order,): (i32,) = sqlx::query_as("SELECT nextval('orders_seen')::int").fetch_one(&mut *tx).await?;
-        let key = order % KEYS;
-        let Outgoing { destination, envelope } = outbox.outgoing(&Sold { order })?;
-        let mut envelope = (*envelope).clone();
-        envelope.partition_key = Some(format!("key-{key}").parse()?);
-        let sold = Outgoing { destination, envelope: envelope.into() };
-        let ticket = outbox.enqueue_all(&mut tx, &[sold]).await?;
-        // Where order is kept, whoever sells for the same key waits by now: this is the order of commits.
-        let insert = "INSERT INTO orders (id, key) VALUES ($1, $2)";
-        sqlx::query(insert).bind(order).bind(key).execute(&mut *tx).await?;
-        if order % 11 == 0 {
-            tx.rollback().await?; // A ghost, if it is ever seen.
-            continue;
-        }
-        tx.commit().await?;
-        ticket.committed();
+        let order = fastrand::i32(0..);
+        shop.sell(outbox, order, order % KEYS, order % GHOSTS == 0).await?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-async fn begin(
-    url: &str,
-    schema: &str,
-    broker: &str,
-    ordered: bool,
-) -> Result<(PostgresOutbox, RelayHandle), Box<dyn std::error::Error>> {
-    let database = hapax::Postgres::options(url).schema(schema);
-    let options = PostgresOutbox::options().migrate(true).ordered(ordered).route(Sold::TYPE, AUDIT);
-    let outbox = options.open_database(database).await.map_err(|error: StoreError| format!("{error:?}"))?;
+async fn begin(outbox: impl hapax::ports::OutboxTable + 'static, broker: &str) -> Result<RelayHandle, Failed> {
     let broker = RabbitMq::open(broker).await?;
     let options = RelayOptions::default()
         .polls(Duration::from_millis(50), Duration::from_millis(300))
@@ -113,6 +91,5 @@ async fn begin(
         .status_batch(10_000, Duration::from_millis(100))
         .attempts_max(1_000_000)
         .backoff(Duration::from_millis(50), Duration::from_millis(500));
-    let relay = Relay::to(broker).table_with(outbox.clone(), options).start()?;
-    Ok((outbox, relay))
+    Ok(Relay::to(broker).table_with(outbox, options).start()?)
 }

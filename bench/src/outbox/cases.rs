@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hapax::{Relay, relay::RelayOptions};
+use sqlx::{Connection, Executor};
 use uuid::Uuid;
 
 use super::{Options, Place, SINK, Sold, Timed, by_hand};
@@ -17,6 +18,7 @@ pub(super) async fn measure(name: &str, options: &Options) -> Result<Vec<Figure>
     match name {
         "latency" => latency(options).await,
         "throughput" => throughput(options).await,
+        "enqueue" => enqueue(options).await,
         "idle" => idle(options).await,
         other => Err(format!("there is no case named {other}").into()),
     }
@@ -142,6 +144,63 @@ async fn throughput(options: &Options) -> Result<Vec<Figure>, AnyError> {
         Figure::of("throughput", "/s", rates),
         Figure::of("throughput by hand", "/s", theirs_rates),
     ])
+}
+
+/// What the server pays for a transaction with a message in it, beside one with a plain row instead.
+async fn enqueue(options: &Options) -> Result<Vec<Figure>, AnyError> {
+    let place = Place::new(options).await?;
+    place.pool.execute("CREATE TABLE shop_note (id bigint PRIMARY KEY, note text NOT NULL)").await?;
+    let mut session = place.pool.acquire().await?;
+    let (process,): (i32,) = sqlx::query_as("SELECT pg_backend_pid()").fetch_one(&mut *session).await?;
+    let (mut ratios, mut ours_us, mut theirs_us) = (Vec::new(), Vec::new(), Vec::new());
+    let mut order = 0;
+    for round in 1..=options.rounds {
+        let mut cost = [0.0, 0.0];
+        for (with_message, cost) in [false, true].into_iter().zip(&mut cost) {
+            let (begun, before, mut count) = (Instant::now(), cpu_us(process)?, 0.0);
+            while begun.elapsed() < options.time() {
+                order += 1;
+                let mut tx = session.begin().await?;
+                insert(&mut tx, order).await?;
+                if with_message {
+                    // A ticket that is dropped loses nothing.
+                    drop(place.outbox.enqueue(&mut tx, &Sold::new(order)).await?);
+                } else {
+                    let body = serde_json::to_string(&Sold::new(order))?;
+                    let insert = "INSERT INTO shop_note VALUES ($1, $2)";
+                    sqlx::query(insert).bind(order).bind(body).execute(&mut *tx).await?;
+                }
+                tx.commit().await?;
+                count += 1.0;
+            }
+            *cost = (cpu_us(process)? - before) / count;
+        }
+        let [theirs, ours] = cost;
+        eprintln!(
+            "  {round}/{}: plain {theirs:.1} us, message {ours:.1} us, ratio {:.2}",
+            options.rounds,
+            ours / theirs
+        );
+        ratios.push(ours / theirs);
+        ours_us.push(ours);
+        theirs_us.push(theirs);
+    }
+    drop(session);
+    place.remove().await?;
+    Ok(vec![
+        Figure::of("enqueue: server CPU of a transaction with a message / with one more plain row", "", ratios)
+            .median_at_most(2.0),
+        Figure::of("enqueue: server CPU of a transaction", "us", ours_us),
+        Figure::of("enqueue: with a plain row", "us", theirs_us),
+    ])
+}
+
+/// What a process of this machine has used, of its own thread: a server's session has one.
+fn cpu_us(process: i32) -> Result<f64, AnyError> {
+    let file = format!("/proc/{process}/schedstat");
+    let text = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}; use a server on this machine"))?;
+    let nanos: f64 = text.split(' ').next().unwrap_or_default().parse()?;
+    Ok(nanos / 1e3)
 }
 
 /// Calls of a relay that has had nothing to do for a while.

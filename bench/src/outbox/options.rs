@@ -9,16 +9,16 @@ const ROUNDS_MAX: u64 = 1000;
 const NUMBER_MAX: u64 = 100_000_000;
 
 /// Every case, in the order in which they are taken.
-const ALL: [&str; 3] = ["latency", "throughput", "idle"];
+const ALL: [&str; 4] = ["latency", "throughput", "enqueue", "idle"];
 
 pub(crate) const HELP: &str = "\
 hapax-bench outbox [OPTION...]: an outbox on PostgreSQL with its relay to RabbitMQ, beside the same by hand
   --check          exit with 1 when a bar is missed; what does not add up always fails
   --json FILE      write machine and figures to FILE
   --only NAME,...  of latency (from the commit to the broker's confirmation, one at a time), throughput (a backlog with durable
-                   status), idle (calls of a relay that has nothing to do)
+                   status), enqueue (what the server pays for storing a message), idle (calls of a relay that has nothing to do)
   --rounds N       interleaved rounds (default 9)
-  --seconds S      of each side in a round of latency, and of idle (default 10)
+  --seconds S      of each side in a round of latency and enqueue, and of idle (default 10)
   --backlog N      messages of throughput (default 200000)
   --postgres URL   (default: $HAPAX_TEST_POSTGRES, or else postgres://postgres@127.0.0.1/test)
   --rabbitmq URL   (default: $HAPAX_TEST_RABBITMQ, or else amqp://guest:guest@127.0.0.1:5672)";

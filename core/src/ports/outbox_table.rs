@@ -27,6 +27,9 @@ pub trait OutboxTable: fmt::Debug + Send + Sync {
     /// long as that is alive, and what is stored waits for a claim.
     fn is_ordered(&self) -> bool;
 
+    /// Whether the relay is woken when other processes have stored something. Where it is not, it looks more often.
+    fn is_told(&self) -> bool;
+
     /// From now on what this handle stores belongs to the relay behind `line` from its birth, and is handed to it once it is
     /// committed. `false`: a relay is there already, and stays.
     fn attach(&self, line: &Arc<PushLine>) -> bool;

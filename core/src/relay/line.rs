@@ -17,6 +17,7 @@ use tokio::{
 use super::Counted;
 use crate::{
     envelope::Outgoing,
+    ids::MessageId,
     ports::{Claim, Dispatcher, Refused},
 };
 
@@ -178,6 +179,11 @@ impl Ticket {
         self.teller = self.teller.take().or_else(|| other.teller.take());
         self.rows.append(&mut other.rows);
         self
+    }
+
+    /// The messages that are sent without a claim once they are committed. For adapters.
+    pub fn messages(&self) -> impl Iterator<Item = &MessageId> {
+        self.rows.iter().map(|row| &row.claim.id)
     }
 
     /// The transaction is committed: what was stored in it is sent now.

@@ -15,6 +15,9 @@ const STATUS_WAIT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_secs(1);
 /// See [`POLL`].
 const POLL_IDLE: Duration = Duration::from_secs(30);
+/// The same where the server tells nobody what other processes have stored. Default 2 s: half a call a second, and no more than
+/// that is waited for.
+const POLL_UNTOLD: Duration = Duration::from_secs(2);
 /// Rows of one claim. Default 100: its round trip is shared by enough, and what a crash keeps from others is little.
 const CLAIM: usize = 100;
 /// Bytes of bodies of one claim. Default 8 MiB: many usual messages, few of the largest.
@@ -57,7 +60,8 @@ pub struct RelayOptions {
     pub(super) status_batch: usize,
     pub(super) status_wait: Duration,
     pub(super) poll: Duration,
-    pub(super) poll_idle: Duration,
+    /// `None`: see [`RelayOptions::idles`].
+    pub(super) poll_idle: Option<Duration>,
     pub(super) claim: usize,
     pub(super) claim_bytes: usize,
     pub(super) lease: Duration,
@@ -83,7 +87,7 @@ impl Default for RelayOptions {
             status_batch: STATUS_BATCH,
             status_wait: STATUS_WAIT,
             poll: POLL,
-            poll_idle: POLL_IDLE,
+            poll_idle: None,
             claim: CLAIM,
             claim_bytes: CLAIM_BYTES,
             lease: LEASE,
@@ -126,11 +130,18 @@ impl RelayOptions {
     }
 
     /// How often to look for rows that nobody has pushed: while there are some, and after a while in which there were none.
-    /// Default 1 s and 30 s. The next due time is looked at when it comes, and so is what the server tells.
+    /// Default 1 s, and 30 s where the server tells what other processes have stored, or else 2 s. The next due time is looked
+    /// at when it comes, and so is what the server tells.
     pub fn polls(mut self, busy: Duration, idle: Duration) -> Self {
         self.poll = busy.max(Duration::from_millis(1));
-        self.poll_idle = idle.max(self.poll);
+        self.poll_idle = Some(idle.max(self.poll));
         self
+    }
+
+    /// The longest time between looks.
+    pub(super) fn idles(&self, is_told: bool) -> Duration {
+        let usual = if is_told { POLL_IDLE } else { POLL_UNTOLD };
+        self.poll_idle.unwrap_or(usual).max(self.poll)
     }
 
     /// Rows and bytes of one claim, each at least 1. Default 100 and 8 MiB. Claims follow each other until there is nothing more.

@@ -107,8 +107,8 @@ impl TableRelay {
         let now = Instant::now();
         let ordered = table.is_ordered();
         // Who keeps order is alive for others as long as it looks.
-        let idle = if ordered { options.poll_idle.min(options.lease / 3) } else { options.poll_idle };
-        let options = RelayOptions { poll_idle: idle, poll: options.poll.min(idle), ..options };
+        let poll = if ordered { options.poll.min(options.lease / 3) } else { options.poll };
+        let options = RelayOptions { poll, ..options };
         table.attach(&line).then(|| Self {
             poll: options.poll,
             alive_until: ordered.then_some(now),

@@ -17,7 +17,7 @@ pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_serve
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 
-use crate::{Options, Refusal};
+use crate::{Options, Refusal, broker::Broker};
 
 /// How long a server may be away, until a run gives up: far above what one needs that was killed and started again.
 const AWAY_MAX: Duration = Duration::from_secs(30);
@@ -33,58 +33,69 @@ pub(crate) enum Kept {
     MySql(Tables),
 }
 
-impl Kept {
-    /// How long what fails may be tried again: a server comes back.
-    pub(crate) const fn patience(&self) -> Duration {
-        match self {
-            Self::File(_) => Duration::ZERO,
-            Self::Postgres(_) | Self::MySql(_) => AWAY_MAX,
-        }
-    }
-}
-
 /// All that a run leaves: what hapax keeps, and the card company's ledger.
 #[derive(Debug, Clone)]
 pub struct Database {
     pub(crate) kept: Kept,
     /// An SQLite file: the shop's own, or, where that is on a server, one that no server knows.
     pub(crate) ledger: PathBuf,
+    /// Where the messages are, if not beside the rest.
+    pub(crate) broker: Option<Broker>,
 }
 
 impl Database {
     /// A file that holds everything.
     #[must_use]
     pub fn file(path: &Path) -> Self {
-        Self { kept: Kept::File(path.to_owned()), ledger: path.to_owned() }
+        Self { kept: Kept::File(path.to_owned()), ledger: path.to_owned(), broker: None }
     }
 
     /// A schema on a PostgreSQL server, and the card company's ledger in a file.
     #[must_use]
     pub fn postgres(url: &str, schema: &str, ledger: &Path) -> Self {
-        Self { kept: Kept::Postgres(Schema::named(url, schema)), ledger: ledger.to_owned() }
+        Self { kept: Kept::Postgres(Schema::named(url, schema)), ledger: ledger.to_owned(), broker: None }
     }
 
     /// Tables with a prefix on a MariaDB or MySQL server, and the card company's ledger in a file.
     #[must_use]
     pub fn mysql(url: &str, prefix: &str, ledger: &Path) -> Self {
-        Self { kept: Kept::MySql(Tables::named(url, prefix)), ledger: ledger.to_owned() }
+        Self { kept: Kept::MySql(Tables::named(url, prefix)), ledger: ledger.to_owned(), broker: None }
     }
 
     /// What a worker process was told.
     pub(crate) fn of_worker(options: &Options) -> Option<Self> {
         let place = options.worker_of.as_ref()?;
-        Some(match (place.to_str(), &options.schema, &options.ledger) {
+        let broker = options.transport.as_deref().zip(options.queues.as_deref());
+        let broker = broker.map(|(url, prefix)| Broker::named(url, prefix));
+        let database = match (place.to_str(), &options.schema, &options.ledger) {
             (Some(url), Some(prefix), Some(ledger)) if server::is_mysql(url) => Self::mysql(url, prefix, ledger),
             (Some(url), Some(schema), Some(ledger)) => {
                 let schema = Schema::named(url, schema).behind(options.pooler.as_deref());
-                Self { kept: Kept::Postgres(schema), ledger: ledger.clone() }
+                Self { kept: Kept::Postgres(schema), ledger: ledger.clone(), broker: None }
             }
             _ => Self::file(place),
-        })
+        };
+        Some(Self { broker, ..database })
+    }
+
+    /// How long what fails may be tried again: a server comes back.
+    pub(crate) const fn patience(&self) -> Duration {
+        match self.kept {
+            Kept::File(_) if self.broker.is_none() => Duration::ZERO,
+            _ => AWAY_MAX,
+        }
     }
 
     /// The same, to tell a worker process.
     pub(crate) fn arguments(&self) -> Vec<&std::ffi::OsStr> {
+        let mut arguments = self.place_arguments();
+        if let Some(broker) = &self.broker {
+            arguments.extend(broker.arguments().map(AsRef::<std::ffi::OsStr>::as_ref));
+        }
+        arguments
+    }
+
+    fn place_arguments(&self) -> Vec<&std::ffi::OsStr> {
         let (url, name) = match &self.kept {
             Kept::File(path) => return vec!["--worker-of".as_ref(), path.as_ref()],
             Kept::Postgres(schema) => (schema.url(), schema.name()),
@@ -132,8 +143,22 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Finds a place for what `--store` names, or for a temporary file, and refuses what would mix two runs or two programs.
+    /// Finds a place for what `--store` and `--transport` name, or for a temporary file, and refuses what would mix two runs or
+    /// two programs.
     pub(crate) async fn find(options: &Options) -> Result<Self, Refusal> {
+        let mut place = Self::find_database(options).await?;
+        if let Some(url) = &options.transport {
+            let broker = Broker::new(url);
+            if let Err(refusal) = broker.check().await {
+                place.leave().await;
+                return Err(refusal);
+            }
+            place.database.broker = Some(broker);
+        }
+        Ok(place)
+    }
+
+    async fn find_database(options: &Options) -> Result<Self, Refusal> {
         let Some(store) = options.store.as_deref() else {
             let folder = Folder::new()?;
             let database = Database::file(&folder.0.join("orders.db"));
@@ -162,7 +187,7 @@ impl Place {
             }
             Kept::Postgres(schema.behind(options.pooler.as_deref()))
         };
-        let database = Database { kept, ledger: folder.0.join("cards.db") };
+        let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None };
         Ok(Self { database, temporary: Some(folder.keep()), server })
     }
 
@@ -186,6 +211,9 @@ impl Place {
 
     /// Removes what is temporary from a server that is not the run's own.
     pub(crate) async fn leave(&self) {
+        if let Some(broker) = &self.database.broker {
+            broker.remove().await; // What is left in them says nothing: the books are in the database.
+        }
         match (&self.database.kept, &self.temporary, &self.server) {
             (Kept::Postgres(schema), Some(_), None) => schema.remove().await,
             (Kept::MySql(tables), Some(_), None) => tables.remove().await,

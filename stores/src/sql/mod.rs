@@ -17,7 +17,7 @@ pub mod mysql;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[doc(hidden)]
 pub mod numbers;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod outbox;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -61,6 +61,7 @@ mod options;
 mod publisher;
 mod receiver;
 mod topology;
+mod upkeep;
 
 use std::{fmt, sync::Arc};
 

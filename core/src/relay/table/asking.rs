@@ -187,7 +187,7 @@ impl TableRelay {
         let begun = self.lost.take().filter(|_| claiming.again).map_or(begun, |lost| lost.begun);
         // While something is sent there is a look every so often.
         let idles = claimed.is_empty() && told == 0;
-        self.poll = if idles { (self.poll * 2).min(self.options.poll_idle) } else { self.options.poll };
+        self.poll = if idles { (self.poll * 2).min(self.poll_idle()) } else { self.options.poll };
         let soonest = next.map(|next| now + next.max(SOONEST));
         let usual = if more || claiming.again || is_free { now } else { now + self.poll };
         self.next_claim = soonest.map_or(usual, |soonest| usual.min(soonest));
@@ -248,9 +248,15 @@ impl TableRelay {
         may_go
     }
 
+    fn poll_idle(&self) -> Duration {
+        let idle = self.options.idles(self.table.is_told());
+        // Who keeps order is alive for others as long as it looks.
+        if self.alive_until.is_some() { idle.min(self.options.lease / 3) } else { idle }
+    }
+
     /// When there is something to do again, if nothing comes before.
     pub(super) fn next_look(&self, now: Instant, is_telling: bool) -> Instant {
-        let mut at = now + self.options.poll_idle;
+        let mut at = now + self.poll_idle();
         let mut by = |time: Option<Instant>| at = time.map_or(at, |time| at.min(time));
         by(self.stopping);
         by(self.pause.until().filter(|until| now < *until));

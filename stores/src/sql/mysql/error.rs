@@ -10,6 +10,7 @@ pub(super) use super::super::rows::malformed;
 
 /// Numbers that MariaDB and MySQL give to errors, those that we tell apart.
 mod number {
+    pub(super) const RECORD_CHANGED: u16 = 1020;
     pub(super) const DISK_FULL: u16 = 1021;
     pub(super) const TABLE_FULL: u16 = 1114;
     pub(super) const TOO_MANY_CONNECTIONS: u16 = 1040;
@@ -149,7 +150,7 @@ impl Failure {
     /// A lost race with another transaction: the server has rolled it back, or it was for it, and it may be tried again at
     /// once.
     pub(super) fn is_of_a_race(&self) -> bool {
-        !self.unknown && matches!(self.number(), Some(n::DEADLOCK | n::LOCK_WAIT | n::TABLE_CHANGED))
+        !self.unknown && self.number().is_some_and(tells_of_a_race)
     }
 
     /// Others hold a lock for longer than was waited for.
@@ -253,6 +254,16 @@ impl std::fmt::Display for Shown {
 }
 
 impl std::error::Error for Shown {}
+
+/// A deadlock, a lock that was waited for in vain, a table or row that has changed since it was looked at.
+const fn tells_of_a_race(number: u16) -> bool {
+    matches!(number, n::DEADLOCK | n::LOCK_WAIT | n::TABLE_CHANGED | n::RECORD_CHANGED)
+}
+
+/// Whether `error` is of a transaction that was in the way of another one.
+pub(super) fn is_of_a_race(error: &sqlx::Error) -> bool {
+    number(error).is_some_and(tells_of_a_race)
+}
 
 /// The server answered that it did not do it, and goes on serving this connection.
 fn refused(error: &sqlx::Error) -> bool {

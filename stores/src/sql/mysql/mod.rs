@@ -67,6 +67,7 @@ mod migrate;
 mod names;
 mod optimistic;
 mod options;
+pub mod outbox;
 mod plan;
 mod ports;
 mod rare;

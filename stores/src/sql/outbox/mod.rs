@@ -1,8 +1,46 @@
-//! What the outboxes of all databases share: how a message becomes a row and what may go wrong with it.
+//! What the outboxes of all databases share: how a message becomes a row, whose it is, what becomes of it, and what may go
+//! wrong with it.
 
+mod births;
+pub(super) mod lanes;
+mod looked;
+mod options;
+mod outcomes;
 mod row;
+mod storing;
 mod write;
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+use std::fmt::Write as _;
+use std::time::Duration;
+
+pub(super) use births::{Births, claim};
+pub(super) use looked::Looked;
+pub(super) use options::{Settings, decided, settings};
+pub(super) use outcomes::{not_sent, status};
 pub(super) use row::Row;
+pub(super) use storing::storing;
 pub(super) use write::Writes;
 pub use write::{EnqueueError, FailedMessage, Routes};
+
+pub(super) fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Bytes as a literal of SQL. Whatever they are, nothing of them can leave its place.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn hex(bytes: impl AsRef<[u8]>) -> String {
+    let bytes = bytes.as_ref();
+    let mut text = String::with_capacity(2 * bytes.len() + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}"); // Writing into a text cannot fail.
+    }
+    text.push('\'');
+    text
+}
+
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

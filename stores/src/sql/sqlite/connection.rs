@@ -36,6 +36,11 @@ impl Link {
         Self { options, open: Some(open), commits: Arc::default() }
     }
 
+    /// Opened when it is first used.
+    pub(super) fn closed(options: SqliteConnectOptions) -> Self {
+        Self { options, open: None, commits: Arc::default() }
+    }
+
     /// How many writes have been committed: it goes on counting.
     pub(super) fn commits(&self) -> Arc<AtomicU64> {
         self.commits.clone()

@@ -60,7 +60,7 @@ impl Failure {
 
     /// Whether others wait for the same lock in vain: trying the members of a group one by one would wait for each.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(primary_code(&self.error), Some(code::BUSY | code::LOCKED))
+        is_busy(&self.error)
     }
 
     /// Whether the file itself was answering: not so when the worker thread is gone or the device fails.
@@ -82,6 +82,11 @@ impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
         Self::new(error, Place::Before)
     }
+}
+
+/// Whether others keep the lock.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
 }
 
 /// Codes that SQLite gives before it commits, or with which a commit has written nothing that counts.

@@ -24,6 +24,7 @@ mod filter;
 mod generations;
 mod migrate;
 mod options;
+pub mod outbox;
 mod ports;
 mod read;
 #[doc(hidden)]

@@ -42,16 +42,20 @@ const CHECKPOINT_PAGES: u32 = 8000;
 const LOG_BYTES_MAX: u32 = 256 << 20;
 /// Texts that stay prepared: ten sizes of group, seven kinds each, with and without riders, and the others.
 const STATEMENTS: usize = 256;
+/// The same where texts have their values in them.
+const STATEMENTS_FEW: usize = 16;
 /// How long to wait before another try at what SQLite does not wait for itself.
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
-pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Result<Sqlite, StoreError> {
-    let runtime =
-        Handle::try_current().map_err(|_| misconfigured(schema, "there is no tokio runtime: open it within one"))?;
-    let (place, file) = place(&options, schema)?;
+/// A file that is what the promises need, with the tables of `schema` in it: how it is reached, a connection, its name.
+async fn prepare(
+    options: &SqliteOptions,
+    schema: &'static Schema,
+) -> Result<(SqliteConnectOptions, SqliteConnection, String), StoreError> {
+    let (place, file) = place(options, schema)?;
     let failed = |e: sqlx::Error| Failure::from(e).store_error(schema.opening, &file);
 
-    let write_options = writing(place, &options);
+    let write_options = writing(place, options);
     let mut connection = SqliteConnection::connect_with(&write_options).await.map_err(failed)?;
     let contents = migrate::contents(&mut connection, schema).await.map_err(failed)?;
     check_owner(&contents, options.share_file, schema, &file)?;
@@ -69,8 +73,21 @@ pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Res
     // SQLite shows a commit once it is on the disk. But what a program has written to the log and was killed before it was on
     // the disk is shown to who opens the file next. Moving the log into the file puts it there first.
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").await.map_err(failed)?;
+    Ok((write_options.create_if_missing(false), connection, file)) // A file that is gone is not begun anew.
+}
 
-    let write_options = write_options.create_if_missing(false); // A file that is gone is not begun anew.
+/// Two connections to a file, for tables that go on by themselves, and its name. What they run is seldom the same text again.
+pub(super) async fn links(options: &SqliteOptions, schema: &'static Schema) -> Result<([Link; 2], String), StoreError> {
+    let (options, connection, file) = prepare(options, schema).await?;
+    drop(connection.close().await); // With the other settings it is opened anew.
+    let options = options.statement_cache_capacity(STATEMENTS_FEW);
+    Ok(([Link::closed(options.clone()), Link::closed(options)], file))
+}
+
+pub(super) async fn open(options: SqliteOptions, schema: &'static Schema) -> Result<Sqlite, StoreError> {
+    let runtime =
+        Handle::try_current().map_err(|_| misconfigured(schema, "there is no tokio runtime: open it within one"))?;
+    let (write_options, connection, file) = prepare(&options, schema).await?;
     let link = Link::new(write_options.clone(), connection);
     let file: Arc<str> = file.into();
     let group_max = options.group_max;

@@ -34,32 +34,27 @@ use std::{
     collections::{BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
 };
 
 use hapax_core::{
-    Message,
     envelope::Outgoing,
     ids::MessageId,
-    ports::{Page, StoreError},
-    relay::{PushLine, Pushed, Tell, Ticket},
-    time::Timestamp,
+    ports::StoreError,
+    relay::{PushLine, Tell, Ticket},
 };
 pub use inbox::{PostgresInbox, PostgresTransaction};
 pub use options::PostgresOutboxOptions;
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Postgres as Driver, Transaction, postgres::PgArguments};
-use table::Looked;
 use tokio::{
     sync::Mutex as AsyncMutex,
     task::{AbortHandle, JoinHandle},
-    time::Instant,
 };
 use told::Teller;
 use uuid::Uuid;
 
 pub use super::super::outbox::{EnqueueError, FailedMessage, Routes};
 use super::{
-    super::outbox::{Row, Writes},
+    super::outbox::{Births, Looked, Row, Writes, lanes, millis, storing},
     PostgresOptions,
     arguments::Bind,
     wire::{Server, Wire},
@@ -89,7 +84,7 @@ struct Shared {
     /// For what is rare, or not urgent.
     rare: AsyncMutex<Wire>,
     ticks: Mutex<HashMap<statements::Kinds, Arc<str>>>,
-    looked: Mutex<Looked>,
+    looked: Mutex<Looked<(i32, String)>>,
 }
 
 struct Texts {
@@ -107,6 +102,8 @@ struct Texts {
 }
 
 impl PostgresOutbox {
+    storing!(PostgresOutboxOptions, PgConnection);
+
     /// Opens the outbox in the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`), and brings its schema up to
     /// date.
     ///
@@ -114,11 +111,6 @@ impl PostgresOutbox {
     /// See [`PostgresOptions::open`].
     pub async fn open(url: impl AsRef<str>) -> Result<Self, StoreError> {
         Self::options().migrate(true).open(url).await
-    }
-
-    /// For more control: addresses, codec, limits. Nothing is migrated unless it is asked for.
-    pub fn options() -> PostgresOutboxOptions {
-        PostgresOutboxOptions::new()
     }
 
     /// The schema as plain SQL, to be applied by hand in one transaction, with the names of `database`. Harmless when
@@ -141,39 +133,6 @@ impl PostgresOutbox {
         Ok(grants.replace("{schema}", &statements::SCHEMA.name(database)?).replace("{role}", &role))
     }
 
-    /// Stores `message` in the transaction of `tx`, addressed by its type ([`PostgresOutboxOptions::route`]). It is sent once
-    /// that is committed, and never if it is not.
-    ///
-    /// # Errors
-    /// [`EnqueueError`].
-    pub async fn enqueue<M: Message>(&self, tx: &mut PgConnection, message: &M) -> Result<Ticket, EnqueueError> {
-        let outgoing = self.0.writes.outgoing(message)?;
-        self.enqueue_all(tx, &[outgoing]).await
-    }
-
-    /// The same, to one endpoint.
-    ///
-    /// # Errors
-    /// [`EnqueueError`].
-    pub async fn enqueue_to<M: Message>(
-        &self,
-        tx: &mut PgConnection,
-        endpoint: &str,
-        message: &M,
-    ) -> Result<Ticket, EnqueueError> {
-        let outgoing = self.0.writes.outgoing_to(endpoint, message)?;
-        self.enqueue_all(tx, &[outgoing]).await
-    }
-
-    /// `message` as [`PostgresOutbox::enqueue`] would store it, to change its address, keys, headers and times before
-    /// [`PostgresOutbox::enqueue_all`]. With a due time it waits in the table until then.
-    ///
-    /// # Errors
-    /// [`EnqueueError::Refused`].
-    pub fn outgoing<M: Message>(&self, message: &M) -> Result<Outgoing, EnqueueError> {
-        self.0.writes.outgoing(message)
-    }
-
     /// Stores many messages in one statement, as they are. Nothing is stored if one is refused.
     ///
     /// # Errors
@@ -191,35 +150,14 @@ impl PostgresOutbox {
             // Whose relay has their lanes is not known here.
             return Ok(Ticket::waiting(line, Some(self.0.teller.clone())));
         }
-        // Before the server reads its clock, so that here the lease is over first.
-        let begun = Instant::now();
-        let clock = Timestamp::now();
-        // What may expire is claimed, since the server's clock decides.
-        let is_due = |outgoing: &Outgoing| {
-            outgoing.envelope.due.is_none_or(|due| due <= clock) && outgoing.envelope.expires.is_none()
-        };
-        let token = |outgoing: &Outgoing| line.as_ref().filter(|_| is_due(outgoing)).map_or(0, |line| line.owner());
-        let tokens: Vec<i64> = messages.iter().map(token).collect();
-        let lease = line.as_ref().map_or(Duration::ZERO, |line| line.lease());
+        let births = Births::of(line, messages);
         let (text, mut arguments) = match &rows[..] {
-            [row] => (&self.0.texts.enqueue_one, one(row, tokens[0])),
-            rows => (&self.0.texts.enqueue_many, many(rows, &tokens)),
+            [row] => (&self.0.texts.enqueue_one, one(row, births.tokens[0])),
+            rows => (&self.0.texts.enqueue_many, many(rows, &births.tokens)),
         };
-        let has_any = tokens.iter().any(|token| *token != 0);
-        arguments.bind(if has_any { millis(lease) } else { 0 });
-        arguments.bind(line.as_ref().filter(|_| has_any).map(|line| line.owner()));
+        arguments.bind(millis(births.lease())).bind(births.owner());
         self.run(tx, text, arguments).await?;
-        let Some(line) = line else { return Ok(Ticket::waiting(None, Some(self.0.teller.clone()))) };
-        let born = messages.iter().zip(&tokens).zip(&rows).filter(|((_, token), _)| **token != 0);
-        let born: Vec<Pushed> = born
-            .map(|((outgoing, token), row)| Pushed {
-                claim: table::claim(row.id, *token),
-                until: begun + lease,
-                outgoing: outgoing.clone(),
-            })
-            .collect();
-        let others = born.len() < rows.len();
-        Ok(Ticket::born(line, born, others))
+        Ok(births.ticket(messages, &rows, Some(self.0.teller.clone())))
     }
 
     /// Commits, and hands `ticket` over: its messages are on their way. For transactions of a pool; a savepoint within one ends
@@ -235,15 +173,6 @@ impl PostgresOutbox {
         tx.commit().await?;
         ticket.committed();
         Ok(())
-    }
-
-    /// Messages that have failed, those that failed first before others. They stay until a person decides:
-    /// [`PostgresOutbox::retry`] or [`PostgresOutbox::discard`].
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn failed(&self, page: &Page) -> Result<Vec<FailedMessage>, StoreError> {
-        care::failed(&self.0, page).await
     }
 
     /// Tries to send messages again that have failed, from their first attempt on. Tells how many there were.
@@ -276,17 +205,17 @@ impl PostgresOutbox {
 
     /// Each lane is locked before its numbers are drawn, in a statement of its own: so the order of numbers is that of commits.
     async fn enqueue_ordered(&self, tx: &mut PgConnection, rows: &[Row]) -> Result<(), EnqueueError> {
-        let lanes: Vec<String> = rows.iter().map(|row| row.key.clone().unwrap_or_else(|| row.id.to_string())).collect();
+        let of_rows: Vec<String> =
+            rows.iter().map(|row| row.key.clone().unwrap_or_else(|| row.id.to_string())).collect();
         // Of this table's lanes.
-        let table = ordered::number(&self.0.name);
-        let locks: BTreeSet<i64> = lanes.iter().map(|lane| (ordered::number(lane) ^ table).cast_signed()).collect();
+        let table = lanes::number(&self.0.name);
+        let locks: BTreeSet<i64> = of_rows.iter().map(|lane| (lanes::number(lane) ^ table).cast_signed()).collect();
         let mut arguments = PgArguments::default();
         arguments.bind(Vec::from_iter(locks));
         self.run(tx, &self.0.texts.lock, arguments).await?;
-        let partition = |lane: &String| (ordered::number(lane) % ordered::PARTITIONS) as i32;
-        let partitions: Vec<i32> = lanes.iter().map(partition).collect();
+        let partitions: Vec<i32> = of_rows.iter().map(|lane| lanes::partition(lane) as i32).collect();
         let mut arguments = many(rows, &vec![0; rows.len()]);
-        arguments.bind(0_i64).bind(None::<i64>).bind(lanes).bind(partitions);
+        arguments.bind(0_i64).bind(None::<i64>).bind(of_rows).bind(partitions);
         self.run(tx, &self.0.texts.enqueue_ordered, arguments).await
     }
 
@@ -329,10 +258,6 @@ impl PostgresOutbox {
             looked: Mutex::default(),
         }))
     }
-
-    fn line(&self) -> Option<Arc<PushLine>> {
-        self.0.line.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 /// Whether the transaction can still be committed. One in which a statement has failed is rolled back by a commit that tells of
@@ -373,10 +298,6 @@ fn many(rows: &[Row], tokens: &[i64]) -> PgArguments {
     arguments.bind(all::<&[u8]>(rows, |row| &row.body));
     arguments.bind(tokens.to_vec());
     arguments
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Drop for Shared {

@@ -1,15 +1,13 @@
-use std::sync::Arc;
-
-use hapax_core::{
-    codec::Codec,
-    ids::InvalidId,
-    ports::{Dispatcher, ErrorKind, StoreError},
-};
-
+use hapax_core::ports::StoreError;
 use sqlx::{Row as _, postgres::PgArguments};
 
 use super::{
-    super::{super::outbox::Writes, Postgres, PostgresOptions, arguments::Bind, wire::Server},
+    super::{
+        super::outbox::{self, Settings, settings},
+        Postgres, PostgresOptions,
+        arguments::Bind,
+        wire::Server,
+    },
     PostgresOutbox,
     statements::{KEEP_ORDER, ORDER, SCHEMA},
 };
@@ -18,68 +16,15 @@ use super::{
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct PostgresOutboxOptions {
-    writes: Writes,
-    migrate: bool,
+    settings: Settings,
     listen: bool,
-    ordered: bool,
-    wrong: Option<InvalidId>,
 }
 
 impl PostgresOutboxOptions {
+    settings!();
+
     pub(super) fn new() -> Self {
-        Self { writes: Writes::default(), migrate: false, listen: true, ordered: false, wrong: None }
-    }
-
-    /// Messages of `message_type` go to `endpoint`, unless they are given an address. Default: to everybody who subscribes to
-    /// their type.
-    pub fn route(mut self, message_type: &str, endpoint: &str) -> Self {
-        let added = self.writes.routes.add(message_type, endpoint);
-        self.wrong = self.wrong.or_else(|| added.err());
-        self
-    }
-
-    /// Messages of other types go to `endpoint`.
-    pub fn route_all(mut self, endpoint: &str) -> Self {
-        let set = self.writes.routes.set_usual(endpoint);
-        self.wrong = self.wrong.or_else(|| set.err());
-        self
-    }
-
-    /// Whether messages of one partition key are sent in the order of their commits, each only once the one before it is
-    /// confirmed. Default no. It is a property of the table, decided when that is first opened. Transactions that store
-    /// messages of one key wait for each other then, and one of several keys may meet a deadlock, which is to be repeated like
-    /// any other. A message that has failed holds up those of its key until a person decides; a relay that is overtaken may
-    /// repeat an older message later, but never sends a newer one first.
-    pub const fn ordered(mut self, ordered: bool) -> Self {
-        self.ordered = ordered;
-        self
-    }
-
-    /// How messages are encoded. Default JSON.
-    pub fn codec(mut self, codec: Codec) -> Self {
-        self.writes.codec = codec;
-        self
-    }
-
-    /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 1 MiB. Larger
-    /// ones are refused before anything is stored.
-    pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
-        self.writes.message_bytes_max = bytes;
-        self
-    }
-
-    /// The transport that relays elsewhere send with: what it could never send is refused before it is stored. Not needed
-    /// where the relay runs in the same process, and asks its own.
-    pub fn transport(mut self, transport: Arc<dyn Dispatcher>) -> Self {
-        self.writes.transport = Some(transport);
-        self
-    }
-
-    /// Whether missing tables are added, in a schema that is created if it is not there. Default: no, and a database without
-    /// them is an error.
-    pub const fn migrate(mut self, migrate: bool) -> Self {
-        self.migrate = migrate;
-        self
+        Self { settings: Settings::default(), listen: true }
     }
 
     /// Whether a relay has a connection of its own by which the server tells it what other processes have stored (`LISTEN`).
@@ -104,12 +49,10 @@ impl PostgresOutboxOptions {
     /// # Errors
     /// See [`PostgresOptions::open`]; and an address that is none.
     pub async fn open_database(self, database: PostgresOptions) -> Result<PostgresOutbox, StoreError> {
-        if let Some(wrong) = self.wrong {
-            return Err(StoreError::new(ErrorKind::Misconfigured, SCHEMA.opening, wrong.to_string()));
-        }
-        let server = Server::open(&database, &SCHEMA, self.migrate).await?;
-        decide(&server, self.ordered).await?;
-        Ok(PostgresOutbox::new(server, self.writes, self.listen, self.ordered))
+        let Settings { writes, migrate, ordered, .. } = self.settings.check(SCHEMA.opening)?;
+        let server = Server::open(&database, &SCHEMA, migrate).await?;
+        decide(&server, ordered).await?;
+        Ok(PostgresOutbox::new(server, writes, self.listen, ordered))
     }
 }
 
@@ -126,13 +69,5 @@ async fn decide(server: &Server, ordered: bool) -> Result<(), StoreError> {
     }
     wire.close().await;
     let decided = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok()).map(|value| value != 0);
-    if decided == Some(ordered) {
-        return Ok(());
-    }
-    let (is, asked) = if ordered { ("does not keep order", "`ordered(true)`") } else { ("keeps order", "no order") };
-    let why = format!(
-        "{}: the outbox {is}, and it was opened with {asked}: open it as all others do, or use another table prefix",
-        server.place()
-    );
-    Err(StoreError::new(ErrorKind::Misconfigured, SCHEMA.opening, why))
+    outbox::decided(decided, ordered, SCHEMA.opening, server.place())
 }

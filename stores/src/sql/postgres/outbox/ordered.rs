@@ -4,10 +4,11 @@
 //! ever, and only then are its partitions anybody's. So who finds his own row knows, in the same statement, that his partitions
 //! are his until he has not been heard of for a lease again.
 
-use super::statements::{COLUMNS, NO_MESSAGE, NOW, columns_of};
+use super::{
+    super::super::outbox::lanes::PARTITIONS,
+    statements::{COLUMNS, NO_MESSAGE, NOW, columns_of},
+};
 
-/// How many partitions there are: enough to share them out evenly between tens of relays, few enough to be counted.
-pub(super) const PARTITIONS: u64 = 10_000;
 /// Lanes that one look goes through at most.
 const LANES: usize = 500;
 
@@ -107,25 +108,4 @@ pub(super) fn claim(arguments: &mut dyn FnMut(usize) -> usize, parts: &mut Vec<S
         "(SELECT 7, k.partition::bigint, {} FROM k WHERE k.n = {LANES})",
         NO_MESSAGE.replacen("NULL::text", "k.lane", 1)
     ));
-}
-
-/// The number of a lane, by which it is locked and shared out: FNV-1a, since it must be the same in every process and in every
-/// version, and of the server too.
-pub(super) fn number(lane: &str) -> u64 {
-    lane.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{PARTITIONS, number};
-
-    #[test]
-    fn numbers_of_lanes_stay() {
-        // Of the algorithm's authors.
-        assert_eq!(
-            [number(""), number("a"), number("foobar")],
-            [0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8]
-        );
-        assert!(number("order-1") % PARTITIONS < PARTITIONS);
-    }
 }

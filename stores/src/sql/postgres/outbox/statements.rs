@@ -90,13 +90,6 @@ pub(super) mod row {
     pub(in super::super) const LANE: i32 = 7;
 }
 
-/// What becomes of a row, as in its column `status`.
-pub(super) mod status {
-    pub(in super::super) const WAITS: i16 = 0;
-    pub(in super::super) const FAILED: i16 = 2;
-    pub(in super::super) const EXPIRED: i16 = 3;
-}
-
 pub(super) const NO_MESSAGE: &str = "NULL::bool, NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, \
                           NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::text, NULL::bytea, NULL::bigint";
 

@@ -1,7 +1,7 @@
 //! What a relay asks of the table.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -9,7 +9,6 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use hapax_core::{
-    ids::MessageId,
     ports::{
         Care, Cared, Claim, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, StoreError, Tick,
         Ticked,
@@ -23,58 +22,15 @@ use sqlx::{
 use uuid::Uuid;
 
 use super::{
-    super::{super::outbox::Row, arguments::Bind, wire::Fault},
-    PostgresOutbox, care, millis,
-    statements::{self, Kinds, row, status},
+    super::{
+        super::outbox::{Looked, Row, claim, millis, not_sent},
+        arguments::Bind,
+        wire::Fault,
+    },
+    PostgresOutbox, care,
+    statements::{self, Kinds, row},
     told,
 };
-
-/// Once all was claimed that was ready, looks begin so long before: what a slow transaction has stored may become visible late.
-/// Rows that are gone are in the index until the next vacuum, and a look from the beginning goes through all of them.
-const LATE: i64 = 15_000;
-/// How often to look from the beginning all the same.
-const FULL_LOOK: Duration = Duration::from_secs(30);
-
-/// Where order is kept: how often relays look whether their shares are fair, where a lease is not shorter.
-const SHARE_EVERY: Duration = Duration::from_secs(5);
-
-/// How far the table was looked at.
-#[derive(Debug, Default)]
-pub(super) struct Looked {
-    /// Where order is kept: the lane after which the next look begins, with its partition.
-    after: Option<(i32, String)>,
-    shared: Option<Instant>,
-    has_just_shared: bool,
-    /// By the server's clock: what was ready before was claimed, but for what came late.
-    up_to: i64,
-    fully: Option<Instant>,
-}
-
-impl Looked {
-    /// Where the next look begins.
-    fn start(&mut self, now: Instant) -> i64 {
-        if self.fully.is_some_and(|at| now.duration_since(at) < FULL_LOOK) {
-            return self.up_to - LATE;
-        }
-        self.fully = Some(now);
-        0
-    }
-}
-
-impl Looked {
-    /// Where order is kept: whether shares are to be looked at now.
-    fn shares(&mut self, now: Instant, lease: Duration) -> bool {
-        let due = self.shared.is_none_or(|at| now.duration_since(at) >= SHARE_EVERY.min(lease / 3));
-        // Never twice in a row, however short the lease: something has to be claimed in between.
-        self.has_just_shared = due && !self.has_just_shared;
-        self.shared = if self.has_just_shared { Some(now) } else { self.shared };
-        self.has_just_shared
-    }
-}
-
-pub(super) fn claim(id: Uuid, token: i64) -> Claim {
-    Claim { id: MessageId::from(id), token }
-}
 
 #[async_trait]
 impl OutboxTable for PostgresOutbox {
@@ -84,6 +40,10 @@ impl OutboxTable for PostgresOutbox {
 
     fn is_ordered(&self) -> bool {
         self.0.ordered
+    }
+
+    fn is_told(&self) -> bool {
+        self.0.teller.is_heard()
     }
 
     fn attach(&self, line: &Arc<PushLine>) -> bool {
@@ -197,7 +157,7 @@ impl PostgresOutbox {
                 looked.after = after;
             }
             if ticked.forgotten {
-                looked.shared = None;
+                looked.forget_shares();
             }
         } else if kinds.claim && !kinds.again && !more {
             looked.up_to = now;
@@ -271,26 +231,15 @@ fn bind_claims<'c>(arguments: &mut PgArguments, claims: impl Iterator<Item = &'c
 }
 
 fn bind_others(arguments: &mut PgArguments, others: &[&Ended]) {
-    let by_id: HashMap<Uuid, &&Ended> =
-        others.iter().filter_map(|ended| Some((ended.claim.id.as_uuid()?, ended))).collect();
-    let mut by_id: Vec<(Uuid, &&Ended)> = by_id.into_iter().collect();
-    by_id.sort_unstable_by_key(|(id, _)| *id);
-    let said = |outcome: &Outcome| match outcome {
-        Outcome::Later(after, reason) => (status::WAITS, millis(*after), 0, Some(reason.clone())),
-        Outcome::GivenBack => (status::WAITS, 0, 1, None),
-        Outcome::Failed(reason) => (status::FAILED, 0, 0, Some(reason.clone())),
-        Outcome::Expired | Outcome::Sent => (status::EXPIRED, 0, 0, None),
-    };
     let (mut ids, mut tokens, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     let (mut delays, mut uncounted, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for (id, ended) in by_id {
-        let (status, delay, back, error) = said(&ended.outcome);
-        ids.push(id);
-        tokens.push(ended.claim.token);
-        statuses.push(status);
-        delays.push(delay);
-        uncounted.push(back);
-        errors.push(error.map(|error| error.replace('\0', "\u{fffd}")));
+    for row in not_sent(others) {
+        ids.push(row.id);
+        tokens.push(row.token);
+        statuses.push(row.status);
+        delays.push(row.delay);
+        uncounted.push(row.uncounted);
+        errors.push(row.error);
     }
     arguments.bind(ids).bind(tokens).bind(statuses).bind(delays).bind(uncounted).bind(errors);
 }

@@ -41,11 +41,25 @@ pub(super) struct Teller {
     name: String,
     is_due: AtomicBool,
     more: Notify,
+    /// Whether what others tell is heard here.
+    heard: AtomicBool,
+}
+
+impl Teller {
+    /// Whether the words of other processes arrive here.
+    pub(super) fn is_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
+    }
 }
 
 impl Default for Teller {
     fn default() -> Self {
-        Self { name: fastrand::u64(..).to_string(), is_due: AtomicBool::new(false), more: Notify::new() }
+        Self {
+            name: fastrand::u64(..).to_string(),
+            is_due: AtomicBool::default(),
+            more: Notify::new(),
+            heard: AtomicBool::default(),
+        }
     }
 }
 
@@ -85,10 +99,9 @@ fn channel(server: &Server) -> String {
 pub(super) async fn listen(line: Arc<PushLine>, teller: Arc<Teller>, session: PgConnectOptions, server: Server) {
     let mut said = false;
     loop {
-        let error = match hear(&line, &teller, &session, &server, &mut said).await {
-            Ok(()) => return,
-            Err(error) => error,
-        };
+        let heard = hear(&line, &teller, &session, &server, &mut said).await;
+        teller.heard.store(false, Ordering::Relaxed);
+        let Err(error) = heard else { return };
         if !std::mem::replace(&mut said, true) {
             let place = server.place();
             tracing::warn!(%place, %error, "listening to the server was lost: the outbox is looked at until it is back");
@@ -122,6 +135,7 @@ async fn hear(
         line.wake(); // Somebody else was first.
     }
     *said = false;
+    teller.heard.store(true, Ordering::Relaxed);
     loop {
         let Some(heard) = listener.try_recv().await? else { return Err(sqlx::Error::PoolClosed) };
         if ![TEST, &teller.name].contains(&heard.payload()) {

@@ -14,7 +14,10 @@ use hapax::{
     relay::{RelayCounts, RelayMetrics},
 };
 
-use super::rig::{Fate, Place, Sink, quick, relay};
+use super::{
+    rig::{Place, SPREAD},
+    sink::{Fate, Sink, quick, relay},
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -24,8 +27,7 @@ async fn what_was_sent_goes_to_the_archive_and_then_away_and_what_waits_or_faile
     let outbox = place.outbox().await;
     place.orders(&outbox, 0..40).await;
     // Ten of each status; and what is over has been so for ten days.
-    place.run("UPDATE outbox SET status = s.status, ended_at = CASE WHEN s.status <> 0 THEN stored_at - 864000000 END
-               FROM (SELECT id, ((row_number() OVER (ORDER BY id) - 1) % 4) AS status FROM outbox) AS s WHERE s.id = outbox.id").await;
+    place.run(SPREAD).await;
     let care =
         |keep: u32, archive: Option<u32>| Care { keep: DAY * keep, archive: archive.map(|days| DAY * days), rows: 7 };
     let removed = |ended, archived| Cared { ended, archived };
@@ -33,9 +35,12 @@ async fn what_was_sent_goes_to_the_archive_and_then_away_and_what_waits_or_faile
     assert_eq!(outbox.care(&care(7, Some(30))).await.unwrap(), removed(7, 0));
     assert_eq!(outbox.care(&care(7, Some(30))).await.unwrap(), removed(7, 0));
     assert_eq!(outbox.care(&care(7, Some(30))).await.unwrap(), removed(6, 0));
-    assert_eq!(place.number("SELECT count(*) FROM outbox_archive WHERE status IN (1, 3) AND body <> ''").await, 20);
+    assert_eq!(
+        place.number("SELECT count(*) FROM hapax.outbox_archive WHERE status IN (1, 3) AND body <> ''").await,
+        20
+    );
     assert_eq!(outbox.care(&care(7, Some(2))).await.unwrap(), removed(0, 7));
-    assert_eq!(place.number("SELECT count(*) FROM outbox").await, 20);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox").await, 20);
     let state = outbox.state().await.unwrap();
     assert_eq!((state.stored, state.failed, state.claimed, state.relays), (10, 10, 0, 0));
     assert!(state.oldest.is_some() && state.lag.is_some());
@@ -59,8 +64,8 @@ async fn a_relay_cares_and_tells_the_metrics() {
     let options = quick().care(Duration::from_millis(20), 3).keep(Duration::ZERO, None);
     let relay = Relay::to(sink.clone()).table_with(outbox.clone(), options).metrics(told.clone()).start().unwrap();
     place.orders(&outbox, 0..20).await;
-    place.until("SELECT count(*) FROM outbox", 1).await;
-    assert_eq!(place.number("SELECT count(*) FROM outbox_archive").await, 0);
+    place.until("SELECT count(*) FROM hapax.outbox", 1).await;
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox_archive").await, 0);
     sink.until(|_| told.0.lock().unwrap().last().is_some_and(|(_, state, _)| state.failed == 1 && state.stored == 0))
         .await;
     let (table, state, counts) = told.0.lock().unwrap().last().unwrap().clone();
@@ -78,7 +83,7 @@ async fn a_person_looks_at_what_failed_and_retries_or_discards_it() {
     let (outbox, sink) = (place.outbox().await, Sink::with(fate));
     let relay = relay(&outbox, &sink, quick());
     place.orders(&outbox, 0..3).await;
-    place.until("SELECT count(*) FROM outbox WHERE status = 2", 3).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 2", 3).await;
     let failed = outbox.failed(&Page::first(10)).await.unwrap();
     assert_eq!(failed.len(), 3);
     assert!(failed.iter().all(|one| one.attempts == 1 && one.reason.contains("is not taken")), "{failed:?}");
@@ -91,7 +96,7 @@ async fn a_person_looks_at_what_failed_and_retries_or_discards_it() {
     let all: Vec<_> = failed.iter().map(|one| one.message_id.clone()).collect();
     assert_eq!(outbox.retry(&all).await.unwrap(), 2, "what was discarded stays so");
     sink.until(|sink| sink.distinct().len() == 2).await;
-    place.until("SELECT count(*) FROM outbox WHERE status = 1", 2).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 1", 2).await;
     assert_eq!(outbox.failed(&Page::first(10)).await.unwrap().len(), 0);
     relay.stop().await.unwrap();
 }

@@ -1,17 +1,16 @@
 //! Messages and transports that fail.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
-use hapax::{PostgresOutbox, ports::OutboxTable};
-use sqlx::postgres::PgConnectOptions;
+use hapax::ports::OutboxTable;
 
-use super::rig::{Fate, Place, Placed, Sink, patient, quick, relay};
+use super::{
+    rig::Place,
+    sink::{Fate, Sink, patient, quick, relay},
+};
 
 #[tokio::test]
 async fn what_cannot_be_sent_stays_as_failed_and_the_others_go_on() {
@@ -24,9 +23,10 @@ async fn what_cannot_be_sent_stays_as_failed_and_the_others_go_on() {
     place.orders(&writer, 200..300).await;
     let relay = relay(&outbox, &sink, quick());
     sink.until_all(200..300).await;
-    place.until("SELECT count(*) FROM outbox WHERE status = 2", 200).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 2", 200).await;
     relay.stop().await.unwrap();
-    let told = "SELECT count(*) FROM outbox WHERE status = 2 AND last_error LIKE '%is not taken%' AND attempts = 1";
+    let told =
+        "SELECT count(*) FROM hapax.outbox WHERE status = 2 AND last_error LIKE '%is not taken%' AND attempts = 1";
     assert_eq!(place.number(told).await, 200);
     assert_eq!(outbox.state().await.unwrap().failed, 200);
 }
@@ -38,8 +38,8 @@ async fn what_is_refused_again_and_again_has_failed_after_its_attempts() {
         (place.outbox().await, Sink::with(|order| if order == 7 { Fate::Refused } else { Fate::Taken }));
     let relay = relay(&outbox, &sink, quick().attempts_max(3).senders(8, 1));
     place.orders(&outbox, 0..20).await;
-    place.until("SELECT count(*) FROM outbox WHERE status = 2 AND attempts = 3", 1).await;
-    place.until("SELECT count(*) FROM outbox WHERE status = 1", 19).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 2 AND attempts = 3", 1).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 1", 19).await;
     relay.stop().await.unwrap();
     assert_eq!(sink.asked(), 19 + 3);
 }
@@ -71,7 +71,7 @@ async fn a_transport_that_takes_nothing_is_tried_with_one_message() {
     assert!(sink.asked() < 20, "{} of 500 were tried", sink.asked());
     down.store(false, Ordering::Relaxed);
     sink.until_all(0..500).await;
-    place.until("SELECT count(*) FROM outbox WHERE status = 1", 500).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 1", 500).await;
     relay.stop().await.unwrap();
     assert_eq!(outbox.state().await.unwrap().failed, 0, "an outage uses up the attempts of few");
 }
@@ -81,10 +81,10 @@ async fn a_row_that_cannot_be_read_has_failed_and_says_which_column() {
     let place = Place::new().await;
     let writer = place.outbox().await;
     place.orders(&writer, 0..3).await;
-    place.run("UPDATE outbox SET destination = 'elsewhere' WHERE convert_from(body, 'UTF8') LIKE '%1}'").await;
+    place.run("UPDATE hapax.outbox SET destination = 'elsewhere' WHERE body LIKE '%1}'").await;
     let (outbox, sink) = (place.outbox().await, Sink::new());
     let relay = relay(&outbox, &sink, quick());
-    place.until("SELECT count(*) FROM outbox WHERE status = 2 AND last_error LIKE '%`destination`%'", 1).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 2 AND last_error LIKE '%`destination`%'", 1).await;
     sink.until(|sink| sink.distinct() == [0, 2]).await;
     relay.stop().await.unwrap();
 }
@@ -94,45 +94,12 @@ async fn who_died_of_a_message_every_time_has_not_sent_it_for_ever() {
     let place = Place::new().await;
     let writer = place.outbox().await;
     place.orders(&writer, 0..1).await;
-    place.run("UPDATE outbox SET attempts = 15").await;
+    place.run("UPDATE hapax.outbox SET attempts = 15").await;
     let (outbox, sink) = (place.outbox().await, Sink::new());
     let relay = relay(&outbox, &sink, quick());
-    place.until("SELECT count(*) FROM outbox WHERE status = 2 AND last_error LIKE '15 attempts%'", 1).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 2 AND last_error LIKE '15 attempts%'", 1).await;
     relay.stop().await.unwrap();
     assert_eq!(sink.asked(), 0);
-}
-
-#[tokio::test]
-async fn connections_that_are_cut_lose_nothing() {
-    let place = Place::new().await;
-    let name = format!("cut_{}", fastrand::u64(..));
-    let server: PgConnectOptions = place.schema.url().parse().unwrap();
-    let database = hapax::Postgres::with(server.application_name(&name)).schema(place.schema.name());
-    let (outbox, sink) = (PostgresOutbox::options().open_database(database).await.unwrap(), Sink::new());
-    let (writer, relaying) = (place.outbox().await, relay(&outbox, &sink, quick().claim(500, 8 << 20)));
-    let end = Arc::new(AtomicBool::new(false));
-    let ended = end.clone();
-    let url = place.schema.url().to_owned();
-    let cutting = tokio::spawn(async move {
-        let pool = sqlx::PgPool::connect(&url).await.unwrap();
-        while !ended.load(Ordering::Relaxed) {
-            let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 \
-                       AND state = 'active'";
-            sqlx::query(cut).bind(&name).fetch_all(&pool).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-    });
-    let messages: Vec<_> = (0..3000).map(|order| writer.outgoing(&Placed { order }).unwrap()).collect();
-    for some in messages.chunks(500) {
-        let mut tx = place.begin().await;
-        let ticket = writer.enqueue_all(&mut tx, some).await.unwrap();
-        writer.commit(tx, ticket).await.unwrap();
-    }
-    sink.until_all(0..3000).await;
-    end.store(true, Ordering::Relaxed);
-    cutting.await.unwrap();
-    place.until("SELECT count(*) FROM outbox WHERE status = 1", 3000).await;
-    relaying.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -3,13 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    MessageId, PostgresOutbox,
+    MessageId,
     envelope::{Destination, Envelope, Outgoing},
-    stores::postgres::outbox::EnqueueError,
     time::Timestamp,
 };
 
-use super::rig::{NOWHERE, Place, Placed, Sink, patient, quick, relay};
+use super::{
+    rig::{EnqueueError, Outbox, Place},
+    sink::{NOWHERE, Placed, Sink, patient, quick, relay},
+};
 
 #[tokio::test]
 async fn what_is_committed_is_sent_without_a_look_at_the_table() {
@@ -20,9 +22,13 @@ async fn what_is_committed_is_sent_without_a_look_at_the_table() {
     sink.until_all(0..100).await;
     assert_eq!(sink.orders(), Vec::from_iter(0..100), "each once, in the order of their commits");
     relay.stop().await.unwrap();
-    assert_eq!(place.number("SELECT count(*) FROM outbox WHERE status = 1").await, 100, "a stop stores every status");
-    assert_eq!(place.number("SELECT max(attempts)::bigint FROM outbox").await, 1);
-    assert_eq!(place.number("SELECT count(*) FROM outbox_relay").await, 0);
+    assert_eq!(
+        place.number("SELECT count(*) FROM hapax.outbox WHERE status = 1").await,
+        100,
+        "a stop stores every status"
+    );
+    assert_eq!(place.number("SELECT max(attempts) FROM hapax.outbox").await, 1);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox_relay").await, 0);
 }
 
 #[tokio::test]
@@ -57,7 +63,7 @@ async fn ghost() {
     place.orders(&outbox, 50..100).await;
     sink.until_all(50..100).await;
     // Leases of what never was are over by now, if there were any.
-    place.until("SELECT count(*) FROM outbox WHERE status = 0", 0).await;
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 0", 0).await;
     relay.stop().await.unwrap();
     assert_eq!(sink.distinct(), Vec::from_iter(50..100), "what was rolled back is never sent");
 }
@@ -88,20 +94,20 @@ async fn what_can_never_be_sent_is_refused_before_it_is_stored() {
     let ticket = outbox.enqueue(&mut tx, &Placed { order: 0 }).await.unwrap();
     outbox.commit(tx, ticket).await.unwrap();
     sink.until_all(0..1).await;
-    assert_eq!(place.number("SELECT count(*) FROM outbox").await, 1);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox").await, 1);
     relay.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn messages_go_where_their_type_does() {
     let place = Place::new().await;
-    let to = |outbox: &PostgresOutbox| outbox.outgoing(&Placed { order: 1 }).unwrap().destination.to_string();
+    let to = |outbox: &Outbox| outbox.outgoing(&Placed { order: 1 }).unwrap().destination.to_string();
     assert_eq!(to(&place.outbox().await), "topic:shop.placed");
-    let options = PostgresOutbox::options().route_all("audit");
-    assert_eq!(to(&options.clone().open_database(place.schema.options()).await.unwrap()), "endpoint:audit");
+    let options = Outbox::options().route_all("audit");
+    assert_eq!(to(&options.clone().open_database(place.database()).await.unwrap()), "endpoint:audit");
     let options = options.route("shop.placed", "billing");
-    assert_eq!(to(&options.clone().open_database(place.schema.options()).await.unwrap()), "endpoint:billing");
-    let error = options.route("shop.placed", "no address").open_database(place.schema.options()).await.unwrap_err();
+    assert_eq!(to(&options.clone().open_database(place.database()).await.unwrap()), "endpoint:billing");
+    let error = options.route("shop.placed", "no address").open_database(place.database()).await.unwrap_err();
     assert!(error.to_string().contains("no address"), "{error}");
 }
 
@@ -133,8 +139,8 @@ async fn what_is_due_later_waits_and_what_has_expired_is_not_sent() {
     outbox.commit(tx, ticket).await.unwrap();
     sink.until_all(0..2).await;
     assert!(Timestamp::now() >= due, "nothing is sent before its time");
-    place.until("SELECT count(*) FROM outbox WHERE status = 3", 2).await;
-    assert_eq!(place.number("SELECT count(*) FROM outbox WHERE status = 2").await, 0);
+    place.until("SELECT count(*) FROM hapax.outbox WHERE status = 3", 2).await;
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox WHERE status = 2").await, 0);
     relay.stop().await.unwrap();
 }
 

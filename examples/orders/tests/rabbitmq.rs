@@ -1,0 +1,44 @@
+//! The job over a RabbitMQ server: messages there, and everything else in a file.
+#![allow(clippy::unwrap_used)]
+
+mod rabbitmq {
+    use std::process::{Command, Output};
+
+    /// Where the tests' server is: set by `cargo xtask test`, which finds or starts one.
+    const SERVER: &str = "HAPAX_TEST_RABBITMQ";
+
+    fn server() -> String {
+        std::env::var(SERVER).unwrap_or_else(|_| panic!("no RabbitMQ to test with: run `cargo xtask test`"))
+    }
+
+    /// The program itself, which is built with its tests.
+    fn orders(arguments: &[&str]) -> Output {
+        let test = std::env::current_exe().unwrap();
+        let program = test.parent().unwrap().parent().unwrap().join("examples").join("orders");
+        Command::new(program).args(arguments).output().unwrap()
+    }
+
+    fn words(output: &Output) -> String {
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    #[test]
+    fn the_books_balance_over_a_broker_while_workers_are_killed_and_stopped() {
+        let killed = ["--kill-every", "300ms", "--stall-every", "2s"];
+        let output = orders(&[&["--orders", "300", "--workers", "3", "--transport", &server()], &killed[..]].concat());
+        let report = words(&output);
+        assert_eq!(output.status.code(), Some(0), "{report}");
+        assert!(report.contains("killed") && !report.contains("still there"), "{report}");
+    }
+
+    #[test]
+    fn a_broker_that_cannot_be_reached_is_named_with_what_to_write() {
+        let output = orders(&["--orders", "3", "--transport", "amqp://127.0.0.1:1"]);
+        let report = words(&output);
+        assert_eq!(output.status.code(), Some(2), "{report}");
+        assert!(
+            report.contains("write amqp://USER:PASSWORD@HOST:PORT/VHOST") && report.contains("127.0.0.1:1"),
+            "{report}"
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Rows that belong to the relay of their own process from their birth.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax_core::{
+    envelope::Outgoing,
+    ids::MessageId,
+    ports::Claim,
+    relay::{PushLine, Pushed, Tell, Ticket},
+    time::Timestamp,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Row;
+
+/// Whose the messages of one call are.
+#[derive(Debug)]
+pub(in crate::sql) struct Births {
+    line: Option<Arc<PushLine>>,
+    begun: Instant,
+    /// Of each message; 0: it waits for a claim.
+    pub(in crate::sql) tokens: Vec<i64>,
+}
+
+impl Births {
+    /// To be called before the server reads its clock, so that here the lease is over first.
+    pub(in crate::sql) fn of(line: Option<Arc<PushLine>>, messages: &[Outgoing]) -> Self {
+        let (begun, clock) = (Instant::now(), Timestamp::now());
+        // What may expire is claimed, since the server's clock decides.
+        let is_due = |outgoing: &Outgoing| {
+            outgoing.envelope.due.is_none_or(|due| due <= clock) && outgoing.envelope.expires.is_none()
+        };
+        let token = |outgoing: &Outgoing| line.as_ref().filter(|_| is_due(outgoing)).map_or(0, |line| line.owner());
+        let tokens = messages.iter().map(token).collect();
+        Self { line, begun, tokens }
+    }
+
+    /// Whose those are that have a token.
+    pub(in crate::sql) fn owner(&self) -> Option<i64> {
+        let has_any = self.tokens.iter().any(|token| *token != 0);
+        self.line.as_ref().filter(|_| has_any).map(|line| line.owner())
+    }
+
+    /// For how long.
+    pub(in crate::sql) fn lease(&self) -> Duration {
+        self.line.as_ref().map_or(Duration::ZERO, |line| line.lease())
+    }
+
+    /// To be handed over once they are committed; `teller` tells relays elsewhere where there is none here.
+    pub(in crate::sql) fn ticket(self, messages: &[Outgoing], rows: &[Row], teller: Option<Arc<dyn Tell>>) -> Ticket {
+        let until = self.begun + self.lease();
+        let Some(line) = self.line else { return Ticket::waiting(None, teller) };
+        let born = messages.iter().zip(&self.tokens).zip(rows).filter(|((_, token), _)| **token != 0);
+        let born: Vec<Pushed> = born
+            .map(|((outgoing, token), row)| Pushed { claim: claim(row.id, *token), until, outgoing: outgoing.clone() })
+            .collect();
+        let others = born.len() < rows.len();
+        Ticket::born(line, born, others)
+    }
+}
+
+pub(in crate::sql) fn claim(id: Uuid, token: i64) -> Claim {
+    Claim { id: MessageId::from(id), token }
+}

@@ -1,0 +1,54 @@
+//! How far a table was looked at.
+
+use std::time::{Duration, Instant};
+
+/// Once all was claimed that was ready, looks begin so long before: what a slow transaction has stored may become visible late.
+/// Rows that are gone are in the index until they are cleared away, and a look from the beginning goes through all of them.
+const LATE: i64 = 15_000;
+/// How often to look from the beginning all the same.
+const FULL_LOOK: Duration = Duration::from_secs(30);
+/// Where order is kept: how often relays look whether their shares are fair, where a lease is not shorter.
+const SHARE_EVERY: Duration = Duration::from_secs(5);
+
+/// `L` is a lane's place in their order.
+#[derive(Debug)]
+pub(in crate::sql) struct Looked<L> {
+    /// Where order is kept: the lane after which the next look begins.
+    pub(in crate::sql) after: Option<L>,
+    shared: Option<Instant>,
+    has_just_shared: bool,
+    /// By the server's clock: what was ready before was claimed, but for what came late.
+    pub(in crate::sql) up_to: i64,
+    fully: Option<Instant>,
+}
+
+impl<L> Default for Looked<L> {
+    fn default() -> Self {
+        Self { after: None, shared: None, has_just_shared: false, up_to: 0, fully: None }
+    }
+}
+
+impl<L> Looked<L> {
+    /// Where the next look begins.
+    pub(in crate::sql) fn start(&mut self, now: Instant) -> i64 {
+        if self.fully.is_some_and(|at| now.duration_since(at) < FULL_LOOK) {
+            return self.up_to - LATE;
+        }
+        self.fully = Some(now);
+        0
+    }
+
+    /// Where order is kept: whether shares are to be looked at now.
+    pub(in crate::sql) fn shares(&mut self, now: Instant, lease: Duration) -> bool {
+        let due = self.shared.is_none_or(|at| now.duration_since(at) >= SHARE_EVERY.min(lease / 3));
+        // Never twice in a row, however short the lease: something has to be claimed in between.
+        self.has_just_shared = due && !self.has_just_shared;
+        self.shared = if self.has_just_shared { Some(now) } else { self.shared };
+        self.has_just_shared
+    }
+
+    /// The relay was forgotten: what was its is others'.
+    pub(in crate::sql) fn forget_shares(&mut self) {
+        self.shared = None;
+    }
+}

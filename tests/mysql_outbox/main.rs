@@ -1,0 +1,26 @@
+//! The outbox over the user's own tables on MariaDB: what is stored in a transaction is sent once that is committed, and
+//! nothing else is.
+
+#[path = "../outbox/care.rs"]
+mod care;
+#[path = "../outbox/claims.rs"]
+mod claims;
+#[path = "../outbox/failures.rs"]
+mod failures;
+#[path = "../outbox/inbox.rs"]
+mod inbox;
+#[path = "../outbox/invisible.rs"]
+mod invisible;
+#[path = "../outbox/ordered.rs"]
+mod ordered;
+#[path = "../outbox/place.rs"]
+mod place;
+mod rig;
+mod server;
+#[path = "../outbox/sink.rs"]
+mod sink;
+mod start;
+#[path = "../outbox/stops.rs"]
+mod stops;
+#[path = "../outbox/storing.rs"]
+mod storing;

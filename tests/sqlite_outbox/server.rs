@@ -1,0 +1,71 @@
+//! What only SQLite does: it tells nobody of what was stored, and has one writer at a time.
+
+use hapax::relay::RelayOptions;
+
+use super::{
+    rig::Place,
+    sink::{Placed, Sink, patient, quick, relay},
+};
+
+#[tokio::test]
+async fn another_handle_relays_and_looks_by_itself() {
+    let place = Place::new().await;
+    let (writer, relaying, sink) = (place.outbox().await, place.outbox().await, Sink::new());
+    let relay = relay(&relaying, &sink, RelayOptions::default());
+    place.orders(&writer, 0..100).await;
+    sink.until_all(0..100).await;
+    relay.stop().await.unwrap();
+    assert_eq!(sink.taken().len(), 100, "each once");
+}
+
+#[tokio::test]
+async fn what_was_rolled_back_to_a_savepoint_is_no_ghost() {
+    let place = Place::new().await;
+    let (outbox, sink) = (place.outbox().await, Sink::new());
+    let relay = relay(&outbox, &sink, patient());
+    let mut tx = place.begin().await;
+    place.within(&mut tx, "SAVEPOINT begun").await;
+    let gone = outbox.enqueue(&mut tx, &Placed { order: 0 }).await.unwrap();
+    place.within(&mut tx, "ROLLBACK TO SAVEPOINT begun").await;
+    let ticket = outbox.enqueue(&mut tx, &Placed { order: 1 }).await.unwrap();
+    outbox.commit(tx, gone.and(ticket)).await.unwrap_err();
+    let mut tx = place.begin().await;
+    let ticket = outbox.enqueue(&mut tx, &Placed { order: 2 }).await.unwrap();
+    outbox.commit(tx, ticket).await.unwrap();
+    sink.until(|sink| sink.distinct() == [2]).await;
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn many_statements_are_stored_together_or_not_at_all() {
+    let place = Place::new().await;
+    let (outbox, sink) = (place.outbox().await, Sink::new());
+    let messages: Vec<_> = (0..1200).map(|order| outbox.outgoing(&Placed { order }).unwrap()).collect();
+    let mut twice = messages.clone();
+    twice.push(messages[0].clone());
+    let mut tx = place.begin().await;
+    outbox.enqueue_all(&mut tx, &twice).await.unwrap_err();
+    let ticket = outbox.enqueue_all(&mut tx, &messages).await.unwrap();
+    outbox.commit(tx, ticket).await.unwrap();
+    let relay = relay(&outbox, &sink, quick());
+    sink.until_all(0..1200).await;
+    relay.stop().await.unwrap();
+    assert_eq!(sink.taken().len(), 1200);
+}
+
+/// Nothing is stored beside a transaction that has stored something, so that nothing can become visible behind it.
+#[tokio::test]
+async fn invisible() {
+    let place = Place::new().await;
+    let (writer, relaying, sink) = (place.outbox().await, place.outbox().await, Sink::new());
+    let relay = relay(&relaying, &sink, quick());
+    let (late, ticket) = place.order(&writer, 0).await;
+    let mut others = std::pin::pin!(place.orders(&writer, 1..20));
+    let blocked = tokio::time::timeout(std::time::Duration::from_millis(300), &mut others).await;
+    assert!(blocked.is_err() && sink.asked() == 0, "there are two writers");
+    late.commit().await.unwrap();
+    drop(ticket); // Nobody is told either.
+    others.await;
+    sink.until_all(0..20).await;
+    relay.stop().await.unwrap();
+}
