@@ -76,7 +76,7 @@ impl fmt::Display for Report {
             row("  timeouts cancelled", run.timeouts_cancelled, "arrived and were not handled")?;
             row("passes dropped", run.passes_dropped, "at a random await, as a crash would")?;
         } else {
-            row("workers", u64::from(run.workers), &format!("processes on one {}, store and queue", run.place))?;
+            row("workers", u64::from(run.workers), &format!("processes on one {}", run.place))?;
             row("  killed", run.kills, "SIGKILL, each replaced at once")?;
             row("  stopped", run.stalls, "beyond their leases, then let go on")?;
             if let Some(kills) = run.server_kills {

@@ -78,10 +78,13 @@ pub(crate) async fn run<B: Backend>(
     // After a refusal nothing that is under way is waited for: it may be what cannot be done.
     let home = if ended.is_ok() { crew.send_home() } else { Ok(()) };
     opened.close().await;
-    let place = match database.kept {
-        Kept::File(_) => "file",
-        Kept::Postgres(_) => "PostgreSQL server",
-        Kept::MySql(_) => "MariaDB server",
+    let place = match (&database.kept, &database.broker) {
+        (Kept::File(_), None) => "file, store and queue",
+        (Kept::Postgres(_), None) => "PostgreSQL server, store and queue",
+        (Kept::MySql(_), None) => "MariaDB server, store and queue",
+        (Kept::File(_), Some(_)) => "file, messages over RabbitMQ",
+        (Kept::Postgres(_), Some(_)) => "PostgreSQL server, messages over RabbitMQ",
+        (Kept::MySql(_), Some(_)) => "MariaDB server, messages over RabbitMQ",
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
     ended.and(home).map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })

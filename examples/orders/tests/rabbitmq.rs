@@ -28,6 +28,7 @@ mod rabbitmq {
         let output = orders(&[&["--orders", "300", "--workers", "3", "--transport", &server()], &killed[..]].concat());
         let report = words(&output);
         assert_eq!(output.status.code(), Some(0), "{report}");
+        assert!(report.contains("messages over RabbitMQ") && report.contains("charged exactly once"), "{report}");
         assert!(report.contains("killed") && !report.contains("still there"), "{report}");
     }
 
