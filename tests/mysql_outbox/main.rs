@@ -15,7 +15,11 @@ mod invisible;
 mod ordered;
 #[path = "../outbox/place.rs"]
 mod place;
+#[path = "../outbox/promises.rs"]
+mod promises;
 mod rig;
+#[path = "../outbox/savepoints.rs"]
+mod savepoints;
 mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use hapax::{MySql, envelope::Outgoing, relay::RelayOptions};
+use hapax_tests::MySqlServer;
 use sqlx::{AssertSqlSafe, Executor};
 
 use super::{
@@ -55,24 +56,6 @@ async fn what_a_deadlock_has_rolled_back_is_no_ghost() {
     sink.until(|sink| sink.distinct() == [1]).await;
     relay.stop().await.unwrap();
     assert_eq!(sink.distinct(), [1]);
-}
-
-#[tokio::test]
-async fn what_was_rolled_back_to_a_savepoint_is_no_ghost() {
-    let place = Place::new().await;
-    let (outbox, sink) = (place.outbox().await, Sink::new());
-    let relay = relay(&outbox, &sink, patient());
-    let mut tx = place.begin().await;
-    place.within(&mut tx, "SAVEPOINT begun").await;
-    let gone = outbox.enqueue(&mut tx, &Placed { order: 0 }).await.unwrap();
-    place.within(&mut tx, "ROLLBACK TO SAVEPOINT begun").await;
-    let ticket = outbox.enqueue(&mut tx, &Placed { order: 1 }).await.unwrap();
-    outbox.commit(tx, gone.and(ticket)).await.unwrap_err();
-    let mut tx = place.begin().await;
-    let ticket = outbox.enqueue(&mut tx, &Placed { order: 2 }).await.unwrap();
-    outbox.commit(tx, ticket).await.unwrap();
-    sink.until(|sink| sink.distinct() == [2]).await;
-    relay.stop().await.unwrap();
 }
 
 /// A session that is set to anything stores the same: nothing is cut, converted or dated otherwise.
@@ -180,4 +163,25 @@ async fn connections_that_are_cut_lose_nothing() {
     place.until("SELECT count(*) FROM hapax.outbox WHERE status = 1", 3000).await;
     relaying.stop().await.unwrap();
     place.run(&format!("DROP USER {account}")).await;
+}
+
+/// The smallest packet that is taken at the start; statuses of one call are more than fit into it.
+#[tokio::test]
+async fn what_a_relay_tells_is_never_more_than_the_server_takes() {
+    let server = MySqlServer::start(&["max_allowed_packet=1M"]).await;
+    let outbox = Outbox::open(server.url()).await.unwrap();
+    let (pool, sink) = (sqlx::MySqlPool::connect(&server.url()).await.unwrap(), Sink::new());
+    let messages: Vec<Outgoing> = (0..9000).map(|order| outbox.outgoing(&Placed { order }).unwrap()).collect();
+    for some in messages.chunks(500) {
+        let mut tx = pool.begin().await.unwrap();
+        let ticket = outbox.enqueue_all(&mut tx, some).await.unwrap();
+        outbox.commit(tx, ticket).await.unwrap();
+    }
+    // All statuses are told at once, when it stops.
+    let options = RelayOptions::default().claim(10_000, 64 << 20).status_batch(10_000, Duration::from_secs(600));
+    let relay = relay(&outbox, &sink, options);
+    sink.until(|sink| sink.taken().len() == 9000).await;
+    relay.stop().await.unwrap();
+    let sent = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM hapax_outbox WHERE status = 1");
+    assert_eq!(sent.fetch_one(&pool).await.unwrap(), 9000);
 }

@@ -15,6 +15,8 @@ mod invisible;
 mod ordered;
 #[path = "../outbox/place.rs"]
 mod place;
+#[path = "../outbox/promises.rs"]
+mod promises;
 mod rig;
 mod server;
 #[path = "../outbox/sink.rs"]

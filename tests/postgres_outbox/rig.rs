@@ -28,6 +28,8 @@ pub(crate) const FAIR: &str = "\
 pub(crate) const OWNED: &str = "SELECT count(*) FROM hapax.outbox_partition WHERE owner IS NOT NULL";
 /// Keys are shared out between relays.
 pub(crate) const SHARES: bool = true;
+/// Transactions write beside each other.
+pub(crate) const BESIDE: bool = true;
 
 /// A schema with a table of orders and an outbox. `hapax.` in a text is its name.
 pub(crate) struct Place {

@@ -13,7 +13,11 @@ mod inbox;
 mod ordered;
 #[path = "../outbox/place.rs"]
 mod place;
+#[path = "../outbox/promises.rs"]
+mod promises;
 mod rig;
+#[path = "../outbox/savepoints.rs"]
+mod savepoints;
 mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;

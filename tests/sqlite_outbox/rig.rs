@@ -29,6 +29,8 @@ pub(crate) const FAIR: &str = "SELECT count(*) FROM hapax.outbox_relay";
 pub(crate) const OWNED: &str = "SELECT (value <> 0) * 10000 FROM hapax.outbox_meta WHERE name = 'owner'";
 /// One relay sends, and others wait for its end.
 pub(crate) const SHARES: bool = false;
+/// Transactions write beside each other.
+pub(crate) const BESIDE: bool = false;
 /// How long a writer waits for its turn: beyond what any test takes.
 const BUSY: Duration = Duration::from_secs(20);
 

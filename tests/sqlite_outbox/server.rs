@@ -4,7 +4,7 @@ use hapax::relay::RelayOptions;
 
 use super::{
     rig::Place,
-    sink::{Placed, Sink, patient, quick, relay},
+    sink::{Placed, Sink, quick, relay},
 };
 
 #[tokio::test]
@@ -16,24 +16,6 @@ async fn another_handle_relays_and_looks_by_itself() {
     sink.until_all(0..100).await;
     relay.stop().await.unwrap();
     assert_eq!(sink.taken().len(), 100, "each once");
-}
-
-#[tokio::test]
-async fn what_was_rolled_back_to_a_savepoint_is_no_ghost() {
-    let place = Place::new().await;
-    let (outbox, sink) = (place.outbox().await, Sink::new());
-    let relay = relay(&outbox, &sink, patient());
-    let mut tx = place.begin().await;
-    place.within(&mut tx, "SAVEPOINT begun").await;
-    let gone = outbox.enqueue(&mut tx, &Placed { order: 0 }).await.unwrap();
-    place.within(&mut tx, "ROLLBACK TO SAVEPOINT begun").await;
-    let ticket = outbox.enqueue(&mut tx, &Placed { order: 1 }).await.unwrap();
-    outbox.commit(tx, gone.and(ticket)).await.unwrap_err();
-    let mut tx = place.begin().await;
-    let ticket = outbox.enqueue(&mut tx, &Placed { order: 2 }).await.unwrap();
-    outbox.commit(tx, ticket).await.unwrap();
-    sink.until(|sink| sink.distinct() == [2]).await;
-    relay.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -158,18 +158,19 @@ pub struct Ticket {
     rows: Vec<Pushed>,
     /// There are rows for the relay behind `line` that it has to claim.
     wakes: bool,
+    stored: Vec<MessageId>,
 }
 
 impl Ticket {
     /// For rows that belong to the relay behind `line`, and perhaps `others` beside them that it has to claim. For adapters.
     pub fn born(line: Arc<PushLine>, rows: Vec<Pushed>, others: bool) -> Self {
-        Self { line: Some(line), teller: None, rows, wakes: others }
+        Self { line: Some(line), teller: None, rows, wakes: others, stored: Vec::new() }
     }
 
     /// For rows that wait for a claim: whoever relays is to be told. For adapters.
     pub fn waiting(line: Option<Arc<PushLine>>, teller: Option<Arc<dyn Tell>>) -> Self {
         let wakes = line.is_some();
-        Self { line, teller, rows: Vec::new(), wakes }
+        Self { line, teller, rows: Vec::new(), wakes, stored: Vec::new() }
     }
 
     /// This one and `other` of the same transaction, as one.
@@ -178,17 +179,25 @@ impl Ticket {
         self.wakes |= other.wakes;
         self.teller = self.teller.take().or_else(|| other.teller.take());
         self.rows.append(&mut other.rows);
+        self.stored.append(&mut other.stored);
         self
     }
 
-    /// The messages that are sent without a claim once they are committed. For adapters.
-    pub fn messages(&self) -> impl Iterator<Item = &MessageId> {
-        self.rows.iter().map(|row| &row.claim.id)
+    /// With all the messages that were stored, where the outbox has to look for them before it commits. For adapters.
+    pub fn storing(mut self, messages: Vec<MessageId>) -> Self {
+        self.stored = messages;
+        self
+    }
+
+    /// What [`Ticket::storing`] was told. For adapters.
+    #[must_use]
+    pub fn messages(&self) -> &[MessageId] {
+        &self.stored
     }
 
     /// The transaction is committed: what was stored in it is sent now.
     pub fn committed(self) {
-        let Self { line, teller, rows, wakes } = self;
+        let Self { line, teller, rows, wakes, .. } = self;
         if let Some(line) = &line {
             if wakes {
                 line.wake();

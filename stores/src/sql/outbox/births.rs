@@ -1,6 +1,9 @@
 //! Rows that belong to the relay of their own process from their birth.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use hapax_core::{
     envelope::Outgoing,
@@ -50,14 +53,38 @@ impl Births {
     /// To be handed over once they are committed; `teller` tells relays elsewhere where there is none here.
     pub(in crate::sql) fn ticket(self, messages: &[Outgoing], rows: &[Row], teller: Option<Arc<dyn Tell>>) -> Ticket {
         let until = self.begun + self.lease();
-        let Some(line) = self.line else { return Ticket::waiting(None, teller) };
+        let Some(line) = self.line else { return Ticket::waiting(None, teller).storing(ids(messages)) };
         let born = messages.iter().zip(&self.tokens).zip(rows).filter(|((_, token), _)| **token != 0);
         let born: Vec<Pushed> = born
             .map(|((outgoing, token), row)| Pushed { claim: claim(row.id, *token), until, outgoing: outgoing.clone() })
             .collect();
         let others = born.len() < rows.len();
-        Ticket::born(line, born, others)
+        Ticket::born(line, born, others).storing(ids(messages))
     }
+}
+
+/// From now on what is stored belongs to the relay behind `line`, unless another one is there.
+pub(in crate::sql) fn attach(there: &RwLock<Option<Arc<PushLine>>>, line: &Arc<PushLine>) -> bool {
+    let mut there = there.write().unwrap_or_else(PoisonError::into_inner);
+    let attaches = there.is_none();
+    if attaches {
+        *there = Some(line.clone());
+    }
+    attaches
+}
+
+/// From now on what is stored belongs to nobody, unless another relay than the one behind `line` is there by now.
+pub(in crate::sql) fn detach(there: &RwLock<Option<Arc<PushLine>>>, line: &Arc<PushLine>) -> bool {
+    let mut there = there.write().unwrap_or_else(PoisonError::into_inner);
+    let detaches = there.as_ref().is_some_and(|there| Arc::ptr_eq(there, line));
+    if detaches {
+        *there = None;
+    }
+    detaches
+}
+
+pub(in crate::sql) fn ids(messages: &[Outgoing]) -> Vec<MessageId> {
+    messages.iter().map(|outgoing| outgoing.envelope.message_id.clone()).collect()
 }
 
 pub(in crate::sql) fn claim(id: Uuid, token: i64) -> Claim {

@@ -1,6 +1,11 @@
 //! How far a table was looked at.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use hapax_core::ports::{Claimed, Claiming};
 
 /// Once all was claimed that was ready, looks begin so long before: what a slow transaction has stored may become visible late.
 /// Rows that are gone are in the index until they are cleared away, and a look from the beginning goes through all of them.
@@ -15,6 +20,8 @@ const SHARE_EVERY: Duration = Duration::from_secs(5);
 pub(in crate::sql) struct Looked<L> {
     /// Where order is kept: the lane after which the next look begins.
     pub(in crate::sql) after: Option<L>,
+    /// How many lanes the last look has seen.
+    pub(in crate::sql) lanes: i64,
     shared: Option<Instant>,
     has_just_shared: bool,
     /// By the server's clock: what was ready before was claimed, but for what came late.
@@ -24,8 +31,17 @@ pub(in crate::sql) struct Looked<L> {
 
 impl<L> Default for Looked<L> {
     fn default() -> Self {
-        Self { after: None, shared: None, has_just_shared: false, up_to: 0, fully: None }
+        Self { after: None, lanes: 1, shared: None, has_just_shared: false, up_to: 0, fully: None }
     }
+}
+
+/// Where order is kept: of `lanes`, those of the rows that a look has claimed, the last, where there may be others behind it
+/// that could have been claimed as well. All that fits is claimed lane by lane, one row of each before a second one of any.
+pub(in crate::sql) fn cut<L: Ord>(claimed: &[Claimed], wanted: Claiming, lane: impl Fn(&Claimed) -> L) -> Option<L> {
+    let bytes = claimed.iter().filter_map(|row| row.outgoing.as_ref().ok()).map(|row| row.envelope.body.len());
+    let is_full = claimed.len() >= wanted.rows || bytes.sum::<usize>() >= wanted.bytes;
+    let lanes: BTreeSet<L> = claimed.iter().filter(|_| is_full).map(lane).collect();
+    if lanes.len() == claimed.len() { lanes.into_iter().next_back() } else { None }
 }
 
 impl<L> Looked<L> {

@@ -14,8 +14,8 @@ mod write;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub(super) use births::{Births, claim};
-pub(super) use looked::Looked;
+pub(super) use births::{Births, attach, claim, detach, ids};
+pub(super) use looked::{Looked, cut};
 pub(super) use options::{Settings, decided, settings};
 pub(super) use outcomes::{not_sent, status};
 pub(super) use row::Row;

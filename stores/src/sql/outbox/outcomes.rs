@@ -12,6 +12,9 @@ pub(in crate::sql) mod status {
     pub(in crate::sql) const EXPIRED: i16 = 3;
 }
 
+/// What is stored of a reason, in bytes: thousands of them are told in one call.
+const REASON_BYTES_MAX: usize = 4096;
+
 /// Of a row that was not sent.
 #[derive(Debug)]
 pub(in crate::sql) struct NotSent {
@@ -34,13 +37,16 @@ pub(in crate::sql) fn not_sent(ended: &[&Ended]) -> Vec<NotSent> {
     rows
 }
 
+fn cut(reason: &str) -> String {
+    let end = reason.floor_char_boundary(REASON_BYTES_MAX);
+    reason[..end].replace('\0', "\u{fffd}")
+}
+
 fn row(id: Uuid, ended: &Ended) -> NotSent {
     let (status, delay, uncounted, error) = match &ended.outcome {
-        Outcome::Later(after, reason) => {
-            (status::WAITS, super::millis(*after), 0, Some(reason.replace('\0', "\u{fffd}")))
-        }
+        Outcome::Later(after, reason) => (status::WAITS, super::millis(*after), 0, Some(cut(reason))),
         Outcome::GivenBack => (status::WAITS, 0, 1, None),
-        Outcome::Failed(reason) => (status::FAILED, 0, 0, Some(reason.replace('\0', "\u{fffd}"))),
+        Outcome::Failed(reason) => (status::FAILED, 0, 0, Some(cut(reason))),
         Outcome::Expired | Outcome::Sent => (status::EXPIRED, 0, 0, None),
     };
     NotSent { id, token: ended.claim.token, status, delay, uncounted, error }

@@ -33,6 +33,7 @@ const OVER: [i16; 2] = [1, 3];
 pub(super) async fn remove(shared: &Shared, care: &Care) -> Result<Cared, StoreError> {
     const OPERATION: &str = "removing what was sent";
     let Care { keep, archive, rows } = *care;
+    let rows = rows.min(table::ROWS_MAX);
     let mut ended = 0;
     for status in OVER {
         let room = rows.saturating_sub(ended);

@@ -53,7 +53,8 @@ const EVICTED: i64 = 1000;
 ///
 /// The pool is the user's own, at any isolation level. It must reach the database of the outbox, and as many connections as
 /// handlers shall run at once. A handler returns the first error that it meets: after a deadlock the server has rolled all of
-/// it back, and takes what comes next as transactions of their own.
+/// it back, and takes what comes next as transactions of their own. Nor does it run what commits by itself (`TRUNCATE`, `CREATE`,
+/// `LOCK TABLES` and the like): the inbox row would be committed with it, and what fails after that is not done again.
 #[derive(Debug)]
 pub struct MySqlInbox {
     outbox: MySqlOutbox,
@@ -193,7 +194,7 @@ impl Inbox for MySqlInbox {
         let before = |error: sqlx::Error| self.failed(OPERATION, Failure::of_read(error));
         // First, since in a transaction that the server has rolled back what comes next would be committed by itself.
         let mut arguments = MySqlArguments::default();
-        arguments.bind(DedupRow::of(entry)?.reply).bind(&entry.key.as_bytes()[..]);
+        arguments.bind(DedupRow::of(entry)?.reply).bind(&entry.key.as_bytes()[..]).bind(&entry.attempt.as_bytes()[..]);
         if self.run(&mut transaction, &self.texts.reply, arguments).await.map_err(before)? == 0 {
             let why = "the server has rolled the handler's transaction back, after a deadlock, and the handler did not say \
                        so: return its error";

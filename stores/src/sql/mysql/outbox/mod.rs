@@ -57,7 +57,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 pub use super::super::outbox::{EnqueueError, FailedMessage, Routes};
 use super::{
-    super::outbox::{Births, Looked, Row, Writes, as_i64, hex, millis, storing},
+    super::outbox::{Births, Looked, Row, Writes, as_i64, hex, ids, millis, storing},
     MySqlOptions,
     arguments::{Bind, Text},
     wire::{Server, Wire},
@@ -141,11 +141,14 @@ impl MySqlOutbox {
         let rows = messages.iter().map(|outgoing| self.0.writes.row(outgoing, line.as_deref()));
         let rows = rows.collect::<Result<Vec<Row>, EnqueueError>>()?;
         if self.0.ordered {
-            let lanes: Vec<i64> = rows.iter().map(lane).collect();
-            tx.execute(sqlx::raw_sql(AssertSqlSafe(self.0.server.text(&ordered::lock(&lanes))))).await?;
+            // What has no key has no order.
+            let lanes: Vec<i64> = rows.iter().filter(|row| row.key.is_some()).map(lane).collect();
+            if !lanes.is_empty() {
+                tx.execute(sqlx::raw_sql(AssertSqlSafe(self.0.server.text(&ordered::lock(&lanes))))).await?;
+            }
             // Whose relay has their lanes is not known here.
             self.insert(tx, &rows, &Births::of(None, messages)).await?;
-            return Ok(Ticket::waiting(line, None));
+            return Ok(Ticket::waiting(line, None).storing(ids(messages)));
         }
         let births = Births::of(line, messages);
         self.insert(tx, &rows, &births).await?;
@@ -196,7 +199,7 @@ impl MySqlOutbox {
     /// In as few statements as fit into what the server takes; all of them, or none.
     async fn insert(&self, tx: &mut MySqlConnection, rows: &[Row], births: &Births) -> Result<(), EnqueueError> {
         let limit = TEXT_BYTES_MAX.min(self.0.server.packet_bytes_max() / 2);
-        let parts = parts(rows, limit);
+        let parts = parts(rows, limit, size);
         if parts.len() > 1 {
             tx.execute(sqlx::raw_sql("SAVEPOINT hapax_enqueue")).await?;
         }
@@ -252,7 +255,7 @@ impl MySqlOutbox {
 
     /// What the server has rolled back by itself, or to a savepoint, is not there any more, whatever the commit says.
     async fn still_there(&self, tx: &mut MySqlConnection, ticket: &Ticket) -> Result<(), sqlx::Error> {
-        let ids: Vec<String> = ticket.messages().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
+        let ids: Vec<String> = ticket.messages().iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
         if ids.is_empty() {
             return Ok(());
         }
@@ -293,13 +296,17 @@ fn lane(row: &Row) -> i64 {
     row.key.as_ref().map_or_else(|| ordered::lane(&row.id.to_string()), |key| ordered::lane(key))
 }
 
+fn lane_of(key: Option<&str>, id: &MessageId) -> i64 {
+    key.map_or_else(|| ordered::lane(&id.as_uuid().unwrap_or_default().to_string()), ordered::lane)
+}
+
 /// What it takes in a text, about.
 fn size(row: &Row) -> usize {
     ROW_BYTES + 2 * (row.body.len() + row.headers.as_ref().map_or(0, String::len))
 }
 
 /// `rows` in parts of no more than `limit` bytes, or of one row.
-fn parts(rows: &[Row], limit: usize) -> Vec<&[Row]> {
+fn parts<T>(rows: &[T], limit: usize, size: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let (mut parts, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (at, row) in rows.iter().enumerate() {
         bytes += size(row);
@@ -308,7 +315,9 @@ fn parts(rows: &[Row], limit: usize) -> Vec<&[Row]> {
             (from, bytes) = (at, size(row));
         }
     }
-    parts.push(&rows[from..]);
+    if from < rows.len() {
+        parts.push(&rows[from..]);
+    }
     parts
 }
 

@@ -7,13 +7,18 @@
 use hapax_core::ports::Claiming;
 
 use super::{
-    super::super::outbox::lanes::{PARTITIONS, number, partition},
+    super::super::outbox::{
+        as_i64,
+        lanes::{PARTITIONS, number, partition},
+    },
     statements::{OF_LANE, READY, row},
-    tick::Script,
+    tick::{Script, Way},
 };
 
 /// Lanes that one look goes through at most.
 const LANES: usize = 500;
+/// So many claims' rows are looked at, where there are many lanes.
+const CLAIMS: i64 = 4;
 /// A lane's number is its partition times this, and as many bits of its name's hash: so an index over lanes is one over
 /// partitions too. Two names with one number share a lane, which only makes their order stricter.
 const OF_PARTITION: i64 = 1 << 49;
@@ -90,17 +95,24 @@ pub(super) fn share(script: &mut Script<'_>, me: i64, shares: &Shares) {
     }
 }
 
+/// How many rows of each lane a look goes through, if it sees as many lanes as the last one: enough for several claims where all
+/// of them may go, and never more than one claims.
+pub(super) fn depth(claiming: Option<Claiming>, lanes: i64) -> i64 {
+    let rows = claiming.map_or(1, |claiming| as_i64(claiming.rows));
+    (rows.saturating_mul(CLAIMS) / lanes.max(1)).clamp(1, rows.max(1))
+}
+
 /// Puts the next rows of lanes whose first row may be sent into `@numbers`; each only with all of its lane before it. Of a lane
 /// that somebody had before, what he has claimed is nobody's any more.
 ///
 /// Read without locks, since a row that is locked and passed over would be overtaken: whoever may change what makes a row fit
 /// is this relay, or has been forgotten.
-pub(super) fn choose(script: &mut Script<'_>, me: i64, claiming: Claiming, after: i64) {
-    let Claiming { rows, bytes, .. } = claiming;
-    // Of each lane no more is looked at than can be claimed: its rows up to one, found by the index alone.
+pub(super) fn choose(script: &mut Script<'_>, me: i64, claiming: Claiming, way: Way) {
+    let (Claiming { rows, bytes, .. }, Way { from: after, depth, .. }) = (claiming, way);
+    // Of each lane so many rows are looked at: up to one that is found by the index alone.
     script.push(&format!(
         "SELECT COUNT(*), MAX(k.lane), CONCAT('[', GROUP_CONCAT(IF(w.owner = {me} AND @alive = 1, CONCAT('[', k.lane, ',', \
-             COALESCE((SELECT m.number FROM {OF_LANE} WHERE m.lane = k.lane ORDER BY m.number LIMIT 1 OFFSET {rows}), \
+             COALESCE((SELECT m.number FROM {OF_LANE} WHERE m.lane = k.lane ORDER BY m.number LIMIT 1 OFFSET {depth}), \
              {max}), ']'), NULL)), ']') INTO @looked, @last, @lanes \
          FROM (SELECT m.lane FROM {OF_LANE} WHERE m.lane > {after} GROUP BY m.lane ORDER BY m.lane LIMIT {LANES}) AS k \
          LEFT JOIN hapax.outbox_partition AS w ON w.`partition` = k.lane DIV {OF_PARTITION}",
@@ -108,6 +120,7 @@ pub(super) fn choose(script: &mut Script<'_>, me: i64, claiming: Claiming, after
     ));
     script.push(&format!(
         "SELECT JSON_ARRAYAGG(IF(p.ahead < {bytes}, p.number, NULL)), COUNT(*) >= {rows} OR MAX(p.ahead) >= {bytes} \
+             OR COUNT(*) > 0 AND {depth} < {rows} \
          INTO @numbers, @more FROM (SELECT t.number, \
              COALESCE(SUM(t.bytes) OVER (ORDER BY t.place, t.lane ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) \
                AS ahead FROM (SELECT r.number, r.bytes, r.place, r.lane FROM (SELECT m.number, m.bytes, m.lane, \
@@ -118,6 +131,7 @@ pub(super) fn choose(script: &mut Script<'_>, me: i64, claiming: Claiming, after
              STRAIGHT_JOIN {OF_LANE} ON m.lane = j.lane AND m.number < j.upto) AS r \
            WHERE r.stuck = 0 ORDER BY r.place, r.lane LIMIT {rows}) AS t) AS p"
     ));
+    script.push(&format!("SELECT {}, @looked", row::LANES));
     script.push(&format!("SELECT {}, @last FROM DUAL WHERE @looked >= {LANES}", row::LANE));
 }
 

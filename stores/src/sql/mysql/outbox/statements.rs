@@ -2,7 +2,8 @@
 //!
 //! What a relay asks for is one text of several statements, which is one round trip, one transaction and one commit; `@now` is
 //! the time of all its parts. The values in such a text are numbers and bytes in hexadecimal digits, and nothing else. Each
-//! access names its index: statistics of a table that was empty must not make the server go through all of it, and lock it.
+//! access to the outbox names its index: statistics of a table that was empty must not make the server go through all of it, and
+//! lock it.
 
 use super::super::wire::Schema;
 
@@ -75,6 +76,8 @@ pub(super) mod row {
     pub(in super::super) const ALIVE: i64 = 6;
     /// Where order is kept: the last lane that was looked at, if there may be others behind it.
     pub(in super::super) const LANE: i64 = 7;
+    /// Where order is kept: how many lanes were looked at.
+    pub(in super::super) const LANES: i64 = 11;
     /// How many relays there are, and how many partitions are this one's.
     pub(in super::super) const SHARES: i64 = 8;
     /// A relay that has partitions and is gone.
@@ -121,8 +124,8 @@ pub(super) fn enter() -> String {
 /// `?` key.
 pub(super) const SEEN: &str = "SELECT attempt, fingerprint, reply, handled_at FROM hapax.inbox WHERE `key` = ?";
 
-/// `?` reply or null, key. Tells whether the row is there.
-pub(super) const REPLY: &str = "UPDATE hapax.inbox SET reply = ? WHERE `key` = ?";
+/// `?` reply or null, key, attempt. Tells whether the row is there: that of another attempt is another transaction's.
+pub(super) const REPLY: &str = "UPDATE hapax.inbox SET reply = ? WHERE `key` = ? AND attempt = ?";
 
 /// `?` age in milliseconds, limit.
 pub(super) fn evict() -> String {

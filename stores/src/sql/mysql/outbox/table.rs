@@ -8,7 +8,9 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use hapax_core::{
-    ports::{Care, Cared, Claimed, Instance, OutboxState, OutboxTable, StoreError, Tick, Ticked},
+    ports::{
+        Care, Cared, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, StoreError, Tick, Ticked,
+    },
     relay::PushLine,
 };
 use sqlx::mysql::MySqlRow;
@@ -18,19 +20,24 @@ use super::{
     super::{
         super::{
             columns::Columns as _,
-            outbox::{Looked, Row, claim},
+            outbox::{Looked, Row, attach, claim, cut, detach},
             races::Races,
         },
         rows,
         wire::{Answer, Fault, Wire},
     },
-    MySqlOutbox, care,
+    MySqlOutbox, care, lane_of,
     ordered::{self, Shares},
+    parts,
     statements::row,
     tick::{self, Script, Way},
 };
 
 const OPERATION: &str = "relaying an outbox";
+/// Rows of one claim, or of one batch of removing. The server makes a list of their numbers, and cuts it at a megabyte.
+pub(super) const ROWS_MAX: usize = 10_000;
+/// What a claim takes in a text, twice if it is renewed.
+const RENEWED_BYTES: usize = 260;
 
 #[async_trait]
 impl OutboxTable for MySqlOutbox {
@@ -48,38 +55,40 @@ impl OutboxTable for MySqlOutbox {
     }
 
     fn attach(&self, line: &Arc<PushLine>) -> bool {
-        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        if there.is_some() {
-            return false;
+        let attaches = attach(&self.0.line, line);
+        if attaches {
+            *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner) = Looked::default();
         }
-        *there = Some(line.clone());
-        drop(there);
-        *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner) = Looked::default();
-        true
+        attaches
     }
 
     fn detach(&self, line: &Arc<PushLine>) {
-        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        if there.as_ref().is_some_and(|there| Arc::ptr_eq(there, line)) {
-            *there = None;
-        }
+        detach(&self.0.line, line);
     }
 
     async fn tick(&self, tick: &Tick) -> Result<Ticked, StoreError> {
-        let way = self.way(tick);
-        let mut wire = self.0.relay.lock().await;
-        let mut races = Races::default();
-        let answered = loop {
-            match self.ask(&mut wire, tick, way).await {
-                Err(fault) if fault.is_of_a_race() && races.allow(fault.is_of_a_wait()) => {}
-                answered => break answered,
-            }
-        };
-        drop(wire);
-        let rows = answered.map_err(|fault| fault.store_error(OPERATION, &self.0.name))?;
-        let answer = Said::of(&rows, tick);
-        let answer = answer.map_err(|error| Fault::of_answer(error).store_error(OPERATION, &self.0.name))?;
-        Ok(self.ticked(tick, way, answer))
+        // A list of numbers that the server makes has a limit.
+        let claiming = tick.claiming.map(|claiming| Claiming { rows: claiming.rows.min(ROWS_MAX), ..claiming });
+        let limit = self.0.server.packet_bytes_max() / 2;
+        let size: usize = tick.ended.iter().map(size_of_ended).sum::<usize>() + tick.renewed.len() * RENEWED_BYTES;
+        if size <= limit {
+            return if claiming == tick.claiming {
+                self.tick_once(tick).await
+            } else {
+                self.tick_once(&Tick { claiming, ..tick.clone() }).await
+            };
+        }
+        // More than fits into what the server takes: first what is over, then what goes on, then what is wanted.
+        let alone = || Tick { ended: Vec::new(), renewed: Vec::new(), claiming: None, ..tick.clone() };
+        let (mut ended, mut renewed) = (0, Vec::new());
+        for part in parts(&tick.ended, limit, size_of_ended) {
+            ended += self.tick_once(&Tick { ended: part.to_vec(), ..alone() }).await?.ended;
+        }
+        for part in parts(&tick.renewed, limit, |_| RENEWED_BYTES) {
+            renewed.extend(self.tick_once(&Tick { renewed: part.to_vec(), ..alone() }).await?.renewed);
+        }
+        let last = self.tick_once(&Tick { claiming, ..alone() }).await?;
+        Ok(Ticked { ended, renewed, ..last })
     }
 
     async fn care(&self, care: &Care) -> Result<Cared, StoreError> {
@@ -104,7 +113,33 @@ impl OutboxTable for MySqlOutbox {
     }
 }
 
+/// What it takes in a text, about.
+fn size_of_ended(ended: &Ended) -> usize {
+    let reason = match &ended.outcome {
+        Outcome::Later(_, reason) | Outcome::Failed(reason) => reason.len(),
+        Outcome::Sent | Outcome::Expired | Outcome::GivenBack => 0,
+    };
+    RENEWED_BYTES + 2 * reason
+}
+
 impl MySqlOutbox {
+    async fn tick_once(&self, tick: &Tick) -> Result<Ticked, StoreError> {
+        let way = self.way(tick);
+        let mut wire = self.0.relay.lock().await;
+        let mut races = Races::default();
+        let answered = loop {
+            match self.ask(&mut wire, tick, way).await {
+                Err(fault) if fault.is_of_a_race() && races.allow(fault.is_of_a_wait()) => {}
+                answered => break answered,
+            }
+        };
+        drop(wire);
+        let rows = answered.map_err(|fault| fault.store_error(OPERATION, &self.0.name))?;
+        let answer = Said::of(&rows, tick);
+        let answer = answer.map_err(|error| Fault::of_answer(error).store_error(OPERATION, &self.0.name))?;
+        Ok(self.ticked(tick, way, answer))
+    }
+
     fn way(&self, tick: &Tick) -> Way {
         let (mut looked, now) = (self.0.looked.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         let ordered = self.0.ordered;
@@ -115,7 +150,7 @@ impl MySqlOutbox {
             (true, true) => looked.after.unwrap_or(-1),
             (true, false) => looked.start(now),
         };
-        Way { ordered, shares, from }
+        Way { ordered, shares, from, depth: ordered::depth(tick.claiming, looked.lanes) }
     }
 
     async fn ask(&self, wire: &mut Wire, tick: &Tick, way: Way) -> Result<Vec<MySqlRow>, Fault> {
@@ -141,11 +176,15 @@ impl MySqlOutbox {
     }
 
     fn ticked(&self, tick: &Tick, way: Way, said: Said) -> Ticked {
-        let Said { forgotten, ended, renewed, claimed, mut more, now, next, last, .. } = said;
+        let Said { forgotten, ended, renewed, claimed, mut more, now, next, mut last, lanes, .. } = said;
         let claiming = way.claiming(tick);
         let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let looks = claiming.is_some_and(|claiming| !claiming.again);
         if self.0.ordered {
+            if let Some(wanted) = claiming.filter(|_| looks) {
+                last = cut(&claimed, wanted, |row| lane_of(row.key.as_deref(), &row.claim.id)).or(last);
+                looked.lanes = lanes;
+            }
             // What was not looked for is looked for next.
             more |= last.is_some() || tick.claiming.is_some() && claiming.is_none();
             if looks {
@@ -177,6 +216,7 @@ struct Said {
     now: i64,
     next: Option<i64>,
     last: Option<i64>,
+    lanes: i64,
     shares: Shares,
 }
 
@@ -194,6 +234,7 @@ impl Said {
                 row::NEXT => said.next = Some(number),
                 row::ALIVE => said.forgotten = number == 0,
                 row::LANE => said.last = Some(number),
+                row::LANES => said.lanes = number,
                 row::SHARES => (said.shares.relays, said.shares.mine) = (number, read.number(2)?),
                 row::GONE => said.shares.gone.push(number),
                 row::BUSY => said.shares.busy.push(number),

@@ -43,6 +43,8 @@ pub(super) struct Way {
     pub(super) shares: bool,
     /// The time before which nothing is looked for; where order is kept, the lane.
     pub(super) from: i64,
+    /// Where order is kept: how many rows of each lane are looked at.
+    pub(super) depth: i64,
 }
 
 impl Way {
@@ -57,7 +59,7 @@ pub(super) fn script<'s>(server: &'s Server, tick: &Tick, way: Way) -> Script<'s
     let mut script = Script::new(server);
     script.push(&format!("SET @now = {NOW}, @alive = 1"));
     alive(&mut script, tick, way.ordered);
-    end(&mut script, &tick.ended, way.ordered);
+    end(&mut script, tick.instance.id, &tick.ended, way.ordered);
     renew(&mut script, &tick.renewed, millis(tick.lease));
     if way.shares {
         ordered::shares(&mut script, tick.instance.id);
@@ -66,7 +68,7 @@ pub(super) fn script<'s>(server: &'s Server, tick: &Tick, way: Way) -> Script<'s
         let (me, lease) = (tick.instance.id, millis(tick.lease));
         match claiming.again {
             true => again(&mut script, claiming),
-            false if way.ordered => ordered::choose(&mut script, me, claiming, way.from),
+            false if way.ordered => ordered::choose(&mut script, me, claiming, way),
             false => choose(&mut script, claiming, way.from),
         }
         claim(&mut script, me, lease, claiming);
@@ -137,7 +139,7 @@ fn claims(list: &str, columns: &str) -> String {
     )
 }
 
-fn end(script: &mut Script<'_>, ended: &[Ended], ordered: bool) {
+fn end(script: &mut Script<'_>, me: i64, ended: &[Ended], ordered: bool) {
     let (mut sent, others): (Vec<&Ended>, Vec<&Ended>) = ended.iter().partition(|ended| ended.outcome == Outcome::Sent);
     sent.sort_unstable_by_key(|ended| ended.claim.id.as_uuid());
     if !sent.is_empty() {
@@ -150,7 +152,7 @@ fn end(script: &mut Script<'_>, ended: &[Ended], ordered: bool) {
     }
     if !others.is_empty() {
         // What is said of a row that was not sent holds up its key, so that only its owner may say it.
-        let alive = if ordered { " AND @alive = 1" } else { "" };
+        let alive = if ordered { format!(" AND @alive = 1 AND m.owner = {me}") } else { String::new() };
         let list = serde_json::Value::from_iter(not_sent(&others).into_iter().map(|of| {
             serde_json::json!([of.id.simple().to_string(), of.token, of.status, of.delay, of.uncounted, of.error])
         }));
@@ -198,10 +200,11 @@ fn choose(script: &mut Script<'_>, claiming: Claiming, from: i64) {
 }
 
 /// What bears the token already. All of it, or nothing: a part of a lane without its first would be sent in the wrong order.
+/// Read without locks, since rows that others have not committed yet are among those that are looked through.
 fn again(script: &mut Script<'_>, claiming: Claiming) {
     script.push(&format!(
         "SELECT JSON_ARRAYAGG(t.number), 0 INTO @numbers, @more FROM (SELECT m.number FROM {READY} \
-         WHERE m.status = 0 AND m.ready_at > @now AND m.token = {} AND @alive = 1 ORDER BY m.ready_at FOR UPDATE) AS t",
+         WHERE m.status = 0 AND m.ready_at > @now AND m.token = {} AND @alive = 1 ORDER BY m.ready_at) AS t",
         claiming.token
     ));
 }
@@ -210,9 +213,10 @@ fn again(script: &mut Script<'_>, claiming: Claiming) {
 fn claim(script: &mut Script<'_>, me: i64, lease: i64, claiming: Claiming) {
     let Claiming { token, again, .. } = claiming;
     let attempts = if again { "" } else { ", m.attempts = m.attempts + 1" };
+    let still = if again { format!(" AND m.token = {token}") } else { String::new() };
     let rows = numbered();
     script.push(&format!(
-        "UPDATE {rows} SET m.ready_at = @now + {lease}, m.token = {token}, m.owner = {me}{attempts} WHERE m.status = 0"
+        "UPDATE {rows} SET m.ready_at = @now + {lease}, m.token = {token}, m.owner = {me}{attempts} WHERE m.status = 0{still}"
     ));
     script.push(&format!(
         "SELECT {}, m.attempts, COALESCE(m.expires_at <= @now, FALSE), {} FROM {rows} WHERE m.token = {token} \

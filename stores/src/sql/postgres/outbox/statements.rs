@@ -132,7 +132,7 @@ pub(super) fn tick(kinds: Kinds, ordered: bool) -> String {
     }
     if kinds.others {
         // What is said of a row that was not sent holds up its key, so that only its owner may say it.
-        let alive = if ordered { " AND EXISTS (SELECT FROM b)" } else { "" };
+        let alive = if ordered { " AND EXISTS (SELECT FROM b) AND m.owner = $1::bigint" } else { "" };
         parts.push(others(&mut arguments, &format!("{held}{alive}")));
         ended.push("(SELECT count(*) FROM o)");
     }

@@ -9,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use hapax_core::{
+    ids::MessageId,
     ports::{
         Care, Cared, Claim, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, StoreError, Tick,
         Ticked,
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        super::outbox::{Looked, Row, claim, millis, not_sent},
+        super::outbox::{Looked, Row, attach, claim, cut, detach, lanes, millis, not_sent},
         arguments::Bind,
         wire::Fault,
     },
@@ -47,12 +48,9 @@ impl OutboxTable for PostgresOutbox {
     }
 
     fn attach(&self, line: &Arc<PushLine>) -> bool {
-        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        if there.is_some() {
+        if !attach(&self.0.line, line) {
             return false;
         }
-        *there = Some(line.clone());
-        drop(there);
         *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner) = Looked::default();
         let place = self.0.server.place();
         match self.0.server.session().filter(|_| self.0.listen) {
@@ -68,12 +66,9 @@ impl OutboxTable for PostgresOutbox {
     }
 
     fn detach(&self, line: &Arc<PushLine>) {
-        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        if !there.as_ref().is_some_and(|there| Arc::ptr_eq(there, line)) {
+        if !detach(&self.0.line, line) {
             return;
         }
-        *there = None;
-        drop(there);
         if let Some(listening) = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner).take() {
             listening.abort();
         }
@@ -147,10 +142,13 @@ impl PostgresOutbox {
         }
         let until = |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or_default());
         ticked.claimed.sort_by_key(|(number, _)| *number);
-        let claimed = ticked.claimed.into_iter().map(|(_, claimed)| claimed).collect();
+        let claimed: Vec<Claimed> = ticked.claimed.into_iter().map(|(_, claimed)| claimed).collect();
         let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let mut more = ticked.more;
         if self.0.ordered {
+            if let Some(wanted) = tick.claiming.filter(|_| kinds.claim && !kinds.again) {
+                after = cut(&claimed, wanted, |row| place_of(row.key.as_deref(), &row.claim.id)).or(after);
+            }
             // What was not looked for is looked for next.
             more |= after.is_some() || tick.claiming.is_some() && !kinds.claim;
             if kinds.claim && !kinds.again {
@@ -171,6 +169,12 @@ impl PostgresOutbox {
             next: next.map(until),
         })
     }
+}
+
+/// Where the lane of a message is in the order of lanes.
+fn place_of(key: Option<&str>, id: &MessageId) -> (i32, String) {
+    let lane = key.map_or_else(|| id.as_uuid().unwrap_or_default().to_string(), str::to_owned);
+    (lanes::partition(&lane) as i32, lane)
 }
 
 /// What rows of an answer have said.

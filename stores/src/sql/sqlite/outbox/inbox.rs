@@ -141,7 +141,7 @@ impl Inbox for SqliteInbox {
         let before = |error: sqlx::Error| self.failed(OPERATION, &Failure::from(error));
         // First: in a transaction that SQLite has rolled back what comes next would be committed by itself.
         let mut arguments = SqliteArguments::default();
-        arguments.bind(&entry.key.as_bytes()[..]).bind(DedupRow::of(entry)?.reply);
+        arguments.bind(&entry.key.as_bytes()[..]).bind(DedupRow::of(entry)?.reply).bind(&entry.attempt.as_bytes()[..]);
         let there = sqlx::query_with(statements::REPLY, arguments).execute(&mut *transaction).await.map_err(before)?;
         if there.rows_affected() == 0 {
             end_of_its_own(&mut transaction).await;

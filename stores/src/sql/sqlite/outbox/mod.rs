@@ -58,7 +58,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 pub use super::super::outbox::{EnqueueError, FailedMessage, Routes};
 use super::{
-    super::outbox::{Births, Looked, Row, Writes, as_i64, hex, millis, storing},
+    super::outbox::{Births, Looked, Row, Writes, as_i64, hex, ids, millis, storing},
     arguments::Bind,
     connection::{Link, Ran},
     error::{Failure, Place},
@@ -140,7 +140,7 @@ impl SqliteOutbox {
         }
         if self.0.ordered {
             // Whose relay sends is not known here.
-            return Ok(Ticket::waiting(line, None));
+            return Ok(Ticket::waiting(line, None).storing(ids(messages)));
         }
         Ok(births.ticket(messages, &rows, None))
     }
@@ -250,6 +250,10 @@ fn lane(row: &Row) -> i64 {
     row.key.as_ref().map_or_else(|| statements::lane(&row.id.to_string()), |key| statements::lane(key))
 }
 
+fn lane_of(key: Option<&str>, id: &MessageId) -> i64 {
+    key.map_or_else(|| statements::lane(&id.as_uuid().unwrap_or_default().to_string()), statements::lane)
+}
+
 fn bind(arguments: &mut SqliteArguments, row: &Row) {
     arguments.bind(&row.id.as_bytes()[..]).bind(&*row.destination).bind(row.key.as_deref()).bind(&*row.message_type);
     arguments.bind(&*row.content_type).bind(row.correlation_id.as_deref()).bind(row.causation_id.as_deref());
@@ -259,7 +263,7 @@ fn bind(arguments: &mut SqliteArguments, row: &Row) {
 
 /// What was rolled back to a savepoint, or by SQLite itself, is not there any more, whatever the commit says.
 async fn still_there(tx: &mut SqliteConnection, ticket: &Ticket) -> Result<(), sqlx::Error> {
-    let ids: Vec<String> = ticket.messages().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
+    let ids: Vec<String> = ticket.messages().iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
     if ids.is_empty() {
         return Ok(());
     }

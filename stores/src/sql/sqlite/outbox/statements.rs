@@ -172,7 +172,11 @@ fn end(script: &mut Script, tick: &Tick, way: Way) {
         script.push(&told);
     }
     // What is said of a row that was not sent holds up its key, so that only its owner may say it.
-    let alive = if way.ordered { format!(" AND {}", is_alive(tick.instance.id)) } else { String::new() };
+    let alive = if way.ordered {
+        format!(" AND {} AND owner = {}", is_alive(tick.instance.id), tick.instance.id)
+    } else {
+        String::new()
+    };
     for of in not_sent(&others) {
         let error = of.error.map_or_else(|| "last_error".to_owned(), |error| format!("CAST({} AS TEXT)", hex(error)));
         let ended = if of.status == status::WAITS { "NULL".to_owned() } else { now.to_string() };
@@ -351,8 +355,8 @@ pub(super) const ENTER: &str = "INSERT INTO hapax_inbox (key, attempt, fingerpri
                                 ON CONFLICT DO NOTHING RETURNING 1";
 /// `?1` key.
 pub(super) const SEEN: &str = "SELECT attempt, fingerprint, reply, handled_at FROM hapax_inbox WHERE key = ?1";
-/// `?1` key, `?2` reply. Tells whether the row is there.
-pub(super) const REPLY: &str = "UPDATE hapax_inbox SET reply = ?2 WHERE key = ?1";
+/// `?1` key, `?2` reply, `?3` attempt. Tells whether the row is there: that of another attempt is another transaction's.
+pub(super) const REPLY: &str = "UPDATE hapax_inbox SET reply = ?2 WHERE key = ?1 AND attempt = ?3";
 /// Up to `limit` rows that were handled at `before` or earlier.
 pub(super) fn evict(before: i64, limit: i64) -> Script {
     let mut script = Script::default();

@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        super::outbox::{Looked, Row, claim},
+        super::outbox::{Looked, Row, attach, claim, cut, detach},
         error::{Failure, Place},
         rows::now,
     },
-    SqliteOutbox, care,
+    SqliteOutbox, care, lane_of,
     statements::{self, Way, row},
     write,
 };
@@ -41,21 +41,15 @@ impl OutboxTable for SqliteOutbox {
     }
 
     fn attach(&self, line: &Arc<PushLine>) -> bool {
-        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        if there.is_some() {
-            return false;
+        let attaches = attach(&self.0.line, line);
+        if attaches {
+            *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner) = Looked::default();
         }
-        *there = Some(line.clone());
-        drop(there);
-        *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner) = Looked::default();
-        true
+        attaches
     }
 
     fn detach(&self, line: &Arc<PushLine>) {
-        let mut there = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        if there.as_ref().is_some_and(|there| Arc::ptr_eq(there, line)) {
-            *there = None;
-        }
+        detach(&self.0.line, line);
     }
 
     async fn tick(&self, tick: &Tick) -> Result<Ticked, StoreError> {
@@ -99,7 +93,7 @@ impl SqliteOutbox {
     }
 
     fn ticked(&self, tick: &Tick, way: Way, said: Said) -> Ticked {
-        let Said { forgotten, ended, renewed, claimed, next, last } = said;
+        let Said { forgotten, ended, renewed, claimed, next, mut last } = said;
         let claiming = tick.claiming.filter(|_| !(way.ordered && tick.joins));
         let looks = claiming.is_some_and(|claiming| !claiming.again);
         let bytes = || claimed.iter().filter_map(|row| row.outgoing.as_ref().ok()).map(|row| row.envelope.body.len());
@@ -107,6 +101,9 @@ impl SqliteOutbox {
             && claiming.is_some_and(|wanted| claimed.len() >= wanted.rows || bytes().sum::<usize>() >= wanted.bytes);
         let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if way.ordered {
+            if let Some(wanted) = claiming.filter(|_| looks) {
+                last = cut(&claimed, wanted, |row| lane_of(row.key.as_deref(), &row.claim.id)).or(last);
+            }
             // What was not looked for is looked for next.
             more |= last.is_some() || tick.claiming.is_some() && claiming.is_none();
             if looks {
