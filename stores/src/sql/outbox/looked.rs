@@ -13,6 +13,7 @@ const LATE: i64 = 15_000;
 /// How often to look from the beginning all the same.
 const FULL_LOOK: Duration = Duration::from_secs(30);
 /// Where order is kept: how often relays look whether their shares are fair, where a lease is not shorter.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 const SHARE_EVERY: Duration = Duration::from_secs(5);
 
 /// `L` is a lane's place in their order.
@@ -21,8 +22,11 @@ pub(in crate::sql) struct Looked<L> {
     /// Where order is kept: the lane after which the next look begins.
     pub(in crate::sql) after: Option<L>,
     /// How many lanes the last look has seen.
+    #[cfg(feature = "mysql")]
     pub(in crate::sql) lanes: i64,
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     shared: Option<Instant>,
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     has_just_shared: bool,
     /// By the server's clock: what was ready before was claimed, but for what came late.
     pub(in crate::sql) up_to: i64,
@@ -31,7 +35,17 @@ pub(in crate::sql) struct Looked<L> {
 
 impl<L> Default for Looked<L> {
     fn default() -> Self {
-        Self { after: None, lanes: 1, shared: None, has_just_shared: false, up_to: 0, fully: None }
+        Self {
+            after: None,
+            #[cfg(feature = "mysql")]
+            lanes: 1,
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            shared: None,
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            has_just_shared: false,
+            up_to: 0,
+            fully: None,
+        }
     }
 }
 
@@ -55,6 +69,7 @@ impl<L> Looked<L> {
     }
 
     /// Where order is kept: whether shares are to be looked at now.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(in crate::sql) fn shares(&mut self, now: Instant, lease: Duration) -> bool {
         let due = self.shared.is_none_or(|at| now.duration_since(at) >= SHARE_EVERY.min(lease / 3));
         // Never twice in a row, however short the lease: something has to be claimed in between.
@@ -64,6 +79,7 @@ impl<L> Looked<L> {
     }
 
     /// The relay was forgotten: what was its is others'.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(in crate::sql) fn forget_shares(&mut self) {
         self.shared = None;
     }

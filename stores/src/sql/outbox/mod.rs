@@ -14,10 +14,14 @@ mod write;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub(super) use births::{Births, attach, claim, detach, ids};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use births::ids;
+pub(super) use births::{Births, attach, claim, detach};
 pub(super) use looked::{Looked, cut};
 pub(super) use options::{Settings, decided, settings};
-pub(super) use outcomes::{not_sent, status};
+pub(super) use outcomes::not_sent;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use outcomes::status;
 pub(super) use row::Row;
 pub(super) use storing::storing;
 pub(super) use write::Writes;
