@@ -23,7 +23,7 @@ use hapax::{
     ports::{Connected, Settlement, Transport},
 };
 use hapax_tests::{MySqlServer, PostgresServer, RabbitMqServer, Scratch};
-use shops::{AUDIT, InFile, OnMySql, OnPostgres, Shop};
+use shops::{AUDIT, InFile, OnMySql, OnPostgres, Shop, Sold};
 use stored::name_server;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -37,6 +37,8 @@ const SOLD: usize = 100;
 /// Nothing comes any more.
 const QUIET: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(90);
+/// No order.
+const PROBE: i32 = -1;
 
 /// What may be killed, if it is a server.
 enum Database {
@@ -112,8 +114,7 @@ async fn outlives_kills<S: Shop + 'static>(mode: &str) {
     let (mut random, mut seen) = (fastrand::Rng::with_seed(seed), Seen::default());
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| Worker::selling(scratch.folder(), mode)).collect();
     for round in 1..=ROUNDS {
-        let more = seen.orders.len() + SOLD;
-        seen.receive(&mut told, |seen| seen.orders.len() >= more).await;
+        seen.receive(&mut told, seen.orders.len() + SOLD, &mut broker).await;
         workers.swap_remove(random.usize(..workers.len())).kill();
         if round % (2 * SERVER_EVERY) == 0 {
             broker.kill();
@@ -129,6 +130,15 @@ async fn outlives_kills<S: Shop + 'static>(mode: &str) {
     seen.receive_all(&mut told, &mut shop).await;
     relays.stop();
     seen.check(shop.sold().await, mode);
+}
+
+/// Whether it takes a message for the audit from a program that has just come.
+async fn takes_messages(broker: &RabbitMqServer) -> bool {
+    let sending = async {
+        let broker = RabbitMq::options().patience(PATIENCE / 9).open(broker.url()).await.ok()?;
+        broker.sender().send(AUDIT, &Sold { order: PROBE }).await.ok()
+    };
+    tokio::time::timeout(PATIENCE / 3, sending).await.ok().flatten().is_some()
 }
 
 type Told = UnboundedReceiver<(i32, MessageId)>;
@@ -163,18 +173,32 @@ struct Seen {
 }
 
 impl Seen {
-    async fn receive(&mut self, told: &mut Told, done: impl Fn(&Self) -> bool) {
-        let receiving = async {
-            while !done(self) {
-                self.receive_some(told).await;
+    /// Until so many orders have come. A broker that was killed may come back with a queue that takes nothing, from anybody: that
+    /// is its own fault, said aloud, and it is killed once more.
+    async fn receive(&mut self, told: &mut Told, orders: usize, broker: &mut RabbitMqServer) {
+        let mut may_be_the_broker = true;
+        while self.orders.len() < orders {
+            if tokio::time::timeout(PATIENCE, self.receive_some(told)).await.is_ok() {
+                continue;
             }
-        };
-        let received = tokio::time::timeout(PATIENCE, receiving).await;
-        assert!(received.is_ok(), "only {} orders in {} copies", self.orders.len(), self.copies);
+            let (takes, seen) = (takes_messages(broker).await, (self.orders.len(), self.copies));
+            assert!(!takes, "the broker takes messages, and nobody sends any; (orders, copies): {seen:?}");
+            assert!(may_be_the_broker, "the broker takes no messages again; (orders, copies): {seen:?}");
+            println!(
+                "the broker has come back with a queue that takes nothing, and is killed once more: {}",
+                broker.log()
+            );
+            may_be_the_broker = false;
+            broker.kill();
+            broker.restart().await;
+        }
     }
 
     async fn receive_some(&mut self, told: &mut Told) {
         let (order, id) = told.recv().await.unwrap();
+        if order == PROBE {
+            return;
+        }
         self.copies += 1;
         match self.ids.get(&order) {
             Some(before) => assert_eq!(*before, id, "order {order} comes under two ids"),

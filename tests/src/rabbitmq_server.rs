@@ -39,6 +39,12 @@ impl RabbitMqServer {
         self.server.kill();
     }
 
+    /// What it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
     /// Runs it again, until it answers and has what queues need.
     ///
     /// # Panics

@@ -148,7 +148,7 @@ pub struct Ticked {
     /// Where order is kept: the instance was forgotten, and others may have what was its. It has to join as another one.
     pub forgotten: bool,
     /// How many of the claims that are over were still the relay's. While something is claimed in the same call, those whose
-    /// lease is over are left as they are: tell them again without claiming.
+    /// lease is over may be left as they are: tell them again without claiming.
     pub ended: usize,
     /// Claims that go on.
     pub renewed: Vec<Claim>,
