@@ -141,6 +141,12 @@ async fn takes_messages(broker: &RabbitMqServer) -> bool {
     tokio::time::timeout(PATIENCE / 3, sending).await.ok().flatten().is_some()
 }
 
+/// How many messages are in the queue of the audit.
+async fn waiting(broker: &RabbitMqServer) -> Option<u64> {
+    let asking = async { RabbitMq::open(broker.url()).await.ok()?.backlog(&AUDIT.parse().ok()?).await.ok() };
+    tokio::time::timeout(PATIENCE / 3, asking).await.ok().flatten()
+}
+
 type Told = UnboundedReceiver<(i32, MessageId)>;
 
 /// Takes what the broker delivers, in its order; it may be away.
@@ -181,8 +187,13 @@ impl Seen {
             if tokio::time::timeout(PATIENCE, self.receive_some(told)).await.is_ok() {
                 continue;
             }
+            let waiting = waiting(broker).await;
             let (takes, seen) = (takes_messages(broker).await, (self.orders.len(), self.copies));
-            assert!(!takes, "the broker takes messages, and nobody sends any; (orders, copies): {seen:?}");
+            assert!(
+                !takes,
+                "the broker takes messages, and none comes; {waiting:?} are in the queue: if there are some, it is the receiver \
+                 that hangs, else the relays; (orders, copies): {seen:?}"
+            );
             assert!(may_be_the_broker, "the broker takes no messages again; (orders, copies): {seen:?}");
             println!(
                 "the broker has come back with a queue that takes nothing, and is killed once more: {}",
