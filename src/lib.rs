@@ -29,6 +29,7 @@
 //! | `sqlite` | `Sqlite`: entities, dedup entries and dead letters in one file | yes |
 //! | `mysql` | `MySql`: entities, dedup entries and dead letters in a MariaDB database; MySQL is untested | no |
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
+//! | `postgres-log` | `PostgresOutbox` relayed from the server's log | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
 //! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB database; MySQL is untested | no |
@@ -102,3 +103,24 @@ pub mod stores {
 #[cfg(all(doctest, feature = "postgres", feature = "rabbitmq"))]
 #[doc = include_str!("../docs/outbox.md")]
 mod outbox {}
+
+/// The chapter on the log.
+#[cfg(all(doctest, feature = "postgres-log", feature = "rabbitmq"))]
+#[doc = include_str!("../docs/log.md")]
+mod log {}
+
+#[cfg(all(doctest, feature = "postgres", feature = "rabbitmq"))]
+#[doc = include_str!("../docs/relay.md")]
+mod running {}
+
+#[cfg(all(doctest, feature = "postgres", feature = "rabbitmq"))]
+#[doc = include_str!("../docs/inbox.md")]
+mod handlers {}
+
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../docs/debezium.md")]
+mod debezium {}
+
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../docs/import.md")]
+mod import {}

@@ -18,6 +18,7 @@ mod options;
 mod outbox;
 mod plot;
 mod postgres;
+mod program;
 mod report;
 mod run;
 mod service;

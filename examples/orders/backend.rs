@@ -31,12 +31,13 @@ pub(crate) trait Backend: Sized {
 
     fn sender(&self) -> Sender;
 
-    /// For how long messages that workers hold may not be counted.
+    /// How long nothing is to be left before all is done: zero where messages that workers hold are counted too. Where they
+    /// are not, all is done only once the workers have gone home.
     fn hides_for(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How many messages wait or are being handled.
+    /// How many messages wait, are not due yet, or are being handled; the last only if [`hides_for`](Self::hides_for) is zero.
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError>;
 
     async fn close(&self);

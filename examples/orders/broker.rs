@@ -13,8 +13,8 @@ use crate::{Refusal, backend::Backend, say, shop::ENDPOINT};
 
 /// What is sent ahead to one worker: what a kill gives to the others is this much, and no more waits for one that is stopped.
 const PREFETCH: u16 = 64;
-/// Nothing has come for so long: what workers hold cannot be counted.
-const QUIET: Duration = Duration::from_secs(2);
+/// How long nothing is to be seen there before it counts as empty: longer than a message takes from one queue to the next.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Where it is, and what the run's queues are called there.
 #[derive(Clone)]
@@ -121,8 +121,10 @@ impl<B: Backend> Backend for OnBroker<B> {
     }
 
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
-        let counted = self.queue.backlog(endpoint).await;
-        counted.map_err(|e| StoreError::new(e.kind(), "counting messages", e.to_string()).caused_by(e))
+        let counted = async { Ok(self.queue.backlog(endpoint).await? + self.queue.delayed().await?) };
+        counted
+            .await
+            .map_err(|e: TransportError| StoreError::new(e.kind(), "counting messages", e.to_string()).caused_by(e))
     }
 
     async fn close(&self) {

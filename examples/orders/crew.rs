@@ -62,6 +62,14 @@ impl Crew {
         Ok(Self { hire: Box::new(hire), workers, random, kills: 0, stalls: 0 })
     }
 
+    /// Others, who are left alone, for those who have gone home.
+    pub(crate) fn hire_again(&mut self) -> Result<(), Refusal> {
+        for worker in &mut self.workers {
+            *worker = (self.hire)(self.random.u64(..))?;
+        }
+        Ok(())
+    }
+
     /// Kills and stops workers for ever; ends with what went wrong.
     pub(crate) async fn harass(&mut self, options: &Options) -> Refusal {
         let (mut kill, mut stall) = (every(options.kill_every()), every(options.stall_every()));

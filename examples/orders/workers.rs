@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashSet,
+    slice,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use hapax::{
     ports::DispatchError,
 };
 use indicatif::ProgressBar;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{
     Options, Refusal,
@@ -22,6 +23,7 @@ use crate::{
     disk,
     input::Input,
     look::{DECIDED, Look},
+    messages::{PlaceOrder, StockArrived},
     place::{Database, Kept, PrivateServer},
     refusal::again,
     say,
@@ -64,7 +66,7 @@ pub(crate) async fn run<B: Backend>(
     let ended = match ended {
         // Workers that cannot write to the ledger end; each says so, and here it is said once for all of them.
         Err(trouble) => Err(disk::check(&database.ledger).await.err().unwrap_or(trouble)),
-        Ok(()) => Ok(()),
+        ended => ended,
     };
     day.bar.finish_and_clear();
     let time = begun.elapsed();
@@ -76,7 +78,10 @@ pub(crate) async fn run<B: Backend>(
         None => None,
     };
     // After a refusal nothing that is under way is waited for: it may be what cannot be done.
-    let home = if ended.is_ok() { crew.send_home() } else { Ok(()) };
+    let ended = match ended {
+        Ok(over) => day.end(&mut crew, over).await,
+        Err(trouble) => Err(trouble),
+    };
     opened.close().await;
     let place = match (&database.kept, &database.broker) {
         (Kept::File(_), None) => "file, store and queue",
@@ -87,7 +92,7 @@ pub(crate) async fn run<B: Backend>(
         (Kept::MySql(_), Some(_)) => "MariaDB server, messages over RabbitMQ",
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
-    ended.and(home).map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
+    ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
 }
 
 async fn harass_server(server: &mut Option<&mut PrivateServer>, options: &Options) -> Refusal {
@@ -99,7 +104,8 @@ async fn harass_server(server: &mut Option<&mut PrivateServer>, options: &Option
 
 /// The orders of the day: what has come in, and what is decided.
 struct Day<'d, B> {
-    input: &'d Input,
+    stock: slice::Iter<'d, StockArrived>,
+    orders: slice::Iter<'d, PlaceOrder>,
     backend: &'d B,
     sender: Sender,
     look: Look,
@@ -112,7 +118,8 @@ struct Day<'d, B> {
 impl<'d, B: Backend> Day<'d, B> {
     fn begin(backend: &'d B, database: &Database, input: &'d Input) -> Self {
         Self {
-            input,
+            stock: input.stock.iter(),
+            orders: input.orders.iter(),
             backend,
             sender: backend.sender(),
             look: Look::into(&database.kept),
@@ -122,17 +129,17 @@ impl<'d, B: Backend> Day<'d, B> {
         }
     }
 
-    /// Sends what comes in, and waits until nothing is left anywhere.
-    async fn go_on(&mut self) -> Result<(), Refusal> {
-        for arrived in &self.input.stock {
+    /// Sends what comes in, and waits until nothing is left anywhere; `false` if something is and does not move.
+    async fn go_on(&mut self) -> Result<bool, Refusal> {
+        while let Some(arrived) = self.stock.next() {
             self.send(arrived).await?;
         }
         let (mut looks, mut moved) = (interval(LOOK), Instant::now());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut orders, mut quiet) = (self.input.orders.iter(), Instant::now());
+        let mut quiet = Instant::now();
         loop {
             while self.open.len() < ORDERS_AT_A_TIME
-                && let Some(order) = orders.next()
+                && let Some(order) = self.orders.next()
             {
                 self.send(order).await?;
                 self.open.insert(order.order.clone());
@@ -141,16 +148,40 @@ impl<'d, B: Backend> Day<'d, B> {
             if self.look().await? > 0 {
                 moved = Instant::now();
             }
-            let over = self.open.is_empty() && orders.len() == 0 && self.is_over().await?;
+            let over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
             quiet = if over { quiet } else { Instant::now() };
             if over && quiet.elapsed() >= self.backend.hides_for() {
-                return Ok(());
+                return Ok(true);
             }
             let stuck = if self.patience.is_zero() { STUCK } else { STUCK_ON_SERVER };
             if moved.elapsed() > stuck {
                 say(format_args!("nothing has moved for {stuck:?}; the books are checked as they are"));
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Sends the workers home. A broker gives back what they held and does not say before how much that is: if it is
+    /// anything, others come, who are left alone.
+    async fn end(&mut self, crew: &mut Crew, mut over: bool) -> Result<(), Refusal> {
+        loop {
+            crew.send_home()?;
+            let hides_for = self.backend.hides_for();
+            if hides_for.is_zero() || !over {
                 return Ok(());
             }
+            let home = Instant::now();
+            loop {
+                if !self.is_over().await? {
+                    break;
+                }
+                if home.elapsed() >= hides_for {
+                    return Ok(());
+                }
+                sleep(LOOK).await;
+            }
+            crew.hire_again()?;
+            over = self.go_on().await?;
         }
     }
 

@@ -5,14 +5,16 @@
 //! ```
 //!
 //! It sells a hundred orders, each in a transaction of the shop's own with one message beside it, lets ten of them fail, and
-//! ends once the others are at the broker, and billing has taken them from there. The relay runs in the same process; with `relay` as a third argument it only relays,
-//! until it is told to stop (Ctrl-C), and with `sell` it only sells: then each is a process of its own.
+//! ends once the others are at the broker, and billing has taken them from there. The relay runs in the same process; with `relay`
+//! as a third argument it only relays, until it is told to stop (Ctrl-C), and with `sell` it only sells: then each is a process
+//! of its own. Start `relay` several times: they share what there is, and what one that died had taken the others send later.
 
 use std::time::Duration;
 
 use hapax::{
     Message, PostgresOutbox, RabbitMq, Relay,
-    ports::{Settlement, Transport},
+    ports::{OutboxState, Settlement, Transport},
+    relay::{RelayCounts, RelayMetrics, RelayOptions},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -24,6 +26,17 @@ struct OrderPlaced {
 
 impl Message for OrderPlaced {
     const TYPE: &'static str = "shop.order-placed";
+}
+
+/// Where a service would set its gauges; `docs/alerts/outbox.yml` has rules for them.
+#[derive(Debug)]
+struct Watch;
+
+impl RelayMetrics for Watch {
+    fn observe(&self, table: &str, state: &OutboxState, counts: &RelayCounts) {
+        let (stored, failed, oldest) = (state.stored, state.failed, state.oldest.unwrap_or_default().as_secs());
+        println!("{table}: {stored} wait, the oldest for {oldest} s; {failed} have failed; sent here {}", counts.sent);
+    }
 }
 
 #[tokio::main]
@@ -41,7 +54,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let broker = RabbitMq::open(broker).await?;
     // Who is told: elsewhere, as a rule. A message that no queue takes would wait in the outbox.
     let billing = broker.connect(&"billing".parse()?, &[]).await?;
-    let relay = Relay::to(broker).table(outbox.clone());
+    // The usual numbers are right for most; these show how they are set.
+    let options = RelayOptions::default().lease(Duration::from_secs(60)).care(Duration::from_secs(10), 1000);
+    let relay = Relay::to(broker).table_with(outbox.clone(), options).metrics(Watch);
     if task == "relay" {
         println!("relaying; Ctrl-C stops");
         return Ok(relay.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?);

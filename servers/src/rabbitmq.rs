@@ -36,6 +36,27 @@ impl RabbitMqServer {
         format!("amqp://guest:guest@127.0.0.1:{}", self.ports[0])
     }
 
+    /// Also answers to TLS from its next start on, with `certificate.pem` and `key.pem` of its folder, and believes clients by
+    /// `authority.pem` there. Whether they must show a certificate is `asks`. The port.
+    ///
+    /// # Errors
+    /// Its settings cannot be written, or there is no free port.
+    pub fn answer_to_tls(&mut self, asks: bool) -> Result<u16, String> {
+        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let settings = [
+            format!("listeners.ssl.default = 127.0.0.1:{port}"),
+            format!("ssl_options.cacertfile = {}", file("authority.pem")),
+            format!("ssl_options.certfile = {}", file("certificate.pem")),
+            format!("ssl_options.keyfile = {}", file("key.pem")),
+            "ssl_options.verify = verify_peer".to_owned(),
+            format!("ssl_options.fail_if_no_peer_cert = {asks}"),
+        ];
+        let config = self.folder.join("rabbitmq.conf");
+        fs::write(&config, settings.join("\n") + "\n").map_err(|e| format!("{}: {e}", config.display()))?;
+        Ok(port)
+    }
+
     /// Runs it, unless it runs. To be called again until it answers.
     ///
     /// # Errors

@@ -5,8 +5,12 @@
 mod care;
 #[path = "../outbox/claims.rs"]
 mod claims;
+#[path = "../outbox/commits.rs"]
+mod commits;
 #[path = "../outbox/failures.rs"]
 mod failures;
+#[path = "../outbox/import.rs"]
+mod import;
 #[path = "../outbox/inbox.rs"]
 mod inbox;
 #[path = "../outbox/invisible.rs"]
@@ -28,3 +32,7 @@ mod start;
 mod stops;
 #[path = "../outbox/storing.rs"]
 mod storing;
+#[path = "../outbox/upgrades.rs"]
+mod upgrades;
+#[path = "../outbox/woken.rs"]
+mod woken;

@@ -1,11 +1,14 @@
 //! Tables with the user's own table among them.
 
-use hapax::stores::mysql::MySqlOptions;
 pub(crate) use hapax::stores::mysql::outbox::{
     EnqueueError, MySqlInbox as Transactions, MySqlOutbox as Outbox, MySqlTransaction as Transaction,
 };
+use hapax::stores::mysql::{MySqlOptions, outbox::MySqlOutboxOptions};
 use hapax_tests::MySqlTables;
-use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlPoolOptions};
+use sqlx::{
+    AssertSqlSafe, MySqlPool, Row,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlSslMode},
+};
 
 /// Ten rows of each status; and what is over has been so for ten days.
 pub(crate) const SPREAD: &str = "\
@@ -47,6 +50,29 @@ impl Place {
 
     pub(crate) fn database(&self) -> MySqlOptions {
         self.tables.options()
+    }
+
+    /// Host and port.
+    pub(crate) fn server(&self) -> (String, u16) {
+        let server: MySqlConnectOptions = self.tables.url().parse().unwrap();
+        (server.get_host().to_owned(), server.get_port())
+    }
+
+    /// One connection, which goes by another port of this host, where what it says can be read.
+    pub(crate) async fn pool_through(&self, port: u16) -> MySqlPool {
+        let server: MySqlConnectOptions = self.tables.url().parse().unwrap();
+        let server = server.host("127.0.0.1").port(port).ssl_mode(MySqlSslMode::Disabled);
+        MySqlPoolOptions::new().max_connections(1).connect_with(server).await.unwrap()
+    }
+
+    /// How its outbox is opened.
+    pub(crate) fn options(&self) -> MySqlOutboxOptions {
+        Outbox::options()
+    }
+
+    /// The outbox's tables, as they are applied by hand.
+    pub(crate) fn schema_sql(&self) -> String {
+        Outbox::schema_sql(&self.database()).unwrap()
     }
 
     /// Finds the row of a message.

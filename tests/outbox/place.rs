@@ -27,7 +27,7 @@ impl Place {
 
     /// A handle with connections of its own, as another process would open it.
     pub(crate) async fn outbox(&self) -> Outbox {
-        Outbox::options().ordered(self.ordered).migrate(true).open_database(self.database()).await.unwrap()
+        self.options().ordered(self.ordered).migrate(true).open_database(self.database()).await.unwrap()
     }
 
     pub(crate) async fn begin(&self) -> Transaction {

@@ -20,7 +20,8 @@ async fn rolled_back_to_a_savepoint(place: &Place) {
     let gone = outbox.enqueue(&mut tx, &Placed { order: 0 }).await.unwrap();
     place.within(&mut tx, "ROLLBACK TO SAVEPOINT begun").await;
     let ticket = outbox.enqueue(&mut tx, &Placed { order: 1 }).await.unwrap();
-    outbox.commit(tx, gone.and(ticket)).await.unwrap_err();
+    let error = outbox.commit(tx, gone.and(ticket)).await.unwrap_err();
+    assert!(!error.is_unknown_outcome(), "{error:?}");
     let mut tx = place.begin().await;
     let ticket = outbox.enqueue(&mut tx, &Placed { order: 2 }).await.unwrap();
     outbox.commit(tx, ticket).await.unwrap();

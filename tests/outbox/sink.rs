@@ -160,7 +160,8 @@ impl Dispatcher for Sink {
         for Outgoing { envelope, .. } in outgoing {
             let order = serde_json::from_slice::<Placed>(&envelope.body).unwrap().order;
             self.0.asked.fetch_add(1, Ordering::Relaxed);
-            let fate = (self.0.fate)(order);
+            // Its clock is behind all others: what says when it is due is put off.
+            let fate = if envelope.due.is_some() { Fate::Refused } else { (self.0.fate)(order) };
             if fate == Fate::Silent {
                 std::future::pending::<()>().await;
             }

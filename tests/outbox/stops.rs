@@ -3,16 +3,19 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use hapax::ports::{Claim, Claiming, Ended, Instance, OutboxTable, Outcome, Tick};
+use hapax::{
+    ports::{Claim, Claiming, Ended, Instance, OutboxTable, Outcome, Tick},
+    relay::RelayOptions,
+};
 
 use super::{
     rig::Place,
-    sink::{Fate, Sink, patient, quick, relay},
+    sink::{Fate, Placed, Sink, patient, quick, relay},
 };
 
 #[tokio::test]
@@ -32,6 +35,29 @@ async fn a_stop_gives_back_what_was_not_sent() {
     let (other, sink) = (place.outbox().await, Sink::new());
     let next = relay(&other, &sink, patient());
     sink.until_all(0..100).await;
+    next.stop().await.unwrap();
+}
+
+/// All senders wait for answers that never come, and the rest waits for them.
+#[tokio::test]
+async fn a_stop_gives_back_what_waits_for_a_sender() {
+    let place = Place::new().await;
+    let stuck = |order| if order % 50 == 0 { Fate::Silent } else { Fate::Taken };
+    let (outbox, first) = (place.outbox().await, Sink::with(stuck));
+    let stops = relay(&outbox, &first, patient().senders(2, 1).stop_limit(Duration::from_millis(300)));
+    place.orders(&outbox, 0..1).await;
+    first.until(|sink| sink.asked() == 1).await;
+    let mut tx = place.begin().await;
+    let rest: Vec<_> = (1..100).map(|order| outbox.outgoing(&Placed { order }).unwrap()).collect();
+    let ticket = outbox.enqueue_all(&mut tx, &rest).await.unwrap();
+    outbox.commit(tx, ticket).await.unwrap();
+    first.until(|sink| sink.asked() == 51).await;
+    stops.stop().await.unwrap();
+    assert_eq!(first.distinct(), Vec::from_iter(1..50));
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox WHERE status = 0 AND token = 0").await, 49);
+    let (other, second) = (place.outbox().await, Sink::new());
+    let next = relay(&other, &second, patient());
+    second.until(|sink| sink.distinct() == Vec::from_iter(51..100)).await;
     next.stop().await.unwrap();
 }
 
@@ -74,6 +100,36 @@ async fn a_lease_that_is_long_in_use_is_renewed() {
     drop(keeps);
     others.until_all(0..1).await;
     waits.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_transport_that_never_answers_keeps_no_message() {
+    let place = Place::new().await;
+    let asked = AtomicU64::new(0);
+    let first = move |order| {
+        if order == 0 && asked.fetch_add(1, Ordering::Relaxed) == 0 { Fate::Silent } else { Fate::Taken }
+    };
+    let (outbox, sink) = (place.outbox().await, Sink::with(first));
+    let options = quick().senders(8, 1).send_limit(Duration::from_millis(300));
+    let relay = relay(&outbox, &sink, options);
+    place.orders(&outbox, 0..20).await;
+    sink.until_all(0..20).await;
+    place.until("SELECT attempts FROM hapax.outbox ORDER BY attempts DESC LIMIT 1", 2).await;
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_time_is_too_long() {
+    let place = Place::new().await;
+    let (outbox, sink) =
+        (place.outbox().await, Sink::with(|order| if order == 1 { Fate::Refused } else { Fate::Taken }));
+    let ever = Duration::MAX;
+    let options = RelayOptions::default().lease(ever).birth_lease(ever).stale(ever).backoff(ever, ever);
+    let options = options.polls(ever, ever).status_batch(1, ever).stop_limit(ever).keep(ever, Some(ever)).care(ever, 1);
+    let relay = relay(&outbox, &sink, options.send_limit(ever));
+    place.orders(&outbox, [0, 1, 2]).await;
+    sink.until(|sink| sink.distinct() == [0, 2]).await;
+    relay.stop().await.unwrap();
 }
 
 fn tick(instance: i64, ended: Vec<Ended>, claiming: Option<Claiming>, lease: Duration) -> Tick {

@@ -103,7 +103,7 @@ async fn messages_go_where_their_type_does() {
     let place = Place::new().await;
     let to = |outbox: &Outbox| outbox.outgoing(&Placed { order: 1 }).unwrap().destination.to_string();
     assert_eq!(to(&place.outbox().await), "topic:shop.placed");
-    let options = Outbox::options().route_all("audit");
+    let options = place.options().route_all("audit");
     assert_eq!(to(&options.clone().open_database(place.database()).await.unwrap()), "endpoint:audit");
     let options = options.route("shop.placed", "billing");
     assert_eq!(to(&options.clone().open_database(place.database()).await.unwrap()), "endpoint:billing");

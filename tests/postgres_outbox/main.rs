@@ -5,12 +5,20 @@
 mod care;
 #[path = "../outbox/claims.rs"]
 mod claims;
+#[path = "../outbox/commits.rs"]
+mod commits;
+mod debezium;
 #[path = "../outbox/failures.rs"]
 mod failures;
+#[path = "../outbox/import.rs"]
+mod import;
 #[path = "../outbox/inbox.rs"]
 mod inbox;
 #[path = "../outbox/invisible.rs"]
 mod invisible;
+mod layouts;
+mod log;
+mod log_ends;
 #[path = "../outbox/ordered.rs"]
 mod ordered;
 #[path = "../outbox/place.rs"]
@@ -18,6 +26,7 @@ mod place;
 #[path = "../outbox/promises.rs"]
 mod promises;
 mod rig;
+mod router;
 mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;
@@ -26,3 +35,15 @@ mod start;
 mod stops;
 #[path = "../outbox/storing.rs"]
 mod storing;
+mod timed;
+#[path = "../outbox/upgrades.rs"]
+mod upgrades;
+#[path = "../outbox/woken.rs"]
+mod woken;
+
+use hapax::stores::postgres::outbox::{PostgresOutbox, PostgresOutboxOptions};
+
+/// How the outbox of a [`rig::Place`] is opened.
+fn options() -> PostgresOutboxOptions {
+    PostgresOutbox::options()
+}

@@ -1,11 +1,14 @@
 //! A schema with the user's own table in it.
 
-use hapax::stores::postgres::PostgresOptions;
 pub(crate) use hapax::stores::postgres::outbox::{
     EnqueueError, PostgresInbox as Transactions, PostgresOutbox as Outbox, PostgresTransaction as Transaction,
 };
+use hapax::stores::postgres::{PostgresOptions, outbox::PostgresOutboxOptions};
 use hapax_tests::PostgresSchema;
-use sqlx::{AssertSqlSafe, PgPool, Row, postgres::PgPoolOptions};
+use sqlx::{
+    AssertSqlSafe, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions, PgSslMode},
+};
 
 /// Ten rows of each status; and what is over has been so for ten days.
 pub(crate) const SPREAD: &str = "\
@@ -47,6 +50,29 @@ impl Place {
 
     pub(crate) fn database(&self) -> PostgresOptions {
         self.schema.options()
+    }
+
+    /// Host and port.
+    pub(crate) fn server(&self) -> (String, u16) {
+        let server: PgConnectOptions = self.schema.url().parse().unwrap();
+        (server.get_host().to_owned(), server.get_port())
+    }
+
+    /// One connection, which goes by another port of this host, where what it says can be read.
+    pub(crate) async fn pool_through(&self, port: u16) -> PgPool {
+        let server: PgConnectOptions = self.schema.url().parse().unwrap();
+        let server = server.host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
+        PgPoolOptions::new().max_connections(1).connect_with(server).await.unwrap()
+    }
+
+    /// How its outbox is opened.
+    pub(crate) fn options(&self) -> PostgresOutboxOptions {
+        super::options()
+    }
+
+    /// The outbox's tables, as they are applied by hand.
+    pub(crate) fn schema_sql(&self) -> String {
+        self.options().schema_sql(&self.database()).unwrap()
     }
 
     /// Finds the row of a message.

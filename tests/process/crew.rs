@@ -40,7 +40,7 @@ impl Worker {
         Self::run_task(folder, ["sell", mode], &mut program())
     }
 
-    fn run_task(folder: &Path, task: [&str; 2], command: &mut Command) -> Self {
+    pub(crate) fn run_task(folder: &Path, task: [&str; 2], command: &mut Command) -> Self {
         let command = command.arg(folder).args(task);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));

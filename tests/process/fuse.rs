@@ -1,11 +1,11 @@
-//! Ports that kill their own process.
+//! Ports that kill their own process, or stand still in it.
 
 use std::{
     fmt,
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -16,10 +16,12 @@ use hapax::{
     envelope::Outgoing,
     ids::{DedupKey, EndpointName, EntityKey, Scope, TypeName},
     ports::{
-        Connected, DeadLetter, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore, Evicted,
-        Finished, Known, Loaded, Page, Pending, Receipt, Receiver, Refused, Saved, Settled, Settlement,
-        StoreCapabilities, StoreError, Transport, TransportCapabilities, TransportError,
+        Care, Cared, Connected, DeadLetter, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore,
+        Evicted, Finished, Instance, Known, Loaded, OutboxState, OutboxTable, Page, Pending, Receipt, Receiver,
+        Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError, Tick, Ticked, Transport,
+        TransportCapabilities, TransportError,
     },
+    relay::PushLine,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::Notify;
@@ -34,6 +36,10 @@ struct Inner {
     name: String,
     calls: AtomicU32,
     burns_at: Option<(u32, Side)>,
+    /// It stands still until somebody writes a line to it, instead of dying.
+    holds: bool,
+    /// It has come to where it burns.
+    burnt: AtomicBool,
     loading: Notify,
 }
 
@@ -46,8 +52,9 @@ pub(crate) enum Side {
 
 impl Fuse {
     /// From text: `none`, or `NAME-N-before` or `NAME-N-after` for the N-th call of that name, the first being 0; `any` is
-    /// every name.
+    /// every name. With `hold-` before it, the process stands still there until a line comes in.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (text, holds) = text.strip_prefix("hold-").map_or((text, false), |text| (text, true));
         let (name, burns_at) = match *text.split('-').collect::<Vec<_>>() {
             ["none"] => ("none", None),
             [name, number, "before"] => (name, Some((number.parse().ok()?, Side::Before))),
@@ -55,7 +62,14 @@ impl Fuse {
             _ => return None,
         };
         let (name, calls) = (name.to_owned(), AtomicU32::new(0));
-        Some(Self(Arc::new(Inner { name, calls, burns_at, loading: Notify::new() })))
+        Some(Self(Arc::new(Inner {
+            name,
+            calls,
+            burns_at,
+            holds,
+            burnt: AtomicBool::new(false),
+            loading: Notify::new(),
+        })))
     }
 
     /// Waits until something is loaded for the first time.
@@ -63,13 +77,29 @@ impl Fuse {
         self.0.loading.notified().await;
     }
 
+    /// Whether it burns at a call of that name which has not come yet.
+    pub(crate) fn waits_for(&self, name: &str) -> bool {
+        self.0.name == name && !self.0.burnt.load(Ordering::Relaxed)
+    }
+
+    /// A place that is no call.
+    pub(crate) fn pass(&self, name: &str) {
+        if self.0.name == name {
+            self.burn(self.0.calls.fetch_add(1, Ordering::Relaxed), Side::Before, name);
+        }
+    }
+
     async fn around<T>(&self, name: &str, call: impl Future<Output = T>) -> T {
         if name == "load" {
             self.0.loading.notify_one();
         }
-        if self.0.name != "any" && self.0.name != name {
-            return call.await;
-        }
+        self.around_one_of(&[name], call).await
+    }
+
+    /// A call that is several things at once.
+    async fn around_one_of<T>(&self, names: &[&str], call: impl Future<Output = T>) -> T {
+        let counted = names.iter().find(|name| self.0.name == "any" || self.0.name == **name);
+        let Some(name) = counted else { return call.await };
         let number = self.0.calls.fetch_add(1, Ordering::Relaxed);
         self.burn(number, Side::Before, name);
         let answer = call.await;
@@ -81,6 +111,11 @@ impl Fuse {
     fn burn(&self, number: u32, side: Side, name: &str) {
         if self.0.burns_at == Some((number, side)) {
             println!("{side:?} {name}");
+            self.0.burnt.store(true, Ordering::Relaxed);
+            if self.0.holds {
+                let _ = std::io::stdin().read_line(&mut String::new());
+                return;
+            }
             kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
             loop {
                 std::thread::park(); // The signal is on its way.
@@ -198,6 +233,56 @@ impl<P: Dispatcher + ?Sized> Dispatcher for Fused<P> {
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         self.fuse.around("dispatch", self.port.dispatch(outgoing)).await
+    }
+}
+
+#[async_trait]
+impl<P: OutboxTable + ?Sized> OutboxTable for Fused<P> {
+    fn name(&self) -> &str {
+        self.port.name()
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.port.is_ordered()
+    }
+
+    fn is_told(&self) -> bool {
+        self.port.is_told()
+    }
+
+    fn attach(&self, line: &Arc<PushLine>) -> bool {
+        self.port.attach(line)
+    }
+
+    fn detach(&self, line: &Arc<PushLine>) {
+        self.port.detach(line);
+    }
+
+    async fn tick(&self, tick: &Tick) -> Result<Ticked, StoreError> {
+        let asked = [
+            ("join", tick.joins),
+            ("tell", !tick.ended.is_empty()),
+            ("renew", !tick.renewed.is_empty()),
+            ("claim", tick.claiming.is_some()),
+        ];
+        let names: Vec<&str> = asked.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
+        let ticked = self.fuse.around_one_of(&names, self.port.tick(tick)).await;
+        if ticked.as_ref().is_ok_and(|ticked| !ticked.claimed.is_empty()) {
+            self.fuse.pass("claimed");
+        }
+        ticked
+    }
+
+    async fn care(&self, care: &Care) -> Result<Cared, StoreError> {
+        self.fuse.around("care", self.port.care(care)).await
+    }
+
+    async fn state(&self) -> Result<OutboxState, StoreError> {
+        self.fuse.around("state", self.port.state()).await
+    }
+
+    async fn leave(&self, instance: &Instance) -> Result<(), StoreError> {
+        self.fuse.around("leave", self.port.leave(instance)).await
     }
 }
 

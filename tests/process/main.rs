@@ -3,9 +3,12 @@
 //! Each task ends with 0 when there is nothing left to do, so that a clean run after a crash leaves the books in order.
 #![allow(clippy::unwrap_used)]
 
+mod charges;
 mod forgetful;
 mod fuse;
+mod imports;
 mod log;
+mod market;
 mod next;
 mod sagas;
 mod sells;
@@ -50,6 +53,9 @@ async fn main() {
         "migrate" => migrate(folder).await,
         "serve" => serve::serve(folder, point).await,
         "sell" => sells::sell(folder, point).await,
+        "market" => market::run(folder, point).await,
+        "import" => imports::run(folder).await,
+        "charge" => charges::charge(folder).await,
         task => match stored::server_of(folder) {
             Some((url, prefix)) if url.starts_with("mysql") => {
                 let store = MySql::options(url)

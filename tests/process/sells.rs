@@ -5,12 +5,13 @@ use std::{path::Path, time::Duration};
 use hapax::{
     RabbitMq, Relay,
     relay::{RelayHandle, RelayOptions},
+    time::Timestamp,
 };
 
 use crate::{
     log,
     serve::input_closed,
-    shops::{Failed, InFile, OnMySql, OnPostgres, Shop},
+    shops::{Failed, InFile, OnMySql, OnPostgres, Sale, Shop},
     stored::server_of,
 };
 
@@ -18,6 +19,10 @@ use crate::{
 const KEYS: i32 = 7;
 /// One in so many is rolled back, and would be a ghost if it were ever seen.
 const GHOSTS: i32 = 11;
+/// Names the time, in milliseconds since 1970, at which everything that is sold is due.
+const DUE: &str = "HAPAX_TEST_DUE_MS";
+/// The same for when it is not worth telling any more.
+const EXPIRES: &str = "HAPAX_TEST_EXPIRES_MS";
 
 /// Sells until whoever has started this process closes its standard input; servers may be away. `ordered` or `unordered`; with
 /// `-relay` behind it only relays.
@@ -75,14 +80,21 @@ async fn try_to_sell<S: Shop>(
         std::future::pending::<()>().await;
     }
     let mut shop = S::connect(url, tables).await?;
+    // All are to be told at one time, which somebody else's clock says.
+    let told = |name: &str| std::env::var(name).ok().and_then(|ms| ms.parse().ok()).map(Timestamp::from_millis);
+    let (due, expires) = (told(DUE), told(EXPIRES));
     loop {
         let order = fastrand::i32(0..);
-        shop.sell(outbox, order, order % KEYS, order % GHOSTS == 0).await?;
+        let sale = Sale { order, key: order % KEYS, ghost: order % GHOSTS == 0, due, expires, silent: false };
+        shop.sell(outbox, sale).await?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-async fn begin(outbox: impl hapax::ports::OutboxTable + 'static, broker: &str) -> Result<RelayHandle, Failed> {
+pub(crate) async fn begin(
+    outbox: impl hapax::ports::OutboxTable + 'static,
+    broker: &str,
+) -> Result<RelayHandle, Failed> {
     let broker = RabbitMq::open(broker).await?;
     let options = RelayOptions::default()
         .polls(Duration::from_millis(50), Duration::from_millis(300))

@@ -3,7 +3,7 @@
 
 use hapax::{
     Message, MySqlOutbox, PostgresOutbox, SqliteOutbox, envelope::Outgoing, ports::OutboxTable,
-    stores::postgres::outbox::EnqueueError,
+    stores::postgres::outbox::EnqueueError, time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{
@@ -25,6 +25,21 @@ impl Message for Sold {
     const TYPE: &'static str = "shop.sold";
 }
 
+/// What is sold.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sale {
+    pub(crate) order: i32,
+    pub(crate) key: i32,
+    /// It is rolled back.
+    pub(crate) ghost: bool,
+    /// Nobody is to be told before.
+    pub(crate) due: Option<Timestamp>,
+    /// It is not worth telling after.
+    pub(crate) expires: Option<Timestamp>,
+    /// Whoever sells it dies, or is somebody without a relay: its ticket is not handed over.
+    pub(crate) silent: bool,
+}
+
 /// A connection to where they are: a URL and the name of a schema, or a prefix, or a file.
 pub(crate) trait Shop: Sized + Send {
     type Outbox: OutboxTable + Clone + 'static;
@@ -37,19 +52,43 @@ pub(crate) trait Shop: Sized + Send {
     /// Adds the table of orders, which numbers them.
     async fn make(&mut self);
 
-    /// An order and its message in one transaction, which is rolled back if it is a `ghost`. Where order is kept, whoever
+    /// An order and its message in one transaction, which is rolled back if it is a ghost. Where order is kept, whoever
     /// sells for the same key waits once the message is stored: so the orders are numbered in the order of their commits.
-    async fn sell(&mut self, outbox: &Self::Outbox, order: i32, key: i32, ghost: bool) -> Result<(), Failed>;
+    async fn sell(&mut self, outbox: &Self::Outbox, sale: Sale) -> Result<(), Failed> {
+        self.sell_by_steps(outbox, sale, |_| {}).await
+    }
+
+    /// The same, and tells what it has done.
+    async fn sell_by_steps(
+        &mut self,
+        outbox: &Self::Outbox,
+        sale: Sale,
+        done: impl Fn(&'static str),
+    ) -> Result<(), Failed>;
+
+    /// A statement: `hapax.` stands for its tables' names.
+    async fn run(&mut self, sql: &str);
+
+    /// A number out of the database: `hapax.` in a text stands for its tables' names.
+    async fn number(&mut self, sql: &str) -> i64 {
+        self.try_number(sql).await.unwrap()
+    }
+
+    /// The same, where the server may be gone.
+    async fn try_number(&mut self, sql: &str) -> Result<i64, Failed>;
 
     /// Messages that are not sent yet.
-    async fn waiting(&mut self) -> i64;
+    async fn waiting(&mut self) -> i64 {
+        self.number(WAITING).await
+    }
 
     /// Orders and their keys, in the order of their commits.
     async fn sold(&mut self) -> Vec<(i32, i32)>;
 }
 
 const INSERT: &str = "INSERT INTO hapax.orders (id, `key`) VALUES (ORDER, KEY)";
-const WAITING: &str = "SELECT count(*) FROM hapax.outbox WHERE status = 0";
+/// Of messages.
+pub(crate) const WAITING: &str = "SELECT count(*) FROM hapax.outbox WHERE status = 0";
 const SOLD: &str = "SELECT id, `key` FROM hapax.orders ORDER BY place";
 
 /// `sql` with values and names in it.
@@ -88,31 +127,50 @@ macro_rules! shop {
             }
 
             async fn make(&mut self) {
-                let text = self.text($table, 0, 0);
-                self.connection.execute(sqlx::raw_sql(text)).await.unwrap();
+                self.run($table).await;
             }
 
-            async fn sell(&mut self, outbox: &$outbox, order: i32, key: i32, ghost: bool) -> Result<(), Failed> {
+            async fn sell_by_steps(
+                &mut self,
+                outbox: &$outbox,
+                sale: Sale,
+                done: impl Fn(&'static str),
+            ) -> Result<(), Failed> {
+                let Sale { order, key, ghost, due, expires, silent } = sale;
                 let insert = self.text(INSERT, order, key);
                 let mut tx = self.connection.begin().await?;
+                done("begun");
                 let Outgoing { destination, envelope } = outbox.outgoing(&Sold { order })?;
                 let mut envelope = (*envelope).clone();
                 envelope.partition_key = Some(format!("key-{key}").parse()?);
+                envelope.due = due;
+                envelope.expires = expires;
                 let sold = Outgoing { destination, envelope: envelope.into() };
                 let ticket =
                     outbox.enqueue_all(&mut tx, &[sold]).await.map_err(|error: EnqueueError| format!("{error:?}"))?;
+                done("stored");
                 tx.execute(sqlx::raw_sql(insert)).await?;
+                done("inserted");
                 if ghost {
                     return Ok(tx.rollback().await?);
                 }
                 tx.commit().await?;
-                ticket.committed();
+                done("committed");
+                if !silent {
+                    ticket.committed();
+                }
+                done("handed");
                 Ok(())
             }
 
-            async fn waiting(&mut self) -> i64 {
-                let text = self.text(WAITING, 0, 0);
-                self.connection.fetch_one(sqlx::raw_sql(text)).await.unwrap().get(0)
+            async fn run(&mut self, sql: &str) {
+                let text = self.text(sql, 0, 0);
+                self.connection.execute(sqlx::raw_sql(text)).await.unwrap();
+            }
+
+            async fn try_number(&mut self, sql: &str) -> Result<i64, Failed> {
+                let text = self.text(sql, 0, 0);
+                Ok(self.connection.fetch_one(sqlx::raw_sql(text)).await?.try_get(0)?)
             }
 
             async fn sold(&mut self) -> Vec<(i32, i32)> {

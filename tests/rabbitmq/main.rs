@@ -4,6 +4,7 @@ mod endpoints;
 mod foreign;
 mod rig;
 mod server;
+mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -115,6 +116,21 @@ async fn a_long_delay_does_not_hold_up_a_short_one() {
     let short = Envelope { due: after(513), ..envelope("short") };
     send(&queue, &[to(&here, long), to(&here, short)]).await;
     assert_eq!(body(&next(&ends).await), "short");
+}
+
+#[tokio::test]
+async fn what_is_not_due_is_counted_apart_from_what_waits() {
+    let prefix = format!("due-{}", &MessageId::random().to_string()[..13]);
+    let queue = options().prefix(&prefix).open(url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    drop(ends);
+    let after = |millis: u64| Some(Timestamp::now().after(Duration::from_millis(millis)));
+    let later = [3_600_000, 3_600_001].map(|millis| to(&here, Envelope { due: after(millis), ..envelope("later") }));
+    send(&queue, &later).await;
+    send(&queue, &[to(&here, envelope("now"))]).await;
+    assert_eq!((queue.delayed().await.unwrap(), queue.backlog(&here).await.unwrap()), (2, 1));
+    queue.remove(&[here]).await.unwrap();
 }
 
 #[tokio::test]

@@ -117,3 +117,27 @@ async fn what_is_under_way_when_the_server_is_killed_is_confirmed_or_not() {
         }
     }
 }
+
+/// The driver hears that its connection has ended while a handler keeps the thread busy, and what is settled next is asked for
+/// too late: it is answered all the same, and never as done.
+#[tokio::test]
+async fn what_is_settled_just_as_the_connection_ends_is_answered() {
+    let mut server = RabbitMqServer::start().await;
+    let queue = RabbitMq::open(server.url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &Vec::from_iter((0..10).map(|number| to(&here, envelope(&format!("m {number}")))))).await;
+    let mut held = Vec::new();
+    while held.len() < 10 {
+        held.extend(ends.receiver.receive(10).await.unwrap());
+    }
+    server.kill();
+    for delivery in &held {
+        tokio::task::yield_now().await;
+        // The handler, which is no good neighbour: the driver's thread goes on meanwhile, its task on this one does not.
+        std::thread::sleep(Duration::from_millis(20));
+        let settling = ends.receiver.settle(&delivery.receipt, Settlement::Ack);
+        let settled = tokio::time::timeout(PATIENCE, settling).await.expect("it is never answered");
+        assert!(!matches!(settled, Ok(Settled::Done)), "{settled:?}");
+    }
+}

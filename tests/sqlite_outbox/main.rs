@@ -7,6 +7,8 @@ mod care;
 mod claims;
 #[path = "../outbox/failures.rs"]
 mod failures;
+#[path = "../outbox/import.rs"]
+mod import;
 #[path = "../outbox/inbox.rs"]
 mod inbox;
 #[path = "../outbox/ordered.rs"]
@@ -26,3 +28,7 @@ mod start;
 mod stops;
 #[path = "../outbox/storing.rs"]
 mod storing;
+#[path = "../outbox/upgrades.rs"]
+mod upgrades;
+#[path = "../outbox/woken.rs"]
+mod woken;

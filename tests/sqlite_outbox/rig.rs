@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hapax::stores::sqlite::SqliteOptions;
 pub(crate) use hapax::stores::sqlite::outbox::{
     EnqueueError, SqliteInbox as Transactions, SqliteOutbox as Outbox, SqliteTransaction as Transaction,
 };
+use hapax::stores::sqlite::{SqliteOptions, outbox::SqliteOutboxOptions};
 use hapax_tests::Scratch;
 use sqlx::{
     AssertSqlSafe, Row, SqlitePool,
@@ -52,6 +52,16 @@ impl Place {
 
     pub(crate) fn database(&self) -> SqliteOptions {
         hapax::Sqlite::options(self.dir.file("shop.db")).busy_timeout(BUSY)
+    }
+
+    /// How its outbox is opened.
+    pub(crate) fn options(&self) -> SqliteOutboxOptions {
+        Outbox::options()
+    }
+
+    /// The outbox's tables, as they are applied by hand.
+    pub(crate) fn schema_sql(&self) -> String {
+        Outbox::schema_sql()
     }
 
     /// Finds the row of a message.

@@ -2,6 +2,7 @@
 
 mod backend;
 mod driver;
+mod log;
 #[cfg(feature = "databases")]
 mod mysql;
 #[cfg(feature = "databases")]
@@ -23,6 +24,7 @@ mod workbench;
 
 pub use backend::{Backend, Scratch, purged};
 pub use driver::{Case, Driver, Order};
+pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;
 #[cfg(feature = "databases")]

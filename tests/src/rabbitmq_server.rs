@@ -12,7 +12,7 @@ use crate::{
 pub struct RabbitMqServer {
     // Before the folder.
     server: hapax_servers::RabbitMqServer,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl RabbitMqServer {
@@ -23,7 +23,7 @@ impl RabbitMqServer {
     pub async fn start() -> Self {
         let scratch = Scratch::new("rabbitmq-server");
         let server = hapax_servers::RabbitMqServer::create(scratch.folder());
-        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), _scratch: scratch };
+        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch };
         server.restart().await;
         server
     }
@@ -32,6 +32,19 @@ impl RabbitMqServer {
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
+    }
+
+    /// Begins again with TLS, with the files that `write` puts into its folder: `certificate.pem`, `key.pem` and
+    /// `authority.pem`. Whether clients must show a certificate is `asks`. The port for TLS.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn with_tls(&mut self, asks: bool, write: impl FnOnce(&std::path::Path)) -> u16 {
+        write(self.scratch.folder());
+        let port = self.server.answer_to_tls(asks).unwrap_or_else(|why| panic!("{why}"));
+        self.server.kill();
+        self.restart().await;
+        port
     }
 
     /// Kills it, as a crash would.

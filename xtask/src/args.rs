@@ -7,9 +7,10 @@ pub(crate) const HELP: &str = "\
 cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; --all adds what is too slow for each push
 cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
-                                       postgres --peers builds and runs other libraries beside it; postgres and mysql --plots write docs/bench
+                                       postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
+cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants in a copy of the tree: the tests that it names must find it out
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     /// The specification.
     Tla,
     Mutants(mutants::Wanted),
+    /// Names of mistakes in the relay; none: all.
+    RelayMutants(Vec<String>),
     /// Parts of the names of those that are tried; none: all.
     Survivors(Vec<String>),
     Verify(Extent),
@@ -77,6 +80,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
             [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
         },
         "mutants" => mutants_wanted(rest).map(Command::Mutants),
+        "relay-mutants" => match rest.iter().find(|arg| arg.starts_with('-')) {
+            None => Ok(Command::RelayMutants(rest.to_vec())),
+            Some(flag) => Err(format!("`{flag}` is not for relay-mutants: it takes names of mutants")),
+        },
         "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
             None => Ok(Command::Survivors(rest.to_vec())),
             Some(flag) => Err(format!("`{flag}` is not for survivors: it takes parts of the names of mutants")),
@@ -133,7 +140,7 @@ mod tests {
     #[test]
     fn nothing_asked_is_answered_with_one_line_for_each_command() {
         assert_eq!(parsed(""), Ok(Command::Help));
-        for command in ["test", "ci", "bench", "tla", "mutants", "survivors", "verify"] {
+        for command in ["test", "ci", "bench", "tla", "mutants", "relay-mutants", "survivors", "verify"] {
             let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
             assert_eq!(lines.count(), 1, "{command}");
         }
@@ -178,6 +185,7 @@ mod tests {
             ("bench", "bench", "cargo xtask bench sqlite"),
             ("tla fast", "`fast`", "nothing"),
             ("survivors --all", "`--all`", "names"),
+            ("relay-mutants --keep", "`--keep`", "names"),
             ("mutants --keep", "`--keep`", "--keep-stories"),
             ("verify --all", "`--all`", "--thorough"),
         ] {

@@ -11,11 +11,17 @@ const PEERS_TARGET: &str = "target/peers";
 /// Restate's server, as its makers publish it for node, and where it is put: the peer's program looks for it there.
 const RESTATE_SERVER: &str = "@restatedev/restate-server@1.7.12";
 const RESTATE_FOLDER: &str = "target/peers/npm";
+/// Programs of peers that relay an outbox begin so: only those are built for `outbox`, and only the others elsewhere.
+const RELAY: &str = "relay-";
+/// The peer of the outbox that node runs; `hapax-bench` looks for what it needs there.
+const NPM_RELAY: &str = "bench/peers/pg-transactional-outbox";
 
 /// Hands the arguments on and the exit code back.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     if args.iter().any(|arg| arg == "--peers" || arg == "--peer") {
-        build_peers();
+        let relays = args.first().is_some_and(|backend| backend == "outbox");
+        build_peers(relays);
+        install(relays);
     }
     let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-bench", "--"]);
     match command.args(args).status() {
@@ -30,10 +36,14 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 
 /// Builds all at once, and where that fails each by itself, so that one keeps no other from being measured. What cannot be
 /// built is told aloud, here with the reason, and by `hapax-bench` beside the figures.
-fn build_peers() {
-    if let Err(error) = process::run(&mut peers(&["build", "--all-features", "--bins"])) {
+fn build_peers(relays: bool) {
+    let names: Vec<String> = names().into_iter().filter(|name| name.starts_with(RELAY) == relays).collect();
+    let features = names.join(",");
+    let all = names.iter().flat_map(|name| ["--bin", name]);
+    let all: Vec<&str> = ["build", "--features", &features].into_iter().chain(all).collect();
+    if let Err(error) = process::run(&mut peers(&all)) {
         eprintln!("not all peers can be built at once ({error}): each by itself");
-        for name in names() {
+        for name in names {
             if let Err(error) = process::run(&mut peers(&["build", "--features", &name, "--bin", &name])) {
                 eprintln!("peer {name} is NOT BUILT: {error}; the reason is above");
                 // An old one is not to be measured in its place; there may be none.
@@ -41,10 +51,28 @@ fn build_peers() {
             }
         }
     }
+}
+
+/// What node runs.
+fn install(relays: bool) {
     let mut npm = Command::new("npm");
-    npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", RESTATE_FOLDER, RESTATE_SERVER]);
+    let (name, what) = if relays {
+        npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", NPM_RELAY]);
+        ("pg-transactional-outbox", "LIBRARY")
+    } else {
+        npm.args([
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--prefix",
+            RESTATE_FOLDER,
+            RESTATE_SERVER,
+        ]);
+        ("restate", "SERVER")
+    };
     if let Err(error) = process::run(npm.current_dir(process::root())) {
-        eprintln!("peer restate has NO SERVER: {error}; it needs npm");
+        eprintln!("peer {name} has NO {what}: {error}; it needs npm");
     }
 }
 

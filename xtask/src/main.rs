@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Ok(Command::Bench(args)) => bench::run(&args),
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
+        Ok(Command::RelayMutants(names)) => mutants::relay::run(&names),
         Ok(Command::Survivors(parts)) => survivors::run(&parts),
         Ok(Command::Verify(extent)) => verify::run(extent),
         Err(remedy) => {

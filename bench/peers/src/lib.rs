@@ -7,6 +7,8 @@
 mod account;
 mod order;
 mod outbox;
+#[cfg(feature = "relay")]
+pub mod relay;
 mod report;
 
 pub use account::{Account, Changed, Deposit};

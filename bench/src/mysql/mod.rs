@@ -7,7 +7,7 @@ mod queue;
 mod server;
 mod text;
 
-pub(crate) use own::bench;
+pub(crate) use own::{bench, run};
 pub(crate) use server::Database;
 
 use crate::sql::Kind;

@@ -32,7 +32,7 @@ pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
 }
 
 /// The server, which ends with what is given, and its URL.
-fn run(folder: &Path) -> Result<(MySqlServer, String), AnyError> {
+pub(crate) fn run(folder: &Path) -> Result<(MySqlServer, String), AnyError> {
     let mut server = MySqlServer::create(folder, &SETTINGS)?;
     server.run()?;
     let url = server.url("mysql");

@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A database for one run.
 pub(crate) struct Database {
-    pub(super) at: Address,
+    pub(crate) at: Address,
     server: String,
     /// A lock that goes with this process: while it is held, what has its name is in use.
     _life: MySqlConnection,

@@ -6,13 +6,13 @@ use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
     options::{BasicPublishOptions, ConfirmSelectOptions, QueuePurgeOptions},
 };
-use sqlx::{PgPool, Row};
 use uuid::Uuid;
 
+use super::place::Place;
 use crate::AnyError;
 
 /// As large as the relay's calls to the transport.
-const BATCH: i64 = 256;
+pub(super) const BATCH: i64 = 256;
 
 pub(super) struct Broker {
     _connection: Connection,
@@ -28,10 +28,9 @@ impl Broker {
         Ok(Self { _connection: connection, channel, queue })
     }
 
-    /// Nobody reads what is sent; it is not to fill the broker.
-    pub(super) async fn purge(&self) -> Result<(), AnyError> {
-        self.channel.queue_purge(self.queue.as_str().into(), QueuePurgeOptions::default()).await?;
-        Ok(())
+    /// Nobody reads what is sent; it is not to fill the broker. How many there were.
+    pub(super) async fn purge(&self) -> Result<u32, AnyError> {
+        Ok(self.channel.queue_purge(self.queue.as_str().into(), QueuePurgeOptions::default()).await?)
     }
 
     /// Publishes, and waits for the confirmation.
@@ -47,23 +46,18 @@ impl Broker {
 }
 
 /// Sends what waits in the outbox's table, batch after batch, until there is nothing left. How many there were.
-pub(super) async fn relay(pool: &PgPool, broker: &Broker) -> Result<u64, AnyError> {
+pub(super) async fn relay<P: Place>(place: &P, broker: &Broker) -> Result<u64, AnyError> {
     let mut sent = 0;
     loop {
-        let mut tx = pool.begin().await?;
-        let claim = "SELECT id, body FROM outbox WHERE status = 0 AND ready_at <= $1 ORDER BY ready_at LIMIT $2 \
-                     FOR UPDATE SKIP LOCKED";
-        let rows = sqlx::query(claim).bind(i64::MAX).bind(BATCH).fetch_all(&mut *tx).await?;
+        let mut tx = place.begin().await?;
+        let rows = P::claim(&mut tx).await?;
         if rows.is_empty() {
             return Ok(sent);
         }
-        let rows: Vec<(Uuid, Vec<u8>)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        for published in join_all(rows.iter().map(|(id, body)| broker.publish(*id, body))).await {
+        for published in join_all(rows.iter().map(|row| broker.publish(row.id, &row.body))).await {
             published?;
         }
-        let ids: Vec<Uuid> = rows.iter().map(|(id, _)| *id).collect();
-        let status = "UPDATE outbox SET status = 1, ended_at = 0 WHERE id = ANY ($1)";
-        sqlx::query(status).bind(ids).execute(&mut *tx).await?;
+        P::mark(&mut tx, &rows).await?;
         tx.commit().await?;
         sent += rows.len() as u64;
     }

@@ -3,33 +3,38 @@
 use std::time::{Duration, Instant};
 
 use hapax::{Relay, relay::RelayOptions};
-use sqlx::{Connection, Executor};
 use uuid::Uuid;
 
-use super::{Options, Place, SINK, Sold, Timed, by_hand};
+use super::{
+    Options, SINK, Sold, Timed, by_hand,
+    place::{Place, Tx},
+};
 use crate::{AnyError, figure::Figure};
 
 /// The queue that the transport declares for an endpoint.
-fn queue() -> String {
+pub(super) fn queue() -> String {
     format!("hapax.queue.{SINK}")
 }
 
-pub(super) async fn measure(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
+/// Connections of the user's, where one is not to be watched.
+const CONNECTIONS: u32 = 4;
+
+pub(super) async fn measure<P: Place>(name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
     match name {
-        "latency" => latency(options).await,
-        "throughput" => throughput(options).await,
-        "enqueue" => enqueue(options).await,
-        "idle" => idle(options).await,
+        "latency" => latency::<P>(options).await,
+        "throughput" => throughput::<P>(options).await,
+        "enqueue" => enqueue::<P>(options).await,
+        "idle" => idle::<P>(options).await,
         other => Err(format!("there is no case named {other}").into()),
     }
 }
 
 /// From the beginning of the commit to the broker's confirmation, one message at a time.
-async fn latency(options: &Options) -> Result<Vec<Figure>, AnyError> {
-    let place = Place::new(options).await?;
+async fn latency<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
+    let place = P::new(options, CONNECTIONS).await?;
     let hand = by_hand::Broker::open(&options.rabbitmq, queue()).await?;
-    let timed = Timed::new(place.broker.clone());
-    let relay = Relay::to(timed.clone()).table(place.outbox.clone()).start()?;
+    let timed = Timed::new(place.shop().broker.clone());
+    let relay = Relay::to(timed.clone()).table(place.shop().outbox.clone()).start()?;
     let (mut p50, mut p99, mut ours_ms, mut theirs_ms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut order, mut measured) = (0, 0);
     for round in 1..=options.rounds {
@@ -49,7 +54,7 @@ async fn latency(options: &Options) -> Result<Vec<Figure>, AnyError> {
         theirs_ms.push(theirs_50);
     }
     relay.stop().await?;
-    let stored = place.count("SELECT count(*) FROM outbox WHERE status = 1").await?;
+    let stored = place.sent().await?;
     if stored != i64::try_from(measured)? || stored == 0 {
         return Err(format!("void: {measured} messages were measured, and {stored} are stored as sent").into());
     }
@@ -62,8 +67,8 @@ async fn latency(options: &Options) -> Result<Vec<Figure>, AnyError> {
     ])
 }
 
-async fn by_hand_once(
-    place: &Place,
+async fn by_hand_once<P: Place>(
+    place: &P,
     broker: &by_hand::Broker,
     time: Duration,
     order: &mut i64,
@@ -72,8 +77,8 @@ async fn by_hand_once(
     while begun.elapsed() < time {
         *order += 1;
         let body = serde_json::to_vec(&Sold::new(*order))?;
-        let mut tx = place.pool.begin().await?;
-        insert(&mut tx, *order).await?;
+        let mut tx = place.begin().await?;
+        P::insert_order(&mut tx, *order).await?;
         let at = Instant::now();
         tx.commit().await?;
         broker.publish(Uuid::now_v7(), &body).await?;
@@ -82,57 +87,45 @@ async fn by_hand_once(
     Ok(times)
 }
 
-async fn by_outbox(place: &Place, timed: &Timed, time: Duration, order: &mut i64) -> Result<Vec<f64>, AnyError> {
+pub(super) async fn by_outbox<P: Place>(
+    place: &P,
+    timed: &Timed,
+    time: Duration,
+    order: &mut i64,
+) -> Result<Vec<f64>, AnyError> {
     let (begun, mut times) = (Instant::now(), Vec::new());
     while begun.elapsed() < time {
         *order += 1;
-        let sold = place.outbox.outgoing(&Sold::new(*order))?;
-        let mut tx = place.pool.begin().await?;
-        insert(&mut tx, *order).await?;
-        let ticket = place.outbox.enqueue_all(&mut tx, std::slice::from_ref(&sold)).await?;
+        let sold = place.outgoing(&Sold::new(*order))?;
+        let mut tx = place.begin().await?;
+        P::insert_order(&mut tx, *order).await?;
+        let ticket = place.enqueue(&mut tx, std::slice::from_ref(&sold)).await?;
         let at = Instant::now();
-        place.outbox.commit(tx, ticket).await?;
+        place.commit(tx, ticket).await?;
         let confirmed = timed.confirmation(&sold.envelope.message_id).await;
         times.push(confirmed.saturating_duration_since(at).as_secs_f64() * 1e3);
     }
     Ok(times)
 }
 
-async fn insert(tx: &mut sqlx::PgConnection, order: i64) -> Result<(), AnyError> {
-    let insert = "INSERT INTO shop_order VALUES ($1, $2)";
-    sqlx::query(insert).bind(order).bind("an order").execute(tx).await?;
-    Ok(())
-}
-
 /// A backlog is sent, each message with its status on the disk.
-async fn throughput(options: &Options) -> Result<Vec<Figure>, AnyError> {
+async fn throughput<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
     let (mut ratios, mut rates, mut theirs_rates) = (Vec::new(), Vec::new(), Vec::new());
     let rate = |begun: Instant| f64::from(options.backlog) / begun.elapsed().as_secs_f64();
     for round in 1..=options.rounds {
-        let place = Place::new(options).await?;
+        let place = P::new(options, CONNECTIONS).await?;
         let hand = by_hand::Broker::open(&options.rabbitmq, queue()).await?;
         hand.purge().await?;
         place.store(options.backlog).await?;
         let begun = Instant::now();
-        let sent = by_hand::relay(&place.pool, &hand).await?;
+        let sent = by_hand::relay(&place, &hand).await?;
         let theirs = rate(begun);
         place.remove().await?;
-        let place = Place::new(options).await?;
+        if sent != u64::from(options.backlog) {
+            return Err(format!("void: of {} messages {sent} were sent by hand", options.backlog).into());
+        }
         hand.purge().await?;
-        place.store(options.backlog).await?;
-        let begun = Instant::now();
-        let fast = RelayOptions::default().claim(1000, 8 << 20);
-        let relay = Relay::to(place.broker.clone()).table_with(place.outbox.clone(), fast).start()?;
-        while relay.counts().sent < u64::from(options.backlog) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        relay.stop().await?; // Every status is stored then.
-        let ours = rate(begun);
-        let stored = place.count("SELECT count(*) FROM outbox WHERE status = 1").await?;
-        if stored != i64::from(options.backlog) || sent != u64::from(options.backlog) {
-            return Err(format!("void: of {} messages {sent} and {stored} are stored as sent", options.backlog).into());
-        }
-        place.remove().await?;
+        let ours = relayed::<P>(options).await?;
         eprintln!("  {round}/{}: by hand {theirs:.0}/s, hapax {ours:.0}/s, ratio {:.2}", options.rounds, ours / theirs);
         ratios.push(ours / theirs);
         rates.push(ours);
@@ -146,36 +139,46 @@ async fn throughput(options: &Options) -> Result<Vec<Figure>, AnyError> {
     ])
 }
 
-/// What the server pays for a transaction with a message in it, beside one with a plain row instead.
-async fn enqueue(options: &Options) -> Result<Vec<Figure>, AnyError> {
-    let place = Place::new(options).await?;
-    place.pool.execute("CREATE TABLE shop_note (id bigint PRIMARY KEY, note text NOT NULL)").await?;
-    let mut session = place.pool.acquire().await?;
-    let (process,): (i32,) = sqlx::query_as("SELECT pg_backend_pid()").fetch_one(&mut *session).await?;
+/// Messages that the relay sends of a backlog in a second, until each has its status.
+pub(super) async fn relayed<P: Place>(options: &Options) -> Result<f64, AnyError> {
+    let place = P::new(options, CONNECTIONS).await?;
+    let rate = relayed_in(&place, options.backlog).await?;
+    place.remove().await?;
+    Ok(rate)
+}
+
+/// The same, where something was sent before.
+pub(super) async fn relayed_in<P: Place>(place: &P, backlog: u32) -> Result<f64, AnyError> {
+    let before = place.sent().await?;
+    place.store(backlog).await?;
+    let begun = Instant::now();
+    let fast = RelayOptions::default().claim(1000, 8 << 20);
+    let relay = Relay::to(place.shop().broker.clone()).table_with(place.shop().outbox.clone(), fast).start()?;
+    while relay.counts().sent < u64::from(backlog) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    relay.stop().await?; // Every status is stored then.
+    let rate = f64::from(backlog) / begun.elapsed().as_secs_f64();
+    let stored = place.sent().await? - before;
+    if stored != i64::from(backlog) {
+        return Err(format!("void: of {backlog} messages {stored} are stored as sent").into());
+    }
+    Ok(rate)
+}
+
+/// What the server pays for a transaction with a message in it, beside one with a plain row instead. Where a session has no
+/// thread of its own on this machine, what a transaction takes.
+async fn enqueue<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
+    let place = P::new(options, 1).await?;
+    let mut tx = place.begin().await?;
+    let thread = P::thread(&mut tx).await?;
+    tx.commit().await?;
+    let what = if thread.is_some() { "server CPU" } else { "time (no thread of the server's is to be seen)" };
     let (mut ratios, mut ours_us, mut theirs_us) = (Vec::new(), Vec::new(), Vec::new());
     let mut order = 0;
     for round in 1..=options.rounds {
-        let mut cost = [0.0, 0.0];
-        for (with_message, cost) in [false, true].into_iter().zip(&mut cost) {
-            let (begun, before, mut count) = (Instant::now(), cpu_us(process)?, 0.0);
-            while begun.elapsed() < options.time() {
-                order += 1;
-                let mut tx = session.begin().await?;
-                insert(&mut tx, order).await?;
-                if with_message {
-                    // A ticket that is dropped loses nothing.
-                    drop(place.outbox.enqueue(&mut tx, &Sold::new(order)).await?);
-                } else {
-                    let body = serde_json::to_string(&Sold::new(order))?;
-                    let insert = "INSERT INTO shop_note VALUES ($1, $2)";
-                    sqlx::query(insert).bind(order).bind(body).execute(&mut *tx).await?;
-                }
-                tx.commit().await?;
-                count += 1.0;
-            }
-            *cost = (cpu_us(process)? - before) / count;
-        }
-        let [theirs, ours] = cost;
+        let theirs = cost::<P>(&place, thread, false, options.time(), &mut order).await?;
+        let ours = cost::<P>(&place, thread, true, options.time(), &mut order).await?;
         eprintln!(
             "  {round}/{}: plain {theirs:.1} us, message {ours:.1} us, ratio {:.2}",
             options.rounds,
@@ -185,18 +188,47 @@ async fn enqueue(options: &Options) -> Result<Vec<Figure>, AnyError> {
         ours_us.push(ours);
         theirs_us.push(theirs);
     }
-    drop(session);
     place.remove().await?;
     Ok(vec![
-        Figure::of("enqueue: server CPU of a transaction with a message / with one more plain row", "", ratios)
+        Figure::of(format!("enqueue: {what} of a transaction with a message / with one more plain row"), "", ratios)
             .median_at_most(2.0),
-        Figure::of("enqueue: server CPU of a transaction", "us", ours_us),
+        Figure::of(format!("enqueue: {what} of a transaction"), "us", ours_us),
         Figure::of("enqueue: with a plain row", "us", theirs_us),
     ])
 }
 
-/// What a process of this machine has used, of its own thread: a server's session has one.
-fn cpu_us(process: i32) -> Result<f64, AnyError> {
+/// Microseconds of a transaction.
+async fn cost<P: Place>(
+    place: &P,
+    thread: Option<i64>,
+    with_message: bool,
+    time: Duration,
+    order: &mut i64,
+) -> Result<f64, AnyError> {
+    let (begun, before, mut count) = (Instant::now(), thread.map(cpu_us).transpose()?, 0.0);
+    while begun.elapsed() < time {
+        *order += 1;
+        let mut tx: Tx<P> = place.begin().await?;
+        P::insert_order(&mut tx, *order).await?;
+        if with_message {
+            let sold = place.outgoing(&Sold::new(*order))?;
+            // A ticket that is dropped loses nothing.
+            drop(place.enqueue(&mut tx, &[sold]).await?);
+        } else {
+            P::insert_note(&mut tx, *order, serde_json::to_string(&Sold::new(*order))?).await?;
+        }
+        tx.commit().await?;
+        count += 1.0;
+    }
+    let spent = match (thread, before) {
+        (Some(thread), Some(before)) => cpu_us(thread)? - before,
+        _ => begun.elapsed().as_secs_f64() * 1e6,
+    };
+    Ok(spent / count)
+}
+
+/// What a thread of this machine has used, or the first of a process.
+fn cpu_us(process: i64) -> Result<f64, AnyError> {
     let file = format!("/proc/{process}/schedstat");
     let text = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}; use a server on this machine"))?;
     let nanos: f64 = text.split(' ').next().unwrap_or_default().parse()?;
@@ -204,9 +236,9 @@ fn cpu_us(process: i32) -> Result<f64, AnyError> {
 }
 
 /// Calls of a relay that has had nothing to do for a while.
-async fn idle(options: &Options) -> Result<Vec<Figure>, AnyError> {
-    let place = Place::new(options).await?;
-    let relay = Relay::to(place.broker.clone()).table(place.outbox.clone()).start()?;
+async fn idle<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
+    let place = P::new(options, CONNECTIONS).await?;
+    let relay = Relay::to(place.shop().broker.clone()).table(place.shop().outbox.clone()).start()?;
     tokio::time::sleep(options.time()).await;
     let mut calls = Vec::new();
     for _ in 0..options.rounds.min(3) {

@@ -1,8 +1,12 @@
-//! An outbox over the user's own tables on PostgreSQL and its relay to RabbitMQ, beside the same by hand.
+//! An outbox over the user's own tables and its relay to RabbitMQ, beside the same by hand, and beside other libraries.
 
 mod by_hand;
 mod cases;
+mod log;
 mod options;
+mod partitions;
+mod peers;
+mod place;
 
 use std::{
     collections::HashMap,
@@ -12,17 +16,18 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    Message, PostgresOutbox, RabbitMq,
+    Message, RabbitMq,
     envelope::Outgoing,
     ids::MessageId,
-    ports::{DispatchError, Dispatcher, Refused, Transport},
+    ports::{DispatchError, Dispatcher, Refused},
 };
+use options::{Database, LOG, PARTITIONS, PEERS};
 pub(crate) use options::{HELP, Options, parse};
+use place::{MySqlPlace, PostgresPlace, SqlitePlace};
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, Executor, PgPool, postgres::PgPoolOptions};
-use tokio::sync::Notify;
+use tokio::{runtime::Runtime, sync::Notify};
 
-use crate::{AnyError, figure::Figure, measure::Machine, sql::near::new_name};
+use crate::{AnyError, Scratch, figure::Figure, measure::Machine, mysql, postgres};
 
 /// Where messages go.
 const SINK: &str = "bench-sink";
@@ -51,12 +56,12 @@ pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut figures = Vec::new();
     for name in &options.only {
-        eprintln!("{name}");
-        let found = runtime.block_on(cases::measure(name, options))?;
+        eprintln!("{name} on {}", options.database.title());
+        let found = measure(&runtime, name, options)?;
         found.iter().for_each(|figure| eprintln!("{}", figure.line(judged)));
         figures.extend(found);
     }
-    println!("{}", machine.line());
+    println!("{}; the outbox is on {}", machine.line(), options.database.title());
     figures.iter().for_each(|figure| println!("{}", figure.line(judged)));
     if let Some(file) = &options.json {
         let json = serde_json::json!({ "machine": machine, "settings": options, "judged": judged, "figures": figures });
@@ -66,53 +71,26 @@ pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
     Ok(!judged || figures.iter().all(Figure::is_met))
 }
 
-/// A schema of one run with the shop's own table and an outbox, and the broker.
-struct Place {
-    pool: PgPool,
-    schema: String,
-    outbox: PostgresOutbox,
-    broker: RabbitMq,
-}
-
-impl Place {
-    async fn new(options: &Options) -> Result<Self, AnyError> {
-        let schema = new_name("outbox");
-        let database = hapax::Postgres::options(&options.postgres).schema(&schema);
-        let outbox = PostgresOutbox::options().migrate(true).route(Sold::TYPE, SINK).open_database(database).await?;
-        let path = format!("SET search_path = {schema}");
-        let pool = PgPoolOptions::new().max_connections(4).after_connect(move |connection, _| {
-            let path = path.clone();
-            Box::pin(async move { connection.execute(sqlx::raw_sql(AssertSqlSafe(path))).await.map(drop) })
-        });
-        let pool = pool.connect(&options.postgres).await?;
-        pool.execute("CREATE TABLE shop_order (id bigint PRIMARY KEY, note text NOT NULL)").await?;
-        let broker = RabbitMq::open(&options.rabbitmq).await?;
-        broker.connect(&SINK.parse()?, &[]).await?;
-        Ok(Self { pool, schema, outbox, broker })
-    }
-
-    async fn remove(self) -> Result<(), AnyError> {
-        let drop = format!("DROP SCHEMA {} CASCADE", self.schema);
-        self.pool.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await?;
-        Ok(())
-    }
-
-    /// Stores a backlog, in one transaction for each thousand.
-    async fn store(&self, count: u32) -> Result<(), AnyError> {
-        let orders: Vec<i64> = (0..i64::from(count)).collect();
-        for orders in orders.chunks(1000) {
-            let messages = orders.iter().map(|order| self.outbox.outgoing(&Sold::new(*order)));
-            let messages = messages.collect::<Result<Vec<Outgoing>, _>>()?;
-            let mut tx = self.pool.begin().await?;
-            let ticket = self.outbox.enqueue_all(&mut tx, &messages).await?;
-            self.outbox.commit(tx, ticket).await?;
+fn measure(runtime: &Runtime, name: &str, options: &Options) -> Result<Vec<Figure>, AnyError> {
+    match options.database {
+        Database::Postgres if [PEERS, LOG].contains(&name) && !postgres::is_logical(&options.postgres)? => {
+            let scratch = Scratch::within(&options.dir)?;
+            let (_server, url) = postgres::run(&scratch.0)?;
+            eprintln!("  on a PostgreSQL of its own with wal_level=logical, for all sides");
+            measure(runtime, name, &Options { postgres: url, ..options.clone() })
         }
-        Ok(())
-    }
-
-    async fn count(&self, sql: &'static str) -> Result<i64, AnyError> {
-        let (count,): (i64,) = sqlx::query_as(sql).fetch_one(&self.pool).await?;
-        Ok(count)
+        Database::Postgres if name == PEERS => runtime.block_on(peers::measure(options)),
+        Database::Postgres if name == PARTITIONS => runtime.block_on(partitions::measure(options)),
+        Database::Postgres if name == LOG => runtime.block_on(log::measure(options)),
+        Database::Postgres => runtime.block_on(cases::measure::<PostgresPlace>(name, options)),
+        Database::MySql if options.mysql.is_none() => {
+            let scratch = Scratch::within(&options.dir)?;
+            let (_server, url) = mysql::run(&scratch.0)?;
+            let options = Options { mysql: Some(url), ..options.clone() };
+            runtime.block_on(cases::measure::<MySqlPlace>(name, &options))
+        }
+        Database::MySql => runtime.block_on(cases::measure::<MySqlPlace>(name, options)),
+        Database::Sqlite => runtime.block_on(cases::measure::<SqlitePlace>(name, options)),
     }
 }
 
@@ -137,6 +115,11 @@ impl Timed {
             }
             more.await;
         }
+    }
+
+    /// What nobody waits for.
+    fn forget(&self) {
+        self.confirmed.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod anchor;
 mod candidate;
+mod own;
 mod peers;
 mod queue;
 mod server;
 
-pub(crate) use server::Schema;
+pub(crate) use own::{is_logical, run};
+pub(crate) use server::{Database, Schema};
 
 use crate::sql::Kind;
 

@@ -3,9 +3,9 @@
 
 use std::{
     fmt::Write as _,
-    io::{BufRead, BufReader, BufWriter, Write},
+    io::{BufWriter, Write},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Command,
 };
 
 use super::server::Database;
@@ -14,6 +14,7 @@ use crate::{
     books::Books,
     figure::Figure,
     measure::Sample,
+    program::Program,
     run::{Run, Shape},
     sql::{Beside, Cost, Options},
 };
@@ -181,9 +182,9 @@ fn run(peer: &Peer, options: &Options, shape: &Shape) -> Result<Run, AnyError> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let database = runtime.block_on(Database::create(options.server(), peer.name))?;
-    let done = Program::start(&program, &database.url, shape).and_then(|program| {
+    let done = start(&program, &database.url, shape).and_then(|program| {
         let before = runtime.block_on(database.cost())?;
-        let reported = program.measured()?;
+        let reported: Reported = program.measured()?;
         let after = runtime.block_on(database.cost())?;
         // The whole run is counted, since the window opens within; so it is scaled to the deliveries of the window.
         let share =
@@ -203,70 +204,30 @@ fn run(peer: &Peer, options: &Options, shape: &Shape) -> Result<Run, AnyError> {
     }
 }
 
-/// A program that has all it needs to begin; it ends with the guard.
-struct Program {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    input: std::process::ChildStdin,
+/// One that has all it needs to begin.
+fn start(program: &Path, database: &str, shape: &Shape) -> Result<Program, AnyError> {
+    let mut command = Command::new(program);
+    command.args(["--database", database, "--seconds", &shape.time.as_secs_f64().to_string()]);
+    let mut program = Program::start(&mut command)?;
+    supply(&mut program, shape)?;
+    program.ready()?;
+    Ok(program)
 }
 
-impl Program {
-    fn start(program: &Path, database: &str, shape: &Shape) -> Result<Self, AnyError> {
-        let mut command = Command::new(program);
-        command.args(["--database", database, "--seconds", &shape.time.as_secs_f64().to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (Some(input), Some(out)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("a program without input and output".into());
-        };
-        let mut program = Self { child, out: BufReader::new(out), input };
-        program.supply(shape)?;
-        match program.line()?.as_str() {
-            "ready" => Ok(program),
-            other => Err(format!("it said `{other}` instead of `ready`").into()),
-        }
-    }
-
-    fn supply(&mut self, shape: &Shape) -> Result<(), AnyError> {
-        let (mut workload, mut input) = (shape.workload(), BufWriter::new(&mut self.input));
-        let seconds = (shape.time + shape.warm_up()).as_secs_f64();
-        let mut line = String::new();
-        for _ in 0..(SUPPLIED_PER_SECOND * seconds) as u64 {
-            let message = workload.next();
-            line.clear();
-            write!(line, "{} ", uuid::Uuid::from_bytes(message.id).simple())?;
-            input.write_all(line.as_bytes())?;
-            input.write_all(&message.body)?;
-            input.write_all(b"\n")?;
-        }
+fn supply(program: &mut Program, shape: &Shape) -> Result<(), AnyError> {
+    let (mut workload, mut input) = (shape.workload(), BufWriter::new(&mut program.input));
+    let seconds = (shape.time + shape.warm_up()).as_secs_f64();
+    let mut line = String::new();
+    for _ in 0..(SUPPLIED_PER_SECOND * seconds) as u64 {
+        let message = workload.next();
+        line.clear();
+        write!(line, "{} ", uuid::Uuid::from_bytes(message.id).simple())?;
+        input.write_all(line.as_bytes())?;
+        input.write_all(&message.body)?;
         input.write_all(b"\n")?;
-        Ok(input.flush()?)
     }
-
-    /// Lets it run, and reads what it has done.
-    fn measured(mut self) -> Result<Reported, AnyError> {
-        self.input.write_all(b"go\n")?;
-        let line = self.line()?;
-        Ok(serde_json::from_str(&line).map_err(|e| format!("it said `{line}` instead of its report: {e}"))?)
-    }
-
-    fn line(&mut self) -> Result<String, AnyError> {
-        let mut line = String::new();
-        if self.out.read_line(&mut line)? == 0 {
-            return Err(
-                format!("it ended with {} before it was done; what it said is above", self.child.wait()?).into()
-            );
-        }
-        line.truncate(line.trim_end().len());
-        Ok(line)
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+    input.write_all(b"\n")?;
+    Ok(input.flush()?)
 }
 
 /// What a program says in the end.

@@ -23,9 +23,9 @@ pub(crate) struct Schema {
 }
 
 /// A database for one run, for who cannot be told of a schema.
-pub(super) struct Database {
+pub(crate) struct Database {
     /// Of the database.
-    pub(super) url: String,
+    pub(crate) url: String,
     server: String,
     name: String,
     _life: Life,
@@ -92,7 +92,7 @@ impl Place for Schema {
 
 impl Database {
     /// An empty one.
-    pub(super) async fn create(server: &str, name: &str) -> Result<Self, AnyError> {
+    pub(crate) async fn create(server: &str, name: &str) -> Result<Self, AnyError> {
         let (name, life) = Life::begin(server, name).await?;
         let mut connection = connect(server).await?;
         connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE \"{name}\"")))).await?;
@@ -102,7 +102,7 @@ impl Database {
         Ok(Self { url, server: server.to_owned(), name, _life: life })
     }
 
-    pub(super) async fn remove(self) -> Result<(), AnyError> {
+    pub(crate) async fn remove(self) -> Result<(), AnyError> {
         let mut connection = connect(&self.server).await?;
         drop_database(&mut connection, &self.name).await?;
         Ok(connection.close().await?)
@@ -138,7 +138,7 @@ fn options(url: &str) -> Result<PgConnectOptions, AnyError> {
     options.map_err(|_| "--server: the URL is not understood: write postgres://USER@HOST:PORT/DATABASE".into())
 }
 
-async fn connect(url: &str) -> Result<PgConnection, AnyError> {
+pub(super) async fn connect(url: &str) -> Result<PgConnection, AnyError> {
     let options = options(url)?.disable_statement_logging();
     options.connect().await.map_err(|e| format!("--server {}: {e}", shown(&options)).into())
 }

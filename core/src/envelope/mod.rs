@@ -59,6 +59,10 @@ pub struct Envelope {
     /// Not to be delivered before.
     pub due: Option<Timestamp>,
     /// Not worth handling after.
+    ///
+    /// A time by the sender's clock, judged by others': in an outbox by its table's, on a broker that counts (RabbitMQ) by that
+    /// of whoever sends, at the end by the receiver's. Clocks that are apart by a minute end it a minute early or late, so give
+    /// it minutes where that matters.
     pub expires: Option<Timestamp>,
     /// Whose it is, in a system of several tenants.
     pub tenant: Option<TenantId>,

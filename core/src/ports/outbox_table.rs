@@ -196,13 +196,18 @@ pub struct OutboxState {
     pub failed: u64,
     /// How many relays there are.
     pub relays: u64,
+    /// Where the server's log is relayed: bytes of it that are kept since they were not relayed yet. `None`: nobody reads it, or
+    /// it is not relayed.
+    pub log_lag: Option<u64>,
+    /// Where the server's log is relayed: how often something of it was thrown away before it was. Messages may be lost then.
+    pub log_gaps: u64,
 }
 
 impl OutboxState {
     /// For adapters.
     #[must_use]
     pub fn new(stored: u64, claimed: u64, failed: u64, relays: u64) -> Self {
-        Self { stored, claimed, failed, relays, oldest: None, lag: None }
+        Self { stored, claimed, failed, relays, oldest: None, lag: None, log_lag: None, log_gaps: 0 }
     }
 }
 

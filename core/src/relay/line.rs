@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::{Notify, mpsc},
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 
 use super::Counted;
@@ -36,6 +36,7 @@ pub struct PushLine {
     dispatcher: Arc<dyn Dispatcher>,
     queue: mpsc::Sender<Pushed>,
     bytes: AtomicUsize,
+    left: Notify,
     token: AtomicI64,
     returned: Mutex<Vec<Claim>>,
     wake: Notify,
@@ -63,8 +64,8 @@ impl PushLine {
     ) -> (Arc<Self>, mpsc::Receiver<Pushed>) {
         let (queue, pushed) = mpsc::channel(rows.max(1));
         let (token, returned, wake) = (AtomicI64::new(fastrand::i64(1..)), Mutex::default(), Notify::new());
-        let bytes = AtomicUsize::new(0);
-        (Arc::new(Self { owner, lease, dispatcher, queue, bytes, token, returned, wake, counted }), pushed)
+        let (bytes, left) = (AtomicUsize::new(0), Notify::new());
+        (Arc::new(Self { owner, lease, dispatcher, queue, bytes, left, token, returned, wake, counted }), pushed)
     }
 
     /// The relay's number: the owner of what is born, and its token. No claim has the same.
@@ -113,9 +114,34 @@ impl PushLine {
         }
     }
 
+    /// Hands a committed row over that was read from a log, and waits for room as long as its lease goes on. `false`: there was
+    /// none, or the relay has ended, and the row is as it was. A call that is dropped has handed nothing over.
+    pub async fn hand(&self, pushed: Pushed) -> bool {
+        let room = async {
+            loop {
+                let left = self.left.notified();
+                if self.bytes.load(Ordering::Relaxed) <= BYTES_MAX {
+                    return self.queue.reserve().await.ok();
+                }
+                left.await;
+            }
+        };
+        let Ok(Some(place)) = timeout_at(pushed.until, room).await else { return false };
+        self.bytes.fetch_add(pushed.outgoing.envelope.size(), Ordering::Relaxed);
+        place.send(pushed);
+        true
+    }
+
+    /// Whether the relay takes nothing any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+
     /// `pushed` was taken.
     pub(super) fn has_left(&self, pushed: &Pushed) {
         self.bytes.fetch_sub(pushed.outgoing.envelope.size(), Ordering::Relaxed);
+        self.left.notify_one();
     }
 
     /// There may be something to claim.

@@ -79,8 +79,11 @@ pub enum RelayError {
     /// There is nothing to relay.
     #[error("the relay was given no table: add one with `table`")]
     NoTable,
-    /// One handle's messages cannot go to two relays.
-    #[error("a relay is running already for this handle of `{table}`: stop it first, or open the outbox again")]
+    /// One handle's messages cannot go to two relays, and what Debezium sends to none.
+    #[error(
+        "`{table}` takes no relay: one is running already for this handle (stop it first, or open the outbox again), or the \
+         outbox is sent by Debezium"
+    )]
     Attached {
         /// Its name.
         table: String,
@@ -143,6 +146,7 @@ impl Relay {
             let id = fastrand::i64(1..);
             let instance = Instance { id, service: service.clone(), host: host.clone(), process: std::process::id() };
             let name = table.name().to_owned();
+            let options = options.bounded();
             let (cared, care) = (table.clone(), options.clone());
             let attached = TableRelay::attach(table, dispatcher.clone(), options, instance);
             let relay = attached.ok_or(RelayError::Attached { table: name })?;

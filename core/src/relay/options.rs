@@ -39,6 +39,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5 * 60);
 const SENDERS: usize = 8;
 /// Messages of one call to the transport. Default 256: beyond it a confirmation of many gains little.
 const SEND_BATCH: usize = 256;
+/// How long a call to the transport may take. Default 1 min: transports give up before that by themselves, and one that does not
+/// would keep its messages for ever.
+const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// How long a stop waits for confirmations and for their status. Default 10 s: below what an orchestrator grants.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -50,6 +53,9 @@ const ARCHIVE: Duration = Duration::from_secs(30 * 24 * 3600);
 const CARE_ROWS: usize = 1000;
 /// How often to look for what is over, and at what waits. Default 1 min.
 const CARE_EVERY: Duration = Duration::from_secs(60);
+
+/// Longer than anything is waited for. Ten years.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// How a [`Relay`](super::Relay) treats one table. Every number has a default.
 #[derive(Debug, Clone)]
@@ -72,6 +78,7 @@ pub struct RelayOptions {
     pub(super) backoff_max: Duration,
     pub(super) senders: usize,
     pub(super) send_batch: usize,
+    pub(super) send_limit: Duration,
     pub(super) stop_limit: Duration,
     pub(super) keep: Duration,
     pub(super) archive: Option<Duration>,
@@ -98,6 +105,7 @@ impl Default for RelayOptions {
             backoff_max: BACKOFF_MAX,
             senders: SENDERS,
             send_batch: SEND_BATCH,
+            send_limit: SEND_LIMIT,
             stop_limit: STOP_LIMIT,
             keep: KEEP,
             archive: Some(ARCHIVE),
@@ -192,6 +200,12 @@ impl RelayOptions {
         self
     }
 
+    /// How long a call to the transport may take. Default 1 min. After it its messages, which may have been sent, are tried again.
+    pub const fn send_limit(mut self, limit: Duration) -> Self {
+        self.send_limit = limit;
+        self
+    }
+
     /// How long a stop waits for confirmations and for their status to be stored. Default 10 s. What is not stored by then is
     /// sent again, under the same ids.
     pub const fn stop_limit(mut self, limit: Duration) -> Self {
@@ -214,6 +228,24 @@ impl RelayOptions {
     pub fn care(mut self, every: Duration, rows: usize) -> Self {
         self.care_every = every.max(Duration::from_millis(1));
         self.care_rows = rows.max(1);
+        self
+    }
+
+    /// With no time so long that the end of it cannot be told.
+    pub(super) fn bounded(mut self) -> Self {
+        let times = [
+            &mut self.status_wait,
+            &mut self.poll,
+            &mut self.lease,
+            &mut self.birth_lease,
+            &mut self.stale,
+            &mut self.backoff,
+            &mut self.backoff_max,
+            &mut self.send_limit,
+            &mut self.stop_limit,
+            &mut self.care_every,
+        ];
+        times.into_iter().chain(&mut self.poll_idle).for_each(|time| *time = (*time).min(LONGEST));
         self
     }
 

@@ -14,7 +14,7 @@ use futures_util::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     waiting::{Held, Waiting},
 };
 use crate::{
-    envelope::Outgoing,
+    envelope::{Envelope, Outgoing},
     handler_error::chain,
     ports::{Claim, DispatchError, Dispatcher, Ended, Instance, OutboxTable, Outcome, StoreError, Tick, Ticked},
 };
@@ -83,6 +83,8 @@ pub(super) struct TableRelay {
     untaken: Option<(Vec<Ended>, usize)>,
     next_renewal: Option<Instant>,
     next_claim: Instant,
+    /// Somebody has stored something since it was last asked for rows.
+    woken: bool,
     poll: Duration,
     lost: Option<Lost>,
     failures: u32,
@@ -131,6 +133,7 @@ impl TableRelay {
             untaken: None,
             next_renewal: None,
             next_claim: now,
+            woken: false,
             lost: None,
             failures: 0,
             not_before: now,
@@ -175,13 +178,16 @@ impl TableRelay {
                 }
                 Some(sent) = self.sending.next() => self.sent(sent),
                 _ = self.pushed.recv_many(&mut pushed, room), if room > 0 => self.take(&mut pushed),
-                () = self.line.woken(), if self.stopping.is_none() => self.next_claim = Instant::now(),
+                () = self.line.woken(), if self.stopping.is_none() => {
+                    self.woken = true;
+                    self.next_claim = Instant::now();
+                }
                 () = &mut timer => {}
             }
         }
         // It may hold what leaving needs.
         drop(telling);
-        if tokio::time::timeout(LEAVE_LIMIT, self.leave()).await.is_err() {
+        if timeout(LEAVE_LIMIT, self.leave()).await.is_err() {
             tracing::debug!(table = self.table.name(), "the relay is gone, which the table did not hear of");
         }
     }
@@ -242,9 +248,10 @@ impl TableRelay {
             self.calls += 1;
             self.unstored += held.len();
             self.under_way.insert(self.calls, held);
-            let (call, dispatcher) = (self.calls, self.dispatcher.clone());
+            let (call, dispatcher, limit) = (self.calls, self.dispatcher.clone(), self.options.send_limit);
             self.sending.push(Box::pin(async move {
-                let results = dispatcher.dispatch(&outgoing).await;
+                // Who does not answer says nothing of any of them.
+                let results = timeout(limit, dispatcher.dispatch(&outgoing)).await.unwrap_or_default();
                 Sent { call, outgoing, results }
             }));
         }
@@ -263,7 +270,7 @@ impl TableRelay {
             } else {
                 bytes += outgoing.envelope.size();
                 leases.push(held);
-                messages.push(outgoing);
+                messages.push(now_due(outgoing));
             }
         }
         (leases, messages)
@@ -372,4 +379,14 @@ fn said(table: &str, outgoing: &Outgoing) {
         %destination,
         "sent"
     );
+}
+
+/// What is here is due by the table's clock. The transport's own may be behind, and would put it off once more.
+fn now_due(outgoing: Outgoing) -> Outgoing {
+    // A timeout is known by its due time.
+    if outgoing.envelope.due.is_none() || outgoing.envelope.timeout {
+        return outgoing;
+    }
+    let envelope = Envelope { due: None, ..(*outgoing.envelope).clone() };
+    Outgoing { envelope: Arc::new(envelope), ..outgoing }
 }

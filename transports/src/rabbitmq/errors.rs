@@ -29,13 +29,24 @@ fn kind_of(error: &lapin::Error, place: &str, written: bool) -> (ErrorKind, Stri
             _ => {}
         }
     }
-    let kind = if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
-    (
-        kind,
-        format!(
-            "{place} cannot be reached, or has ended the connection: check host and port, and that RabbitMQ runs there"
-        ),
-    )
+    if error.to_string().contains("invalid peer certificate") {
+        let why = "shows a certificate that is not trusted, or is another host's: name its authority (RabbitMqOptions::certificate_authority), and the host as its certificate does";
+        return (ErrorKind::Misconfigured, format!("{place} {why}"));
+    }
+    (cut_off(written), away(place))
+}
+
+/// The connection has ended.
+pub(super) fn gone(operation: &'static str, place: &str, written: bool) -> TransportError {
+    TransportError::new(cut_off(written), operation, away(place))
+}
+
+fn cut_off(written: bool) -> ErrorKind {
+    if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable }
+}
+
+fn away(place: &str) -> String {
+    format!("{place} cannot be reached, or has ended the connection: check host and port, and that RabbitMQ runs there")
 }
 
 /// Nothing came back in time.
@@ -45,9 +56,8 @@ pub(super) fn late(
     patience: std::time::Duration,
     written: bool,
 ) -> TransportError {
-    let kind = if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
     let why = format!(
         "{place} did not answer within {patience:?}; if it is RabbitMQ, and short of memory or disk, it has stopped reading from publishers"
     );
-    TransportError::new(kind, operation, why)
+    TransportError::new(cut_off(written), operation, why)
 }

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use hapax_core::ports::{ErrorKind, TransportError};
 
@@ -37,7 +37,27 @@ pub struct RabbitMqOptions {
     pub(super) declare: bool,
     pub(super) unused_max: Option<Duration>,
     pub(super) connection_name: Option<String>,
+    pub(super) tls: Tls,
     prefix: String,
+}
+
+/// Beside what is compiled in.
+#[derive(Clone, Default)]
+pub(super) struct Tls {
+    /// PEM.
+    pub(super) authority: Option<String>,
+    /// Certificate and key, PEM.
+    pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for Tls {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authority", &self.authority.is_some())
+            .field("client", &self.client.is_some())
+            .finish()
+    }
 }
 
 impl RabbitMqOptions {
@@ -51,6 +71,7 @@ impl RabbitMqOptions {
             declare: true,
             unused_max: None,
             connection_name: None,
+            tls: Tls::default(),
             prefix: PREFIX.to_owned(),
         }
     }
@@ -110,6 +131,20 @@ impl RabbitMqOptions {
     /// What the connections are called in the server's lists. Default `hapax`.
     pub fn connection_name(mut self, name: impl Into<String>) -> Self {
         self.connection_name = Some(name.into());
+        self
+    }
+
+    /// Trusts servers whose certificate was signed by an authority in `pem` too, beside those of Mozilla's list: for an authority
+    /// of one's own. One or more certificates, as text. Needs `amqps://` and the feature `tls-ring`.
+    pub fn certificate_authority(mut self, pem: impl Into<String>) -> Self {
+        self.tls.authority = Some(pem.into());
+        self
+    }
+
+    /// Shows the server a certificate, with its key, both PEM. Where the server takes that for the account's name,
+    /// `?auth_mechanism=external` in the URL. Needs `amqps://` and the feature `tls-ring`.
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls.client = Some((certificate.into(), key.into()));
         self
     }
 

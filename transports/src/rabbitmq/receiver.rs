@@ -1,11 +1,12 @@
 use std::{
     collections::HashMap,
     fmt,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -27,7 +28,7 @@ use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 use super::{
     RabbitMq,
     dispatcher::{Parcel, Route},
-    errors::{error_of, late},
+    errors::{error_of, gone, late},
     letters::letter_marks,
     link::Linked,
     message::{Marks, as_letter, envelope_of, properties_of},
@@ -40,6 +41,9 @@ const SETTLING: &str = "settling a message";
 const EARLY: Duration = Duration::from_millis(10);
 /// Before a message that could not be put where it belongs is tried again, or given back, from where it comes again at once.
 const REST: Duration = Duration::from_secs(1);
+/// How often whoever waits for the answer to a settlement looks whether its connection has ended. No answer takes as long by
+/// itself: it comes once what was said is written.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// One endpoint's end of a queue, with a connection of its own: a server that holds publishers back goes on delivering.
 pub(super) struct EndpointQueue(Arc<End>);
@@ -127,7 +131,7 @@ impl Receiver for EndpointQueue {
         self.0.held().remove(&number);
         if settled.is_err() {
             // Its lease does not run out by itself, so it would be kept from everybody.
-            self.0.give_back_later(held.acker);
+            self.0.give_back_later(held);
         }
         settled
     }
@@ -222,20 +226,33 @@ impl End {
     }
 
     async fn acknowledge(&self, held: &Held) -> Result<Settled, TransportError> {
-        self.answered(held.acker.ack(BasicAckOptions::default()).await)
+        self.answered(&held.acker, held.acker.ack(BasicAckOptions::default())).await
     }
 
     /// To the server, which counts it and gives it again at once.
     async fn give_back(&self, held: &Held) -> Result<Settled, TransportError> {
         let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
-        self.answered(held.acker.nack(options).await)
+        self.answered(&held.acker, held.acker.nack(options)).await
     }
 
-    fn answered(&self, answer: lapin::Result<bool>) -> Result<Settled, TransportError> {
-        match answer {
-            Ok(true) => Ok(Settled::Done),
-            Ok(false) => Ok(Settled::LeaseLost),
-            Err(e) => Err(error_of(SETTLING, self.rabbit.0.link.place(), e, true)),
+    /// The driver forgets what it is asked for at the very moment at which it notices that the connection has ended, so the
+    /// answer is not waited for longer than the connection lasts.
+    async fn answered(
+        &self,
+        acker: &Acker,
+        asked: impl Future<Output = lapin::Result<bool>>,
+    ) -> Result<Settled, TransportError> {
+        let (place, patience) = (self.rabbit.0.link.place(), self.rabbit.0.options.patience);
+        let (mut asked, begun) = (pin!(asked), Instant::now());
+        loop {
+            match timeout(LOOK.min(patience), &mut asked).await {
+                Ok(Ok(true)) => return Ok(Settled::Done),
+                Ok(Ok(false)) => return Ok(Settled::LeaseLost),
+                Ok(Err(e)) => return Err(error_of(SETTLING, place, e, true)),
+                Err(_) if acker.poisoned() => return Err(gone(SETTLING, place, true)),
+                Err(_) if begun.elapsed() >= patience => return Err(late(SETTLING, place, patience, true)),
+                Err(_) => {}
+            }
         }
     }
 
@@ -289,21 +306,25 @@ impl End {
             while acker.usable() {
                 // Not held while it rests: the connection goes with the last who holds it.
                 let Some(end) = weak.upgrade() else { return };
-                match put(end).await {
-                    Ok(()) => return drop(acker.ack(BasicAckOptions::default()).await),
+                match put(end.clone()).await {
+                    Ok(()) => return drop(end.answered(&acker, acker.ack(BasicAckOptions::default())).await),
                     Err(e) => tracing::warn!(error = ?e, "{what} failed; tried again"),
                 }
+                drop(end);
                 tokio::time::sleep(REST).await;
             }
         });
     }
 
     /// Gives a message back after a rest, since what it failed for may last.
-    fn give_back_later(&self, acker: Acker) {
+    fn give_back_later(self: &Arc<Self>, held: Held) {
+        let weak = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(REST).await;
             // If the connection is lost, so is the delivery, and the message comes again anyway.
-            drop(acker.nack(BasicNackOptions { requeue: true, ..BasicNackOptions::default() }).await);
+            if let Some(end) = weak.upgrade() {
+                drop(end.give_back(&held).await);
+            }
         });
     }
 }

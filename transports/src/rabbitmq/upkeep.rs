@@ -22,11 +22,24 @@ impl RabbitMq {
     /// [`TransportError`]; also when the endpoint has never connected.
     pub async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, TransportError> {
         let name = self.0.names.queue(endpoint);
-        let count = self.within("counting messages", async |channel: &Channel| {
-            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-            Ok(channel.queue_declare(short(&name)?, options, FieldTable::default()).await?.message_count())
-        });
-        Ok(u64::from(count.await?))
+        self.within("counting messages", async |channel: &Channel| waiting_in(channel, &name).await).await
+    }
+
+    /// How many messages wait until they are due, for whichever endpoint of this [prefix](super::RabbitMqOptions::prefix):
+    /// timeouts, what was sent with a delay, and what is to be tried again later. One that is just being passed on from one
+    /// of the queues of the delays to the next may be missed.
+    ///
+    /// # Errors
+    /// [`TransportError`]; also when no endpoint has ever connected.
+    pub async fn delayed(&self) -> Result<u64, TransportError> {
+        self.within("counting what is not due", async |channel: &Channel| {
+            let mut sum = 0;
+            for level in 0..DELAY_LEVELS {
+                sum += waiting_in(channel, &self.0.names.delay(level)).await?;
+            }
+            Ok(sum)
+        })
+        .await
     }
 
     /// Removes all that was declared under this prefix, with every message in it: what waits for `endpoints` and their dead
@@ -71,4 +84,11 @@ impl RabbitMq {
             Err(_) => Err(late(operation, place, patience, false)),
         }
     }
+}
+
+/// What is in a queue and with nobody.
+async fn waiting_in(channel: &Channel, name: &str) -> lapin::Result<u64> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let queue = channel.queue_declare(short(name)?, options, FieldTable::default()).await?;
+    Ok(u64::from(queue.message_count()))
 }

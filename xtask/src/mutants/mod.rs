@@ -6,6 +6,7 @@
 
 mod explored;
 mod patch;
+pub(crate) mod relay;
 mod story;
 mod tree;
 

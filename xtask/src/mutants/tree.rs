@@ -100,6 +100,13 @@ impl Tree {
         cargo
     }
 
+    /// cargo in the copy as it is used in the tree, with a target folder of its own: for the tests.
+    pub(crate) fn usual_cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut cargo = process::cargo(args);
+        cargo.current_dir(&self.folder).env("CARGO_TARGET_DIR", self.beside("usual-target"));
+        cargo
+    }
+
     fn above(&self) -> Result<PathBuf, String> {
         let above = self.folder.parent().unwrap_or(&self.folder);
         above.canonicalize().map_err(|error| format!("{}: {error}", above.display()))

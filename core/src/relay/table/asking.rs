@@ -21,6 +21,9 @@ use crate::{
 
 /// The table is not asked sooner for a row that becomes free: many rows that do one after the other share a call.
 const SOONEST: Duration = Duration::from_millis(20);
+/// When the next row may be claimed is not asked beside statuses, so that it is asked so soon after them, if there is no look
+/// before.
+const AFTER_STATUSES: Duration = Duration::from_secs(1);
 /// Rows of one call of which more is told than that they were sent.
 const OTHERS_MAX: usize = 1000;
 /// After the first call that failed; doubles up to [`AGAIN_MAX`].
@@ -61,6 +64,7 @@ impl TableRelay {
         let aged = now.checked_sub(self.options.status_wait).unwrap_or(now);
         self.first_ended = (!self.ended.is_empty()).then_some(aged);
         let renewed = if renews { self.renewals(now) } else { Vec::new() };
+        self.woken &= !claims;
         let claiming = claims.then(|| Claiming {
             token: self.lost.map_or_else(|| self.line.token(), |lost| lost.token),
             rows: if self.pause.is_probing() && self.lost.is_none() { 1 } else { self.options.claim },
@@ -189,7 +193,10 @@ impl TableRelay {
         let idles = claimed.is_empty() && told == 0;
         self.poll = if idles { (self.poll * 2).min(self.poll_idle()) } else { self.options.poll };
         let soonest = next.map(|next| now + next.max(SOONEST));
-        let usual = if more || claiming.again || is_free { now } else { now + self.poll };
+        let rest = if told > 0 { self.poll.min(AFTER_STATUSES) } else { self.poll };
+        // Who has woken it since this was asked has stored something that was not seen yet.
+        let at_once = more || claiming.again || is_free || self.woken;
+        let usual = if at_once { now } else { now + rest };
         self.next_claim = soonest.map_or(usual, |soonest| usual.min(soonest));
         self.next_claim = again.map_or(self.next_claim, |at| at.min(self.next_claim));
         let mut stuck = HashSet::new();

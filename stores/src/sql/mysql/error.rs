@@ -99,10 +99,9 @@ impl Failure {
         Self { cause: Arc::new(Cause::Driver(error)), unknown }
     }
 
-    /// Of a `COMMIT`: it may have reached a log, or a replica. The server itself rolls back one of two transactions that wait
-    /// for each other.
+    /// Of a `COMMIT`: it may have reached a log, or a replica.
     pub(super) fn of_commit(error: sqlx::Error) -> Self {
-        let unknown = number(&error) != Some(n::DEADLOCK);
+        let unknown = !rolled_back(&error);
         Self { cause: Arc::new(Cause::Driver(error)), unknown }
     }
 
@@ -273,6 +272,11 @@ fn refused(error: &sqlx::Error) -> bool {
 fn ends_the_connection(number: u16) -> bool {
     let ends = matches!(number, n::SHUTDOWN | n::KILLED_MARIADB | n::KILLED_MYSQL | n::IDLE_MYSQL);
     ends || (1152..=1161).contains(&number) // The way to the client.
+}
+
+/// A `COMMIT` that has failed has committed nothing: of two transactions that wait for each other the server rolls back one.
+pub(super) fn rolled_back(error: &sqlx::Error) -> bool {
+    number(error) == Some(n::DEADLOCK)
 }
 
 /// The statement was refused, or rolled back, before it came to its commit. All else may be told by a statement whose commit

@@ -10,7 +10,6 @@ use hapax_core::{
     ids::MessageId,
     ports::Claim,
     relay::{PushLine, Pushed, Tell, Ticket},
-    time::Timestamp,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -29,14 +28,17 @@ pub(in crate::sql) struct Births {
 impl Births {
     /// To be called before the server reads its clock, so that here the lease is over first.
     pub(in crate::sql) fn of(line: Option<Arc<PushLine>>, messages: &[Outgoing]) -> Self {
-        let (begun, clock) = (Instant::now(), Timestamp::now());
-        // What may expire is claimed, since the server's clock decides.
-        let is_due = |outgoing: &Outgoing| {
-            outgoing.envelope.due.is_none_or(|due| due <= clock) && outgoing.envelope.expires.is_none()
-        };
-        let token = |outgoing: &Outgoing| line.as_ref().filter(|_| is_due(outgoing)).map_or(0, |line| line.owner());
+        let begun = Instant::now();
+        let token =
+            |outgoing: &Outgoing| line.as_ref().filter(|_| Self::is_timeless(outgoing)).map_or(0, |line| line.owner());
         let tokens = messages.iter().map(token).collect();
         Self { line, begun, tokens }
+    }
+
+    /// Whether it may go as soon as it is committed. What waits for its time or may expire is claimed, since the server's clock
+    /// decides: this one may be hours ahead.
+    pub(in crate::sql) fn is_timeless(outgoing: &Outgoing) -> bool {
+        outgoing.envelope.due.is_none() && outgoing.envelope.expires.is_none()
     }
 
     /// Whose those are that have a token.

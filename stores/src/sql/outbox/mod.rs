@@ -2,6 +2,9 @@
 //! wrong with it.
 
 mod births;
+mod commit;
+mod import;
+mod imported;
 pub(super) mod lanes;
 mod looked;
 mod options;
@@ -14,13 +17,20 @@ mod write;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "sqlite", feature = "postgres-log"))]
 pub(super) use births::ids;
 pub(super) use births::{Births, attach, claim, detach};
+pub use commit::CommitError;
+pub(super) use import::Dialect;
+pub use import::{Import, Source};
+pub use imported::Imported;
+pub(super) use imported::{Importing, Read};
 pub(super) use looked::{Looked, cut};
 pub(super) use options::{Settings, decided, settings};
+#[cfg(feature = "postgres-log")]
+pub(super) use outcomes::cut_reason;
 pub(super) use outcomes::not_sent;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "sqlite", feature = "postgres-log"))]
 pub(super) use outcomes::status;
 pub(super) use row::Row;
 pub(super) use storing::storing;

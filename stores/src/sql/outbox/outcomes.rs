@@ -37,16 +37,17 @@ pub(in crate::sql) fn not_sent(ended: &[&Ended]) -> Vec<NotSent> {
     rows
 }
 
-fn cut(reason: &str) -> String {
+/// As much of a reason as is stored.
+pub(in crate::sql) fn cut_reason(reason: &str) -> String {
     let end = reason.floor_char_boundary(REASON_BYTES_MAX);
     reason[..end].replace('\0', "\u{fffd}")
 }
 
 fn row(id: Uuid, ended: &Ended) -> NotSent {
     let (status, delay, uncounted, error) = match &ended.outcome {
-        Outcome::Later(after, reason) => (status::WAITS, super::millis(*after), 0, Some(cut(reason))),
+        Outcome::Later(after, reason) => (status::WAITS, super::millis(*after), 0, Some(cut_reason(reason))),
         Outcome::GivenBack => (status::WAITS, 0, 1, None),
-        Outcome::Failed(reason) => (status::FAILED, 0, 0, Some(cut(reason))),
+        Outcome::Failed(reason) => (status::FAILED, 0, 0, Some(cut_reason(reason))),
         Outcome::Expired | Outcome::Sent => (status::EXPIRED, 0, 0, None),
     };
     NotSent { id, token: ended.claim.token, status, delay, uncounted, error }

@@ -67,7 +67,7 @@ impl Routes {
         Ok(())
     }
 
-    fn of(&self, message_type: &TypeName) -> Destination {
+    pub(in crate::sql) fn of(&self, message_type: &TypeName) -> Destination {
         let known = self.by_type.get(message_type).or(self.usual.as_ref());
         known.cloned().unwrap_or_else(|| Destination::Topic(message_type.clone()))
     }
@@ -81,12 +81,22 @@ pub(in crate::sql) struct Writes {
     pub(in crate::sql) message_bytes_max: usize,
     /// Asked whether it can send a message, where no relay runs in this process.
     pub(in crate::sql) transport: Option<Arc<dyn Dispatcher>>,
+    /// Debezium sends what is stored, and no relay does.
+    #[cfg(feature = "postgres")]
+    pub(in crate::sql) debezium: bool,
 }
 
 impl Default for Writes {
     fn default() -> Self {
         let (routes, codec) = (Routes::default(), Codec::default());
-        Self { routes, codec, message_bytes_max: MESSAGE_BYTES_MAX, transport: None }
+        Self {
+            routes,
+            codec,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            transport: None,
+            #[cfg(feature = "postgres")]
+            debezium: false,
+        }
     }
 }
 
@@ -108,6 +118,10 @@ impl Writes {
         let size = outgoing.envelope.size();
         if size > self.message_bytes_max {
             let why = format!("it has {size} bytes, and {} is the limit of this outbox", self.message_bytes_max);
+            return Err(EnqueueError::Refused(why));
+        }
+        #[cfg(feature = "postgres")]
+        if let Some(why) = self.debezium.then(|| crate::sql::postgres::outbox::debezium_refusal(outgoing)).flatten() {
             return Err(EnqueueError::Refused(why));
         }
         let checked = match (line, &self.transport) {

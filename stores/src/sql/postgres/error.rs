@@ -175,7 +175,7 @@ impl std::error::Error for Shown {}
 
 /// The server answered that it did not do it, and goes on serving this connection. A fatal answer says nothing: it may
 /// come while the server waits for a standby with the commit already made.
-fn refused(error: &sqlx::Error) -> bool {
+pub(super) fn refused(error: &sqlx::Error) -> bool {
     let severity = |error: &PgDatabaseError| matches!(error.severity(), PgSeverity::Error);
     error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>()).is_some_and(severity)
 }

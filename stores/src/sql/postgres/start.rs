@@ -45,7 +45,7 @@ const STATEMENTS: usize = 128;
 /// took much of the server's time. Tables are never read whole, even while the server takes them for small: neither as
 /// they are nor through an index, for a join; and an index gives what is asked for in its order, instead of all of it being
 /// collected and sorted.
-const SETTINGS: [(&str, &str); 9] = [
+pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),

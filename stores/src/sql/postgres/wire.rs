@@ -16,14 +16,14 @@ use std::{
 
 use hapax_core::ports::StoreError;
 use sqlx::{
-    AssertSqlSafe, Executor,
+    AssertSqlSafe, Executor, PgConnection,
     postgres::{PgArguments, PgConnectOptions, PgRow},
 };
 
 pub use super::super::numbers::Numbers;
 use super::{
     Postgres, PostgresOptions,
-    connection::{Dial, Link},
+    connection::{Dial, Link, Work},
     error::Failure,
     migrate,
     names::Names,
@@ -219,6 +219,24 @@ impl Wire {
                 let rows = query.fetch_all(&mut *connection).await.map_err(Failure::of_read)?;
                 connection.execute(sqlx::raw_sql("COMMIT")).await.map_err(Failure::of_write)?;
                 Ok(rows)
+            })
+        });
+        work.await.map_err(Fault)
+    }
+
+    /// Runs `work` in one transaction: committed if it says so with what it tells, else rolled back.
+    pub(super) async fn transaction<T: Send + 'static>(
+        &mut self,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> Work<'c, (bool, T)> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let begin = self.pooled.as_deref().unwrap_or("BEGIN").to_owned();
+        let work = self.link.with(true, move |connection| {
+            Box::pin(async move {
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await.map_err(Failure::of_read)?;
+                let (keeps, told) = work(&mut *connection).await?;
+                let end = if keeps { "COMMIT" } else { "ROLLBACK" };
+                connection.execute(sqlx::raw_sql(end)).await.map_err(Failure::of_write)?;
+                Ok(told)
             })
         });
         work.await.map_err(Fault)

@@ -44,10 +44,7 @@ impl Failure {
     pub(super) fn new(error: sqlx::Error, place: Place) -> Self {
         let unknown = match place {
             Place::Before => false,
-            // What was refused for want of a lock or of room is not in the log whole, so that no later reader takes it.
-            // Any other failure of a commit may have come after its last frame had been written: an fsync that failed
-            // leaves a commit that a recovery would find.
-            Place::Commit => !matches!(primary_code(&error), Some(code::BUSY | code::FULL)),
+            Place::Commit => !wrote_nothing(&error),
             Place::Either => !primary_code(&error).is_some_and(is_of_a_statement),
         };
         Self { error: Arc::new(error), unknown }
@@ -87,6 +84,13 @@ impl From<sqlx::Error> for Failure {
 /// Whether others keep the lock.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
+}
+
+/// A `COMMIT` that has failed has committed nothing. What was refused for want of a lock or of room is not in the log whole, so
+/// that no later reader takes it. Any other failure of a commit may have come after its last frame had been written: an fsync
+/// that failed leaves a commit that a recovery would find.
+pub(super) fn wrote_nothing(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(code::BUSY | code::FULL))
 }
 
 /// Codes that SQLite gives before it commits, or with which a commit has written nothing that counts.

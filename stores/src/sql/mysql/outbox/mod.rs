@@ -30,6 +30,7 @@
 //! rows in the same transactions. See [`hapax_stores::sql::mysql`](super), under *Fail-over*.
 
 mod care;
+mod import;
 mod inbox;
 mod options;
 mod ordered;
@@ -55,11 +56,12 @@ use sqlx::{
 };
 use tokio::sync::Mutex as AsyncMutex;
 
-pub use super::super::outbox::{EnqueueError, FailedMessage, Routes};
+pub use super::super::outbox::{CommitError, EnqueueError, FailedMessage, Import, Imported, Routes, Source};
 use super::{
     super::outbox::{Births, Looked, Row, Writes, as_i64, hex, ids, millis, storing},
     MySqlOptions,
     arguments::{Bind, Text},
+    error::rolled_back,
     wire::{Server, Wire},
 };
 
@@ -160,12 +162,15 @@ impl MySqlOutbox {
     /// [`Ticket::committed`].
     ///
     /// # Errors
-    /// What the commit has met; also that messages of `ticket` are not in the table any more, since the server has rolled them
-    /// back: after a deadlock, or to a savepoint. Nothing is pushed then: where it has happened all the same, which nobody may
-    /// know, a relay finds the messages when the lease of their birth is over.
-    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), sqlx::Error> {
-        self.still_there(&mut tx, &ticket).await?;
-        tx.commit().await?;
+    /// [`CommitError`], which says whether it may be committed all the same; also that messages of `ticket` are not in the
+    /// table any more, since the server has rolled them back: after a deadlock, or to a savepoint.
+    /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
+    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
+        self.still_there(&mut tx, &ticket).await.map_err(CommitError::NotCommitted)?;
+        tx.commit().await.map_err(|error| {
+            let unknown = !rolled_back(&error);
+            CommitError::new(error, unknown)
+        })?;
         ticket.committed();
         Ok(())
     }

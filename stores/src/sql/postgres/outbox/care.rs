@@ -21,6 +21,11 @@ use super::{
 
 pub(super) async fn remove(shared: &Shared, care: &Care) -> Result<Cared, StoreError> {
     const OPERATION: &str = "removing what was sent";
+    if let Some(timed) = &shared.timed {
+        let mut wire = shared.rare.lock().await;
+        let removed = timed.remove(&shared.server, &mut wire, care).await;
+        return removed.map_err(|fault| fault.store_error(OPERATION, &shared.name));
+    }
     let Care { keep, archive, rows } = *care;
     let rows = i64::try_from(rows).unwrap_or(i64::MAX);
     let mut arguments = PgArguments::default();

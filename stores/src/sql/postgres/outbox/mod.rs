@@ -23,11 +23,16 @@
 //! rows in the same transactions. See [`hapax_stores::sql::postgres`](super), under *Fail-over*.
 
 mod care;
+mod debezium;
+mod import;
 mod inbox;
+#[cfg(feature = "postgres-log")]
+mod log;
 mod options;
 mod ordered;
 mod statements;
 mod table;
+mod timed;
 mod told;
 
 use std::{
@@ -36,6 +41,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
+pub(in crate::sql) use debezium::refusal as debezium_refusal;
+pub use debezium::{DebeziumConnector, RouteBy};
 use hapax_core::{
     envelope::Outgoing,
     ids::MessageId,
@@ -43,6 +50,8 @@ use hapax_core::{
     relay::{PushLine, Tell, Ticket},
 };
 pub use inbox::{PostgresInbox, PostgresTransaction};
+#[cfg(feature = "postgres-log")]
+pub use log::LogOptions;
 pub use options::PostgresOutboxOptions;
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Postgres as Driver, Transaction, postgres::PgArguments};
 use tokio::{
@@ -52,11 +61,12 @@ use tokio::{
 use told::Teller;
 use uuid::Uuid;
 
-pub use super::super::outbox::{EnqueueError, FailedMessage, Routes};
+pub use super::super::outbox::{CommitError, EnqueueError, FailedMessage, Import, Imported, Routes, Source};
 use super::{
     super::outbox::{Births, Looked, Row, Writes, lanes, millis, storing},
     PostgresOptions,
     arguments::Bind,
+    error::refused,
     wire::{Server, Wire},
 };
 
@@ -79,12 +89,15 @@ struct Shared {
     telling: JoinHandle<()>,
     listen: bool,
     ordered: bool,
+    timed: Option<timed::Timed>,
     listening: Mutex<Option<AbortHandle>>,
     relay: AsyncMutex<Wire>,
     /// For what is rare, or not urgent.
     rare: AsyncMutex<Wire>,
     ticks: Mutex<HashMap<statements::Kinds, Arc<str>>>,
     looked: Mutex<Looked<(i32, String)>>,
+    #[cfg(feature = "postgres-log")]
+    log: Option<Arc<log::Log>>,
 }
 
 struct Texts {
@@ -114,7 +127,7 @@ impl PostgresOutbox {
     }
 
     /// The schema as plain SQL, to be applied by hand in one transaction, with the names of `database`. Harmless when
-    /// applied again.
+    /// applied again. With time partitions: [`PostgresOutboxOptions::schema_sql`].
     ///
     /// # Errors
     /// Names that are none.
@@ -123,7 +136,8 @@ impl PostgresOutbox {
     }
 
     /// What the role that runs the program must be granted, where another role has applied the schema, as plain SQL: less
-    /// than owning the tables, and nothing beyond the outbox's own.
+    /// than owning the tables, and nothing beyond the outbox's own. Time partitions are made and dropped by an owner only, see
+    /// [`PostgresOutboxOptions::time_partitions`].
     ///
     /// # Errors
     /// Names that are none.
@@ -141,6 +155,10 @@ impl PostgresOutbox {
     pub async fn enqueue_all(&self, tx: &mut PgConnection, messages: &[Outgoing]) -> Result<Ticket, EnqueueError> {
         if messages.is_empty() {
             return Ok(Ticket::waiting(None, None));
+        }
+        #[cfg(feature = "postgres-log")]
+        if let Some(log) = &self.0.log {
+            return self.enqueue_for_log(log, tx, messages).await;
         }
         let line = self.line();
         let rows = messages.iter().map(|outgoing| self.0.writes.row(outgoing, line.as_deref()));
@@ -165,12 +183,15 @@ impl PostgresOutbox {
     /// [`Ticket::committed`].
     ///
     /// # Errors
-    /// What the commit has met; also that a statement before it has failed, so that there is nothing to commit (PostgreSQL takes
-    /// such a commit for a rollback, and tells nobody). Nothing is pushed then: where it has happened all the same, which nobody may know, a relay
-    /// finds the messages when the lease of their birth is over.
-    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), sqlx::Error> {
-        still_good(&mut tx).await?;
-        tx.commit().await?;
+    /// [`CommitError`], which says whether it may be committed all the same; also that a statement before it has failed, so
+    /// that there is nothing to commit (PostgreSQL takes such a commit for a rollback, and tells nobody).
+    /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
+    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
+        still_good(&mut tx).await.map_err(CommitError::NotCommitted)?;
+        tx.commit().await.map_err(|error| {
+            let unknown = !refused(&error);
+            CommitError::new(error, unknown)
+        })?;
         ticket.committed();
         Ok(())
     }
@@ -225,14 +246,21 @@ impl PostgresOutbox {
         Ok(())
     }
 
-    fn new(server: Server, writes: Writes, listen: bool, ordered: bool) -> Self {
+    fn new(
+        server: Server,
+        writes: Writes,
+        listen: bool,
+        ordered: bool,
+        timed: Option<timed::Timed>,
+        #[cfg(feature = "postgres-log")] log: Option<Arc<log::Log>>,
+    ) -> Self {
         let texts = Texts {
             enqueue_one: server.text(&statements::enqueue_one()),
             enqueue_many: server.text(&statements::enqueue_many()),
             enqueue_ordered: server.text(&ordered::enqueue()),
             lock: server.text(ordered::LOCK),
             leave: server.text(statements::LEAVE),
-            remove: server.text(&statements::remove()),
+            remove: server.text(&statements::remove("hapax.outbox", "true")),
             remove_archived: server.text(&statements::remove_archived()),
             failed: server.text(&statements::failed()),
             retry: server.text(&statements::retry()),
@@ -253,9 +281,12 @@ impl PostgresOutbox {
             telling,
             listen,
             ordered,
+            timed,
             listening: Mutex::default(),
             ticks: Mutex::default(),
             looked: Mutex::default(),
+            #[cfg(feature = "postgres-log")]
+            log,
         }))
     }
 }
@@ -278,6 +309,13 @@ fn one(row: &Row, token: i64) -> PgArguments {
 
 /// Of [`statements::enqueue_many`], but for the lease and the owner.
 fn many(rows: &[Row], tokens: &[i64]) -> PgArguments {
+    let mut arguments = columns(rows);
+    arguments.bind(tokens.to_vec());
+    arguments
+}
+
+/// [`statements::COLUMNS`] as arrays.
+fn columns(rows: &[Row]) -> PgArguments {
     fn all<'r, T>(rows: &'r [Row], of: impl Fn(&'r Row) -> T) -> Vec<T> {
         rows.iter().map(of).collect()
     }
@@ -296,7 +334,6 @@ fn many(rows: &[Row], tokens: &[i64]) -> PgArguments {
     arguments.bind(all(rows, |row| row.expires_at));
     arguments.bind(all(rows, |row| row.headers.as_deref()));
     arguments.bind(all::<&[u8]>(rows, |row| &row.body));
-    arguments.bind(tokens.to_vec());
     arguments
 }
 

@@ -6,7 +6,7 @@
 
 use super::{
     super::super::outbox::lanes::PARTITIONS,
-    statements::{COLUMNS, NO_MESSAGE, NOW, columns_of},
+    statements::{COLUMNS, NO_MESSAGE, NOW, WAITS, columns_of},
 };
 
 /// Lanes that one look goes through at most.
@@ -96,7 +96,7 @@ pub(super) fn claim(arguments: &mut dyn FnMut(usize) -> usize, parts: &mut Vec<S
            WHERE coalesce(before, 0) < ${bytes}::bigint), \
          g AS (UPDATE hapax.outbox AS m SET ready_at = {NOW} + ${lease}::bigint, token = ${token}::bigint, \
            owner = $1::bigint, attempts = m.attempts + 1 WHERE m.id = ANY (ARRAY(SELECT id FROM p)) \
-             AND m.token = ANY (ARRAY(SELECT DISTINCT token FROM p)) AND m.status = 0 \
+             AND m.token = ANY (ARRAY(SELECT DISTINCT token FROM p)) AND {WAITS} \
            RETURNING m.attempts, coalesce(m.expires_at <= {NOW}, false) AS expired, m.number, {})",
         columns_of("m")
     ));

@@ -13,8 +13,13 @@ pub(super) static SCHEMA: Schema = Schema {
               FROM hapax.outbox_migration",
     rows: &[],
     framed: None,
-    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+    migrations: &[(1, INITIAL)],
 };
+pub(super) const INITIAL: &str = include_str!("migrations/0001_initial.sql");
+
+/// A row `m` that waits, as something that no index is for: it is found by its id. A plan that was made while the table was small
+/// might else go through all that waits, and look for each of them among the ids.
+pub(super) const WAITS: &str = "m.status + 0 = 0";
 
 pub(super) const NOW: &str = "(SELECT now FROM n)";
 pub(super) const WITH_NOW: &str =
@@ -108,7 +113,7 @@ pub(super) fn tick(kinds: Kinds, ordered: bool) -> String {
         next += count;
         first
     };
-    let held = if kinds.claim { format!("AND m.ready_at > {NOW}") } else { String::new() };
+    let held = if kinds.claim { format!("AND m.ready_at + 0 > {NOW}") } else { String::new() };
     let mut rows = vec![format!("SELECT 4, {NOW}, {NO_MESSAGE}")];
     let mut parts = vec![WITH_NOW.to_owned()];
     if ordered {
@@ -126,7 +131,7 @@ pub(super) fn tick(kinds: Kinds, ordered: bool) -> String {
         let (ids, tokens) = (arguments(1), arguments(1));
         parts.push(format!(
             "s AS (UPDATE hapax.outbox AS m SET status = 1, ended_at = {NOW} WHERE m.id = ANY (${ids}::uuid[]) \
-               AND m.token = ANY (${tokens}::bigint[]) AND m.status = 0 {held} RETURNING 1)"
+               AND m.token = ANY (${tokens}::bigint[]) AND {WAITS} {held} RETURNING 1)"
         ));
         ended.push("(SELECT count(*) FROM s)");
     }
@@ -143,7 +148,7 @@ pub(super) fn tick(kinds: Kinds, ordered: bool) -> String {
         let (ids, tokens, lease) = (arguments(1), arguments(1), arguments(1));
         parts.push(format!(
             "e AS (UPDATE hapax.outbox AS m SET ready_at = {NOW} + ${lease}::bigint WHERE m.id = ANY (${ids}::uuid[]) \
-               AND m.token = ANY (${tokens}::bigint[]) AND m.status = 0 AND m.ready_at > {NOW} RETURNING m.token, m.id)"
+               AND m.token = ANY (${tokens}::bigint[]) AND {WAITS} AND m.ready_at + 0 > {NOW} RETURNING m.token, m.id)"
         ));
         rows.push(format!("SELECT 1, token, {} FROM e", NO_MESSAGE.replacen("NULL::uuid", "id", 1)));
     }
@@ -172,7 +177,7 @@ fn others(arguments: &mut dyn FnMut(usize) -> usize, held: &str) -> String {
            ready_at = {NOW} + (${delays}::bigint[])[{at}], attempts = m.attempts - (${uncounted}::int[])[{at}], \
            last_error = coalesce((${errors}::text[])[{at}], m.last_error), \
            ended_at = CASE WHEN (${statuses}::smallint[])[{at}] <> 0 THEN {NOW} END, token = 0, owner = NULL \
-         WHERE m.id = ANY (${ids}::uuid[]) AND m.token = (${tokens}::bigint[])[{at}] AND m.status = 0 {held} RETURNING 1)"
+         WHERE m.id = ANY (${ids}::uuid[]) AND m.token = (${tokens}::bigint[])[{at}] AND {WAITS} {held} RETURNING 1)"
     )
 }
 
@@ -230,12 +235,22 @@ pub(super) const KEEP_ORDER: &str = "\
 /// What was decided.
 pub(super) const ORDER: &str = "SELECT value FROM hapax.outbox_meta WHERE name = 'ordered'";
 
-/// `$1` age in milliseconds, `$2` limit, `$3` whether there is an archive. One row: how many.
-pub(super) fn remove() -> String {
+/// Unless relays are at work, or order is kept.
+pub(super) const GIVE_TO_DEBEZIUM: &str = "\
+    INSERT INTO hapax.outbox_meta (name, value) SELECT 'debezium', 1 \
+    WHERE NOT EXISTS (SELECT FROM hapax.outbox_relay) \
+      AND NOT EXISTS (SELECT FROM hapax.outbox_meta WHERE name = 'ordered' AND value <> 0) ON CONFLICT DO NOTHING";
+
+/// A row if it is.
+pub(super) const IS_DEBEZIUMS: &str = "SELECT value FROM hapax.outbox_meta WHERE name = 'debezium' AND value <> 0";
+
+/// From a table of messages, of rows `m` of which `of` holds. `$1` age in milliseconds, `$2` limit, `$3` whether there is an
+/// archive. One row: how many.
+pub(super) fn remove(table: &str, of: &str) -> String {
     format!(
         "WITH {WITH_NOW}, \
-         m AS (DELETE FROM hapax.outbox AS m WHERE m.id = ANY (ARRAY(SELECT m.id FROM hapax.outbox AS m \
-             WHERE m.status IN (1, 3) AND m.ended_at <= {NOW} - $1::bigint ORDER BY m.ended_at LIMIT $2::bigint \
+         m AS (DELETE FROM {table} AS m WHERE {of} AND m.id = ANY (ARRAY(SELECT m.id FROM {table} AS m \
+             WHERE {of} AND m.status IN (1, 3) AND m.ended_at <= {NOW} - $1::bigint ORDER BY m.ended_at LIMIT $2::bigint \
              FOR UPDATE SKIP LOCKED)) RETURNING m.*), \
          a AS (INSERT INTO hapax.outbox_archive ({COLUMNS}, status, attempts, stored_at, ended_at) \
            SELECT {COLUMNS}, status, attempts, stored_at, ended_at FROM m WHERE $3::bool ON CONFLICT DO NOTHING) \
@@ -260,6 +275,9 @@ pub(super) fn failed() -> String {
          WHERE status = 2 AND ($1::uuid IS NULL OR id = $1::uuid) ORDER BY ended_at, id LIMIT $2::bigint OFFSET $3::bigint"
     )
 }
+
+/// `$1` message ids: those that are there.
+pub(super) const KNOWN: &str = "SELECT id FROM hapax.outbox WHERE id = ANY ($1::uuid[])";
 
 /// `$1` message ids. They begin with their first attempt again.
 pub(super) fn retry() -> String {
@@ -317,7 +335,7 @@ pub(super) fn state() -> String {
 pub(super) const GRANTS: &str = "\
     GRANT USAGE ON SCHEMA {schema} TO {role};\n\
     GRANT SELECT ON hapax.outbox_migration TO {role};\n\
-    GRANT SELECT, INSERT ON hapax.outbox_meta TO {role};\n\
+    GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.outbox_meta TO {role};\n\
     GRANT SELECT, UPDATE ON hapax.outbox_partition TO {role};\n\
     GRANT USAGE ON SEQUENCE hapax.outbox_number TO {role};\n\
     GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.outbox, hapax.outbox_relay, hapax.outbox_archive, hapax.inbox TO {role};\n";
@@ -328,7 +346,17 @@ pub(super) fn all() -> Vec<String> {
     let mut all: Vec<String> = kinds(false).into_iter().map(|kinds| tick(kinds, false)).collect();
     all.extend(kinds(true).into_iter().map(|kinds| tick(kinds, true)));
     all.extend([enqueue_one(), enqueue_many(), ordered::enqueue(), SCHEMA.version.to_owned()]);
-    all.extend([remove(), remove_archived(), failed(), retry(), discard(), state(), enter(), evict()]);
+    all.extend([
+        remove("hapax.outbox", "true"),
+        remove_archived(),
+        failed(),
+        retry(),
+        discard(),
+        state(),
+        enter(),
+        evict(),
+    ]);
+    all.extend([GIVE_TO_DEBEZIUM, IS_DEBEZIUMS, KNOWN].map(str::to_owned));
     all.extend([LEAVE, TELL, KEEP_ORDER, ORDER, SEEN, REPLY, ordered::LOCK].map(str::to_owned));
     all
 }

@@ -48,6 +48,9 @@ impl OutboxTable for PostgresOutbox {
     }
 
     fn attach(&self, line: &Arc<PushLine>) -> bool {
+        if self.0.writes.debezium {
+            return false;
+        }
         if !attach(&self.0.line, line) {
             return false;
         }
@@ -62,6 +65,10 @@ impl OutboxTable for PostgresOutbox {
             }
             None => tracing::info!(%place, "nobody listens to the server here: the outbox is looked at now and then"),
         }
+        #[cfg(feature = "postgres-log")]
+        if let Some(log) = &self.0.log {
+            log.attach(line);
+        }
         true
     }
 
@@ -72,17 +79,28 @@ impl OutboxTable for PostgresOutbox {
         if let Some(listening) = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner).take() {
             listening.abort();
         }
+        #[cfg(feature = "postgres-log")]
+        if let Some(log) = &self.0.log {
+            log.rest();
+        }
     }
 
+    #[cfg(feature = "postgres-log")]
     async fn tick(&self, tick: &Tick) -> Result<Ticked, StoreError> {
-        const OPERATION: &str = "relaying an outbox";
-        let (kinds, arguments) = self.asked(tick);
-        let text = self.text(kinds);
-        let mut wire = self.0.relay.lock().await;
-        let rows = wire.write(&text, arguments).await;
-        drop(wire);
-        let rows = rows.map_err(|fault| fault.store_error(OPERATION, &self.0.name))?;
-        self.answer(tick, kinds, &rows).map_err(|error| Fault::of_answer(error).store_error(OPERATION, &self.0.name))
+        let Some(log) = self.0.log.as_ref().filter(|log| tick.ended.iter().any(|ended| log.is_of_log(ended))) else {
+            return self.tick_table(tick).await;
+        };
+        let (of_log, ended): (Vec<&Ended>, Vec<&Ended>) = tick.ended.iter().partition(|ended| log.is_of_log(ended));
+        log.tell(&of_log).await?;
+        let told = of_log.len();
+        let tick = Tick { ended: ended.into_iter().cloned().collect(), ..tick.clone() };
+        let ticked = self.tick_table(&tick).await?;
+        Ok(Ticked { ended: ticked.ended + told, ..ticked })
+    }
+
+    #[cfg(not(feature = "postgres-log"))]
+    async fn tick(&self, tick: &Tick) -> Result<Ticked, StoreError> {
+        self.tick_table(tick).await
     }
 
     async fn care(&self, care: &Care) -> Result<Cared, StoreError> {
@@ -90,7 +108,13 @@ impl OutboxTable for PostgresOutbox {
     }
 
     async fn state(&self) -> Result<OutboxState, StoreError> {
-        care::state(&self.0).await
+        #[allow(unused_mut)] // The log changes it.
+        let mut state = care::state(&self.0).await?;
+        #[cfg(feature = "postgres-log")]
+        if let Some(log) = &self.0.log {
+            log.state(&mut state).await?;
+        }
+        Ok(state)
     }
 
     async fn leave(&self, instance: &Instance) -> Result<(), StoreError> {
@@ -104,6 +128,17 @@ impl OutboxTable for PostgresOutbox {
 }
 
 impl PostgresOutbox {
+    async fn tick_table(&self, tick: &Tick) -> Result<Ticked, StoreError> {
+        const OPERATION: &str = "relaying an outbox";
+        let (kinds, arguments) = self.asked(tick);
+        let text = self.text(kinds);
+        let mut wire = self.0.relay.lock().await;
+        let rows = wire.write(&text, arguments).await;
+        drop(wire);
+        let rows = rows.map_err(|fault| fault.store_error(OPERATION, &self.0.name))?;
+        self.answer(tick, kinds, &rows).map_err(|error| Fault::of_answer(error).store_error(OPERATION, &self.0.name))
+    }
+
     fn asked(&self, tick: &Tick) -> (Kinds, PgArguments) {
         let (mut looked, now) = (self.0.looked.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         let ordered = self.0.ordered;

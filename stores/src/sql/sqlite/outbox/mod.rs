@@ -28,6 +28,7 @@
 //! once. Where order is kept, one relay at a time sends, and others wait for its end.
 
 mod care;
+mod import;
 mod inbox;
 mod options;
 mod statements;
@@ -56,12 +57,12 @@ use sqlx::{
 };
 use tokio::sync::Mutex as AsyncMutex;
 
-pub use super::super::outbox::{EnqueueError, FailedMessage, Routes};
+pub use super::super::outbox::{CommitError, EnqueueError, FailedMessage, Import, Imported, Routes, Source};
 use super::{
     super::outbox::{Births, Looked, Row, Writes, as_i64, hex, ids, millis, storing},
     arguments::Bind,
     connection::{Link, Ran},
-    error::{Failure, Place},
+    error::{Failure, Place, wrote_nothing},
     rows,
 };
 
@@ -150,12 +151,15 @@ impl SqliteOutbox {
     /// [`Ticket::committed`].
     ///
     /// # Errors
-    /// What the commit has met; also that messages of `ticket` are not in the table any more, since they were rolled back: to a
-    /// savepoint, or by SQLite itself, as on a full disk. Nothing is pushed then: where it has happened all the same, which
-    /// nobody may know, a relay finds the messages when the lease of their birth is over.
-    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), sqlx::Error> {
-        still_there(&mut tx, &ticket).await?;
-        tx.commit().await?;
+    /// [`CommitError`], which says whether it may be committed all the same; also that messages of `ticket` are not in the
+    /// table any more, since they were rolled back: to a savepoint, or by SQLite itself, as on a full disk.
+    /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
+    pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
+        still_there(&mut tx, &ticket).await.map_err(CommitError::NotCommitted)?;
+        tx.commit().await.map_err(|error| {
+            let unknown = !wrote_nothing(&error);
+            CommitError::new(error, unknown)
+        })?;
         ticket.committed();
         Ok(())
     }

@@ -1,0 +1,68 @@
+//! The program itself: what it prints and how it ends. It needs no server.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output, Stdio};
+
+fn hapax(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hapax")).args(args).output().unwrap()
+}
+
+#[test]
+fn settings_go_to_the_output_and_the_password_nowhere() {
+    let ran = hapax(&["outbox", "debezium", "postgres://shop:s3cret@db/orders"]);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(ran.stderr.is_empty());
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(json["config"]["database.hostname"], "db");
+    assert!(!String::from_utf8(ran.stdout).unwrap().contains("s3cret"));
+    let sql = hapax(&["outbox", "debezium", "postgres://db/orders", "--expand-payload", "--sql"]);
+    assert!(String::from_utf8(sql.stdout).unwrap().contains("ADD COLUMN IF NOT EXISTS body_text"));
+}
+
+#[test]
+fn what_makes_no_sense_ends_with_2_one_line_and_no_password() {
+    for args in [
+        &["outbox", "debezium"][..],
+        &["outbox", "debezium", "mysql://shop:s3cret@db/orders"],
+        &["outbox", "debezium", "postgres://shop:s3cret/x@db/orders"],
+        &["outbox", "debezium", "-postgres://shop:s3cret@db/orders", "--slot", ""],
+        &["outbox", "debezium", "postgres://db/orders", "--password", "s3cret"],
+        &["outbox", "debezium", "postgres://db/orders", "--topic", "a\nb"],
+        &["outbox", "debezium", "postgres://db/orders", "--schema", "a\"; DROP TABLE x"],
+        &["\u{1b}[31m"],
+    ] {
+        let ran = hapax(args);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{args:?}: {said}");
+        assert!(ran.stdout.is_empty(), "{args:?}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
+        assert!(
+            said.starts_with("hapax: ") && !said.contains("s3cret") && !said.contains('\u{1b}'),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_utf8_is_refused_without_a_panic() {
+    use std::os::unix::ffi::OsStrExt;
+    let bad = std::ffi::OsStr::from_bytes(b"\xff");
+    let ran = Command::new(env!("CARGO_BIN_EXE_hapax")).arg(bad).output().unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hapax"))
+        .arg("--help")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    let help = hapax(&["--help"]);
+    assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("hapax outbox debezium URL"));
+}

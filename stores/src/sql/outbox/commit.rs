@@ -1,0 +1,43 @@
+//! What a commit of the user's own transaction may end with.
+
+/// Why a transaction with messages in it does not count as committed.
+///
+/// A commit has three ends and not two: the answer may be lost on its way (a connection that broke, a server that was stopped, a
+/// commit that waits for a standby and is cut). Who repeats such a transaction blindly stores it twice, and who does not may
+/// have stored nothing. So give what you store a key that is unique, from outside (an order's number, an `Idempotency-Key`):
+/// then the repetition meets what is there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// Nothing of it is stored, neither your rows nor a message. It may be done again as a whole.
+    #[error("the transaction was not committed and nothing of it is stored: repeat it as a whole")]
+    NotCommitted(#[source] sqlx::Error),
+    /// All of it is stored, or nothing. If it is, a relay finds its messages once the lease of their birth is over
+    /// ([`RelayOptions::birth_lease`](hapax_core::relay::RelayOptions::birth_lease)), and sends them under their ids.
+    #[error(
+        "whether the transaction was committed is not known: look for a row of it before you repeat it, or repeat it where a \
+         unique key refuses what is stored already"
+    )]
+    Unknown(#[source] sqlx::Error),
+}
+
+impl CommitError {
+    pub(in crate::sql) const fn new(error: sqlx::Error, unknown: bool) -> Self {
+        if unknown { Self::Unknown(error) } else { Self::NotCommitted(error) }
+    }
+
+    /// Whether the transaction may be stored all the same.
+    #[must_use]
+    pub const fn is_unknown_outcome(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}
+
+/// For functions that answer with the driver's errors. What is known about the outcome gets lost.
+impl From<CommitError> for sqlx::Error {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
+        }
+    }
+}

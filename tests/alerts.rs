@@ -1,0 +1,31 @@
+//! The alert rules say what their chapter says: by Prometheus' own checker.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/outbox.yml");
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/outbox_test.yml");
+
+fn promtool(arguments: &[&str]) -> Option<(bool, String)> {
+    let output = Command::new("promtool").args(arguments).output().ok()?;
+    Some((output.status.success(), format!("{output:?}")))
+}
+
+#[test]
+fn the_rules_of_an_outbox_fire_where_they_should() {
+    let Some(checked) = promtool(&["check", "rules", RULES]) else {
+        return eprintln!("SKIPPED: there is no promtool to check alert rules with: `apt-get install prometheus`");
+    };
+    for (is_well, said) in [checked, promtool(&["test", "rules", TESTS]).unwrap()] {
+        assert!(is_well, "{said}");
+    }
+}
+
+#[test]
+fn the_rules_name_what_an_outbox_tells() {
+    let rules = std::fs::read_to_string(RULES).unwrap();
+    // The fields of `OutboxState`.
+    for field in ["oldest_seconds", "lag_seconds", "failed", "stored", "log_gaps", "log_lag_bytes"] {
+        assert!(rules.contains(&format!("expr: hapax_outbox_{field} >")), "{field}");
+    }
+}

@@ -1,0 +1,91 @@
+//! A table in which a million messages wait.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use hapax::{
+    Relay,
+    envelope::Outgoing,
+    ports::{DispatchError, Dispatcher, Refused},
+};
+use hapax_tests::PostgresServer;
+use sqlx::{Connection, Executor, PgConnection};
+
+use super::{
+    is_thorough,
+    shops::{OnPostgres, Shop},
+};
+
+const LIMIT: Duration = Duration::from_secs(600);
+/// Far below what the messages and their envelopes would take together, 1 GB.
+const MEMORY_MAX: u64 = 128 << 20;
+
+/// Counts each order, and keeps nothing.
+#[derive(Debug)]
+struct Counts(Vec<AtomicU64>);
+
+#[derive(Debug, Clone)]
+struct Counting(Arc<Counts>);
+
+#[async_trait]
+impl Dispatcher for Counting {
+    fn check(&self, _: &Outgoing) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        for Outgoing { envelope, .. } in outgoing {
+            let body: serde_json::Value = serde_json::from_slice(&envelope.body).unwrap();
+            // Its id is made of its number.
+            let order = body["order"].as_u64().unwrap();
+            assert_eq!(envelope.message_id.as_uuid().unwrap().as_u128(), u128::from(order));
+            self.0.0[order as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        outgoing.iter().map(|_| Ok(())).collect()
+    }
+}
+
+/// What of this process is in memory.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_backlog_is_sent_each_message_once_and_takes_little_memory() {
+    let rows = if is_thorough() { 1_000_000 } else { 50_000 };
+    let server = PostgresServer::start(&[]).await;
+    let outbox = OnPostgres::outbox(&server.url(), "hapax", false).await.unwrap();
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let sql = "INSERT INTO hapax.outbox (id, status, attempts, ready_at, token, stored_at, destination, type, content_type, body) \
+               SELECT lpad(to_hex(i), 32, '0')::uuid, 0, 0, 1000, 0, 1000, 'endpoint:audit', 'shop.sold', 'application/json', \
+               convert_to('{\"order\":' || i || '}', 'UTF8') FROM generate_series(0, $1::bigint - 1) AS i";
+    sqlx::query(sql).bind(rows).execute(&mut connection).await.unwrap();
+    connection.execute("VACUUM ANALYZE hapax.outbox").await.unwrap();
+    let counting = Counting(Arc::new(Counts((0..rows).map(|_| AtomicU64::new(0)).collect())));
+    let (before, begun, mut most) = (memory(), Instant::now(), 0);
+    let relay = Relay::to(counting.clone()).table(outbox).start().unwrap();
+    while relay.counts().sent < rows as u64 {
+        assert!(begun.elapsed() < LIMIT, "{:?}", relay.counts());
+        most = most.max(memory());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (took, counts) = (begun.elapsed(), relay.counts());
+    relay.stop().await.unwrap();
+    let more = most.saturating_sub(before);
+    println!("{rows} in {took:?}: {:.0}/s, {} MiB more, {counts:?}", rows as f64 / took.as_secs_f64(), more >> 20);
+    assert!(counting.0.0.iter().all(|count| count.load(Ordering::Relaxed) == 1), "each once");
+    let sent: i64 = sqlx::query_scalar("SELECT count(*) FROM hapax.outbox WHERE status = 1")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(sent, rows);
+    assert!(more < MEMORY_MAX, "{} MiB", more >> 20);
+}
