@@ -16,13 +16,6 @@ use super::{EnqueueError, Import, Row, Writes};
 /// Rows that cannot become messages, after which an import ends: the mapping is wrong.
 const REFUSED_MAX: usize = 1000;
 
-/// Batches that one after another were lost to deadlocks, after which an import ends. Each of them was got in the way of by a
-/// transaction that went on, so this many in a row mean that somebody holds rows of both tables all the time.
-const DEADLOCKS_MAX: u32 = 100;
-
-/// What PostgreSQL and MariaDB say of a transaction that they have rolled back for the sake of another one.
-const DEADLOCKS: [&str; 2] = ["40001", "40P01"];
-
 /// What an import has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -117,7 +110,6 @@ pub(in crate::sql) struct Importing {
     pub(in crate::sql) imported: Imported,
     /// Where the rows are that cannot be messages.
     pub(in crate::sql) refused: Vec<String>,
-    deadlocks: u32,
 }
 
 /// What one transaction brings over.
@@ -157,22 +149,8 @@ impl Importing {
         Some(batch)
     }
 
-    /// What becomes of a batch that has failed: it is done again if it was rolled back in a deadlock, as it is with two imports at
-    /// once on MariaDB, where who inserts locks the gaps between rows too.
-    pub(in crate::sql) fn failed(&mut self, error: EnqueueError) -> Result<(), EnqueueError> {
-        let is_deadlock = match &error {
-            EnqueueError::Database(sqlx::Error::Database(told)) => {
-                told.code().is_some_and(|code| DEADLOCKS.contains(&&*code))
-            }
-            _ => false,
-        };
-        self.deadlocks += 1;
-        if is_deadlock && self.deadlocks < DEADLOCKS_MAX { Ok(()) } else { Err(error) }
-    }
-
     /// It is committed.
     pub(in crate::sql) fn count(&mut self, batch: &Batch) {
-        self.deadlocks = 0;
         self.imported.messages += batch.messages.len() as u64;
         self.imported.known += (batch.places.len() - batch.messages.len()) as u64;
     }

@@ -3,6 +3,8 @@
 
 mod births;
 mod commit;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod deadlocks;
 mod import;
 mod imported;
 pub(super) mod lanes;
@@ -21,6 +23,8 @@ use std::time::Duration;
 pub(super) use births::ids;
 pub(super) use births::{Births, attach, claim, detach};
 pub use commit::CommitError;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) use deadlocks::Deadlocks;
 pub(super) use import::Dialect;
 pub use import::{Import, Source};
 pub use imported::Imported;

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, MySqlPool, Row as _};
 use uuid::Uuid;
 
 use super::{
-    super::super::outbox::{Dialect, Importing, Read, hex},
+    super::super::outbox::{Deadlocks, Dialect, Importing, Read, hex},
     EnqueueError, Import, Imported, MySqlOutbox,
 };
 
@@ -74,12 +74,12 @@ impl MySqlOutbox {
     /// [`EnqueueError::Database`]: the mapping does not fit the table, or the database has failed. What was brought over before
     /// stays so.
     pub async fn import(&self, pool: &MySqlPool, import: &Import) -> Result<Imported, EnqueueError> {
-        let mut importing = Importing::default();
+        let (mut importing, mut deadlocks) = (Importing::default(), Deadlocks::default());
         loop {
             match self.import_batch(pool, import, &mut importing).await {
-                Ok(true) => {}
+                Ok(true) => deadlocks = Deadlocks::default(),
                 Ok(false) => return Ok(importing.imported),
-                Err(error) => importing.failed(error)?,
+                Err(error) => deadlocks.after(error)?,
             }
         }
     }

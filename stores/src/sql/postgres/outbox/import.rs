@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        super::outbox::{Dialect, Importing, Read},
+        super::outbox::{Deadlocks, Dialect, Importing, Read},
         arguments::Bind,
     },
     EnqueueError, Import, Imported, PostgresOutbox, statements,
@@ -57,12 +57,12 @@ impl PostgresOutbox {
     /// [`EnqueueError::Database`]: the mapping does not fit the table, or the database has failed. What was brought over before
     /// stays so.
     pub async fn import(&self, pool: &PgPool, import: &Import) -> Result<Imported, EnqueueError> {
-        let mut importing = Importing::default();
+        let (mut importing, mut deadlocks) = (Importing::default(), Deadlocks::default());
         loop {
             match self.import_batch(pool, import, &mut importing).await {
-                Ok(true) => {}
+                Ok(true) => deadlocks = Deadlocks::default(),
                 Ok(false) => return Ok(importing.imported),
-                Err(error) => importing.failed(error)?,
+                Err(error) => deadlocks.after(error)?,
             }
         }
     }
