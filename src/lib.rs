@@ -38,7 +38,7 @@
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
 //! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
-//! | `tls-ring` | TLS to database servers, by rustls with ring | no |
+//! | `tls-ring` | TLS to database servers and to RabbitMQ, by rustls with ring | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
 //! | `testing` | conformance suites for adapters, fault hooks | no |
 //!

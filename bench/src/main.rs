@@ -29,6 +29,7 @@ mod workload;
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use cases::{Case, Round};
@@ -174,12 +175,15 @@ fn rounds(case: Case, options: &Options, dir: &Path) -> Result<Vec<Round>, AnyEr
     Ok(rounds)
 }
 
-/// A directory that is removed with all that is in it.
+/// A directory that is removed with all that is in it. No two have one name: who closes an SQLite file last removes its log by the
+/// name, be it another file's by then.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn within(dir: &Path) -> Result<Self, AnyError> {
-        Self::create(dir.join(format!("hapax-bench-{}", std::process::id())))
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self::create(dir.join(format!("hapax-bench-{}-{number}", std::process::id())))
     }
 
     /// One in this one, which is removed earlier.

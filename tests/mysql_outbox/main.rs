@@ -5,6 +5,7 @@
 mod care;
 #[path = "../outbox/claims.rs"]
 mod claims;
+mod columns;
 #[path = "../outbox/commits.rs"]
 mod commits;
 #[path = "../outbox/failures.rs"]

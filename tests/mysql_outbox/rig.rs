@@ -18,6 +18,8 @@ pub(crate) const SPREAD: &str = "\
 pub(crate) const LOG: &str = "CREATE TABLE hapax.log (id INT PRIMARY KEY, at BIGINT NOT NULL AUTO_INCREMENT UNIQUE)";
 /// After it nothing of the transaction is left, as after a deadlock.
 pub(crate) const BREAKS: &str = "ROLLBACK";
+/// What is done after it is stored, each statement by itself.
+pub(crate) const BREAKS_AND_GOES_ON: bool = true;
 /// 1500 messages that were handled long ago.
 pub(crate) const INBOX_ROWS: &str = "\
     INSERT INTO hapax.inbox SELECT CONCAT(UNHEX(MD5(CONCAT(a.`partition`))), 'aaaaaaaa'), '', '', NULL, 1000 \

@@ -188,3 +188,66 @@ async fn where_order_is_kept_it_is_that_of_the_other_table() {
     }
     relay.stop().await.unwrap();
 }
+
+/// As SQLite does it where nothing forbids it: the first row of a table that is empty again has the first row's id.
+#[tokio::test]
+async fn an_id_that_is_given_again_is_told_of_and_its_row_left() {
+    let place = Place::new().await;
+    let outbox = place.outbox().await;
+    let import = filled(&place, 5).await;
+    assert_eq!(outbox.import(&place.pool, &import).await.unwrap().messages, 5);
+    place.run("INSERT INTO hapax.theirs VALUES (1, 'shop.paid', 'k', '6'), (6, 'shop.paid', 'k', '7')").await;
+    let imported = outbox.import(&place.pool, &import).await.unwrap();
+    assert_eq!((imported.messages, imported.known, imported.refused.len()), (1, 0, 1));
+    assert!(imported.refused[0].0 == "1" && imported.refused[0].1.contains("Import::salt"), "{imported:?}");
+    assert_eq!(place.number("SELECT count(*) FROM hapax.theirs").await, 1, "it is left");
+    assert_eq!(outbox.import(&place.pool, &import.salt("the second life")).await.unwrap().messages, 1);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox").await, 7);
+}
+
+#[tokio::test]
+async fn a_uuid_that_is_there_is_the_same_message() {
+    let place = Place::new().await;
+    let outbox = place.outbox().await;
+    place
+        .run(
+            "CREATE TABLE hapax.named (id varchar(50), body text); \
+             INSERT INTO hapax.named VALUES ('018f0000-0000-7000-8000-000000000001', '1')",
+        )
+        .await;
+    let (id, name, body) = (Source::column("id"), Source::text("shop.placed"), Source::column("body"));
+    let import = Import::new(place.sql("hapax.named"), id, name, body);
+    assert_eq!(outbox.import(&place.pool, &import).await.unwrap().messages, 1);
+    place.run("INSERT INTO hapax.named VALUES ('018f0000-0000-7000-8000-000000000001', '1')").await;
+    let again = outbox.import(&place.pool, &import).await.unwrap();
+    assert_eq!((again.messages, again.known, again.refused.len()), (0, 1, 0));
+    assert_eq!(place.number("SELECT count(*) FROM hapax.named").await, 0);
+}
+
+#[tokio::test]
+async fn an_import_that_would_not_end_is_refused() {
+    let place = Place::new().await;
+    let outbox = place.outbox().await;
+    let import = filled(&place, 10).await.batch(4).mark("name = 'done'");
+    for endless in [import.clone(), import.clone().unsent("name <> 'no such'")] {
+        let refused = outbox.import(&place.pool, &endless).await.unwrap_err();
+        assert!(matches!(&refused, EnqueueError::Refused(why) if why.contains("unsent")), "{refused}");
+    }
+    // The second had brought over its first batch before it was found out.
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox").await, 4);
+    let rest = outbox.import(&place.pool, &import.unsent("name <> 'done'")).await.unwrap();
+    assert_eq!((rest.messages, rest.refused.len()), (6, 0));
+}
+
+/// Bodies are held in memory while a batch is written.
+#[tokio::test]
+async fn large_bodies_come_in_small_batches() {
+    let place = Place::new().await;
+    let outbox = place.outbox().await;
+    let import = filled(&place, 200).await;
+    let large = format!("UPDATE hapax.theirs SET body = '\"{}\"'", "x".repeat(60_000));
+    place.run(&large).await;
+    let imported = outbox.import(&place.pool, &import).await.unwrap();
+    assert_eq!((imported.messages, imported.refused.len()), (200, 0));
+    assert_eq!(place.number("SELECT count(*) FROM hapax.theirs").await, 0);
+}

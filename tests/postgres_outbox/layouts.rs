@@ -166,3 +166,47 @@ async fn a_table_whose_rows_are_processed_or_abandoned() {
         "the abandoned one"
     );
 }
+
+/// Each partition has a row at the same place. One batch takes one of them, of one partition, and it alone is over.
+#[tokio::test]
+async fn a_table_of_partitions_loses_nothing_that_was_not_brought_over() {
+    let place = Place::new().await;
+    let outbox = place.outbox().await;
+    place
+        .run(
+            "CREATE TABLE hapax.split (id bigint, shard int, name text, body text) PARTITION BY LIST (shard); \
+             CREATE TABLE hapax.split_0 PARTITION OF hapax.split FOR VALUES IN (0); \
+             CREATE TABLE hapax.split_1 PARTITION OF hapax.split FOR VALUES IN (1); \
+             CREATE TABLE hapax.split_2 PARTITION OF hapax.split FOR VALUES IN (2); \
+             INSERT INTO hapax.split SELECT n, n % 3, CASE WHEN n = 4 THEN '' ELSE 'shop.placed' END, n FROM generate_series(1, 30) AS n",
+        )
+        .await;
+    let table = format!("{}.split", place.schema.name());
+    let import = Import::new(table, Source::column("id"), Source::column("name"), Source::column("body"))
+        .unsent("shard <> 2")
+        .batch(1);
+    let imported = outbox.import(&place.pool, &import).await.unwrap();
+    // One of the twenty is no message. It keeps its place, which is not that of the rows in other partitions.
+    assert_eq!((imported.messages, imported.refused.len()), (19, 1));
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox").await, 19);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.split WHERE shard = 2").await, 10, "not asked for");
+    assert_eq!(place.number("SELECT count(*) FROM hapax.split WHERE shard <> 2").await, 1, "what is no message");
+}
+
+#[tokio::test]
+async fn bodies_of_bytes_are_to_be_said_so_and_texts_cannot_leave_their_place() {
+    let place = Place::new().await;
+    let outbox = place.outbox().await;
+    place.run("CREATE TABLE hapax.raw (id int, body bytea); INSERT INTO hapax.raw VALUES (1, '{\"n\": 1}')").await;
+    let table = format!("{}.raw", place.schema.name());
+    let import = Import::new(table, Source::column("id"), Source::text("shop.placed"), Source::column("body"))
+        .key(Source::text("\\' OR '1'='1"));
+    let refused = outbox.import(&place.pool, &import).await.unwrap_err();
+    assert!(refused.to_string().contains("body_is_bytes"), "{refused}");
+    assert_eq!(place.number("SELECT count(*) FROM hapax.raw").await, 1);
+    let all = sent(&place, &outbox, &import.body_is_bytes(), 1).await;
+    assert_eq!(
+        (body(&all[0])["n"].clone(), all[0].envelope.partition_key.as_ref().unwrap().as_str()),
+        (1.into(), "\\' OR '1'='1")
+    );
+}

@@ -256,6 +256,20 @@ async fn a_slot_that_is_gone_is_said_and_made_anew() {
 }
 
 #[tokio::test]
+async fn a_slot_that_is_lost_before_anything_was_read_is_counted_too() {
+    let logged = Logged::new(LogOptions::messages()).await;
+    let outbox = logged.outbox().await;
+    logged.place.orders(&outbox, 0..10).await;
+    // Twice: what tells of the first loss is not all that tells of the second.
+    for lost in 1..=2 {
+        logged.place.run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots").await;
+        let state = logged.outbox().await.state().await.unwrap();
+        assert!(state.log_gaps == lost && state.log_lag.is_some(), "{state:?}");
+    }
+    assert_eq!(logged.outbox().await.state().await.unwrap().log_gaps, 2, "one that is there is no loss");
+}
+
+#[tokio::test]
 async fn what_is_stored_of_another_log_skips_nothing() {
     let logged = Logged::new(LogOptions::messages()).await;
     let (outbox, sink) = (logged.outbox().await, Sink::new());
@@ -293,6 +307,26 @@ async fn too_much_log_goes_into_the_table() {
     tokio::time::timeout(PATIENCE, lag).await.expect("the log is kept for ever");
     open.store(true, Ordering::Relaxed);
     sink.until_all(0..1500).await;
+    relay.stop().await.unwrap();
+}
+
+/// Any role may write into the log what it likes, and say that it is a message of this outbox.
+#[tokio::test]
+async fn what_cannot_be_read_is_set_aside_and_holds_up_nothing() {
+    let logged = Logged::new(LogOptions::messages().lag_max(1 << 20)).await;
+    let (outbox, sink) = (logged.outbox().await, Sink::new());
+    logged.place.orders(&outbox, 0..10).await;
+    // None at all, one that begins well, and one of a version that there is not yet, whose log is not to be kept.
+    for unreadable in ["'x'", "'\\x7001'::bytea", "'\\x70ff'::bytea"] {
+        logged.place.run(&format!("SELECT pg_logical_emit_message(true, 'hapax.outbox', {unreadable})")).await;
+    }
+    logged.place.orders(&outbox, 10..20).await;
+    logged.place.run(&format!("SELECT pg_logical_emit_message(true, 'filler', repeat('x', {}))", 4 << 20)).await;
+    let relay = relay(&outbox, &sink, patient());
+    sink.until_all(0..20).await;
+    let failed = outbox.failed(&Page::first(10)).await.unwrap();
+    assert_eq!(failed.len(), 3, "{failed:?}");
+    assert!(failed.iter().all(|failed| failed.reason.contains("server's log at")), "{failed:?}");
     relay.stop().await.unwrap();
 }
 

@@ -19,6 +19,8 @@ pub(crate) const SPREAD: &str = "\
 pub(crate) const LOG: &str = "CREATE TABLE hapax.log (id int PRIMARY KEY, at bigserial)";
 /// After it the transaction cannot be committed.
 pub(crate) const BREAKS: &str = "SELECT 1 / 0";
+/// What is done after it is stored, each statement by itself.
+pub(crate) const BREAKS_AND_GOES_ON: bool = false;
 /// 1500 messages that were handled long ago.
 pub(crate) const INBOX_ROWS: &str = "\
     INSERT INTO hapax.inbox SELECT decode(md5(i::text), 'hex'), '', '', NULL, 1000 FROM generate_series(1, 1500) AS i";

@@ -5,6 +5,7 @@
 mod care;
 #[path = "../outbox/claims.rs"]
 mod claims;
+mod columns;
 #[path = "../outbox/failures.rs"]
 mod failures;
 #[path = "../outbox/import.rs"]

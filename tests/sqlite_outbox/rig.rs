@@ -19,6 +19,8 @@ pub(crate) const SPREAD: &str = "\
 pub(crate) const LOG: &str = "CREATE TABLE hapax.log (at INTEGER PRIMARY KEY AUTOINCREMENT, id INT)";
 /// After it nothing of the transaction is left.
 pub(crate) const BREAKS: &str = "ROLLBACK";
+/// What is done after it is stored, each statement by itself.
+pub(crate) const BREAKS_AND_GOES_ON: bool = true;
 /// 1500 messages that were handled long ago.
 pub(crate) const INBOX_ROWS: &str = "\
     WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \

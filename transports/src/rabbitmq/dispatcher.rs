@@ -111,7 +111,7 @@ impl Broker {
             return Vec::new();
         }
         let (place, patience) = (self.link.place(), self.options.patience);
-        let lent = match self.publisher.channel(&self.link).await {
+        let mut lent = match self.publisher.channel(&self.link).await {
             Ok(lent) => lent,
             Err(e) => {
                 let again = || TransportError::new(e.kind(), operation, format!("{e}"));
@@ -122,6 +122,7 @@ impl Broker {
         };
         let mut results: Vec<Result<(), TransportError>> = Vec::with_capacity(parcels.len());
         let mut returned: Vec<BasicReturnMessage> = Vec::new();
+        lent.begin();
         let confirmed = async {
             let mut confirms: Vec<PublisherConfirm> = Vec::with_capacity(parcels.len());
             for parcel in parcels {
@@ -145,12 +146,15 @@ impl Broker {
         match timeout(patience, confirmed).await {
             // What was returned may hang on any of the confirmations: only when all are here is it known who was, and the
             // channel another's.
-            Ok(Ok(())) => lent.give_back(),
-            Ok(Err(e)) => return parcels.iter().map(|_| Err(error_of(operation, place, e.clone(), true))).collect(),
-            Err(_) => {
-                self.publisher.forget(&lent).await;
-                return parcels.iter().map(|_| Err(late(operation, place, patience, true))).collect();
+            Ok(Ok(())) => {
+                lent.ended();
+                lent.give_back();
             }
+            Ok(Err(e)) => {
+                lent.ended();
+                return parcels.iter().map(|_| Err(error_of(operation, place, e.clone(), true))).collect();
+            }
+            Err(_) => return parcels.iter().map(|_| Err(late(operation, place, patience, true))).collect(),
         }
         self.count_returned(operation, parcels, &returned, &mut results);
         results

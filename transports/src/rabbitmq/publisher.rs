@@ -1,5 +1,8 @@
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,19 +47,42 @@ struct Current {
 pub(super) struct Open {
     pub(super) connection: Linked,
     idle: Mutex<Vec<Channel>>,
+    /// A call was given up whose messages may still be waiting to be written. The driver writes that their channel is closed before them,
+    /// and the server would end the connection under all others: so the next call gets another one.
+    is_spoiled: AtomicBool,
 }
 
 /// A channel that nobody else publishes on. Dropped, it is closed, with whatever is unconfirmed on it.
 pub(super) struct Lent<'p> {
     pub(super) channel: Channel,
     open: Arc<Open>,
+    /// Messages of the call are on their way, and their confirmations.
+    is_under_way: bool,
     _permit: SemaphorePermit<'p>,
 }
 
 impl Lent<'_> {
+    /// What is dropped from now on, before [`Lent::ended`], is dropped in the middle.
+    pub(super) const fn begin(&mut self) {
+        self.is_under_way = true;
+    }
+
+    /// The driver has said how it ended.
+    pub(super) const fn ended(&mut self) {
+        self.is_under_way = false;
+    }
+
     /// For the next call: everything on it is confirmed.
     pub(super) fn give_back(self) {
-        self.open.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.channel);
+        self.open.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.channel.clone());
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if self.is_under_way {
+            self.open.is_spoiled.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -70,6 +96,7 @@ impl Publisher {
         let mut current = self.current.lock().await;
         if let Some(open) = &current.open
             && open.connection.status().connected()
+            && !open.is_spoiled.load(Ordering::Relaxed)
         {
             return Ok(open.clone());
         }
@@ -81,7 +108,7 @@ impl Publisher {
         }
         match link.connect().await {
             Ok(connection) => {
-                let open = Arc::new(Open { connection, idle: Mutex::default() });
+                let open = Arc::new(Open { connection, idle: Mutex::default(), is_spoiled: AtomicBool::new(false) });
                 *current = Current { open: Some(open.clone()), failed: None };
                 Ok(open)
             }
@@ -89,15 +116,6 @@ impl Publisher {
                 current.failed = Some((Instant::now(), e.kind(), format!("a moment ago: {e}")));
                 Err(e)
             }
-        }
-    }
-
-    /// The next call gets another connection. On this one a message may still be waiting to be written, and the driver writes
-    /// that its channel is closed before it: the server would end the connection under all others.
-    pub(super) async fn forget(&self, lent: &Lent<'_>) {
-        let mut current = self.current.lock().await;
-        if current.open.as_ref().is_some_and(|open| Arc::ptr_eq(open, &lent.open)) {
-            current.open = None;
         }
     }
 
@@ -112,7 +130,7 @@ impl Publisher {
         let idle = || open.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(channel) = idle() {
             if channel.status().connected() {
-                return Ok(Lent { channel, open, _permit: permit });
+                return Ok(Lent { channel, open, is_under_way: false, _permit: permit });
             }
         }
         let made = async {
@@ -123,7 +141,7 @@ impl Publisher {
         match timeout(self.patience, made).await {
             Ok(made) => {
                 let channel = made.map_err(|e| error_of(OPENING, link.place(), e, false))?;
-                Ok(Lent { channel, open, _permit: permit })
+                Ok(Lent { channel, open, is_under_way: false, _permit: permit })
             }
             Err(_) => Err(late(OPENING, link.place(), self.patience, false)),
         }

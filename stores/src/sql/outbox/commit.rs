@@ -2,17 +2,21 @@
 
 /// Why a transaction with messages in it does not count as committed.
 ///
-/// A commit has three ends and not two: the answer may be lost on its way (a connection that broke, a server that was stopped, a
-/// commit that waits for a standby and is cut). Who repeats such a transaction blindly stores it twice, and who does not may
+/// A commit has three ends and not two: the answer may be lost on its way (a connection that broke, a server that was stopped). Who repeats such a transaction blindly stores it twice, and who does not may
 /// have stored nothing. So give what you store a key that is unique, from outside (an order's number, an `Idempotency-Key`):
 /// then the repetition meets what is there.
+///
+/// On PostgreSQL with synchronous standbys a commit whose wait for them is cancelled (`pg_cancel_backend`) is one that the server
+/// says has succeeded, with a warning that is not looked at here: should a standby be promoted then, a message may have been sent whose
+/// transaction is not there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
     /// Nothing of it is stored, neither your rows nor a message. It may be done again as a whole.
     #[error("the transaction was not committed and nothing of it is stored: repeat it as a whole")]
     NotCommitted(#[source] sqlx::Error),
-    /// All of it is stored, or nothing. If it is, a relay finds its messages once the lease of their birth is over
+    /// All of it is stored, or nothing; or, where the database had ended the transaction in the middle and statements went on
+    /// (MariaDB after a deadlock, SQLite after a full disk), what came after that. If it is, a relay finds its messages once the lease of their birth is over
     /// ([`RelayOptions::birth_lease`](hapax_core::relay::RelayOptions::birth_lease)), and sends them under their ids.
     #[error(
         "whether the transaction was committed is not known: look for a row of it before you repeat it, or repeat it where a \

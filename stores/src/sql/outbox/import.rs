@@ -1,5 +1,7 @@
 //! How another library's outbox table is read, in the words of each database.
 
+use super::EnqueueError;
+
 /// What databases say in different words.
 pub(in crate::sql) trait Dialect {
     /// Around a name.
@@ -12,6 +14,8 @@ pub(in crate::sql) trait Dialect {
     fn text(expression: &str) -> String;
     /// The bytes of `expression`, which is one or is a text.
     fn bytes(expression: &str, is_bytes: bool) -> String;
+    /// Whether bytes of `expression` would be other ones as a text, as a number; of the id, or of the body.
+    fn damaged(expression: &str, is_id: bool) -> String;
     /// `expression` as a number of 64 bits.
     fn number(expression: &str) -> String;
     /// The condition that a row is none of those that were refused, which may be parameters.
@@ -27,6 +31,9 @@ pub(in crate::sql) trait Dialect {
 
 /// Rows of one transaction. Default 500: a commit of some tens of milliseconds.
 const BATCH: i64 = 500;
+
+/// All rows are unsent.
+const ALL: &str = "1 = 1";
 
 /// From where a part of a message comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +92,7 @@ pub struct Import {
     message_type: Source,
     body: Source,
     body_is_bytes: bool,
+    salt: Option<String>,
     destination: Option<Source>,
     key: Option<Source>,
     content_type: Source,
@@ -110,6 +118,7 @@ impl Import {
             message_type,
             body,
             body_is_bytes: false,
+            salt: None,
             destination: None,
             key: None,
             content_type: Source::text("application/json"),
@@ -118,7 +127,7 @@ impl Import {
             occurred_at: None,
             due_at: None,
             expires_at: None,
-            unsent: "1 = 1".to_owned(),
+            unsent: ALL.to_owned(),
             order: None,
             mark: None,
             batch: BATCH,
@@ -128,6 +137,13 @@ impl Import {
     /// The body is of bytes: `bytea`, `BLOB`.
     pub const fn body_is_bytes(mut self) -> Self {
         self.body_is_bytes = true;
+        self
+    }
+
+    /// What message ids are made of beside the rows' ids, where those are no UUIDs. Default the table's name as it was given. Tables of one
+    /// name in several databases need one each if their messages meet at a receiver, and so does a table that gives its ids again.
+    pub fn salt(mut self, salt: impl Into<String>) -> Self {
+        self.salt = Some(salt.into());
         self
     }
 
@@ -220,8 +236,26 @@ impl Import {
     }
 
     /// What ids that are no UUIDs are made of, beside themselves.
-    pub(in crate::sql) fn salt(&self) -> &str {
-        &self.table
+    pub(in crate::sql) fn salted(&self) -> &str {
+        self.salt.as_deref().unwrap_or(&self.table)
+    }
+
+    /// Rows that are over stay where they are.
+    pub(in crate::sql) const fn marks(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// That it can end.
+    pub(in crate::sql) fn check(&self) -> Result<(), EnqueueError> {
+        if self.mark.is_none() || self.unsent != ALL {
+            return Ok(());
+        }
+        Err(self.wrong("its rows are marked and stay: say by `Import::unsent` which of them are not marked yet"))
+    }
+
+    /// An error of the mapping.
+    pub(in crate::sql) fn wrong(&self, why: &str) -> EnqueueError {
+        EnqueueError::Refused(format!("importing `{}`: {why}", self.table))
     }
 
     /// The next rows, as [`Read`](super::Read) has them.
@@ -241,6 +275,8 @@ impl Import {
             millis(&self.due_at),
             millis(&self.expires_at),
             text(self.headers.as_ref()),
+            D::number(&D::damaged(&id, true)),
+            D::number(&if self.body_is_bytes { "0".to_owned() } else { D::damaged(&self.body.in_sql::<D>(), false) }),
             D::bytes(&self.body.in_sql::<D>(), self.body_is_bytes),
         ];
         format!(

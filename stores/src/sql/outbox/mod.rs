@@ -28,7 +28,7 @@ pub(super) use deadlocks::Deadlocks;
 pub(super) use import::Dialect;
 pub use import::{Import, Source};
 pub use imported::Imported;
-pub(super) use imported::{Importing, Read};
+pub(super) use imported::{Batch, Importing, Read};
 pub(super) use looked::{Looked, cut};
 pub(super) use options::{Settings, decided, settings};
 #[cfg(feature = "postgres-log")]

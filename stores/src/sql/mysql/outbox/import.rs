@@ -1,11 +1,11 @@
 //! Bringing over what waits in another library's outbox table.
 
-use hapax_core::{envelope::Outgoing, ids::MessageId};
+use hapax_core::{envelope::Outgoing, ids::MessageId, relay::Ticket};
 use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, MySqlPool, Row as _};
 use uuid::Uuid;
 
 use super::{
-    super::super::outbox::{Deadlocks, Dialect, Importing, Read, hex},
+    super::super::outbox::{Batch, Deadlocks, Dialect, Importing, Read, hex},
     EnqueueError, Import, Imported, MySqlOutbox,
 };
 
@@ -19,9 +19,9 @@ impl Dialect for Words {
         Self::text(id)
     }
 
-    /// Whatever the server takes for the end of a text.
+    /// Whatever the server takes for the end of a text; and a literal, not an expression, so that it is compared as its column is.
     fn literal(text: &str) -> String {
-        format!("CONVERT({} USING utf8mb4)", hex(text))
+        format!("_utf8mb4 {}", hex(text))
     }
 
     fn text(expression: &str) -> String {
@@ -34,6 +34,12 @@ impl Dialect for Words {
         } else {
             format!("CAST({} AS BINARY)", Self::text(expression))
         }
+    }
+
+    /// What is no text at all is made of question marks.
+    fn damaged(expression: &str, _: bool) -> String {
+        let text = Self::text(expression);
+        format!("(CHARSET({expression}) = 'binary' AND CAST({text} AS BINARY) <> CAST({expression} AS BINARY))")
     }
 
     fn number(expression: &str) -> String {
@@ -68,12 +74,13 @@ impl MySqlOutbox {
     /// transaction of `pool`: its messages are in the outbox and its rows are over together, so that it may be killed anywhere
     /// and run again. Whoever sends from the other table must have been stopped before; whoever stores there may go on, and it is run
     /// once more when nobody does any longer. A batch that is lost to a deadlock is done again. Rows are found again by their ids:
-    /// those without one are left alone, and of several with the same one message is made.
+    /// those without one are left alone, and several with the same are an error.
     ///
     /// # Errors
-    /// [`EnqueueError::Database`]: the mapping does not fit the table, or the database has failed. What was brought over before
+    /// [`EnqueueError::Refused`]: the mapping would not end, or would lose something. [`EnqueueError::Database`]: the mapping does not fit the table, or the database has failed. What was brought over before
     /// stays so.
     pub async fn import(&self, pool: &MySqlPool, import: &Import) -> Result<Imported, EnqueueError> {
+        import.check()?;
         let (mut importing, mut deadlocks) = (Importing::default(), Deadlocks::default());
         loop {
             match self.import_batch(pool, import, &mut importing).await {
@@ -92,21 +99,41 @@ impl MySqlOutbox {
         so_far: &mut Importing,
     ) -> Result<bool, EnqueueError> {
         let mut tx = pool.begin().await?;
-        let select = import.select::<Words>(self.0.ordered, &so_far.refused);
-        let rows = tx.fetch_all(sqlx::raw_sql(AssertSqlSafe(select))).await?;
-        let rows = rows.iter().map(Read::of).collect::<Result<Vec<Read>, sqlx::Error>>()?;
-        let Some(mut batch) = so_far.batch(rows, import, &self.0.writes, self.line().as_deref()) else {
-            return Ok(false);
+        let (batch, ticket) = match self.stored(&mut tx, import, so_far).await {
+            Ok(Some(stored)) => stored,
+            // Now, and not when the connection is used next: who imports next does not see rows that are locked.
+            other => {
+                let rolled_back = tx.rollback().await;
+                other?;
+                rolled_back?;
+                return Ok(false);
+            }
         };
-        batch.without(self.known(&mut tx, &batch.messages).await?);
-        let ticket = self.enqueue_all(&mut tx, &batch.messages).await?;
-        if !batch.places.is_empty() {
-            let over = import.over::<Words>(&one_of(&import.id::<Words>(), &batch.places));
-            tx.execute(sqlx::raw_sql(AssertSqlSafe(over))).await?;
-        }
         self.commit(tx, ticket).await.map_err(sqlx::Error::from)?;
         so_far.count(&batch);
         Ok(true)
+    }
+
+    /// The next batch, once it is in the outbox and over.
+    async fn stored(
+        &self,
+        tx: &mut MySqlConnection,
+        import: &Import,
+        so_far: &mut Importing,
+    ) -> Result<Option<(Batch, Ticket)>, EnqueueError> {
+        let select = import.select::<Words>(self.0.ordered, &so_far.refused);
+        let rows = Read::all(tx.fetch(sqlx::raw_sql(AssertSqlSafe(select)))).await?;
+        let Some(mut batch) = so_far.batch(rows, import, &self.0.writes, self.line().as_deref())? else {
+            return Ok(None);
+        };
+        let known = self.known(tx, &batch.messages).await?;
+        so_far.without(&mut batch, known);
+        let ticket = self.enqueue_all(tx, &batch.messages).await?;
+        if !batch.places.is_empty() {
+            let over = import.over::<Words>(&one_of(&import.id::<Words>(), &batch.places));
+            batch.check(import, tx.execute(sqlx::raw_sql(AssertSqlSafe(over))).await?.rows_affected())?;
+        }
+        Ok(Some((batch, ticket)))
     }
 
     async fn known(&self, tx: &mut MySqlConnection, messages: &[Outgoing]) -> Result<Vec<MessageId>, sqlx::Error> {

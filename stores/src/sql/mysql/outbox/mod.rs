@@ -166,7 +166,7 @@ impl MySqlOutbox {
     /// table any more, since the server has rolled them back: after a deadlock, or to a savepoint.
     /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
     pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
-        self.still_there(&mut tx, &ticket).await.map_err(CommitError::NotCommitted)?;
+        self.still_there(&mut tx, &ticket).await?;
         tx.commit().await.map_err(|error| {
             let unknown = !rolled_back(&error);
             CommitError::new(error, unknown)
@@ -259,19 +259,24 @@ impl MySqlOutbox {
     }
 
     /// What the server has rolled back by itself, or to a savepoint, is not there any more, whatever the commit says.
-    async fn still_there(&self, tx: &mut MySqlConnection, ticket: &Ticket) -> Result<(), sqlx::Error> {
+    async fn still_there(&self, tx: &mut MySqlConnection, ticket: &Ticket) -> Result<(), CommitError> {
         let ids: Vec<String> = ticket.messages().iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
         if ids.is_empty() {
             return Ok(());
         }
         let text = format!("SELECT COUNT(*) FROM {} WHERE m.id IN ({})", statements::BY_ID, ids.join(","));
-        let found = tx.fetch_one(sqlx::raw_sql(AssertSqlSafe(self.0.server.text(&text)))).await?;
-        if found.try_get::<i64, _>(0)? == as_i64(ids.len()) {
+        let found = tx.fetch_one(sqlx::raw_sql(AssertSqlSafe(self.0.server.text(&text)))).await;
+        let found = found.map_err(CommitError::NotCommitted)?;
+        if found.try_get::<i64, _>(0).map_err(CommitError::NotCommitted)? == as_i64(ids.len()) {
             return Ok(());
         }
         let why = "the messages of the ticket are not in the table any more: the server has rolled them back, after a \
-                   deadlock or to a savepoint; repeat the transaction";
-        Err(sqlx::Error::Protocol(why.to_owned()))
+                   deadlock or to a savepoint";
+        let why = sqlx::Error::Protocol(why.to_owned());
+        // Where the server has ended the transaction, what was done after that is stored, each statement by itself.
+        let told = tx.fetch_one("SELECT CAST(@@in_transaction AS SIGNED)").await;
+        let is_open = told.and_then(|row| row.try_get::<i64, _>(0)).is_ok_and(|open| open != 0);
+        Err(CommitError::new(why, !is_open))
     }
 
     fn new(server: Server, writes: Writes, ordered: bool, database: &MySqlOptions) -> Self {

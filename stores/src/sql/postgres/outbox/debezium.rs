@@ -220,7 +220,7 @@ impl DebeziumConnector {
     }
 
     /// What the table needs for [`expand_payload`](Self::expand_payload), as SQL to be applied once, before the connector is
-    /// started and by the owner of the table; empty where nothing is needed. A message that is not JSON is refused by the table
+    /// started and by the owner of the table; empty where nothing is needed. A message that does not say it is JSON is refused by the table
     /// from then on, in the transaction that stores it: the router would lose it.
     ///
     /// # Errors

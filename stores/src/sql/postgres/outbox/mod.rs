@@ -74,7 +74,7 @@ use super::{
 ///
 /// # Limits
 /// A message has at most 1 MiB, which is an option. It has up to four connections of its own: one for the relay, one that
-/// listens, one that tells and one for what is rare; messages are stored on the user's. The runtime in which it was opened must live as long as it is
+/// listens, one that tells and one for what is rare; with [`PostgresOutboxOptions::log`] up to three more; messages are stored on the user's. The runtime in which it was opened must live as long as it is
 /// used, and must have its timer enabled.
 #[derive(Clone)]
 pub struct PostgresOutbox(Arc<Shared>);

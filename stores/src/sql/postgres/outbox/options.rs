@@ -75,7 +75,8 @@ impl PostgresOutboxOptions {
     /// A partition is dropped once all in it is over for as long as rows are kept
     /// ([`RelayOptions::keep`](hapax_core::relay::RelayOptions::keep)). There is no archive then: what is to be archived stays in its
     /// partition for that time as well, so that it is kept for up to `every` longer than said. Every look of a relay looks into
-    /// each partition: choose `every` so that there are no more than 20, a twentieth of all the time that rows are kept. Rows that
+    /// each partition: choose `every` so that there are no more than 20, a sixteenth of the time that rows are kept (with the default of 37 days, two or
+    /// three days): the one that is written to, two ahead and the one for the rest come on top. Rows that
     /// wait or have failed keep their partition; what is over beside them goes in batches once the partition is due for `every`.
     ///
     /// In which partition a message is its id tells, which for those that hapax gives begins with a time (UUIDv7, UUIDv8). Other

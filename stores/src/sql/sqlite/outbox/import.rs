@@ -1,11 +1,11 @@
 //! Bringing over what waits in another library's outbox table.
 
-use hapax_core::{envelope::Outgoing, ids::MessageId};
+use hapax_core::{envelope::Outgoing, ids::MessageId, relay::Ticket};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqliteConnection, SqlitePool};
 use uuid::Uuid;
 
 use super::{
-    super::super::outbox::{Dialect, Importing, Read, hex},
+    super::super::outbox::{Batch, Dialect, Importing, Read, hex},
     EnqueueError, Import, Imported, SqliteOutbox,
 };
 
@@ -30,6 +30,11 @@ impl Dialect for Words {
         format!("CAST({expression} AS BLOB)")
     }
 
+    /// Ids of bytes are no texts; bodies are bytes in any case.
+    fn damaged(expression: &str, is_id: bool) -> String {
+        if is_id { format!("typeof({expression}) = 'blob'") } else { "0".to_owned() }
+    }
+
     fn number(expression: &str) -> String {
         format!("CAST({expression} AS INTEGER)")
     }
@@ -44,7 +49,7 @@ impl Dialect for Words {
     }
 }
 
-/// The rows at these places, which are numbers.
+/// The rows at these places, which are numbers: see [`numbers`].
 fn one_of(places: &[String]) -> String {
     format!("t.rowid IN ({})", places.join(", "))
 }
@@ -56,27 +61,57 @@ impl SqliteOutbox {
     /// stores there may go on, and it is run once more when nobody does any longer.
     ///
     /// # Errors
-    /// [`EnqueueError::Database`]: the mapping does not fit the table, or the database has failed. What was brought over before
+    /// [`EnqueueError::Refused`]: the mapping would not end, or would lose something. [`EnqueueError::Database`]: the mapping does not fit the table, or the database has failed. What was brought over before
     /// stays so.
     pub async fn import(&self, pool: &SqlitePool, import: &Import) -> Result<Imported, EnqueueError> {
-        let (mut importing, line) = (Importing::default(), self.line());
+        import.check()?;
+        let mut importing = Importing::default();
         loop {
             // It writes from its first statement on: one that has only read could find that somebody else has written.
             let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
-            let select = import.select::<Words>(self.0.ordered, &importing.refused);
-            let rows = tx.fetch_all(sqlx::raw_sql(AssertSqlSafe(select))).await?;
-            let rows = rows.iter().map(Read::of).collect::<Result<Vec<Read>, sqlx::Error>>()?;
-            let Some(mut batch) = importing.batch(rows, import, &self.0.writes, line.as_deref()) else {
-                return Ok(importing.imported);
+            let (batch, ticket) = match self.stored(&mut tx, import, &mut importing).await {
+                Ok(Some(stored)) => stored,
+                // Now, and not when the connection is used next: nobody else writes until then.
+                other => {
+                    let rolled_back = tx.rollback().await;
+                    other?;
+                    rolled_back?;
+                    return Ok(importing.imported);
+                }
             };
-            batch.without(known(&mut tx, &batch.messages).await?);
-            let ticket = self.enqueue_all(&mut tx, &batch.messages).await?;
-            let over = import.over::<Words>(&one_of(&batch.places));
-            tx.execute(sqlx::raw_sql(AssertSqlSafe(over))).await?;
             self.commit(tx, ticket).await.map_err(sqlx::Error::from)?;
             importing.count(&batch);
         }
     }
+
+    /// The next batch, once it is in the outbox and over.
+    async fn stored(
+        &self,
+        tx: &mut SqliteConnection,
+        import: &Import,
+        so_far: &mut Importing,
+    ) -> Result<Option<(Batch, Ticket)>, EnqueueError> {
+        let select = import.select::<Words>(self.0.ordered, &so_far.refused);
+        let rows = Read::all(tx.fetch(sqlx::raw_sql(AssertSqlSafe(select)))).await?;
+        let Some(mut batch) = so_far.batch(rows, import, &self.0.writes, self.line().as_deref())? else {
+            return Ok(None);
+        };
+        numbers(import, batch.places.iter().chain(&so_far.refused))?;
+        let known = known(tx, &batch.messages).await?;
+        so_far.without(&mut batch, known);
+        let ticket = self.enqueue_all(tx, &batch.messages).await?;
+        let over = import.over::<Words>(&one_of(&batch.places));
+        batch.check(import, tx.execute(sqlx::raw_sql(AssertSqlSafe(over))).await?.rows_affected())?;
+        Ok(Some((batch, ticket)))
+    }
+}
+
+/// That `places` are SQLite's own numbers of rows, and not what stands in a column that bears their name.
+fn numbers<'a>(import: &Import, mut places: impl Iterator<Item = &'a String>) -> Result<(), EnqueueError> {
+    if places.all(|place| place.parse::<i64>().is_ok()) {
+        return Ok(());
+    }
+    Err(import.wrong("it has a column `rowid`, which hides where its rows are: import a copy of it without that name"))
 }
 
 async fn known(tx: &mut SqliteConnection, messages: &[Outgoing]) -> Result<Vec<MessageId>, sqlx::Error> {

@@ -155,7 +155,7 @@ impl SqliteOutbox {
     /// table any more, since they were rolled back: to a savepoint, or by SQLite itself, as on a full disk.
     /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
     pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
-        still_there(&mut tx, &ticket).await.map_err(CommitError::NotCommitted)?;
+        still_there(&mut tx, &ticket).await?;
         tx.commit().await.map_err(|error| {
             let unknown = !wrote_nothing(&error);
             CommitError::new(error, unknown)
@@ -266,26 +266,28 @@ fn bind(arguments: &mut SqliteArguments, row: &Row) {
 }
 
 /// What was rolled back to a savepoint, or by SQLite itself, is not there any more, whatever the commit says.
-async fn still_there(tx: &mut SqliteConnection, ticket: &Ticket) -> Result<(), sqlx::Error> {
+async fn still_there(tx: &mut SqliteConnection, ticket: &Ticket) -> Result<(), CommitError> {
     let ids: Vec<String> = ticket.messages().iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
     if ids.is_empty() {
         return Ok(());
     }
     let text = format!("SELECT count(*) FROM hapax_outbox WHERE id IN ({})", ids.join(","));
-    let found = tx.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await?;
-    if found.try_get::<i64, _>(0)? == as_i64(ids.len()) {
+    let found = tx.fetch_one(sqlx::raw_sql(AssertSqlSafe(text))).await.map_err(CommitError::NotCommitted)?;
+    if found.try_get::<i64, _>(0).map_err(CommitError::NotCommitted)? == as_i64(ids.len()) {
         return Ok(());
     }
-    end_of_its_own(tx).await;
+    // Where SQLite has ended the transaction, what was done after that is stored, each statement by itself.
+    let was_ended = end_of_its_own(tx).await;
     let why = "the messages of the ticket are not in the table any more: they were rolled back, to a savepoint or by SQLite \
-               itself; repeat the transaction";
-    Err(sqlx::Error::Protocol(why.to_owned()))
+               itself";
+    Err(CommitError::new(sqlx::Error::Protocol(why.to_owned()), was_ended))
 }
 
 /// Where SQLite has ended a transaction by itself, the driver does not know it: its own rollback would fail, and the connection
 /// would go back to its pool with the next transaction taken for one within another. So it is given one to roll back.
-async fn end_of_its_own(tx: &mut SqliteConnection) {
-    let _ = tx.execute(sqlx::raw_sql("BEGIN")).await; // Fails where one is open, as it should be.
+/// Tells whether that was so.
+async fn end_of_its_own(tx: &mut SqliteConnection) -> bool {
+    tx.execute(sqlx::raw_sql("BEGIN")).await.is_ok() // Fails where one is open, as it should be.
 }
 
 impl fmt::Debug for SqliteOutbox {

@@ -49,6 +49,8 @@ use super::super::{
 const LEASE: Duration = Duration::from_secs(30);
 /// How often to look how far behind the reader is. Default 10 s.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Longer times are as good as never.
+const TIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How much log may be kept for the reader. Default 1 GiB: the log of minutes, on a disk that has more.
 const LAG_MAX: u64 = 1 << 30;
 
@@ -66,6 +68,10 @@ pub struct LogOptions {
     lease: Duration,
     heartbeat: Duration,
     lag_max: u64,
+}
+
+const fn shorter(one: Duration, other: Duration) -> Duration {
+    if one.as_secs() < other.as_secs() { one } else { other }
 }
 
 impl LogOptions {
@@ -98,13 +104,13 @@ impl LogOptions {
     /// How long a row is left to whoever reads the log, from when it was stored, before it is claimed. Default 30 s. Of no account
     /// without rows.
     pub const fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = shorter(lease, TIME_MAX);
         self
     }
 
     /// How often the reader looks how far behind it is, and at the server's clock. Default 10 s; at least 100 ms.
     pub const fn heartbeat(mut self, heartbeat: Duration) -> Self {
-        self.heartbeat = heartbeat;
+        self.heartbeat = shorter(heartbeat, TIME_MAX);
         self
     }
 

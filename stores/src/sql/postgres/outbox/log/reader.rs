@@ -4,12 +4,14 @@ use std::{future::ready, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hapax_core::{
-    codec::record,
-    envelope::Outgoing,
+    codec::{CodecError, record},
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{MessageId, TypeName},
     ports::{Claim, StoreError},
     relay::{PushLine, Pushed},
 };
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient, ReplicationEvent};
+use sha2::{Digest, Sha256};
 use sqlx::{Row as _, postgres::PgArguments};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
@@ -36,6 +38,8 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 const KEPT_AT_ONCE: usize = 256;
 /// Bytes of them.
 const KEPT_BYTES: usize = 4 << 20;
+/// The type of what was written as a message of this outbox, and is none.
+const UNREADABLE: &str = "hapax.unreadable";
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
 /// `$1` slot: the server's time, and how much log it keeps for the slot.
@@ -226,10 +230,10 @@ impl<'l> Reader<'l> {
             ReplicationEvent::XLogData { data, .. } if self.log.options.keeps_rows => {
                 return self.row(data, client).await;
             }
-            ReplicationEvent::Message { transactional: true, prefix, content, .. }
+            ReplicationEvent::Message { transactional: true, prefix, content, lsn }
                 if !self.log.options.keeps_rows && prefix == self.log.place.prefix =>
             {
-                return self.message(&content, client).await;
+                return self.message(&content, lsn, client).await;
             }
             ReplicationEvent::Commit { end_lsn, .. } => {
                 self.within = false;
@@ -253,13 +257,18 @@ impl<'l> Reader<'l> {
         self.hand(Pushed { claim, until, outgoing }, client).await
     }
 
-    async fn message(&mut self, content: &[u8], client: &ReplicationClient) -> Result<bool, Broken> {
-        // Of a newer version of this program: it has to wait for one that can read it.
-        let outgoing = record::decode_outgoing(content).map_err(|e| Broken::Malformed(e.to_string()))?;
+    async fn message(&mut self, content: &[u8], lsn: Lsn, client: &ReplicationClient) -> Result<bool, Broken> {
+        let outgoing = match record::decode_outgoing(content) {
+            Ok(outgoing) => outgoing,
+            // Of a newer version of this program: it waits for one that can read it, as long as the log may be kept.
+            Err(error @ CodecError::UnknownSchema { .. }) if !self.too_much => {
+                return Err(Broken::Malformed(format!("at {lsn}: {error}")));
+            }
+            Err(error) => return self.set_aside(content, lsn, &error.to_string()).await,
+        };
         let id = outgoing.envelope.message_id.clone();
         if id.as_uuid().is_none() {
-            tracing::error!(message_id = %id, "a message in the log has an id that is no UUID, and is left out: it is not hapax's");
-            return Ok(true);
+            return self.set_aside(content, lsn, &format!("its id `{id}` is not a UUID")).await;
         }
         let number = self.log.ledger().open(&outgoing);
         if self.too_much {
@@ -272,6 +281,22 @@ impl<'l> Reader<'l> {
         }
         let claim = Claim { id, token: -number };
         self.hand(Pushed { claim, until: Instant::now() + FOR_EVER, outgoing }, client).await
+    }
+
+    /// What is no message of hapax's, in whoever's name it was written: its bytes are in the table as a message that has failed, until a
+    /// person decides, and what comes behind it goes on. Read again, it is the same one.
+    async fn set_aside(&mut self, content: &[u8], lsn: Lsn, why: &str) -> Result<bool, Broken> {
+        let place = self.log.server.place();
+        let hash = Sha256::new().chain_update(lsn.as_u64().to_be_bytes()).chain_update(content).finalize();
+        let id = hash.first_chunk::<16>().map(|bytes| uuid::Builder::from_custom_bytes(*bytes).into_uuid());
+        let (Some(id), Ok(unreadable)) = (id, TypeName::parse(UNREADABLE)) else { return Ok(true) };
+        let reason = format!("in the server's log at {lsn}, and cannot be read: {why}");
+        tracing::error!(%place, message_id = %id, reason, "a message is set aside as failed");
+        let envelope = Envelope::new(MessageId::from(id), unreadable.clone(), content.to_vec());
+        let outgoing = Outgoing { destination: Destination::Topic(unreadable), envelope: envelope.into() };
+        let number = self.log.ledger().open(&outgoing);
+        self.log.keep(&[number], &[Kept::failed(outgoing, &reason)]).await?;
+        Ok(true)
     }
 
     /// Waits for room. Meanwhile the server is told how far the log was read, and looked after.

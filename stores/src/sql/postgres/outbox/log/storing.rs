@@ -27,10 +27,14 @@ pub(super) const STATE: &str = "\
     SELECT (SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1::name), \
       (SELECT value FROM hapax.outbox_meta WHERE name = 'log_gaps')";
 
-/// A gap, if something was read before: a row then. What was read lies in a log that is no more.
+/// A slot was made. A gap, if there was one before: a row then. What was read lies in a log that is no more. That there was a slot
+/// is kept apart from what was read: of one that is lost before the first message was sent nothing else would tell.
 pub(super) const GAP: &str = "\
-    WITH was AS (DELETE FROM hapax.outbox_meta WHERE name IN ('log_read', 'log_system') RETURNING name) \
-    INSERT INTO hapax.outbox_meta AS m (name, value) SELECT 'log_gaps', 1 WHERE EXISTS (SELECT FROM was) \
+    WITH was AS (DELETE FROM hapax.outbox_meta WHERE name IN ('log_read', 'log_system') RETURNING name), \
+    made AS (SELECT FROM hapax.outbox_meta WHERE name = 'log_slot'), \
+    mark AS (INSERT INTO hapax.outbox_meta (name, value) VALUES ('log_slot', 1) ON CONFLICT (name) DO NOTHING) \
+    INSERT INTO hapax.outbox_meta AS m (name, value) SELECT 'log_gaps', 1 \
+    WHERE EXISTS (SELECT FROM was) OR EXISTS (SELECT FROM made) \
     ON CONFLICT (name) DO UPDATE SET value = m.value + 1 RETURNING 1";
 
 /// How far it was read, and of which log.
@@ -77,6 +81,11 @@ impl Kept {
         Self { outgoing, status: status::WAITS, attempts: 0, delay: Duration::ZERO, error: None }
     }
 
+    /// One that will never be sent.
+    pub(super) fn failed(outgoing: Outgoing, why: &str) -> Self {
+        Self { status: status::FAILED, attempts: 1, error: Some(cut_reason(why)), ..Self::waiting(outgoing) }
+    }
+
     /// `None`: it is over.
     fn of(outgoing: &Outgoing, outcome: &Outcome) -> Option<Self> {
         let kept = Self::waiting(outgoing.clone());
@@ -86,10 +95,7 @@ impl Kept {
             Outcome::Later(delay, reason) => {
                 Some(Self { attempts: 1, delay: *delay, error: Some(cut_reason(reason)), ..kept })
             }
-            Outcome::Failed(reason) => {
-                let error = Some(cut_reason(reason));
-                Some(Self { status: status::FAILED, attempts: 1, error, ..kept })
-            }
+            Outcome::Failed(reason) => Some(Self::failed(kept.outgoing, reason)),
         }
     }
 }
