@@ -5,6 +5,7 @@ mod foreign;
 mod rig;
 mod server;
 mod tls;
+mod tools;
 
 use std::{sync::Arc, time::Duration};
 
