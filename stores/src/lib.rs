@@ -1,7 +1,13 @@
 //! Stores for hapax. A feature compiles one in; it never selects one.
 
+#[cfg(feature = "cosmos")]
+pub mod cosmos;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "object")]
+pub mod object;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 

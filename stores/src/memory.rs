@@ -15,8 +15,8 @@ use hapax_core::{
     envelope::Destination,
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, MessageId, SagaName, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
-        PendingEntry, Saved, StoreCapabilities, StoreError, Stored,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
+        Loaded, Page, Pending, PendingEntry, Saved, StoreCapabilities, StoreError, Stored,
     },
 };
 
@@ -275,6 +275,10 @@ impl EntityStore for Memory {
 
 #[async_trait]
 impl DedupStore for Memory {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { name: "memory", keeps: None, durable: false }
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         Ok(self.state().known(keys, None))
     }

@@ -13,7 +13,10 @@ use hapax::{
     Memory,
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EntityKey, Scope},
-    ports::{EntityStore, Finished, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+    ports::{
+        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved,
+        StoreCapabilities, StoreError,
+    },
 };
 
 #[derive(Debug, Clone, Default)]
@@ -67,5 +70,28 @@ impl EntityStore for Entities {
     }
     async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
         self.store.purge(scope, older_than, limit).await
+    }
+}
+
+/// Dedup entries that are forgotten at once, in a store that says what a test asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dedup {
+    pub(crate) durable: bool,
+    pub(crate) keeps: Option<Duration>,
+}
+
+#[async_trait]
+impl DedupStore for Dedup {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { name: "kept-apart", keeps: self.keeps, durable: self.durable }
+    }
+    async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
+        Ok(Known::default())
+    }
+    async fn insert(&self, _: &[DedupEntry]) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
+        Ok(Evicted::default())
     }
 }

@@ -10,7 +10,7 @@ use hapax::{
     ports::{self, Connected, StoreError, Transport, TransportCapabilities, TransportError},
 };
 
-use crate::entities::Entities;
+use crate::entities::{Dedup, Entities};
 use crate::work::{Auditor, Log, Task, Worker, endpoint, settings};
 
 async fn refused(builder: EndpointBuilder) -> String {
@@ -170,6 +170,28 @@ async fn a_store_that_forgets_is_refused_for_messages_that_survive() {
     assert!(why.contains("messages in in-process outlive the process"), "{why}");
 }
 
+/// Dedup entries in a store that says so of itself.
+fn remembering(dedup: Dedup) -> EndpointBuilder {
+    Endpoint::builder("work")
+        .entities(Entities { durable: true, ..Entities::default() })
+        .dedup(dedup)
+        .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: true })
+        .with(Log::default())
+        .saga::<Worker>(|worker| worker.starts::<Task>())
+}
+
+#[tokio::test]
+async fn dedup_entries_that_are_forgotten_are_refused_for_messages_that_survive() {
+    let why = refused(remembering(Dedup { durable: false, keeps: None })).await;
+    assert!(why.contains("what kept-apart remembers of them does not"), "{why}");
+}
+
+#[tokio::test]
+async fn dedup_entries_that_are_kept_for_less_than_the_retention_are_refused() {
+    let why = refused(remembering(Dedup { durable: true, keeps: Some(Duration::from_secs(3600)) })).await;
+    assert!(why.contains("retention is 604800s, but kept-apart keeps dedup entries for 3600s only"), "{why}");
+}
+
 #[tokio::test]
 async fn a_transport_without_delays_is_refused() {
     let why = refused_because_it_says(|honest| TransportCapabilities { delays: false, ..honest }).await;
@@ -205,7 +227,7 @@ fn a_runtime_without_timers_is_refused() {
 async fn a_transport_that_cannot_be_reached_is_said_with_its_own_reason() {
     let builder = Endpoint::builder("work")
         .entities(Entities { durable: true, ..Entities::default() })
-        .dedup(Memory::new())
+        .dedup(Dedup { durable: true, keeps: None })
         .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: false })
         .with(Log::default())
         .saga::<Worker>(|worker| worker.starts::<Task>());

@@ -14,13 +14,15 @@ use hapax::{
     Memory,
     entity::DedupEntry,
     ids::DedupKey,
-    ports::{DedupStore, ErrorKind, Evicted, Known, StoreError},
+    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, StoreError},
     time::Timestamp,
 };
 
 use crate::lie::{Lie, rejected};
 
 rejected! {
+    a_longer_retention_than_is_kept_is_rejected:
+        dedup_breaks "dedup store, capabilities", |memory| KeepsForAnHour(memory);
     a_stale_read_is_rejected:
         dedup_breaks "dedup store 1, visible", |memory| StaleRead(memory, AtomicUsize::new(0), Mutex::default());
     a_remembered_not_seen_is_rejected:
@@ -48,6 +50,20 @@ rejected! {
     a_truncated_key_is_rejected:
         dedup_breaks "dedup store 7, nothing else", |memory, shared| Truncates(memory, shared);
     an_eviction_that_never_comes_is_rejected: dedup_breaks "dedup store 8, in the end", |memory| NeverEvicts(memory);
+}
+
+/// Keeps entries for an hour, says so, and lets anybody believe that they are kept for longer.
+#[derive(Debug)]
+struct KeepsForAnHour(Memory);
+
+#[async_trait]
+impl Lie for KeepsForAnHour {
+    fn honest(&self) -> &Memory {
+        &self.0
+    }
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { keeps: Some(Duration::from_secs(3600)), ..self.0.dedup_capabilities() }
+    }
 }
 
 type Latest = Arc<Mutex<HashMap<DedupKey, DedupEntry>>>;

@@ -7,7 +7,10 @@ use hapax::{
     Memory,
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EntityKey, Scope},
-    ports::{DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+    ports::{
+        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved,
+        StoreCapabilities, StoreError,
+    },
     testing::{Broken, dedup_store, entity_store},
 };
 
@@ -43,6 +46,9 @@ pub(crate) trait Lie: fmt::Debug + Send + Sync + 'static {
         self.honest().purge(scope, older_than, limit).await
     }
 
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.honest().dedup_capabilities()
+    }
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.honest().contains(keys).await
     }
@@ -124,6 +130,10 @@ impl<L: Lie> EntityStore for Liar<L> {
 
 #[async_trait]
 impl<L: Lie> DedupStore for Liar<L> {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.0.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.0.contains(keys).await
     }

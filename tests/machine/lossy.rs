@@ -12,8 +12,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
-        Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
+        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_model::{Seen, World};
@@ -158,6 +158,10 @@ impl<B: Backend> EntityStore for Lossy<B> {
 
 #[async_trait]
 impl<B: Backend> DedupStore for Lossy<B> {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.inner.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.inner.contains(keys).await
     }

@@ -11,8 +11,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
-        Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
+        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_tests::Backend;
@@ -201,6 +201,10 @@ impl<B: Backend> EntityStore for Lying<B> {
 
 #[async_trait]
 impl<B: Backend> DedupStore for Lying<B> {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.inner.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         let known = self.inner.contains(keys).await?;
         self.make_good().await?;

@@ -7,8 +7,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page, Pending, Saved,
-        StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
+        Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 
@@ -66,6 +66,10 @@ impl<S: EntityStore> EntityStore for Forgetful<S> {
 
 #[async_trait]
 impl<S: DedupStore> DedupStore for Forgetful<S> {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.0.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.0.contains(keys).await
     }

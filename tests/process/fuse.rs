@@ -16,9 +16,9 @@ use hapax::{
     envelope::Outgoing,
     ids::{DedupKey, EndpointName, EntityKey, Scope, TypeName},
     ports::{
-        Care, Cared, Connected, DeadLetter, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore,
-        Evicted, Finished, Instance, Known, Loaded, OutboxState, OutboxTable, Page, Pending, Receipt, Receiver,
-        Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError, Tick, Ticked, Transport,
+        Care, Cared, Connected, DeadLetter, DeadLetters, DedupCapabilities, DedupStore, Delivery, DispatchError,
+        Dispatcher, EntityStore, Evicted, Finished, Instance, Known, Loaded, OutboxState, OutboxTable, Page, Pending,
+        Receipt, Receiver, Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError, Tick, Ticked, Transport,
         TransportCapabilities, TransportError,
     },
     relay::PushLine,
@@ -186,6 +186,10 @@ impl<P: EntityStore + ?Sized> EntityStore for Fused<P> {
 
 #[async_trait]
 impl<P: DedupStore + ?Sized> DedupStore for Fused<P> {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.port.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.fuse.around("contains", self.port.contains(keys)).await
     }

@@ -13,8 +13,9 @@ use hapax::{
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     metrics::{Event, Metrics},
     ports::{
-        Clock, DeadLetter, DeadLetters, DedupStore, DispatchError, Dispatcher, EntityStore, ErrorKind, Evicted,
-        Finished, Known, Loaded, Page, Pending, Refused, Saved, StoreCapabilities, StoreError, Stored, TransportError,
+        Clock, DeadLetter, DeadLetters, DedupCapabilities, DedupStore, DispatchError, Dispatcher, EntityStore,
+        ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending, Refused, Saved, StoreCapabilities, StoreError,
+        Stored, TransportError,
     },
     time::{Monotonic, Timestamp},
 };
@@ -196,6 +197,10 @@ impl EntityStore for Scripted {
 
 #[async_trait]
 impl DedupStore for Scripted {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.memory.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         if take_one(&mut self.script().contains_fail) {
             return Err(StoreError::new(ErrorKind::Unavailable, "asking", "as scripted"));

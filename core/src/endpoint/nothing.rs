@@ -8,8 +8,8 @@ use crate::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EntityKey, Scope},
     ports::{
-        DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Pending, Saved, StoreCapabilities,
-        StoreError,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Pending, Saved,
+        StoreCapabilities, StoreError,
     },
 };
 
@@ -65,6 +65,10 @@ impl EntityStore for Nothing {
 
 #[async_trait]
 impl DedupStore for Nothing {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { name: "nothing", keeps: None, durable: true }
+    }
+
     async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
         Ok(Known::default())
     }

@@ -16,18 +16,23 @@ use crate::{
 /// 2. *Present means seen:* whatever its age; being evicted late is always safe.
 /// 3. *Idempotent:* inserting an entry that is there is success and changes nothing (S22).
 /// 4. *All or an error:* a `contains` that cannot answer for every key is an error, never "not seen" (S25).
-/// 5. *Not early:* `evict` removes nothing that was inserted within the retention, by the store's own clock. The retention
+/// 5. *Not early:* nothing that was inserted within the retention is removed, by the store's own clock. The retention
 ///    is the longest that anybody ever asked of this store, not this call's: entries do not say whose they are, and of two
 ///    endpoints on one store the hastier must not evict the other's. A store that keeps its entries keeps this too, and
-///    its documents say how a person lowers it.
+///    its documents say how a person lowers it. A store that [keeps](DedupCapabilities::keeps) entries for a fixed time
+///    refuses a longer retention with [`ErrorKind::Misconfigured`](super::ErrorKind::Misconfigured).
 /// 6. *Whole entry:* attempt, fingerprint and reply come back as they were inserted.
 /// 7. *Nothing else:* a key that was not inserted is not known, however much of it another key shares.
-/// 8. *In the end:* what was inserted longer ago than the retention is removed by finitely many calls of `evict`.
+/// 8. *In the end:* what was inserted longer ago than the retention is removed by finitely many calls of `evict`, or by
+///    the service itself where the store [keeps](DedupCapabilities::keeps) entries for a fixed time.
 ///
 /// # Errors
 /// An `insert` with an unknown outcome may have stored any part of its entries: insert again.
 #[async_trait]
 pub trait DedupStore: fmt::Debug + Send + Sync {
+    /// What this store can do. Constant for the life of the store.
+    fn dedup_capabilities(&self) -> DedupCapabilities;
+
     /// Which of `keys` are over.
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError>;
 
@@ -37,6 +42,18 @@ pub trait DedupStore: fmt::Debug + Send + Sync {
     /// Removes entries that were inserted longer ago than `retention` and than any longer one asked for before, a bounded
     /// number a call. To be called every so often; it does little when there is little to do.
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError>;
+}
+
+/// What a dedup store can do; checked by its conformance suite, and by the endpoint before it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DedupCapabilities {
+    /// Name for messages, for example `sqlite`.
+    pub name: &'static str,
+    /// Each entry is kept for at least so long, and some time later removed by the service itself (a time to live), not by
+    /// `evict`: no endpoint may ask for a longer retention. `None` where `evict` decides.
+    pub keeps: Option<Duration>,
+    /// What is confirmed survives the process.
+    pub durable: bool,
 }
 
 /// What a dedup store knows of the keys it was asked for.

@@ -18,7 +18,7 @@ mod receiver;
 pub use backoff::{Backoff, Cause, Granted};
 pub use clock::{Clock, Ids};
 pub use dead_letters::{DeadLetter, DeadLetters, Page};
-pub use dedup_store::{DedupStore, Evicted, Known};
+pub use dedup_store::{DedupCapabilities, DedupStore, Evicted, Known};
 pub use dispatcher::{DispatchError, Dispatcher, Refused};
 pub use entity_store::{EntityStore, Finished, Loaded, Pending, PendingEntry, Saved, StoreCapabilities, Stored};
 pub use error::{ErrorKind, StoreError, TransportError};

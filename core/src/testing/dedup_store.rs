@@ -21,7 +21,7 @@ use super::{
 use crate::{
     entity::DedupEntry,
     ids::DedupKey,
-    ports::{DedupStore, Evicted, Known},
+    ports::{DedupStore, ErrorKind, Evicted, Known},
     time::Timestamp,
 };
 
@@ -33,6 +33,7 @@ const NOT_EARLY: &str = "dedup store 5, not early";
 const WHOLE_ENTRY: &str = "dedup store 6, whole entry";
 const NOTHING_ELSE: &str = "dedup store 7, nothing else";
 const IN_THE_END: &str = "dedup store 8, in the end";
+const CAPABILITIES: &str = "dedup store, capabilities";
 
 /// Lets the clock of a store that counts in milliseconds go on, so that what is to be evicted at once would be.
 const TICK: Duration = Duration::from_millis(2);
@@ -69,6 +70,7 @@ macro_rules! dedup_store_suite {
         // In the order in which one rests on another, so that the first that fails says what is wrong.
         $($each)*! {
             [$($args)*]
+            CAPABILITIES capabilities
             VISIBLE visible
             WHOLE_ENTRY whole_entry
             NOTHING_ELSE nothing_else
@@ -115,6 +117,23 @@ impl Hand {
             Some(found) if is_whole(found, mark) => Ok(()),
             Some(found) => Err(self.broken(format!("inserted was {mark:?}, found is {found:?} {when}"))),
             None => Err(self.broken(format!("a dedup entry is missing {when}"))),
+        }
+    }
+}
+
+/// Handles on the same entries say the same; and a store that keeps entries for a fixed time refuses a longer retention.
+pub async fn capabilities(builder: &dyn Builder) -> Checked {
+    let (hand, other) = (Hand::new(builder, CAPABILITIES).await, Hand::new(builder, CAPABILITIES).await);
+    let (said, again) = (hand.store.dedup_capabilities(), other.store.dedup_capabilities());
+    if said != again {
+        return Err(hand.broken(format!("one handle says {said:?}, another {again:?}")));
+    }
+    let Some(keeps) = said.keeps else { return Ok(Kept::Shown) };
+    hand.evict(keeps).await?;
+    match hand.store.evict(keeps + Duration::from_secs(1)).await {
+        Err(error) if error.kind() == ErrorKind::Misconfigured => Ok(Kept::Shown),
+        answer => {
+            Err(hand.broken(format!("it keeps entries for {keeps:?}, and asked for a second more says {answer:?}")))
         }
     }
 }
@@ -292,12 +311,16 @@ pub async fn nothing_else(builder: &dyn Builder) -> Checked {
 }
 
 /// Promise 8. *In the end:* what was inserted longer ago than the retention is removed by finitely many calls of `evict`.
+/// Not claimed by a store whose service does it.
 pub async fn in_the_end(builder: &dyn Builder) -> Checked {
     const MARKS: usize = 20;
     let Some(store) = builder.separate().await else {
         return Ok(Kept::NotClaimed("the builder has no data that no other test uses"));
     };
     let hand = Hand { store, promise: IN_THE_END };
+    if hand.store.dedup_capabilities().keeps.is_some() {
+        return Ok(Kept::NotClaimed("the service removes entries by itself"));
+    }
     let marks: Vec<DedupEntry> = (0..MARKS).map(|_| samples::full_mark()).collect();
     hand.insert(&marks).await?;
     let keys: Vec<DedupKey> = marks.iter().map(|mark| mark.key).collect();

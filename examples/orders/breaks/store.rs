@@ -8,8 +8,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page, Pending, Saved,
-        StoreCapabilities, StoreError, Stored,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
+        Pending, Saved, StoreCapabilities, StoreError, Stored,
     },
 };
 
@@ -247,6 +247,10 @@ impl EntityStore for BrokenStore {
 /// are as honest as the store itself.
 #[async_trait]
 impl DedupStore for BrokenStore {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.store.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.store.contains(keys).await
     }

@@ -15,7 +15,10 @@ use hapax_core::{
     envelope::{Destination, Envelope, Outgoing},
     ids::{DedupKey, EntityKey, Scope, TypeName},
     manager::Stores,
-    ports::{DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+    ports::{
+        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved,
+        StoreCapabilities, StoreError,
+    },
 };
 
 use super::{
@@ -233,6 +236,10 @@ impl EntityStore for Watch {
 
 #[async_trait]
 impl DedupStore for Watch {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.stores.dedup().dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         let known = self.stores.dedup().contains(keys).await?;
         self.look(&known);

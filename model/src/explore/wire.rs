@@ -15,9 +15,9 @@ use hapax_core::{
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Scope},
     metrics::{Event, Metrics},
     ports::{
-        Backoff, Cause, Clock, DeadLetter, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore,
-        ErrorKind, Evicted, Finished, Granted, Ids, Known, Loaded, Page, Pending, Receipt, Receiver, Refused, Saved,
-        Settled, Settlement, StoreCapabilities, StoreError, TransportError,
+        Backoff, Cause, Clock, DeadLetter, DeadLetters, DedupCapabilities, DedupStore, Delivery, DispatchError,
+        Dispatcher, EntityStore, ErrorKind, Evicted, Finished, Granted, Ids, Known, Loaded, Page, Pending, Receipt,
+        Receiver, Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError, TransportError,
     },
     time::{Monotonic, Timestamp},
 };
@@ -194,6 +194,10 @@ impl EntityStore for Wire {
 
 #[async_trait]
 impl DedupStore for Wire {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { name: "explored", keeps: None, durable: true }
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         match self.ask_store(Op::Contains(keys.to_vec()), "asking the dedup store").await? {
             Reply::Known(known) => Ok(known),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use hapax_core::{
     entity::DedupEntry,
     ids::DedupKey,
-    ports::{DedupStore, Evicted, Known, StoreError},
+    ports::{DedupCapabilities, DedupStore, Evicted, Known, StoreError},
 };
 
 use super::{Faulty, WRITE, refused, unknown};
@@ -12,6 +12,10 @@ use crate::{Call, Fault, Side};
 
 #[async_trait]
 impl<P: DedupStore + 'static> DedupStore for Faulty<P> {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.inner.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.world.point(Call::Contains, Side::Before).await;
         let fate = self.world.fate(Call::Contains, &[Fault::Refused]).await;

@@ -20,8 +20,8 @@ use hapax_core::{
     ids::{AttemptId, DedupKey, EntityKey, Scope, TypeName},
     manager::{Again, Incoming, Outcome, Passes, Passing, Ports, Stores},
     ports::{
-        Clock, DedupStore, DispatchError, Dispatcher, EntityStore, Evicted, Finished, Known, Loaded, Pending, Receipt,
-        Refused, Saved, StoreCapabilities, StoreError,
+        Clock, DedupCapabilities, DedupStore, DispatchError, Dispatcher, EntityStore, Evicted, Finished, Known, Loaded,
+        Pending, Receipt, Refused, Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_model::explore::{MakeManager, Scenario};
@@ -156,6 +156,10 @@ impl EntityStore for Liar {
 
 #[async_trait]
 impl DedupStore for Liar {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.dedup.dedup_capabilities()
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         Ok(self.found(self.dedup.contains(keys).await?, keys))
     }

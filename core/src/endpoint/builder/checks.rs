@@ -25,11 +25,21 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             settings.sweep_age, settings.retention
         ));
     }
-    if transport.durable && !store.durable {
+    let dedup = stores.dedup().dedup_capabilities();
+    if let Some(keeps) = dedup.keeps.filter(|keeps| *keeps < settings.retention) {
         return Err(format!(
-            "messages in {} outlive the process, but what {} remembers of them does not; give a durable store",
-            transport.name, store.name
+            "retention is {:?}, but {} keeps dedup entries for {keeps:?} only; let it keep them for longer, or lower the \
+             retention",
+            settings.retention, dedup.name
         ));
+    }
+    for (name, durable) in [(store.name, store.durable), (dedup.name, dedup.durable)] {
+        if transport.durable && !durable {
+            return Err(format!(
+                "messages in {} outlive the process, but what {name} remembers of them does not; give a durable store",
+                transport.name
+            ));
+        }
     }
     if !transport.delays {
         return Err(format!(

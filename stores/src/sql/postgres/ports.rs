@@ -9,8 +9,8 @@ use hapax_core::{
     envelope::Destination,
     ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
-        Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
+        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
     time::Timestamp,
 };
@@ -193,6 +193,10 @@ impl EntityStore for Postgres {
 
 #[async_trait]
 impl DedupStore for Postgres {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { name: "postgres", keeps: None, durable: true }
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         const OPERATION: &str = "checking dedup entries";
         let known = self.look_up(OPERATION, None, keys).await?.known.unwrap_or_default();

@@ -12,8 +12,8 @@ use hapax_core::{
     envelope::Destination,
     ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending,
-        Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
+        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
     time::Timestamp,
 };
@@ -186,6 +186,10 @@ impl EntityStore for Sqlite {
 
 #[async_trait]
 impl DedupStore for Sqlite {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { name: "sqlite", keeps: None, durable: true }
+    }
+
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         let loaded = self.look_up("checking dedup entries", None, keys).await?;
         Ok(loaded.known.unwrap_or_default())

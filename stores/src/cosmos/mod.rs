@@ -1,0 +1,1 @@
+//! Entities, dedup entries and dead letters in Cosmos DB containers.

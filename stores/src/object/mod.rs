@@ -1,0 +1,1 @@
+//! Dedup entries in object storage.
