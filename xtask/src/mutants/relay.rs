@@ -129,8 +129,7 @@ fn passes(tree: &Tree, backends: &Backends, test: &(String, String)) -> Result<(
 }
 
 fn ended(tree: &Tree, backends: &Backends, (program, words): &(String, String)) -> Result<(bool, String), String> {
-    let args =
-        ["test", "--quiet", "--locked", "--package", "hapax-tests", "--all-features", "--test", program, "--", words];
+    let args = ["test", "--quiet", "--locked", "--package", "hapax-tests", "--test", program, "--", words];
     let mut command: Command = tree.usual_cargo(args);
     command.envs(backends.variables()).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
