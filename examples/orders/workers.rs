@@ -22,7 +22,7 @@ use crate::{
     crew::Crew,
     disk,
     input::Input,
-    look::{DECIDED, Look},
+    look::Look,
     messages::{PlaceOrder, StockArrived},
     place::{Database, Kept, PrivateServer},
     refusal::again,
@@ -200,11 +200,10 @@ impl<'d, B: Backend> Day<'d, B> {
 
     /// Takes out the orders that are decided; answers how many.
     async fn look(&mut self) -> Result<usize, Refusal> {
-        let asked = serde_json::to_string(&self.open).unwrap_or_default();
-        let look = &mut self.look;
-        let decided = again(self.patience, async || look.all::<(String,)>(&DECIDED, Some(&asked)).await).await;
+        let (look, open) = (&mut self.look, &self.open);
+        let decided = again(self.patience, async || look.decided(open).await).await;
         let decided = decided.map_err(|e| Refusal::new(format!("which orders are decided cannot be read: {e}")))?;
-        for (order,) in &decided {
+        for order in &decided {
             self.open.remove(order);
         }
         self.bar.inc(decided.len() as u64);

@@ -1,4 +1,4 @@
-//! The pages of the books: everything in the database, read with plain SQL.
+//! The pages of the books: everything that is stored, read without hapax.
 
 use std::{collections::HashMap, path::Path};
 
@@ -9,7 +9,7 @@ use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use super::Finding;
 use crate::{
     Refusal,
-    look::{DEAD_LETTERS, DEDUP, ENTITIES, EntityRow, Look},
+    look::{EntityRow, Look},
     order::Order,
     payment::Payment,
     place::Database,
@@ -47,12 +47,11 @@ impl Pages {
     pub(super) async fn read(database: &Database) -> Result<Self, Refusal> {
         let (mut pages, mut look) = (Self::default(), Look::into(&database.kept));
         let patience = database.patience();
-        for row in again(patience, async || look.all::<EntityRow>(&ENTITIES, None).await).await? {
+        for row in again(patience, async || look.entities().await).await? {
             pages.entity(row);
         }
-        let dedup = again(patience, async || look.all::<(Vec<u8>,)>(&DEDUP, None).await).await?;
-        pages.dedup = dedup.into_iter().map(|(key,)| key).collect();
-        let letters = again(patience, async || look.all::<(String, String, String)>(&DEAD_LETTERS, None).await).await?;
+        pages.dedup = again(patience, async || look.dedup_keys().await).await?;
+        let letters = again(patience, async || look.dead_letters().await).await?;
         for (id, saga, reason) in letters {
             pages.findings.push(Finding::new(format!("message {id}"), format!("is a dead letter of {saga}: {reason}")));
         }

@@ -1,4 +1,6 @@
-//! A look at what is stored, with plain SQL and without hapax.
+//! The look at what a database holds, with plain SQL.
+
+use std::collections::HashSet;
 
 use sqlx::{
     AssertSqlSafe, Connection, FromRow, MySqlConnection, PgConnection, SqliteConnection,
@@ -7,20 +9,19 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteRow},
 };
 
+use super::{EntityRow, LetterRow};
 use crate::{Refusal, place::Kept};
 
 /// One question, as each database understands it.
-pub(crate) struct Text {
+struct Text {
     sqlite: &'static str,
     postgres: &'static str,
     /// `hapax.` stands for the prefix of the tables.
     mysql: &'static str,
 }
 
-/// Endpoint, saga, key, whether it is complete, whether its outbox holds anything, outbox and state.
-pub(crate) type EntityRow = (String, String, String, bool, bool, Vec<u8>, Vec<u8>);
-
-pub(crate) const ENTITIES: Text = Text {
+/// An [`EntityRow`] each.
+const ENTITIES: Text = Text {
     sqlite: "SELECT s.endpoint, s.saga, e.key, e.completed, e.pending IS NOT NULL, e.outbox, e.state \
              FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope",
     postgres: "SELECT s.endpoint, s.saga, e.key, e.completed_at IS NOT NULL, e.pending_since IS NOT NULL, e.outbox, e.state \
@@ -30,7 +31,7 @@ pub(crate) const ENTITIES: Text = Text {
 };
 
 /// Keys of dedup entries. Those of a generation that is gone do not count, and none is gone within the retention.
-pub(crate) const DEDUP: Text = Text {
+const DEDUP: Text = Text {
     sqlite: "SELECT d.key FROM hapax_dedup AS d JOIN hapax_generation AS g ON g.id = d.generation",
     postgres: "SELECT d.key FROM (SELECT 0 AS slot, key FROM dedup_0 UNION ALL SELECT 1, key FROM dedup_1 \
                UNION ALL SELECT 2, key FROM dedup_2 UNION ALL SELECT 3, key FROM dedup_3) AS d \
@@ -41,14 +42,14 @@ pub(crate) const DEDUP: Text = Text {
 };
 
 /// Message id, saga and reason.
-pub(crate) const DEAD_LETTERS: Text = Text {
+const DEAD_LETTERS: Text = Text {
     sqlite: "SELECT message_id, saga, reason FROM hapax_dead_letter",
     postgres: "SELECT message_id, saga, reason FROM dead_letter",
     mysql: "SELECT CAST(message_id AS CHAR), CAST(saga AS CHAR), reason FROM hapax.dead_letter",
 };
 
 /// Of the orders in a JSON list those that are decided. The state is JSON behind a frame of two bytes.
-pub(crate) const DECIDED: Text = Text {
+const DECIDED: Text = Text {
     sqlite: "SELECT e.key FROM json_each(?1) AS asked \
              CROSS JOIN hapax_scope AS s ON s.saga = 'order' \
              CROSS JOIN hapax_entity AS e INDEXED BY hapax_entity_key ON e.scope = s.id AND e.key = asked.value \
@@ -68,7 +69,7 @@ pub(crate) const DECIDED: Text = Text {
 const CHANGED: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
 /// Looks into the database of a run; connects when it is asked, and anew when its connection was lost.
-pub(crate) struct Look {
+pub(super) struct Database {
     kept: Kept,
     open: Option<Open>,
 }
@@ -80,13 +81,30 @@ enum Open {
     MySql(MySqlConnection, String),
 }
 
-impl Look {
-    pub(crate) fn into(kept: &Kept) -> Self {
+impl Database {
+    pub(super) fn of(kept: &Kept) -> Self {
         Self { kept: kept.clone(), open: None }
     }
 
+    pub(super) async fn entities(&mut self) -> Result<Vec<EntityRow>, Refusal> {
+        self.all(&ENTITIES, None).await
+    }
+
+    pub(super) async fn dedup_keys(&mut self) -> Result<Vec<Vec<u8>>, Refusal> {
+        Ok(self.all::<(Vec<u8>,)>(&DEDUP, None).await?.into_iter().map(|(key,)| key).collect())
+    }
+
+    pub(super) async fn dead_letters(&mut self) -> Result<Vec<LetterRow>, Refusal> {
+        self.all(&DEAD_LETTERS, None).await
+    }
+
+    pub(super) async fn decided(&mut self, of: &HashSet<String>) -> Result<Vec<String>, Refusal> {
+        let asked = serde_json::to_string(of).unwrap_or_default();
+        Ok(self.all::<(String,)>(&DECIDED, Some(&asked)).await?.into_iter().map(|(key,)| key).collect())
+    }
+
     /// All rows of the answer to `text`, asked about `about` where it asks about something.
-    pub(crate) async fn all<T>(&mut self, text: &Text, about: Option<&str>) -> Result<Vec<T>, Refusal>
+    async fn all<T>(&mut self, text: &Text, about: Option<&str>) -> Result<Vec<T>, Refusal>
     where
         T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, MySqlRow> + Send + Unpin,
     {
