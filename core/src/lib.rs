@@ -7,6 +7,7 @@ pub mod codec;
 mod context;
 pub mod deliver;
 pub mod endpoint;
+mod enqueued;
 pub mod entity;
 pub mod envelope;
 mod handler_error;
@@ -25,6 +26,7 @@ pub mod time;
 
 pub use context::{Context, OUTGOING_MAX};
 pub use endpoint::Endpoint;
+pub use enqueued::Enqueued;
 pub use handler_error::HandlerError;
 pub use manager::SagaManager;
 // For checks, which run a stateless handler without an endpoint; of no use to anybody else.

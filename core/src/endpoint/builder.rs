@@ -19,6 +19,7 @@ use crate::{
     codec::Codec,
     context::Services,
     deliver::{Deliver, Recoverability},
+    enqueued::Nobody,
     ids::{EndpointName, InvalidId, SagaName, TypeName},
     inbox::{self, InTransaction, Inbox, TransactionHandler},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
@@ -166,6 +167,18 @@ impl EndpointBuilder {
     pub fn handler<M: Message>(mut self, handler: impl Handler<M>) -> Self {
         let needs = needs_of(&handler);
         self.add(stateless::<M, _>(handler), needs);
+        self
+    }
+
+    /// Sends what transactions of your own have stored for this endpoint to send: see [`Enqueued`](crate::Enqueued). Its sweeper does it, so
+    /// that a message leaves [`sweep_age`](Settings::sweep_age) after its commit, and a look later at most.
+    pub fn sends_enqueued(mut self) -> Self {
+        let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
+            let manager = SagaManager::new(endpoint, Registry::<Nobody>::new(), ports, limits, codec)?;
+            Ok(Arc::new(manager.with_services(services)))
+        });
+        let known = SagaName::parse(Nobody::NAME).map(|name| (name, Vec::new()));
+        self.sagas.push(SagaParts { make, needs: Needs::default(), known, stores: true });
         self
     }
 
