@@ -1,0 +1,147 @@
+//! Does the store do what the promises need? Asked of the store itself.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use hapax_core::ports::{ErrorKind, StoreError};
+use object_store::path::Path;
+use uuid::Uuid;
+
+use super::{
+    clock::stamp,
+    error::Failure,
+    names::Names,
+    objects::{Created, Objects},
+    start::OPENING,
+};
+
+/// Creates of one name at the same time. Default 20: enough that a store which looks first and writes then is seen doing so.
+const CREATES: usize = 20;
+/// Objects that are looked for, created, and looked for again. Default 4: two by each client.
+const LOOKS: usize = 4;
+/// How far apart two stamps may be that were given one after the other, in milliseconds. Default 15 minutes: what is further
+/// apart is of two clocks.
+const APART: u64 = 15 * 60 * 1000;
+
+/// A probe of one store by two clients.
+struct Probe<'a> {
+    place: &'a str,
+    names: &'a Names,
+    clients: [&'a Objects; 2],
+    run: String,
+}
+
+/// Refuses a store that doubles effects, with what it did and the remedy.
+pub(super) async fn probe(place: &str, names: &Names, first: &Objects, second: &Objects) -> Result<(), StoreError> {
+    let run = Uuid::new_v4().simple().to_string();
+    let probe = Probe { place, names, clients: [first, second], run };
+    let looked = match probe.creates_once().await {
+        Ok(()) => match probe.shows_at_once().await {
+            Ok(()) => probe.stamps_by_one_clock().await,
+            refused => refused,
+        },
+        refused => refused,
+    };
+    let deleted = probe.deletes().await;
+    looked?;
+    deleted
+}
+
+impl Probe<'_> {
+    fn name(&self, name: &str) -> Path {
+        self.names.probe(&self.run, name)
+    }
+
+    fn failed(&self, failure: Failure) -> StoreError {
+        failure.of_read(self.place, OPENING)
+    }
+
+    async fn read(&self, client: &Objects, path: &Path) -> Result<Option<Bytes>, StoreError> {
+        client.get(path).await.map_err(|failure| self.failed(failure))
+    }
+
+    fn refused(&self, did: &str) -> StoreError {
+        let why =
+            format!("{} {did}; effects would double: keep dedup entries elsewhere, or set it up otherwise", self.place);
+        StoreError::new(ErrorKind::Misconfigured, OPENING, why)
+    }
+
+    /// Of creates of one name one wins, and its content stays.
+    async fn creates_once(&self) -> Result<(), StoreError> {
+        let path = self.name("one");
+        let body = |index: usize| format!("create {index}").into_bytes();
+        let create = |index: usize| self.clients[index % 2].create(&path, body(index));
+        let mut winners = Vec::new();
+        for (index, created) in join_all((0..CREATES).map(create)).await.into_iter().enumerate() {
+            if created.map_err(|failure| self.failed(failure))? == Created::New {
+                winners.push(index);
+            }
+        }
+        let [winner] = winners[..] else {
+            let did =
+                format!("lets {} of {CREATES} creates of one object win (it ignores `If-None-Match`)", winners.len());
+            return Err(self.refused(&did));
+        };
+        for client in self.clients {
+            match self.read(client, &path).await? {
+                Some(found) if found == body(winner) => {}
+                Some(_) => return Err(self.refused("refuses a create and writes its content all the same")),
+                None => return Err(self.refused("does not show an object that it has just created")),
+            }
+        }
+        Ok(())
+    }
+
+    /// What one client has created the other reads and lists at once, also where it has looked before.
+    async fn shows_at_once(&self) -> Result<(), StoreError> {
+        for look in 0..LOOKS {
+            let (writer, reader) = (self.clients[look % 2], self.clients[(look + 1) % 2]);
+            let path = self.name(&format!("look-{look}"));
+            if self.read(reader, &path).await?.is_some() {
+                return Err(self.refused("shows an object that nobody has created"));
+            }
+            writer.create(&path, vec![b'x']).await.map_err(|failure| self.failed(failure))?;
+            if self.read(reader, &path).await?.is_none() {
+                return Err(
+                    self.refused("says of an object that it has just created that there is none (a cache answers)")
+                );
+            }
+            let listed = reader.list(&self.names.probes(&self.run)).await.map_err(|failure| self.failed(failure))?;
+            if !listed.iter().any(|meta| meta.location == path) {
+                return Err(self.refused("does not list an object that it has just created"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn stamps_by_one_clock(&self) -> Result<(), StoreError> {
+        let mut stamps = Vec::new();
+        for (client, name) in self.clients.into_iter().zip(["one", "look-0"]) {
+            let meta = client.head(&self.name(name)).await.map_err(|failure| self.failed(failure))?;
+            stamps.extend(meta.as_ref().map(stamp));
+        }
+        let apart = stamps.iter().max().zip(stamps.iter().min()).map(|(latest, first)| latest.abs_diff(*first));
+        match apart {
+            Some(apart) if stamps.len() == self.clients.len() && apart < APART => Ok(()),
+            _ => Err(self.refused("stamps objects by clocks that are far apart, so that their age is not known")),
+        }
+    }
+
+    /// Removes what the probe has written. What stays visible is evicted late, which is safe.
+    async fn deletes(&self) -> Result<(), StoreError> {
+        let names = ["one".to_owned()].into_iter().chain((0..LOOKS).map(|look| format!("look-{look}")));
+        let paths: Vec<Path> = names.map(|name| self.name(&name)).collect();
+        self.clients[0].delete(paths.clone()).await.map_err(|failure| self.failed(failure))?;
+        self.clients[0].remove_folder(&self.names.probes(&self.run)).await;
+        for path in &paths {
+            if self.read(self.clients[1], path).await?.is_some() {
+                let place = self.place;
+                tracing::warn!(
+                    place,
+                    "an object that was just deleted is still there: dedup entries are evicted late or never"
+                );
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+use std::{path::PathBuf, sync::Arc};
+
+use hapax_core::ports::{ErrorKind, StoreError};
+use object_store::{ObjectStore, local::LocalFileSystem, path::Path};
+use tokio::task::spawn_blocking;
+
+use super::{
+    ObjectDedup, ObjectDedupOptions, Shared,
+    clock::{Clock, millis},
+    directory,
+    names::Names,
+    objects::Objects,
+    options::Place,
+    probe::probe,
+};
+
+pub(super) const OPENING: &str = "opening dedup entries in object storage";
+
+pub(super) async fn open(options: ObjectDedupOptions) -> Result<ObjectDedup, StoreError> {
+    let (place, prefix, root, stores) = match options.place {
+        Place::Store(store, prefix) => {
+            let parsed = Path::parse(&prefix).map_err(|e| {
+                let why = format!("the prefix `{prefix}` is none: write names with `/` between them");
+                StoreError::new(ErrorKind::Misconfigured, OPENING, why).caused_by(e)
+            })?;
+            let second = options.second.unwrap_or_else(|| Arc::clone(&store));
+            (format!("the object store {store}, below `{prefix}`,"), parsed, None, [store, second])
+        }
+        Place::Directory(path) => {
+            let (root, stores) = directory_at(path.clone()).await.map_err(|e| {
+                let why = format!("the directory {} cannot be used: look at its path and rights", path.display());
+                StoreError::new(ErrorKind::Misconfigured, OPENING, why).caused_by(e)
+            })?;
+            (format!("the directory {}", path.display()), Path::default(), Some(root), stores)
+        }
+    };
+    let [objects, second] = stores.map(|store| Objects {
+        store,
+        root: root.clone(),
+        read_limit: options.read_limit,
+        write_limit: options.write_limit,
+    });
+    let names = Names::new(prefix);
+    probe(&place, &names, &objects, &second).await?;
+    let shared = Shared {
+        place,
+        objects,
+        names,
+        clock: Clock::new(0),
+        parallel: options.parallel,
+        bucket: millis(options.bucket),
+        clock_margin: millis(options.clock_margin),
+        durable: options.durable,
+    };
+    shared.ask_time().await.map_err(|failure| failure.of_read(&shared.place, OPENING))?;
+    Ok(ObjectDedup(Arc::new(shared)))
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A directory that is ready, and two clients of it.
+async fn directory_at(path: PathBuf) -> Result<(PathBuf, [Arc<dyn ObjectStore>; 2]), BoxError> {
+    spawn_blocking(move || {
+        let names = Names::new(Path::default());
+        directory::prepare(&path, names.folders().map(|folder| path.join(folder.as_ref())))?;
+        let client = || -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+            // Without it a power cut may take back what was confirmed.
+            Ok(Arc::new(LocalFileSystem::new_with_prefix(&path)?.with_fsync(true)))
+        };
+        let clients = [client()?, client()?];
+        Ok((std::fs::canonicalize(&path)?, clients))
+    })
+    .await?
+}

@@ -1,0 +1,67 @@
+//! Whose turn it is to evict. Turns are numbered; the highest number has it, until it is over.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    clock::{is_older, millis, stamp},
+    error::Failure,
+    names::Names,
+    objects::{Created, Objects},
+};
+
+/// How long a turn lasts that was not ended. Default 5 minutes: whoever has it stops after half, and a request that was under
+/// way then has the other half to end.
+const TURN: Duration = Duration::from_secs(5 * 60);
+
+/// The turn, taken.
+#[derive(Debug)]
+pub(super) struct Turn {
+    number: u64,
+    begun: Instant,
+}
+
+impl Turn {
+    /// Takes the next turn, unless another is under way at `now`.
+    pub(super) async fn take(objects: &Objects, names: &Names, now: i64) -> Result<Option<Self>, Failure> {
+        let begun = Instant::now();
+        let listed = objects.list(&names.turns()).await?;
+        let turns = || listed.iter().filter_map(|meta| Some((Names::to_turn(&meta.location)?, stamp(meta))));
+        let highest = turns().map(|((number, _), _)| number).max();
+        let under_way = turns().any(|((number, _), since)| {
+            let ended = turns().any(|(turn, _)| turn == (number, true));
+            Some(number) == highest && !ended && !is_older(since, now, millis(TURN))
+        });
+        let number = highest.unwrap_or(0).saturating_add(1);
+        if under_way || objects.create(&names.turn(number, false), Vec::new()).await? == Created::Refused {
+            return Ok(None);
+        }
+        // While this one was looking, others may have taken later turns and removed the lower numbers, this one among them. The
+        // highest is never removed.
+        let listed = objects.list(&names.turns()).await?;
+        let mut lower = Vec::new();
+        for meta in listed {
+            match Names::to_turn(&meta.location) {
+                Some((other, _)) if other > number => {
+                    objects.delete(vec![names.turn(number, false)]).await?;
+                    return Ok(None);
+                }
+                Some((other, _)) if other < number => lower.push(meta.location),
+                _ => {}
+            }
+        }
+        objects.delete(lower).await?;
+        Ok(Some(Self { number, begun }))
+    }
+
+    /// Whether no more is to be begun in it.
+    pub(super) fn is_over(&self) -> bool {
+        self.begun.elapsed() > TURN / 2
+    }
+
+    /// Lets others have theirs. If it fails, they wait.
+    pub(super) async fn end(self, objects: &Objects, names: &Names) {
+        if let Err(failure) = objects.create(&names.turn(self.number, true), Vec::new()).await {
+            tracing::debug!(?failure, "a turn to evict dedup entries was not ended and is waited for");
+        }
+    }
+}
