@@ -2,6 +2,8 @@
 
 mod backend;
 mod driver;
+#[cfg(feature = "http-faults")]
+pub mod http_faults;
 mod log;
 #[cfg(feature = "databases")]
 mod mysql;

@@ -16,9 +16,9 @@ use azure_data_cosmos_driver::in_memory_emulator::{
 use hapax_emulators::{Settings, conclude};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 
 /// What the SDK calls this region; clients must name it.
@@ -78,7 +78,8 @@ async fn serve(listener: TcpListener, emulator: Arc<InMemoryEmulatorHttpClient>,
             async { Ok::<_, Infallible>(answer.await.unwrap_or_else(|error| failed(500, &error.to_string()))) }
         });
         tokio::spawn(async move {
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await; // The client knows.
+            // The SDK tries HTTP/2 first. How a connection ended its client knows.
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
