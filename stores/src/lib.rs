@@ -11,6 +11,8 @@ pub mod object;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::DynamoDb;
 #[cfg(feature = "memory")]
 pub use memory::Memory;
 #[cfg(feature = "mysql")]

@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "dynamodb")]
+use hapax::DynamoDb;
 use hapax::{
     Memory,
     ids::Scope,
@@ -52,6 +54,15 @@ impl Backend for Postgres {
 
 #[cfg(feature = "databases")]
 impl Backend for MySql {
+    const EXACT: bool = false;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        None
+    }
+}
+
+#[cfg(feature = "dynamodb")]
+impl Backend for DynamoDb {
     const EXACT: bool = false;
 
     fn dedup_entries(&self) -> Option<usize> {

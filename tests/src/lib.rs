@@ -2,6 +2,8 @@
 
 mod backend;
 mod driver;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 #[cfg(feature = "http-faults")]
 pub mod http_faults;
 mod log;
@@ -26,6 +28,8 @@ mod workbench;
 
 pub use backend::{Backend, Scratch, purged};
 pub use driver::{Case, Driver, Order};
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::DynamoDbTable;
 pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;

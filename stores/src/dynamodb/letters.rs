@@ -1,0 +1,214 @@
+//! Dead letters: one partition for each endpoint, in the order in which they came; and beside each letter an item that says
+//! that it is there, so that it is kept once.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::{
+    operation::transact_write_items::TransactWriteItemsError,
+    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
+};
+use futures_util::future::try_join_all;
+use hapax_core::{
+    codec::record,
+    envelope::{Destination, Envelope},
+    ids::{EndpointName, Fingerprint},
+    ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
+    time::Timestamp,
+};
+use uuid::Uuid;
+
+use super::{
+    DynamoDb,
+    call::{CONDITION_FAILED, Doing, Failed},
+    entity::{CHUNK_BYTES_MAX, damaged, in_order, into_bytes},
+    keys::{BYTES, Item, PK, Place, bytes, letters, number, text},
+};
+
+const MESSAGE: &str = "m";
+const SAGA: &str = "saga";
+const DESTINATION: &str = "to";
+const REASON: &str = "reason";
+const ATTEMPTS: &str = "attempts";
+const TIME: &str = "time";
+/// Under what a large letter's chunks are found.
+const CHUNKED: &str = "id";
+/// How many chunks there are.
+const CHUNKS: &str = "n";
+
+/// What the item of a letter holds of its message; what is larger is kept in chunks.
+const INLINE_BYTES_MAX: usize = 256 * 1024;
+/// What is kept of a reason: more than any chain of errors says, and no reason to lose a letter.
+const REASON_BYTES_MAX: usize = 64 * 1024;
+/// Largest message, in bytes as it is stored: DynamoDB takes 4 MB in one transaction.
+const LETTER_BYTES_MAX: usize = 3_800_000;
+/// Letters in one answer.
+const LETTERS_PAGE: usize = 100;
+
+#[async_trait]
+impl DeadLetters for DynamoDb {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let doing = Doing::writing("setting a message aside");
+        let envelope = record::encode_envelope(&letter.envelope);
+        let envelope = envelope.map_err(|e| doing.error(ErrorKind::Malformed, "encoding a message").caused_by(e))?;
+        if envelope.len() > LETTER_BYTES_MAX {
+            let why = format!(
+                "the message has {} bytes, more than the {LETTER_BYTES_MAX} that one write to DynamoDB takes",
+                envelope.len()
+            );
+            return Err(doing.error(ErrorKind::TooLarge, why));
+        }
+        let id = Uuid::now_v7(); // In order within this process, also within a millisecond.
+        let cause = Place::cause(&letter.endpoint, &cause(letter)).item([]);
+        let mut item = self.letter(letter, id);
+        let mut chunks = Vec::new();
+        if envelope.len() <= INLINE_BYTES_MAX {
+            item.insert(BYTES.to_owned(), bytes(envelope));
+        } else {
+            let id = id.simple().to_string();
+            let places = (0..).map(|number| Place::letter_chunk(&id, number));
+            let all = places.zip(envelope.chunks(CHUNK_BYTES_MAX));
+            chunks = all.map(|(place, chunk)| place.item([(BYTES, bytes(chunk))])).collect();
+            item.extend([(CHUNKED.to_owned(), text(id)), (CHUNKS.to_owned(), number(chunks.len()))]);
+        }
+        let mut actions = vec![self.action(doing, |put| {
+            put.set_item(Some(cause))
+                .condition_expression("attribute_not_exists(#pk)")
+                .expression_attribute_names("#pk", PK)
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None)
+        })?];
+        for item in std::iter::once(item).chain(chunks) {
+            actions.push(self.action(doing, |put| put.set_item(Some(item)))?);
+        }
+        match self.transaction(doing, actions).await {
+            Ok(()) => Ok(()),
+            Err(Failed::Refused(TransactWriteItemsError::TransactionCanceledException(cancelled)))
+                if cancelled.cancellation_reasons().first().and_then(|first| first.code())
+                    == Some(CONDITION_FAILED) =>
+            {
+                Ok(()) // It is there.
+            }
+            Err(failed) => Err(failed.into_error(doing)),
+        }
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        let doing = Doing::reading("listing dead letters");
+        let wanted = page.skip.saturating_add(page.limit).clamp(1, LETTERS_PAGE);
+        let query = self.0.client.query().table_name(&self.0.table).consistent_read(true);
+        let mut query = query
+            .key_condition_expression("#pk = :pk")
+            .expression_attribute_names("#pk", PK)
+            .expression_attribute_values(":pk", text(letters(endpoint)))
+            .limit(i32::try_from(wanted).unwrap_or(1));
+        if let Some(id) = &page.message_id {
+            query = query
+                .filter_expression("#m = :m")
+                .expression_attribute_names("#m", MESSAGE)
+                .expression_attribute_values(":m", text(id.to_string()))
+                .limit(LETTERS_PAGE as i32);
+        }
+        let (mut skip, mut found, mut start) = (page.skip, Vec::new(), None);
+        while found.len() < page.limit {
+            let (items, next) = self.page(doing, &query, start).await?;
+            let skipped = skip.min(items.len());
+            skip -= skipped;
+            found.extend(items.into_iter().skip(skipped));
+            match next {
+                Some(next) => start = Some(next),
+                None => break,
+            }
+        }
+        found.truncate(page.limit);
+        try_join_all(found.into_iter().map(|item| self.whole(doing, endpoint, item))).await
+    }
+}
+
+impl DynamoDb {
+    /// A letter but for its message.
+    fn letter(&self, letter: &DeadLetter, id: Uuid) -> Item {
+        let order = format!("{}#{}", in_order(self.0.clock.now()), id.simple());
+        let reason = &letter.reason[..letter.reason.floor_char_boundary(REASON_BYTES_MAX)];
+        let mut item = Place::letter(&letter.endpoint, &order).item([
+            (MESSAGE, text(letter.envelope.message_id.to_string())),
+            (REASON, text(reason)),
+            (ATTEMPTS, number(letter.attempts)),
+            (TIME, number(letter.time.as_millis())),
+        ]);
+        if let Some(saga) = &letter.saga {
+            item.insert(SAGA.to_owned(), text(saga.as_str()));
+        }
+        if let Some(destination) = &letter.destination {
+            item.insert(DESTINATION.to_owned(), text(in_text(destination)));
+        }
+        item
+    }
+
+    async fn whole(&self, doing: Doing, endpoint: &EndpointName, mut item: Item) -> Result<DeadLetter, StoreError> {
+        let place = Place::of(&item).unwrap_or_else(Place::meta);
+        let damaged = || damaged(doing, &place);
+        let envelope = match item.remove(BYTES) {
+            Some(bytes) => into_bytes(bytes).map_err(|()| damaged())?,
+            None => {
+                let id = string(&item, CHUNKED).ok_or_else(damaged)?;
+                let chunks: u32 = parsed(&item, CHUNKS).ok_or_else(damaged)?;
+                let places: Vec<Place> = (0..chunks).map(|number| Place::letter_chunk(id, number)).collect();
+                let mut found = self.chunks(doing, &places).await?;
+                let whole = places.iter().map(|place| found.remove(place)).collect::<Option<Vec<_>>>();
+                whole.ok_or_else(damaged)?.concat()
+            }
+        };
+        let envelope = record::decode_envelope(&envelope).map_err(|e| damaged().caused_by(e))?;
+        read(&item, endpoint, envelope).ok_or_else(damaged)
+    }
+}
+
+/// What makes a letter the same one, see [`DeadLetter::is_same`]: at most some 500 bytes, of the 1024 that a key may have. Names
+/// hold no `#`, and the message id comes last.
+fn cause(letter: &DeadLetter) -> String {
+    let fingerprint = u128::from_be_bytes(*Fingerprint::of(&letter.envelope).as_bytes());
+    let saga = letter.saga.as_ref().map_or("", |saga| saga.as_str());
+    let destination = letter.destination.as_ref().map(in_text).unwrap_or_default();
+    format!("{fingerprint:032x}#{saga}#{destination}#{}", letter.envelope.message_id)
+}
+
+fn in_text(destination: &Destination) -> String {
+    match destination {
+        Destination::Endpoint(name) => format!("e:{name}"),
+        Destination::Topic(name) => format!("t:{name}"),
+    }
+}
+
+fn string<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
+    match item.get(name)? {
+        AttributeValue::S(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn parsed<T: std::str::FromStr>(item: &Item, name: &str) -> Option<T> {
+    item.get(name)?.as_n().ok()?.parse().ok()
+}
+
+fn read(item: &Item, endpoint: &EndpointName, envelope: Envelope) -> Option<DeadLetter> {
+    let destination = match string(item, DESTINATION) {
+        None => None,
+        Some(text) => Some(match text.split_once(':')? {
+            ("e", name) => Destination::Endpoint(name.parse().ok()?),
+            ("t", name) => Destination::Topic(name.parse().ok()?),
+            _ => return None,
+        }),
+    };
+    Some(DeadLetter {
+        envelope: Arc::new(envelope),
+        endpoint: endpoint.clone(),
+        saga: match string(item, SAGA) {
+            None => None,
+            Some(saga) => Some(saga.parse().ok()?),
+        },
+        destination,
+        reason: string(item, REASON)?.to_owned(),
+        attempts: parsed(item, ATTEMPTS)?,
+        time: Timestamp::from_millis(parsed(item, TIME)?),
+    })
+}

@@ -1,0 +1,254 @@
+//! The table: created, looked at, and what the store knows of itself in it.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::{
+    operation::{
+        create_table::CreateTableError, describe_table::DescribeTableError, put_item::PutItemError,
+        update_time_to_live::UpdateTimeToLiveError,
+    },
+    types::{
+        AttributeDefinition, BillingMode, GlobalSecondaryIndex, IndexStatus, KeySchemaElement, KeyType, Projection,
+        ProjectionType, ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+    },
+};
+use hapax_core::ports::{ErrorKind, StoreError};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Inner,
+    call::{Answer, Doing, Failed},
+    keys::{EXPIRES, INDEX, INDEX_PK, INDEX_SK, Item, PK, Place, SK, VERSION, number},
+    options::DynamoDbOptions,
+};
+
+/// How items are written. Another is another program's.
+const SCHEMA: u32 = 1;
+/// Where the table says so.
+const SCHEMA_NAME: &str = "schema";
+/// Where the table says how many seconds dedup entries are kept.
+const KEEPS_NAME: &str = "keeps";
+/// How long a new table may take to be there.
+const CREATED_WITHIN: Duration = Duration::from_secs(120);
+/// Between two looks at it.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+const OPENING: Doing = Doing::writing("opening a DynamoDB table");
+const LOOKING: Doing = Doing::reading("opening a DynamoDB table");
+
+/// Looks at everything; answers how long dedup entries are kept.
+pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, StoreError> {
+    let table = match describe(store).await? {
+        Some(table) => table,
+        None if options.create => create(store).await?,
+        None => {
+            let why = format!(
+                "there is no table `{}`: create it, or open the store with `create_if_missing(true)`",
+                store.table
+            );
+            return Err(wrong(why));
+        }
+    };
+    check(store, options, &table)?;
+    time_to_live(store, options).await?;
+    kept(store, options).await
+}
+
+fn wrong(why: impl Into<String>) -> StoreError {
+    LOOKING.error(ErrorKind::Misconfigured, why)
+}
+
+fn unmade(error: aws_sdk_dynamodb::error::BuildError) -> StoreError {
+    wrong("the request could not be made").caused_by(error)
+}
+
+async fn describe(store: &Inner) -> Result<Option<TableDescription>, StoreError> {
+    match store.limits.call(LOOKING, || store.client.describe_table().table_name(&store.table).send()).await {
+        Ok(answer) => Ok(answer.table),
+        Err(Failed::Refused(DescribeTableError::ResourceNotFoundException(_))) => Ok(None),
+        Err(failed) => Err(failed.into_error(LOOKING)),
+    }
+}
+
+async fn create(store: &Inner) -> Result<TableDescription, StoreError> {
+    let mut request = store.client.create_table().table_name(&store.table).billing_mode(BillingMode::PayPerRequest);
+    for name in [PK, SK, INDEX_PK, INDEX_SK] {
+        let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
+        request = request.attribute_definitions(definition.build().map_err(unmade)?);
+    }
+    let index = GlobalSecondaryIndex::builder()
+        .index_name(INDEX)
+        .set_key_schema(Some(schema(INDEX_PK, INDEX_SK)?))
+        .projection(Projection::builder().projection_type(ProjectionType::Include).non_key_attributes(VERSION).build());
+    let request =
+        request.set_key_schema(Some(schema(PK, SK)?)).global_secondary_indexes(index.build().map_err(unmade)?);
+    match store.limits.call(OPENING, || request.clone().send()).await {
+        // Somebody else creates it too.
+        Ok(_) | Err(Failed::Refused(CreateTableError::ResourceInUseException(_))) => {}
+        Err(failed) => return Err(failed.into_error(OPENING)),
+    }
+    let deadline = Instant::now() + CREATED_WITHIN;
+    loop {
+        match describe(store).await? {
+            Some(table) if is_active(&table) => return Ok(table),
+            _ if Instant::now() > deadline => {
+                let why = format!("the new table `{}` is not active after {CREATED_WITHIN:?}", store.table);
+                return Err(LOOKING.error(ErrorKind::Unavailable, why));
+            }
+            _ => sleep(LOOK_AGAIN).await,
+        }
+    }
+}
+
+fn schema(pk: &str, sk: &str) -> Result<Vec<KeySchemaElement>, StoreError> {
+    let element = |name, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(unmade);
+    Ok(vec![element(pk, KeyType::Hash)?, element(sk, KeyType::Range)?])
+}
+
+fn is_active(table: &TableDescription) -> bool {
+    let indexes = table.global_secondary_indexes();
+    let index = indexes.iter().find(|index| index.index_name() == Some(INDEX));
+    table.table_status() == Some(&TableStatus::Active)
+        && index.is_none_or(|index| index.index_status().is_none_or(|status| *status == IndexStatus::Active))
+}
+
+fn check(store: &Inner, options: &DynamoDbOptions, table: &TableDescription) -> Result<(), StoreError> {
+    let name = &store.table;
+    if !options.pinned && (!table.replicas().is_empty() || table.global_table_version().is_some()) {
+        return Err(wrong(format!(
+            "the table `{name}` has replicas in other regions, where conditions do not hold: of two regions' saves one would be \
+             lost. Use a table without replicas; or, where all processes use one region, say `global_table_pinned(true)`"
+        )));
+    }
+    if !has_schema(table, table.key_schema(), [PK, SK]) {
+        return Err(wrong(format!(
+            "the table `{name}` does not have the keys `{PK}` and `{SK}`, both text: let the store create a table of its own"
+        )));
+    }
+    let indexes = table.global_secondary_indexes();
+    let index = indexes.iter().find(|index| index.index_name() == Some(INDEX));
+    let projects = |projection: &Projection| {
+        projection.projection_type() == Some(&ProjectionType::All)
+            || projection.non_key_attributes().iter().any(|name| name == VERSION)
+    };
+    let fits = index.is_some_and(|index| {
+        has_schema(table, index.key_schema(), [INDEX_PK, INDEX_SK]) && index.projection().is_some_and(projects)
+    });
+    if !fits {
+        return Err(wrong(format!(
+            "the table `{name}` needs the global secondary index `{INDEX}` with the keys `{INDEX_PK}` and `{INDEX_SK}`, both text, \
+             which includes `{VERSION}`: add it"
+        )));
+    }
+    if !is_active(table) {
+        let why = format!("the table `{name}` or its index is not active: wait until it is");
+        return Err(LOOKING.error(ErrorKind::Unavailable, why));
+    }
+    Ok(())
+}
+
+fn has_schema(table: &TableDescription, schema: &[KeySchemaElement], [pk, sk]: [&str; 2]) -> bool {
+    let key = |kind| schema.iter().find(|key| *key.key_type() == kind).map(KeySchemaElement::attribute_name);
+    let is_text = |name: &str| {
+        let mut definitions = table.attribute_definitions().iter();
+        definitions.any(|it| it.attribute_name() == name && *it.attribute_type() == ScalarAttributeType::S)
+    };
+    key(KeyType::Hash) == Some(pk) && key(KeyType::Range) == Some(sk) && is_text(pk) && is_text(sk)
+}
+
+/// That the service removes dedup entries when their time is over: nobody else does.
+async fn time_to_live(store: &Inner, options: &DynamoDbOptions) -> Result<(), StoreError> {
+    let looking = || store.client.describe_time_to_live().table_name(&store.table).send();
+    let found = store.limits.plainly(LOOKING, looking).await?.time_to_live_description;
+    let on = found.as_ref().and_then(|found| found.time_to_live_status());
+    let on = matches!(on, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling));
+    let attribute = found.as_ref().and_then(|found| found.attribute_name());
+    if on && attribute == Some(EXPIRES) {
+        return Ok(());
+    }
+    if on || !options.create {
+        let now = if on { format!("on `{}`", attribute.unwrap_or("?")) } else { "off".to_owned() };
+        return Err(wrong(format!(
+            "the time to live of the table `{}` is {now}, and dedup entries would stay for ever: enable it on the attribute \
+             `{EXPIRES}`",
+            store.table
+        )));
+    }
+    let wanted = TimeToLiveSpecification::builder().enabled(true).attribute_name(EXPIRES).build().map_err(unmade)?;
+    let enabling = || {
+        store.client.update_time_to_live().table_name(&store.table).time_to_live_specification(wanted.clone()).send()
+    };
+    match store.limits.call(OPENING, enabling).await {
+        Ok(_) => Ok(()),
+        Err(Failed::Refused(refused)) if is_enabled_by_another(&refused) => Ok(()),
+        Err(failed) => Err(failed.into_error(OPENING)),
+    }
+}
+
+fn is_enabled_by_another(refused: &UpdateTimeToLiveError) -> bool {
+    matches!(refused, UpdateTimeToLiveError::ResourceInUseException(_)) || refused_as_done(refused)
+}
+
+fn refused_as_done(refused: &impl Answer) -> bool {
+    refused.code() == Some("ValidationException")
+        && refused.message().is_some_and(|said| said.contains("already enabled"))
+}
+
+/// How long dedup entries are kept: as long as the longest ever asked for, which is written into the table.
+async fn kept(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, StoreError> {
+    const TRIES_MAX: u32 = 10;
+    let place = Place::meta();
+    for _ in 0..TRIES_MAX {
+        let reading =
+            || store.client.get_item().table_name(&store.table).set_key(Some(place.key())).consistent_read(true).send();
+        let found = store.limits.plainly(LOOKING, reading).await?.item;
+        let before = found.as_ref().map(|found| stored_keeps(store, found)).transpose()?;
+        let asked = options.keeps.as_secs() + u64::from(options.keeps.subsec_nanos() > 0);
+        if let Some(before) = before.filter(|before| *before >= asked) {
+            return Ok(Duration::from_secs(before));
+        }
+        if let Some(before) = before {
+            tracing::warn!(
+                table = store.table,
+                "dedup entries are kept for {asked} s from now on; those that are there were inserted to be kept for {before} s"
+            );
+        }
+        let item = place.item([(SCHEMA_NAME, number(SCHEMA)), (KEEPS_NAME, number(asked))]);
+        if put(store, item, before).await? {
+            return Ok(Duration::from_secs(asked));
+        }
+    }
+    Err(LOOKING.error(ErrorKind::Unavailable, "others change how long dedup entries are kept all the time"))
+}
+
+fn stored_keeps(store: &Inner, found: &Item) -> Result<u64, StoreError> {
+    let field =
+        |name: &str| found.get(name).and_then(|value| value.as_n().ok()).and_then(|text| text.parse::<u64>().ok());
+    let schema = field(SCHEMA_NAME);
+    if schema != Some(u64::from(SCHEMA)) {
+        let found = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
+        return Err(wrong(format!(
+            "the table `{}` has schema {found}, this program knows {SCHEMA}: upgrade the program, or use another table",
+            store.table
+        )));
+    }
+    field(KEEPS_NAME)
+        .ok_or_else(|| wrong(format!("the table `{}` does not say how long it keeps dedup entries", store.table)))
+}
+
+/// Writes what the table says of itself if it still says `before`; answers whether it has.
+async fn put(store: &Inner, item: Item, before: Option<u64>) -> Result<bool, StoreError> {
+    let request = store.client.put_item().table_name(&store.table).set_item(Some(item));
+    let request = match before {
+        None => request.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK),
+        Some(before) => request
+            .condition_expression("#k = :k")
+            .expression_attribute_names("#k", KEEPS_NAME)
+            .expression_attribute_values(":k", number(before)),
+    };
+    match store.limits.call(OPENING, || request.clone().send()).await {
+        Ok(_) => Ok(true),
+        Err(Failed::Refused(PutItemError::ConditionalCheckFailedException(_))) => Ok(false),
+        Err(failed) => Err(failed.into_error(OPENING)),
+    }
+}

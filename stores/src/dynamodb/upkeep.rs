@@ -1,0 +1,211 @@
+//! What has to be looked after: found through the index, which is behind by a moment. A hint, then: whoever acts loads first,
+//! or writes under a condition.
+
+use std::{sync::Arc, time::Duration};
+
+use aws_sdk_dynamodb::{
+    operation::{
+        delete_item::DeleteItemError, query::builders::QueryFluentBuilder,
+        transact_write_items::TransactWriteItemsError,
+    },
+    types::{Delete, ReturnConsumedCapacity, TransactWriteItem},
+};
+use futures_util::future::try_join_all;
+use hapax_core::{
+    ids::{EntityKey, SagaKey, Scope},
+    ports::{ErrorKind, Pending, PendingEntry, StoreError},
+};
+
+use super::{
+    DynamoDb,
+    call::{Doing, Failed},
+    entity::{in_order, version_of},
+    keys::{Care, INDEX, INDEX_PK, INDEX_SK, Item, Place, SHARDS, VERSION, text},
+    token::Token,
+};
+
+/// Items in one answer of the index: some 30 KB.
+const PAGE: usize = 256;
+
+impl DynamoDb {
+    pub(super) async fn list_pending(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        let after = match after {
+            Some(after) if after.scope() > scope => return Ok(Vec::new()),
+            Some(after) if after.scope() == scope => Some(after.key().as_str()),
+            _ => None,
+        };
+        let shards = (0..SHARDS).map(|shard| self.pending_shard(scope, shard, older_than, after, limit));
+        let mut found: Vec<Pending> = try_join_all(shards).await?.into_iter().flatten().collect();
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Up to `limit` of one shard, in the order of their keys.
+    async fn pending_shard(
+        &self,
+        scope: &Arc<Scope>,
+        shard: u32,
+        older_than: Duration,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Pending>, StoreError> {
+        let doing = Doing::reading("listing pending entities");
+        let query = self.index(Care::Pending.shard(scope, shard), limit);
+        let query = match after {
+            None => query.key_condition_expression("#pk = :pk"),
+            Some(after) => query
+                .key_condition_expression("#pk = :pk AND #sk > :after")
+                .expression_attribute_names("#sk", INDEX_SK)
+                .expression_attribute_values(":after", text(after)),
+        };
+        let (mut found, mut start) = (Vec::new(), None);
+        loop {
+            let (items, next) = self.page(doing, &query, start).await?;
+            let now = self.0.clock.now();
+            for item in items {
+                found.extend(pending(doing, scope, &item, now, older_than)?);
+                if found.len() >= limit {
+                    return Ok(found);
+                }
+            }
+            match next {
+                Some(next) => start = Some(next),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    pub(super) async fn purge_tombstones(
+        &self,
+        scope: &Arc<Scope>,
+        older_than: Duration,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        let doing = Doing::writing("purging tombstones");
+        let age = u64::try_from(older_than.as_millis()).unwrap_or(u64::MAX);
+        let Some(until) = self.0.clock.now().checked_sub(age) else { return Ok(0) };
+        let mut purged = 0;
+        for shard in 0..SHARDS {
+            let query = self.index(Care::Over.shard(scope, shard), limit - purged);
+            let query = query
+                .key_condition_expression("#pk = :pk AND #sk < :until")
+                .expression_attribute_names("#sk", INDEX_SK)
+                .expression_attribute_values(":until", text(in_order(until.saturating_add(1))));
+            let mut start = None;
+            loop {
+                let (items, next) = self.page(doing, &query, start).await?;
+                for item in items {
+                    if purged >= limit {
+                        return Ok(purged);
+                    }
+                    match self.remove(doing, &item).await {
+                        Ok(removed) => purged += usize::from(removed),
+                        Err(_) if purged > 0 => return Ok(purged), // The next call meets it again.
+                        Err(e) => return Err(e),
+                    }
+                }
+                match next {
+                    Some(next) => start = Some(next),
+                    None => break,
+                }
+            }
+        }
+        Ok(purged)
+    }
+
+    /// Removes a tombstone if it still is the one that was listed; answers whether it has.
+    async fn remove(&self, doing: Doing, item: &Item) -> Result<bool, StoreError> {
+        let (place, version, token) = read(doing, item)?;
+        if token.parts.is_empty() {
+            let request = self.0.client.delete_item().table_name(&self.0.table).set_key(Some(place.key()));
+            let request = request
+                .condition_expression("#v = :v")
+                .expression_attribute_names("#v", VERSION)
+                .expression_attribute_values(":v", text(version))
+                .return_consumed_capacity(ReturnConsumedCapacity::Total);
+            return match self.0.limits.call(doing, || request.clone().send()).await {
+                Ok(answer) => {
+                    self.spent(answer.consumed_capacity());
+                    Ok(true)
+                }
+                Err(Failed::Refused(DeleteItemError::ConditionalCheckFailedException(_))) => Ok(false),
+                Err(failed) => Err(failed.into_error(doing)),
+            };
+        }
+        let delete = Delete::builder().table_name(&self.0.table).set_key(Some(place.key()));
+        let delete = delete
+            .condition_expression("#v = :v")
+            .expression_attribute_names("#v", VERSION)
+            .expression_attribute_values(":v", text(version))
+            .build()
+            .map_err(|e| doing.error(ErrorKind::Misconfigured, "the request could not be made").caused_by(e))?;
+        let mut actions = vec![TransactWriteItem::builder().delete(delete).build()];
+        for part in &token.parts {
+            for number in 0..part.chunks {
+                actions.push(self.deletion(doing, &place.chunk(&part.name(), number))?);
+            }
+        }
+        match self.transaction(doing, actions).await {
+            Ok(()) => Ok(true),
+            Err(Failed::Refused(TransactWriteItemsError::TransactionCanceledException(_))) => Ok(false),
+            Err(failed) => Err(failed.into_error(doing)),
+        }
+    }
+
+    /// Asks the index for one of its partitions.
+    fn index(&self, partition: String, limit: usize) -> QueryFluentBuilder {
+        let limit = i32::try_from(limit.clamp(1, PAGE)).unwrap_or(1);
+        let query = self.0.client.query().table_name(&self.0.table).index_name(INDEX).limit(limit);
+        query.expression_attribute_names("#pk", INDEX_PK).expression_attribute_values(":pk", text(partition))
+    }
+
+    /// One page of what `query` asks for, and where the next begins.
+    pub(super) async fn page(
+        &self,
+        doing: Doing,
+        query: &QueryFluentBuilder,
+        start: Option<Item>,
+    ) -> Result<(Vec<Item>, Option<Item>), StoreError> {
+        let query =
+            query.clone().set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let doing = Doing { writes: false, ..doing };
+        let answer = self.0.limits.plainly(doing, || query.clone().send()).await?;
+        self.spent(answer.consumed_capacity());
+        Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+}
+
+fn pending(
+    doing: Doing,
+    scope: &Arc<Scope>,
+    item: &Item,
+    now: u64,
+    older_than: Duration,
+) -> Result<Option<Pending>, StoreError> {
+    let (place, _, token) = read(doing, item)?;
+    let key = item.get(INDEX_SK).and_then(|key| key.as_s().ok()).and_then(|key| SagaKey::parse(key.as_str()).ok());
+    let key = key.ok_or_else(|| super::entity::damaged(doing, &place))?;
+    let entries = token.waiting.iter().map(|(attempt, since)| PendingEntry {
+        attempt: *attempt,
+        age: Duration::from_millis(now.saturating_sub(*since)),
+    });
+    let entries: Vec<_> = entries.filter(|entry| entry.age >= older_than).collect();
+    Ok((!entries.is_empty()).then(|| Pending { key: EntityKey::new(scope.clone(), key), entries }))
+}
+
+fn read(doing: Doing, item: &Item) -> Result<(Place, String, Token), StoreError> {
+    let place = Place::of(item).unwrap_or_else(Place::meta);
+    let version = version_of(item);
+    let token = version.as_deref().and_then(Token::parse);
+    match (version, token) {
+        (Some(version), Some(token)) => Ok((place, version, token)),
+        _ => Err(super::entity::damaged(doing, &place)),
+    }
+}
