@@ -1,0 +1,352 @@
+//! Calls of the service: each with a time limit, counted, and its errors told apart.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use azure_core::http::Etag;
+use azure_data_cosmos::{
+    ContainerClient, CosmosError, CosmosStatus, FeedScope, Query, TransactionalBatch,
+    diagnostics::DiagnosticsContext,
+    models::ResponseBody,
+    options::{
+        BatchOptions, BatchReplaceOptions, ContentResponseOnWrite, ItemReadOptions, ItemWriteOptions, OperationOptions,
+        Precondition, QueryOptions, Region,
+    },
+};
+use futures_util::TryStreamExt;
+use hapax_core::ports::{ErrorKind, StoreError};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
+use super::{
+    documents::{ClockDocument, ENTITY, EntityDocument, MarkDocument, OWN_PARTITION},
+    error,
+};
+
+/// Charges are counted in thousandths of a request unit.
+const UNIT: f64 = 1_000.0;
+
+/// What all calls of one store have in common.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) reads: OperationOptions,
+    pub(super) writes: OperationOptions,
+    pub(super) limit: Duration,
+    /// Where writes go; `None` where a read is as good in any region.
+    pub(super) home: Option<Mutex<Option<Region>>>,
+    pub(super) charged: AtomicU64,
+    pub(super) requests: AtomicU64,
+}
+
+/// One container.
+#[derive(Clone)]
+pub(super) struct Access {
+    pub(super) container: ContainerClient,
+    pub(super) calls: Arc<Calls>,
+}
+
+/// What the service says of a document that it has written.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Stamp {
+    #[serde(rename = "_etag", default)]
+    pub(super) etag: String,
+    /// In seconds; told only where the document was asked for.
+    #[serde(rename = "_ts", default)]
+    pub(super) second: Option<u32>,
+}
+
+/// How a conditional write ended.
+#[derive(Debug)]
+pub(super) enum Written<T> {
+    Done(T),
+    /// What is stored is not what was expected. The operation of the batch that says so, from 0.
+    Refused(usize),
+}
+
+/// One write of a batch.
+#[derive(Debug)]
+pub(super) enum Put<'a> {
+    /// A dedup entry that is not there.
+    Create(&'a MarkDocument),
+    /// The entity, if it still has this etag.
+    Replace(&'a str, &'a EntityDocument),
+    /// An entity that is not there.
+    CreateEntity(&'a EntityDocument),
+}
+
+impl Access {
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        doing: &'static str,
+        partition: &str,
+        id: &str,
+    ) -> Result<Option<T>, StoreError> {
+        let options = ItemReadOptions::default().with_operation_options(self.calls.reads.clone());
+        let call = self.container.read_item(partition.to_owned(), id, Some(options));
+        match self.calls.in_time(doing, false, call).await? {
+            Ok(response) => {
+                self.tally(&response.diagnostics());
+                self.check_region(doing, &response.diagnostics()).await?;
+                response.into_model().map(Some).map_err(|e| error::malformed(doing, e))
+            }
+            Err(e) if e.status().is_not_found() => {
+                if let Some(diagnostics) = e.diagnostics() {
+                    self.tally(&diagnostics);
+                    self.check_region(doing, &diagnostics).await?;
+                }
+                Ok(None)
+            }
+            Err(e) => Err(self.tallied(e, |e| error::of_read(doing, e))),
+        }
+    }
+
+    /// Everything that `query` finds, up to `limit`.
+    pub(super) async fn query<T: DeserializeOwned + Send + 'static>(
+        &self,
+        doing: &'static str,
+        query: Query,
+        scope: FeedScope,
+        limit: usize,
+    ) -> Result<Vec<T>, StoreError> {
+        let options = QueryOptions::default().with_operation_options(self.calls.reads.clone());
+        let failed = |e| self.tallied(e, |e| error::of_read(doing, e));
+        let call = self.container.query_items::<T>(query, scope, Some(options));
+        let mut pages = Box::pin(self.calls.in_time(doing, false, call).await?.map_err(failed)?.into_pages());
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let Some(page) = self.calls.in_time(doing, false, pages.try_next()).await?.map_err(failed)? else { break };
+            self.tally(&page.diagnostics());
+            self.check_region(doing, &page.diagnostics()).await?;
+            found.extend(page.into_items());
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Stores a document that is not there.
+    pub(super) async fn create<T: Serialize + Sync>(
+        &self,
+        doing: &'static str,
+        (partition, id): (&str, &str),
+        document: &T,
+        told: bool,
+    ) -> Result<Written<Stamp>, StoreError> {
+        let call = self.container.create_item(partition.to_owned(), id, document, Some(self.written(told, None)));
+        self.end_write(doing, call, |status| status.is_conflict()).await
+    }
+
+    /// Stores a document over the one that has this etag.
+    pub(super) async fn replace<T: Serialize + Sync>(
+        &self,
+        doing: &'static str,
+        (partition, id, etag): (&str, &str, &str),
+        document: &T,
+        told: bool,
+    ) -> Result<Written<Stamp>, StoreError> {
+        let options = self.written(told, Some(etag));
+        let call = self.container.replace_item(partition.to_owned(), id, document, Some(options));
+        self.end_write(doing, call, is_other).await
+    }
+
+    /// Whether the document that has this etag is gone.
+    pub(super) async fn delete(
+        &self,
+        doing: &'static str,
+        partition: &str,
+        id: &str,
+        etag: &str,
+    ) -> Result<bool, StoreError> {
+        let call = self.container.delete_item(partition.to_owned(), id, Some(self.written(false, Some(etag))));
+        Ok(matches!(self.end_write(doing, call, is_other).await?, Written::Done(_)))
+    }
+
+    /// The service's clock, in seconds: the stamp of a document that is written for it.
+    pub(super) async fn second(&self, doing: &'static str) -> Result<u32, StoreError> {
+        let clock = ClockDocument { id: "clock", pk: OWN_PARTITION };
+        let call = self.container.upsert_item(OWN_PARTITION, clock.id, &clock, Some(self.written(true, None)));
+        match self.end_write(doing, call, |_| false).await {
+            Ok(Written::Done(Stamp { second: Some(second), .. })) => Ok(second),
+            Ok(_) => Err(StoreError::new(ErrorKind::Unavailable, doing, "the service did not tell its time")),
+            // Whether the clock was written matters to nobody.
+            Err(e) if e.is_unknown_outcome() => {
+                Err(StoreError::new(ErrorKind::Unavailable, doing, "the service did not tell its time").caused_by(e))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// All of it or nothing. A batch that fails comes back as success: each of its results is looked at.
+    pub(super) async fn batch(
+        &self,
+        doing: &'static str,
+        partition: &str,
+        puts: &[Put<'_>],
+        told: bool,
+    ) -> Result<Written<Vec<Stamp>>, StoreError> {
+        let mut batch = TransactionalBatch::new(partition.to_owned());
+        for put in puts {
+            let added = match put {
+                Put::Create(document) => batch.create_item(document),
+                Put::CreateEntity(document) => batch.create_item(document),
+                Put::Replace(etag, document) => {
+                    let options = BatchReplaceOptions::default()
+                        .with_precondition(Precondition::if_match(Etag::from((*etag).to_owned())));
+                    batch.replace_item(ENTITY, document, Some(options))
+                }
+            };
+            batch = added.map_err(|e| error::malformed(doing, e))?;
+        }
+        let options = BatchOptions::default().with_operation_options(self.calls.writing(told));
+        let call = self.container.execute_transactional_batch(batch, Some(options));
+        let response = match self.calls.in_time(doing, true, call).await? {
+            Ok(response) => response,
+            Err(e) => return Err(self.tallied(e, |e| error::of_write(doing, e))),
+        };
+        self.tally(&response.diagnostics());
+        self.at_home(&response.diagnostics());
+        let unread = |e: CosmosError| {
+            StoreError::new(ErrorKind::UnknownOutcome, doing, "the answer cannot be read").caused_by(e)
+        };
+        let model = response.into_model().map_err(unread)?;
+        let results = model.results();
+        let failed = results.iter().position(|result| !result.is_success() && result.status_code() != 424);
+        if let Some(index) = failed {
+            return match (puts.get(index), results[index].status_code()) {
+                (Some(Put::Create(_) | Put::CreateEntity(_)), 409) | (Some(Put::Replace(..)), 404 | 412) => {
+                    Ok(Written::Refused(index))
+                }
+                (_, status) => Err(error::of_rolled_back(doing, status)),
+            };
+        }
+        if results.len() != puts.len() || results.iter().any(|result| !result.is_success()) {
+            let why = format!("of {} writes in a batch, {} were answered", puts.len(), results.len());
+            return Err(StoreError::new(ErrorKind::UnknownOutcome, doing, why));
+        }
+        let stamps = results.iter().map(|result| {
+            let told = result.into_model::<Stamp>().map_err(unread)?.unwrap_or_default();
+            Ok(Stamp { etag: result.etag().map_or(told.etag, str::to_owned), second: told.second })
+        });
+        Ok(Written::Done(stamps.collect::<Result<_, StoreError>>()?))
+    }
+
+    async fn end_write(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = azure_data_cosmos::Result<azure_data_cosmos::models::ItemResponse>> + Send,
+        is_refusal: fn(&CosmosStatus) -> bool,
+    ) -> Result<Written<Stamp>, StoreError> {
+        match self.calls.in_time(doing, true, call).await? {
+            Ok(response) => {
+                self.tally(&response.diagnostics());
+                self.at_home(&response.diagnostics());
+                let etag = response.headers().etag().map(ToString::to_string);
+                let stamp = stamp_in(response.into_body()).unwrap_or_default();
+                Ok(Written::Done(Stamp { etag: etag.unwrap_or(stamp.etag), second: stamp.second }))
+            }
+            Err(e) if is_refusal(&e.status()) => {
+                if let Some(diagnostics) = e.diagnostics() {
+                    self.tally(&diagnostics);
+                }
+                Ok(Written::Refused(0))
+            }
+            Err(e) => Err(self.tallied(e, |e| error::of_write(doing, e))),
+        }
+    }
+
+    fn written(&self, told: bool, etag: Option<&str>) -> ItemWriteOptions {
+        let options = ItemWriteOptions::default().with_operation_options(self.calls.writing(told));
+        match etag {
+            Some(etag) => options.with_precondition(Precondition::if_match(Etag::from(etag.to_owned()))),
+            None => options,
+        }
+    }
+
+    fn tally(&self, diagnostics: &DiagnosticsContext) {
+        self.calls.tally(diagnostics);
+    }
+
+    fn tallied(&self, error: CosmosError, told: impl FnOnce(CosmosError) -> StoreError) -> StoreError {
+        if let Some(diagnostics) = error.diagnostics() {
+            self.tally(&diagnostics);
+        }
+        told(error)
+    }
+
+    /// Remembers which region has taken a write.
+    fn at_home(&self, diagnostics: &DiagnosticsContext) {
+        if let Some(home) = &self.calls.home {
+            let region = diagnostics.regions_contacted().pop();
+            *home.lock().unwrap_or_else(PoisonError::into_inner) = region;
+        }
+    }
+
+    /// Another region than the one that takes the writes may not have them yet, and would say "not seen" of what is over.
+    async fn check_region(&self, doing: &'static str, diagnostics: &DiagnosticsContext) -> Result<(), StoreError> {
+        let Some(home) = &self.calls.home else { return Ok(()) };
+        let asked = diagnostics.regions_contacted();
+        let is_home = || {
+            let home = home.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            home.is_some() && asked.iter().all(|region| Some(region) == home.as_ref())
+        };
+        if is_home() {
+            return Ok(());
+        }
+        Box::pin(self.second(doing)).await?; // The writes may have moved.
+        if is_home() {
+            return Ok(());
+        }
+        let why = format!(
+            "it was read in {asked:?}, where writes may not have arrived yet; prefer the region that takes the writes in \
+             the client's routing strategy"
+        );
+        Err(StoreError::new(ErrorKind::Unavailable, doing, why))
+    }
+}
+
+impl Calls {
+    pub(super) fn tally(&self, diagnostics: &DiagnosticsContext) {
+        let charge = diagnostics.total_request_charge().value() * UNIT;
+        // A charge is small and never negative.
+        self.charged.fetch_add(charge as u64, Ordering::Relaxed);
+        self.requests.fetch_add(diagnostics.request_count() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn units(&self) -> f64 {
+        self.charged.load(Ordering::Relaxed) as f64 / UNIT
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    fn writing(&self, told: bool) -> OperationOptions {
+        let mut options = self.writes.clone();
+        options.content_response_on_write =
+            Some(if told { ContentResponseOnWrite::Enabled } else { ContentResponseOnWrite::Disabled });
+        options
+    }
+
+    async fn in_time<T>(
+        &self,
+        doing: &'static str,
+        writes: bool,
+        call: impl Future<Output = T> + Send,
+    ) -> Result<T, StoreError> {
+        timeout(self.limit, call).await.map_err(|_| error::too_late(doing, self.limit, writes))
+    }
+}
+
+/// Whether what is stored is not what a write over it has expected.
+fn is_other(status: &CosmosStatus) -> bool {
+    status.is_precondition_failed() || status.is_not_found()
+}
+
+fn stamp_in(body: ResponseBody) -> Option<Stamp> {
+    if body.is_empty() { None } else { body.into_single().ok() }
+}

@@ -1,0 +1,41 @@
+//! Dead letters, those of one endpoint in one partition.
+
+use async_trait::async_trait;
+use azure_data_cosmos::{FeedScope, Query};
+use hapax_core::{
+    ids::EndpointName,
+    ports::{DeadLetter, DeadLetters, Page, StoreError},
+};
+
+use super::{
+    CosmosDb,
+    documents::{LetterDocument, letters_of},
+    error,
+};
+
+const ADDING: &str = "setting a message aside";
+const LISTING: &str = "listing messages set aside";
+
+#[async_trait]
+impl DeadLetters for CosmosDb {
+    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
+        let document = LetterDocument::of(letter)?;
+        // The same letter has the same id: that it is there is success.
+        self.0.everything.create(ADDING, (document.partition(), &document.id), &document, false).await.map(drop)
+    }
+
+    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        if page.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let wanted = if page.message_id.is_some() { " WHERE c.message = @message" } else { "" };
+        let (skip, limit) = (page.skip, page.limit);
+        let mut query = Query::from(format!("SELECT * FROM c{wanted} ORDER BY c.order OFFSET {skip} LIMIT {limit}"));
+        if let Some(id) = &page.message_id {
+            query = query.with_parameter("@message", id.to_string()).map_err(|e| error::malformed(LISTING, e))?;
+        }
+        let scope = FeedScope::partition(letters_of(endpoint));
+        let found = self.0.everything.query::<LetterDocument>(LISTING, query, scope, limit).await?;
+        found.into_iter().map(|letter| letter.into_letter(endpoint)).collect()
+    }
+}

@@ -1,0 +1,270 @@
+//! What is looked at before a store is used. Each refusal says what is wrong, and the remedy.
+
+use std::{
+    env,
+    sync::{Arc, Mutex, atomic::AtomicU64},
+};
+
+use azure_data_cosmos::{
+    ContainerClient, CosmosError,
+    models::{ContainerProperties, IndexingMode, IndexingPolicy, PartitionKeyVersion, PropertyPath, TimeToLive},
+    options::{
+        AvailabilityStrategy, ItemReadOptions, OperationOptions, ReadConsistencyStrategy, ThrottlingRetryOptionsBuilder,
+    },
+};
+use hapax_core::ports::StoreError;
+
+use super::{
+    CosmosDb, Inner, Layout,
+    access::{Access, Calls, Written},
+    documents::{FORMAT, OWN_PARTITION, SettingsDocument},
+    error::{self, unfit},
+    options::{CosmosDbOptions, KEEPS_MARGIN},
+};
+
+const OPENING: &str = "opening the Cosmos DB store";
+/// Overrides what a program says about hedging, and hedged reads say "not seen" of what is over.
+const HEDGING_OVERRIDE: &str = "AZURE_COSMOS_HEDGING_ENABLED_OVERRIDE";
+/// Where the partition key stands in each document.
+const PARTITION_PATH: &str = "/pk";
+/// What is looked for by the sweeper, the purge and whoever lists dead letters.
+const INDEXED: [&str; 6] = ["/pk/?", "/waits/?", "/oldest/?", "/over/?", "/order/?", "/message/?"];
+const SETTINGS: &str = "settings";
+
+pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreError> {
+    let options = options.checked()?;
+    check_environment(env::var(HEDGING_OVERRIDE).ok().as_deref())?;
+    if options.create {
+        create_database(&options).await?;
+    }
+    let container = container(&options, &options.container).await?;
+    let strong = is_strong(&container).await?;
+    if !strong && !options.one_write_region {
+        return Err(unfit(
+            "the account's default consistency is not strong, so a region may not know yet what is over; make it strong, \
+             or say `one_write_region(true)` if the account takes writes in one region only",
+        ));
+    }
+    let calls = Arc::new(calls(&options, strong));
+    let everything = Access { container, calls: calls.clone() };
+    everything.second(OPENING).await?; // Also tells which region takes the writes.
+    let marks = match options.layout {
+        Layout::Together => everything.clone(),
+        Layout::Apart => Access { container: self::container(&options, &options.dedup_container).await?, calls },
+    };
+    check_settings(&everything, &options).await?;
+    if options.layout == Layout::Apart {
+        check_settings(&marks, &options).await?;
+    }
+    let kept = options.keeps.saturating_add(KEEPS_MARGIN);
+    Ok(CosmosDb(Arc::new(Inner { everything, marks, layout: options.layout, keeps: options.keeps, kept })))
+}
+
+fn check_environment(hedging: Option<&str>) -> Result<(), StoreError> {
+    // Whatever the client library does not take for false.
+    match hedging.map(str::trim) {
+        Some(value) if !value.eq_ignore_ascii_case("false") => Err(unfit(format!(
+            "the environment variable {HEDGING_OVERRIDE} is `{value}` and would switch on hedged reads, which may say of a \
+             message that it was not seen; unset it"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn calls(options: &CosmosDbOptions, strong: bool) -> Calls {
+    let mut writes = OperationOptions::default();
+    writes.hedging_enabled = Some(false);
+    writes.availability_strategy = Some(AvailabilityStrategy::Disabled);
+    // A write whose answer is lost is repeated by whoever knows what it was for; a read in another region may be stale.
+    writes.max_failover_retry_count = Some(0);
+    let throttling = ThrottlingRetryOptionsBuilder::new().with_max_retry_wait_time(options.throttle_wait()).build();
+    writes.throttling_retry_options = Some(throttling);
+    let mut reads = writes.clone();
+    reads.read_consistency_strategy = Some(match strong {
+        true => ReadConsistencyStrategy::GlobalStrong,
+        false => ReadConsistencyStrategy::LatestCommitted,
+    });
+    Calls {
+        reads,
+        writes,
+        limit: options.call_limit,
+        home: (!strong).then(|| Mutex::new(None)),
+        charged: AtomicU64::new(0),
+        requests: AtomicU64::new(0),
+    }
+}
+
+async fn create_database(options: &CosmosDbOptions) -> Result<(), StoreError> {
+    let mut names = vec![&options.container];
+    if options.layout == Layout::Apart {
+        names.push(&options.dedup_container);
+    }
+    unless_there(options.client.create_database(&options.database, None).await)?;
+    for name in names {
+        let policy = IndexingPolicy::default().with_indexing_mode(IndexingMode::Consistent);
+        let policy = INDEXED.iter().fold(policy, |policy, path| policy.with_included_path(PropertyPath::from(*path)));
+        let mut policy = policy.with_excluded_path(PropertyPath::from("/*"));
+        policy.automatic = true;
+        let properties = ContainerProperties::new(name.clone(), PARTITION_PATH.into())
+            .with_indexing_policy(policy)
+            .with_default_ttl(TimeToLive::NoDefault);
+        unless_there(options.database_client().create_container(properties, None).await)?;
+    }
+    Ok(())
+}
+
+fn unless_there<T>(created: azure_data_cosmos::Result<T>) -> Result<(), StoreError> {
+    match created {
+        Err(e) if !e.status().is_conflict() => Err(error::of_write(OPENING, e)),
+        _ => Ok(()),
+    }
+}
+
+async fn container(options: &CosmosDbOptions, name: &str) -> Result<ContainerClient, StoreError> {
+    let failed = |e: CosmosError| {
+        if e.status().is_not_found() {
+            return unfit(format!(
+                "there is no container {name} in a database {}; create both with the partition key {PARTITION_PATH} and a \
+                 default time to live of -1, or say `create(true)`",
+                options.database
+            ))
+            .caused_by(e);
+        }
+        error::of_read(OPENING, e)
+    };
+    let container = options.database_client().container_client(name.to_owned(), None).await.map_err(failed)?;
+    let read = container.read(None).await.map_err(failed)?;
+    let properties = read.into_model().map_err(|e| error::malformed(OPENING, e))?;
+    check_container(name, &properties)?;
+    Ok(container)
+}
+
+fn check_container(name: &str, properties: &ContainerProperties) -> Result<(), StoreError> {
+    let key = &properties.partition_key;
+    if key.paths().len() != 1 || key.paths()[0] != PARTITION_PATH {
+        let paths = key.paths();
+        return Err(unfit(format!(
+            "container {name} has the partition key {paths:?}, not {PARTITION_PATH}; create another"
+        )));
+    }
+    if key.version() != PartitionKeyVersion::V2 {
+        return Err(unfit(format!("container {name} tells partition keys apart by 100 bytes only; create another")));
+    }
+    if properties.default_ttl != TimeToLive::NoDefault {
+        return Err(unfit(format!(
+            "the default time to live of container {name} has to be -1: with none, dedup entries would stay for ever, and \
+             with another, entities would be lost; change it"
+        )));
+    }
+    let Some(policy) = &properties.indexing_policy else { return Ok(()) };
+    if !policy.automatic || policy.indexing_mode.as_ref().is_some_and(|mode| *mode != IndexingMode::Consistent) {
+        return Err(unfit(format!("the index of container {name} is not kept up with its writes; make it consistent")));
+    }
+    let is_included = |wanted: &str| {
+        let wide = wanted.replace("/?", "/*");
+        policy.included_paths.iter().any(|path| [wanted, wide.as_str(), "/*"].contains(&&*path.path))
+    };
+    // The service's own policy includes everything, and one without paths is that.
+    let missing = INDEXED.iter().find(|path| !policy.included_paths.is_empty() && !is_included(path));
+    match missing {
+        Some(path) => Err(unfit(format!("the index of container {name} leaves out {path}; include it"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether the account is strong. Asked of the client library, which refuses the strongest reads where it is not, before it
+/// sends anything; an account that is strong takes writes in one region.
+async fn is_strong(container: &ContainerClient) -> Result<bool, StoreError> {
+    let mut options = OperationOptions::default();
+    options.read_consistency_strategy = Some(ReadConsistencyStrategy::GlobalStrong);
+    let options = ItemReadOptions::default().with_operation_options(options);
+    match container.read_item(OWN_PARTITION, SETTINGS, Some(options)).await {
+        Ok(_) => Ok(true),
+        Err(e) if e.status().is_not_found() => Ok(true),
+        Err(e) if e.status().is_bad_request() && !e.is_from_wire() => Ok(false),
+        Err(e) => Err(error::of_read(OPENING, e)),
+    }
+}
+
+/// The settings are written by whoever comes first; all others have to agree.
+async fn check_settings(access: &Access, options: &CosmosDbOptions) -> Result<(), StoreError> {
+    let ours = SettingsDocument {
+        id: SETTINGS.into(),
+        pk: OWN_PARTITION.into(),
+        format: FORMAT,
+        layout: options.layout.name().into(),
+        keeps_seconds: options.keeps.as_secs(),
+    };
+    let theirs = match access.read::<SettingsDocument>(OPENING, OWN_PARTITION, SETTINGS).await? {
+        Some(theirs) => theirs,
+        None => {
+            let written = access.create(OPENING, (OWN_PARTITION, SETTINGS), &ours, false).await?;
+            match written {
+                Written::Done(_) => return Ok(()),
+                Written::Refused(_) => {
+                    access.read(OPENING, OWN_PARTITION, SETTINGS).await?.unwrap_or_else(|| ours.clone())
+                }
+            }
+        }
+    };
+    if theirs.format != FORMAT {
+        let found = theirs.format;
+        return Err(unfit(format!(
+            "the container has format {found}, and this program knows {FORMAT}; use its own version"
+        )));
+    }
+    if theirs.layout != ours.layout {
+        return Err(unfit(format!(
+            "the container was set up with dedup entries {}, and is now opened with them {}; open it as it was, or use \
+             another",
+            theirs.layout, ours.layout
+        )));
+    }
+    if theirs.keeps_seconds != ours.keeps_seconds {
+        return Err(unfit(format!(
+            "the container keeps dedup entries for {} s, and is now opened to keep them for {} s; open it as it was, or \
+             stop all programs and change `keeps_seconds` in the document `{SETTINGS}` of partition `{OWN_PARTITION}`",
+            theirs.keeps_seconds, ours.keeps_seconds
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn properties() -> ContainerProperties {
+        ContainerProperties::new("c", PARTITION_PATH.into()).with_default_ttl(TimeToLive::NoDefault)
+    }
+
+    #[test]
+    fn an_environment_that_switches_hedging_on_is_refused() {
+        check_environment(None).unwrap();
+        check_environment(Some("false")).unwrap();
+        for on in ["true", "1", "TRUE", ""] {
+            let why = check_environment(Some(on)).unwrap_err().to_string();
+            assert!(why.contains("unset"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_container_that_cannot_keep_the_promise_is_refused_with_the_remedy() {
+        check_container("c", &properties()).unwrap();
+        let lazy = IndexingPolicy::default().with_indexing_mode(IndexingMode::None);
+        let mut narrow = IndexingPolicy::default().with_included_path(PropertyPath::from("/waits/?"));
+        narrow.automatic = true;
+        let key = ContainerProperties::new("c", "/id".into()).with_default_ttl(TimeToLive::NoDefault);
+        for (unfit, remedy) in [
+            (key, "create another"),
+            (properties().with_default_ttl(TimeToLive::Forever), "change it"),
+            (properties().with_default_ttl(TimeToLive::Seconds(60)), "change it"),
+            (properties().with_indexing_policy(lazy), "make it consistent"),
+            (properties().with_indexing_policy(narrow), "include it"),
+        ] {
+            let why = check_container("c", &unfit).unwrap_err().to_string();
+            assert!(why.contains(remedy), "{why}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+mod conformance;
+mod faults;
+mod numbered;
+mod start;
+mod store;
+mod worlds;

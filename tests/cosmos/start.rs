@@ -1,0 +1,79 @@
+//! What a store is refused for when it is opened, and the remedy that it names.
+
+use std::time::Duration;
+
+use azure_data_cosmos::models::{ContainerProperties, TimeToLive};
+use hapax::{
+    CosmosDb,
+    ports::{EntityStore, ErrorKind},
+    stores::cosmos::{CosmosDbOptions, Layout},
+};
+use hapax_tests::{
+    CosmosDatabase,
+    http_faults::{Fault, FaultProxy},
+};
+
+async fn expect_refusal(options: CosmosDbOptions, remedy: &str) {
+    let error = options.open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.to_string().contains(remedy), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_there_is_refused() {
+    let database = CosmosDatabase::new(Layout::Together);
+    expect_refusal(database.options().await.create(false), "create(true)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_opened_as_it_was_set_up() {
+    let database = CosmosDatabase::new(Layout::Together);
+    drop(database.open().await);
+    drop(database.options().await.create(false).open().await.unwrap());
+    expect_refusal(database.options().await.layout(Layout::Apart), "open it as it was").await;
+    let keeps = Duration::from_secs(3600);
+    expect_refusal(database.options().await.keeps(keeps), "open it as it was").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_somebody_elses_is_refused() {
+    let database = CosmosDatabase::new(Layout::Together);
+    let client = database.client().await;
+    client.create_database(database.name(), None).await.unwrap();
+    let containers = client.database_client(database.name().to_owned());
+    let by_id = ContainerProperties::new("by-id", "/id".into()).with_default_ttl(TimeToLive::NoDefault);
+    let forgetful = ContainerProperties::new("forgetful", "/pk".into()).with_default_ttl(TimeToLive::Seconds(60));
+    for (properties, remedy) in [(by_id, "create another"), (forgetful, "change it")] {
+        let name = properties.id.clone();
+        containers.create_container(properties, None).await.unwrap();
+        expect_refusal(database.options().await.container(name), remedy).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_that_cannot_keep_the_promise_are_refused() {
+    let database = CosmosDatabase::new(Layout::Apart);
+    let options = database.options().await;
+    expect_refusal(options.clone().keeps(Duration::ZERO), "whole seconds").await;
+    expect_refusal(options.clone().keeps(Duration::from_secs(u64::from(u32::MAX))), "give less").await;
+    expect_refusal(options.clone().call_limit(Duration::ZERO), "raise the limit").await;
+    expect_refusal(options.dedup_container("hapax"), "another name").await;
+}
+
+/// The account document says *session*, and the client library believes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_is_not_strong_is_refused_unless_it_has_one_write_region() {
+    let database = CosmosDatabase::new(Layout::Together);
+    let proxy = FaultProxy::start(database.url()).unwrap();
+    let url = proxy.url().to_owned();
+    let upstream = database.url().to_owned();
+    let weak = move |body: &[u8]| {
+        let text = String::from_utf8_lossy(body).replace("Strong", "Session");
+        text.replace(upstream.trim_end_matches('/'), &url).into_bytes()
+    };
+    proxy.every(|asked| asked.method() == "GET" && asked.path() == "/", Fault::rewrite(weak));
+    let weak = database.through(proxy.url());
+    expect_refusal(weak.options().await, "one_write_region(true)").await;
+    let store: CosmosDb = weak.options().await.one_write_region(true).open().await.unwrap();
+    assert!(store.version(&super::store::key("weak")).await.unwrap().is_none());
+}
