@@ -55,6 +55,8 @@ pub use hapax_core::{
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
+#[cfg(feature = "cosmos")]
+pub use hapax_stores::CosmosDb;
 #[cfg(feature = "dynamodb")]
 pub use hapax_stores::DynamoDb;
 #[cfg(feature = "memory")]
@@ -94,6 +96,8 @@ pub mod transports {
 
 /// Stores and their settings.
 pub mod stores {
+    #[cfg(feature = "cosmos")]
+    pub use hapax_stores::cosmos;
     #[cfg(feature = "dynamodb")]
     pub use hapax_stores::dynamodb;
     #[cfg(feature = "memory")]

@@ -11,10 +11,14 @@ pub mod object;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 
+#[cfg(feature = "cosmos")]
+pub use cosmos::CosmosDb;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDb;
 #[cfg(feature = "memory")]
 pub use memory::Memory;
+#[cfg(feature = "object")]
+pub use object::ObjectDedup;
 #[cfg(feature = "mysql")]
 pub use sql::mysql::{MySql, outbox::MySqlOutbox};
 #[cfg(feature = "postgres")]

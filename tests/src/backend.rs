@@ -70,6 +70,15 @@ impl Backend for DynamoDb {
     }
 }
 
+#[cfg(feature = "cosmos")]
+impl Backend for hapax::CosmosDb {
+    const EXACT: bool = false;
+
+    fn dedup_entries(&self) -> Option<usize> {
+        None
+    }
+}
+
 /// A directory for the files of one test, which goes with it.
 #[derive(Debug)]
 pub struct Scratch {

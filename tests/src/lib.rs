@@ -1,6 +1,8 @@
 //! Rigs that the tests share.
 
 mod backend;
+#[cfg(feature = "cosmos")]
+mod cosmos;
 mod driver;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -27,6 +29,8 @@ mod watched;
 mod workbench;
 
 pub use backend::{Backend, Scratch, purged};
+#[cfg(feature = "cosmos")]
+pub use cosmos::CosmosDatabase;
 pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
