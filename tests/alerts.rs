@@ -6,6 +6,8 @@ use std::process::Command;
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/outbox.yml");
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/outbox_test.yml");
 
+const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/relay.md");
+
 fn promtool(arguments: &[&str]) -> Option<(bool, String)> {
     let output = Command::new("promtool").args(arguments).output().ok()?;
     Some((output.status.success(), format!("{output:?}")))
@@ -28,4 +30,10 @@ fn the_rules_name_what_an_outbox_tells() {
     for field in ["oldest_seconds", "lag_seconds", "failed", "stored", "log_gaps", "log_lag_bytes"] {
         assert!(rules.contains(&format!("expr: hapax_outbox_{field} >")), "{field}");
     }
+    // A gauge keeps its value: that nothing is told any more is seen by the age of what was told last.
+    let observed = "hapax_outbox_observed_timestamp_seconds";
+    assert!(rules.contains(&format!("expr: time() - max by (table) ({observed}) > 300")));
+    assert!(rules.contains(&format!("expr: absent({observed})")));
+    let chapter = std::fs::read_to_string(CHAPTER).unwrap();
+    assert!(chapter.contains(observed), "the chapter's `observe` sets it");
 }

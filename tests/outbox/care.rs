@@ -16,7 +16,7 @@ use hapax::{
 
 use super::{
     rig::{Place, SPREAD},
-    sink::{Fate, Sink, quick, relay},
+    sink::{Fate, PATIENCE, Sink, patient, quick, relay},
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -99,4 +99,28 @@ async fn a_person_looks_at_what_failed_and_retries_or_discards_it() {
     place.until("SELECT count(*) FROM hapax.outbox WHERE status = 1", 2).await;
     assert_eq!(outbox.failed(&Page::first(10)).await.unwrap().len(), 0);
     relay.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_could_have_been_sent_lags_though_a_relay_has_it_or_will_try_it_again() {
+    let refused = (Fate::Refused, "status = 0 AND token = 0 AND attempts = 1");
+    let claimed = (Fate::Silent, "status = 0 AND token <> 0 AND attempts = 1");
+    for (fate, is) in [refused, claimed] {
+        let place = Place::new().await;
+        let (outbox, sink) = (place.outbox().await, Sink::with(move |_| fate));
+        place.orders(&outbox, 0..1).await;
+        let relay = relay(&outbox, &sink, patient().backoff(PATIENCE * 4, PATIENCE * 4).lease(PATIENCE * 4));
+        place.until(&format!("SELECT count(*) FROM hapax.outbox WHERE {is}"), 1).await;
+        let lag = async || outbox.state().await.unwrap().lag.map(|lag| lag.as_secs());
+        assert!(lag().await.is_some_and(|lag| lag < 60));
+        // As if it had been stored ten minutes earlier.
+        place.run("UPDATE hapax.outbox SET stored_at = stored_at - 600000").await;
+        assert!(lag().await.is_some_and(|lag| lag >= 600), "{fate:?} {:?}", lag().await);
+        // Due after five of them.
+        place.run("UPDATE hapax.outbox SET due_at = stored_at + 300000").await;
+        assert!(lag().await.is_some_and(|lag| (300..360).contains(&lag)), "{fate:?} {:?}", lag().await);
+        place.run("UPDATE hapax.outbox SET due_at = stored_at + 3600000").await;
+        assert_eq!(lag().await, None, "what is not due yet does not lag");
+        drop(relay);
+    }
 }

@@ -106,3 +106,21 @@ async fn a_transaction_that_outlasts_the_lease_of_birth_is_left_to_a_claim() {
     relay.stop().await.unwrap();
     assert_eq!(place.number("SELECT max(attempts) FROM hapax.outbox").await, 2);
 }
+
+#[tokio::test]
+async fn a_relay_that_was_not_heard_of_is_forgotten_and_what_it_had_is_sent() {
+    let place = Place::new().await;
+    let (outbox, silent) = (place.outbox().await, Sink::with(|_| Fate::Silent));
+    let dies = relay(&outbox, &silent, quick());
+    place.orders(&outbox, 0..3).await;
+    silent.until(|sink| sink.asked() > 0).await;
+    place.until("SELECT count(*) FROM hapax.outbox_relay", 1).await;
+    let gone = place.number("SELECT max(id) FROM hapax.outbox_relay").await;
+    drop(dies); // It says nothing of its end.
+    let (other, sink) = (place.outbox().await, Sink::new());
+    let lives = relay(&other, &sink, quick().stale(Duration::from_millis(1500)));
+    sink.until_all(0..3).await;
+    place.until("SELECT count(*) FROM hapax.outbox_relay", 1).await;
+    assert_ne!(place.number("SELECT max(id) FROM hapax.outbox_relay").await, gone);
+    lives.stop().await.unwrap();
+}

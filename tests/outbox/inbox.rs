@@ -73,6 +73,17 @@ impl TransactionHandler<Placed, Transactions> for Charge {
     }
 }
 
+/// Another handler of the same orders, with a database of its own.
+struct Book(Charge);
+
+impl TransactionHandler<Placed, Transactions> for Book {
+    const NAME: &'static str = "book";
+
+    async fn handle(&self, placed: Placed, cx: &mut Context, tx: &mut Transaction) -> Result<(), HandlerError> {
+        self.0.handle(placed, cx, tx).await
+    }
+}
+
 async fn placed(outbox: &Outbox, order: u32, change: impl FnOnce(&mut Envelope)) -> Outgoing {
     let mut envelope = (*outbox.outgoing(&Placed { order }).unwrap().envelope).clone();
     change(&mut envelope);
@@ -161,6 +172,47 @@ async fn a_copy_gets_the_answer_that_was_given() {
     assert_eq!(place.number(&place.of_id(id)).await, 1, "under its old id");
     assert_eq!(charge.runs.load(Ordering::Relaxed), 1);
     relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_handlers_with_a_database_each_both_handle_a_message_once() {
+    let places = [Arc::new(Place::new().await), Arc::new(Place::new().await)];
+    let [first, second] = &places;
+    for place in &places {
+        place.run("CREATE TABLE hapax.charge (id int)").await;
+    }
+    let outboxes = [first.outbox().await, second.outbox().await];
+    let sinks = [Sink::new(), Sink::new()];
+    let patient = || quick().birth_lease(PATIENCE).lease(PATIENCE);
+    let relays = [relay(&outboxes[0], &sinks[0], patient()), relay(&outboxes[1], &sinks[1], patient())];
+    let queue = InProcess::new("billing");
+    // One of them fails twice, and panics once, in each of the two.
+    for order in [11, 12, 13, 15] {
+        let message = placed(&outboxes[0], order, |_| {}).await;
+        for result in queue.dispatch(&[message.clone(), message]).await {
+            result.unwrap();
+        }
+    }
+    let rest = Duration::from_millis(5);
+    let recoverability = Recoverability { retry_delay: rest, retry_delay_max: rest, ..Recoverability::default() };
+    let endpoint = Endpoint::builder("billing")
+        .transport(queue.clone())
+        .dead_letters(hapax::Memory::new())
+        .in_transaction(&outboxes[0].inbox(first.pool.clone()), Charge::of(first))
+        .in_transaction(&outboxes[1].inbox(second.pool.clone()), Book(Charge::of(second)))
+        .settings(Settings { recoverability, ..Settings::default() });
+    endpoint.run_until(queue.idle()).await.unwrap();
+    for (place, sink) in places.iter().zip(&sinks) {
+        assert_eq!(place.number("SELECT count(*) FROM hapax.charge").await, 4);
+        assert_eq!(place.number("SELECT count(DISTINCT id) FROM hapax.charge").await, 4);
+        assert_eq!(place.number("SELECT count(*) FROM hapax.inbox").await, 4);
+        // What each sends leaves by the outbox of its own database.
+        sink.until(|sink| sink.distinct().len() == 4).await;
+        assert_eq!((sink.distinct(), sink.taken().len()), (vec![11, 12, 13, 15], 4));
+    }
+    for relay in relays {
+        relay.stop().await.unwrap();
+    }
 }
 
 #[tokio::test]

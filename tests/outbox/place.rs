@@ -30,6 +30,11 @@ impl Place {
         self.options().ordered(self.ordered).migrate(true).open_database(self.database()).await.unwrap()
     }
 
+    /// Another outbox, whose messages may be stored in the same transactions.
+    pub(crate) async fn other(&self) -> Outbox {
+        self.options().ordered(self.ordered).migrate(true).open_database(self.other_database()).await.unwrap()
+    }
+
     pub(crate) async fn begin(&self) -> Transaction {
         self.pool.begin().await.unwrap()
     }

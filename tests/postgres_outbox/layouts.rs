@@ -42,27 +42,37 @@ async fn a_table_that_numbers_its_rows_and_wraps_its_messages() {
     place
         .run(
             "CREATE TABLE hapax.published (\"Id\" bigint PRIMARY KEY, \"Name\" varchar(200) NOT NULL, \"Content\" text, \
-               \"Added\" timestamp NOT NULL, \"StatusName\" varchar(50) NOT NULL); \
+               \"Added\" timestamp NOT NULL, \"ExpiresAt\" timestamp, \"StatusName\" varchar(50) NOT NULL); \
              INSERT INTO hapax.published VALUES \
-               (1, 'shop.placed', '{\"Headers\": {\"cap-corr-id\": \"c-1\"}, \"Value\": {\"n\": 1}}', '2026-01-02 03:04:05', 'Scheduled'), \
-               (2, 'shop.placed', '{\"Headers\": {}, \"Value\": {\"n\": 2}}', '2026-01-02 03:04:05', 'Succeeded'), \
-               (3, 'shop.placed', '{\"Headers\": {}, \"Value\": {\"n\": 3}}', '2026-01-02 03:04:05', 'Failed')",
+               (1, 'shop.placed', '{\"Headers\": {\"cap-corr-id\": \"c-1\"}, \"Value\": {\"n\": 1}}', '2026-01-02 03:04:05', NULL, 'Scheduled'), \
+               (2, 'shop.placed', '{\"Headers\": {}, \"Value\": {\"n\": 2}}', '2026-01-02 03:04:05', '2026-01-03 03:04:05', 'Succeeded'), \
+               (3, 'shop.placed', '{\"Headers\": {}, \"Value\": {\"n\": 3}}', '2026-01-02 03:04:05', '2026-01-03 03:04:05', 'Failed'), \
+               (4, 'shop.placed', '{\"Headers\": {}, \"Value\": {\"n\": 4}}', '2026-01-02 03:04:05', '2026-01-02 03:05:05', 'Delayed'), \
+               (5, 'shop.placed', '{\"Headers\": {}, \"Value\": {\"n\": 5}}', '2026-01-02 03:04:05', '2026-01-02 03:05:05', 'Queued')",
         )
         .await;
     let table = format!("{}.published", place.schema.name());
+    // Word for word as documented.
     let import =
         Import::new(table, Source::column("Id"), Source::column("Name"), Source::sql("\"Content\"::json -> 'Value'"))
+            .unsent("\"StatusName\" IN ('Scheduled', 'Failed', 'Delayed', 'Queued')")
+            .mark("\"StatusName\" = 'Succeeded'")
             .correlation_id(Source::sql("\"Content\"::json -> 'Headers' ->> 'cap-corr-id'"))
             .occurred_at("date_part('epoch', \"Added\") * 1000")
-            .unsent("\"StatusName\" IN ('Scheduled', 'Failed')")
-            .mark("\"StatusName\" = 'Succeeded'");
-    let all = sent(&place, &outbox, &import, 2).await;
-    assert_eq!([body(&all[0])["n"].clone(), body(&all[1])["n"].clone()], [1, 3]);
+            .due_at(
+                "CASE WHEN \"StatusName\" IN ('Delayed', 'Queued') THEN date_part('epoch', \"ExpiresAt\") * 1000 END",
+            );
+    let all = sent(&place, &outbox, &import, 4).await;
+    assert_eq!(Vec::from_iter(all.iter().map(|one| body(one)["n"].clone())), [1, 3, 4, 5]);
     assert_eq!(all[0].envelope.correlation_id.as_ref().unwrap().as_str(), "c-1");
     assert_eq!(all[0].envelope.occurred_at.unwrap().as_millis(), 1_767_323_045_000);
     assert_eq!(all[0].envelope.message_id.as_uuid().unwrap().get_version_num(), 8, "made of its number");
     assert_ne!(all[0].envelope.message_id, all[1].envelope.message_id);
-    assert_eq!(place.number("SELECT count(*) FROM hapax.published WHERE \"StatusName\" = 'Succeeded'").await, 3);
+    // Of delayed ones alone it says when they are due.
+    let due = "SELECT count(*) FROM hapax.outbox WHERE due_at = 1767323105000";
+    assert_eq!(place.number(due).await, 2);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.outbox WHERE due_at IS NOT NULL").await, 2);
+    assert_eq!(place.number("SELECT count(*) FROM hapax.published WHERE \"StatusName\" = 'Succeeded'").await, 5);
 }
 
 #[tokio::test]

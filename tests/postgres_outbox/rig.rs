@@ -33,6 +33,8 @@ pub(crate) const FAIR: &str = "\
 pub(crate) const OWNED: &str = "SELECT count(*) FROM hapax.outbox_partition WHERE owner IS NOT NULL";
 /// Keys are shared out between relays.
 pub(crate) const SHARES: bool = true;
+/// The table of another outbox in the same database.
+pub(crate) const OTHER: &str = "hapax.books_outbox";
 /// Transactions write beside each other.
 pub(crate) const BESIDE: bool = true;
 
@@ -65,6 +67,11 @@ impl Place {
         let server: PgConnectOptions = self.schema.url().parse().unwrap();
         let server = server.host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
         PgPoolOptions::new().max_connections(1).connect_with(server).await.unwrap()
+    }
+
+    /// The same with a prefix of its tables: of [`OTHER`].
+    pub(crate) fn other_database(&self) -> PostgresOptions {
+        self.database().table_prefix("books_")
     }
 
     /// How its outbox is opened.

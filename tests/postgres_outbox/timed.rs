@@ -28,6 +28,8 @@ mod sink;
 mod stops;
 #[path = "../outbox/storing.rs"]
 mod storing;
+#[path = "../outbox/tables.rs"]
+mod tables;
 #[path = "../outbox/woken.rs"]
 mod woken;
 

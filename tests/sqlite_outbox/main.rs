@@ -25,10 +25,14 @@ mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;
 mod start;
+#[path = "../outbox/slow.rs"]
+mod slow;
 #[path = "../outbox/stops.rs"]
 mod stops;
 #[path = "../outbox/storing.rs"]
 mod storing;
+#[path = "../outbox/tables.rs"]
+mod tables;
 #[path = "../outbox/upgrades.rs"]
 mod upgrades;
 #[path = "../outbox/woken.rs"]

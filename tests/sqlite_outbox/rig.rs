@@ -31,6 +31,8 @@ pub(crate) const FAIR: &str = "SELECT count(*) FROM hapax.outbox_relay";
 pub(crate) const OWNED: &str = "SELECT (value <> 0) * 10000 FROM hapax.outbox_meta WHERE name = 'owner'";
 /// One relay sends, and others wait for its end.
 pub(crate) const SHARES: bool = false;
+/// The table of another outbox in the same database.
+pub(crate) const OTHER: &str = "hapax.outbox";
 /// Transactions write beside each other.
 pub(crate) const BESIDE: bool = false;
 /// How long a writer waits for its turn: beyond what any test takes.
@@ -54,6 +56,11 @@ impl Place {
 
     pub(crate) fn database(&self) -> SqliteOptions {
         hapax::Sqlite::options(self.dir.file("shop.db")).busy_timeout(BUSY)
+    }
+
+    /// The same: a file has one outbox, which may be opened several times.
+    pub(crate) fn other_database(&self) -> SqliteOptions {
+        self.database()
     }
 
     /// How its outbox is opened.

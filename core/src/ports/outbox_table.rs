@@ -190,7 +190,8 @@ pub struct OutboxState {
     pub claimed: u64,
     /// How old the oldest of them is.
     pub oldest: Option<Duration>,
-    /// For how long the one that is ready longest has been ready.
+    /// For how long the first of those that are due could have been sent: since it was stored, or was due. A relay may have it, or
+    /// it may be tried again later: it is not sent all the same.
     pub lag: Option<Duration>,
     /// Messages that have failed, which a person has to look at.
     pub failed: u64,

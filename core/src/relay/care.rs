@@ -21,13 +21,20 @@ pub(super) async fn run(
     metrics: Arc<dyn RelayMetrics>,
     mut stop: watch::Receiver<bool>,
 ) {
+    // Relays that were started at once do not look at once.
+    let rest = || sleep(options.care_every.mul_f64(0.75 + fastrand::f64() / 2.0));
     let caring = async {
         loop {
-            // Relays that were started at once do not look at once.
-            sleep(options.care_every.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            rest().await;
             if let Err(error) = care(&*table, &options).await {
                 tracing::warn!(table = table.name(), error = %chain(&error), "what is over could not be removed now");
             }
+        }
+    };
+    // Beside it: what takes hours to remove keeps no figures back.
+    let watching = async {
+        loop {
+            rest().await;
             match table.state().await {
                 Ok(state) => metrics.observe(table.name(), &state, &counted.add_to(RelayCounts::default())),
                 Err(error) => tracing::debug!(table = table.name(), %error, "what waits could not be counted now"),
@@ -36,6 +43,7 @@ pub(super) async fn run(
     };
     tokio::select! {
         () = caring => {}
+        () = watching => {}
         _ = stop.wait_for(|stopped| *stopped) => {}
     }
 }

@@ -17,7 +17,6 @@ use tokio::{
 use super::Counted;
 use crate::{
     envelope::Outgoing,
-    ids::MessageId,
     ports::{Claim, Dispatcher, Refused},
 };
 
@@ -155,83 +154,5 @@ impl PushLine {
 
     pub(super) fn take_returned(&self) -> Vec<Claim> {
         mem::take(&mut self.returned.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// How relays elsewhere are told that something was stored for them. For adapters.
-pub trait Tell: std::fmt::Debug + Send + Sync {
-    /// They may look now. At once, and without waiting for anything.
-    fn tell(&self);
-}
-
-/// What was stored in a transaction and is to be sent once that is committed.
-///
-/// Hand it over after the commit, [`Ticket::committed`], or let the outbox commit: then it is on its way at once. A ticket that
-/// is dropped loses nothing: where the transaction was committed all the same, a relay finds its messages when the lease of
-/// their birth is over, or at its next look.
-///
-/// Never hand it over before the commit has returned, and not after one whose outcome is unknown: what would be sent may never
-/// have happened. A commit that returns is not enough where a statement of the transaction has failed before: PostgreSQL rolls
-/// back and tells of success. The outbox's own `commit` looks; who commits himself gives up at the first error.
-///
-/// The end of a savepoint is no commit: the tickets of one that was rolled back are to be dropped, and those of one that was
-/// released wait for the commit of the whole.
-#[derive(Debug)]
-#[must_use = "hand it over once the transaction is committed: `committed()`, or let `commit` do both"]
-pub struct Ticket {
-    line: Option<Arc<PushLine>>,
-    teller: Option<Arc<dyn Tell>>,
-    rows: Vec<Pushed>,
-    /// There are rows for the relay behind `line` that it has to claim.
-    wakes: bool,
-    stored: Vec<MessageId>,
-}
-
-impl Ticket {
-    /// For rows that belong to the relay behind `line`, and perhaps `others` beside them that it has to claim. For adapters.
-    pub fn born(line: Arc<PushLine>, rows: Vec<Pushed>, others: bool) -> Self {
-        Self { line: Some(line), teller: None, rows, wakes: others, stored: Vec::new() }
-    }
-
-    /// For rows that wait for a claim: whoever relays is to be told. For adapters.
-    pub fn waiting(line: Option<Arc<PushLine>>, teller: Option<Arc<dyn Tell>>) -> Self {
-        let wakes = line.is_some();
-        Self { line, teller, rows: Vec::new(), wakes, stored: Vec::new() }
-    }
-
-    /// This one and `other` of the same transaction, as one.
-    pub fn and(mut self, mut other: Self) -> Self {
-        self.line = self.line.take().or_else(|| other.line.take());
-        self.wakes |= other.wakes;
-        self.teller = self.teller.take().or_else(|| other.teller.take());
-        self.rows.append(&mut other.rows);
-        self.stored.append(&mut other.stored);
-        self
-    }
-
-    /// With all the messages that were stored, where the outbox has to look for them before it commits. For adapters.
-    pub fn storing(mut self, messages: Vec<MessageId>) -> Self {
-        self.stored = messages;
-        self
-    }
-
-    /// What [`Ticket::storing`] was told. For adapters.
-    #[must_use]
-    pub fn messages(&self) -> &[MessageId] {
-        &self.stored
-    }
-
-    /// The transaction is committed: what was stored in it is sent now.
-    pub fn committed(self) {
-        let Self { line, teller, rows, wakes, .. } = self;
-        if let Some(line) = &line {
-            if wakes {
-                line.wake();
-            }
-            rows.into_iter().for_each(|row| line.push(row));
-        }
-        if let Some(teller) = teller {
-            teller.tell();
-        }
     }
 }

@@ -28,6 +28,7 @@ mod line;
 mod options;
 mod pause;
 mod table;
+mod ticket;
 mod waiting;
 
 use std::{
@@ -39,9 +40,10 @@ use std::{
     },
 };
 
-pub use line::{PushLine, Pushed, Tell, Ticket};
+pub use line::{PushLine, Pushed};
 pub use options::RelayOptions;
 use table::TableRelay;
+pub use ticket::{Stored, Tell, Ticket};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::ports::{Dispatcher, Instance, OutboxState, OutboxTable};
@@ -61,6 +63,9 @@ pub struct Relay {
 pub trait RelayMetrics: fmt::Debug + Send + Sync {
     /// What waits in `table`, and what its relay here has done since it was started; as often as
     /// [`RelayOptions::care`] says. It must not block.
+    ///
+    /// Nothing is said while the table cannot be reached, and a gauge keeps its value meanwhile: export also when this was called
+    /// last (`hapax_outbox_observed_timestamp_seconds` in `docs/alerts/outbox.yml`), so that its age is seen.
     fn observe(&self, table: &str, state: &OutboxState, counts: &RelayCounts);
 }
 

@@ -116,21 +116,22 @@ impl Default for RelayOptions {
 }
 
 impl RelayOptions {
-    /// Committed rows that may wait in memory to be sent, at least 1. Default 10,000. What finds no room is dropped from memory
-    /// and claimed from the table.
+    /// Committed rows that may wait in memory to be sent, at least 1. Default 10,000: some megabytes, a tenth of a second of what
+    /// one process sends. What finds no room is dropped from memory and claimed from the table.
     pub fn push_queue(mut self, rows: usize) -> Self {
         self.push_queue = rows.max(1);
         self
     }
 
-    /// Rows that were sent and whose status is not stored yet, at least 1. Default 20,000. Beyond it sending waits.
+    /// Rows that were sent and whose status is not stored yet, at least 1. Default 20,000: two full batches, one on its way and
+    /// one that gathers. Beyond it sending waits, so that a crash repeats no more than these.
     pub fn status_queue(mut self, rows: usize) -> Self {
         self.status_queue = rows.max(1);
         self
     }
 
     /// Statuses are stored when so many have gathered or the first has waited for so long, and always on stop. Default 10,000
-    /// and 1 s. What a crash finds unstored is sent again, under the same ids.
+    /// and 1 s: beyond so many the call's own cost is nothing, and it is one a second at most. What a crash finds unstored is sent again, under the same ids.
     pub fn status_batch(mut self, rows: usize, wait: Duration) -> Self {
         self.status_batch = rows.max(1);
         self.status_wait = wait;
@@ -138,8 +139,8 @@ impl RelayOptions {
     }
 
     /// How often to look for rows that nobody has pushed: while there are some, and after a while in which there were none.
-    /// Default 1 s, and 30 s where the server tells what other processes have stored, or else 2 s. The next due time is looked
-    /// at when it comes, and so is what the server tells.
+    /// Default 1 s, and 30 s where the server tells what other processes have stored, or else 2 s: an idle table costs two calls a
+    /// minute, or half a call a second. The next due time is looked at when it comes, and so is what the server tells.
     pub fn polls(mut self, busy: Duration, idle: Duration) -> Self {
         self.poll = busy.max(Duration::from_millis(1));
         self.poll_idle = Some(idle.max(self.poll));
@@ -152,7 +153,8 @@ impl RelayOptions {
         self.poll_idle.unwrap_or(usual).max(self.poll)
     }
 
-    /// Rows and bytes of one claim, each at least 1. Default 100 and 8 MiB. Claims follow each other until there is nothing more.
+    /// Rows and bytes of one claim, each at least 1. Default 100 and 8 MiB: a round trip is shared by enough, and
+    /// what a crash keeps from others is little. Claims follow each other until there is nothing more.
     pub fn claim(mut self, rows: usize, bytes: usize) -> Self {
         self.claim = rows.max(1);
         self.claim_bytes = bytes.max(1);
@@ -160,61 +162,66 @@ impl RelayOptions {
     }
 
     /// How long a claimed row belongs to its relay unless that renews it, which it does after a third; at least 10 ms. Default 5
-    /// min: after a crash others wait for as long.
+    /// min: far above any confirmation. After a crash others wait for as long.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.max(Duration::from_millis(10));
         self
     }
 
-    /// The same of a row that is stored by the relay's own process; at least 10 ms. Default 10 s. A transaction that goes on for
-    /// longer after it has stored a message hands that to whoever claims it first.
+    /// The same of a row that is stored by the relay's own process; at least 10 ms. Default 10 s: longer than a usual transaction
+    /// goes on after it has stored its messages; after a crash others wait for as long. One that goes on for longer hands them to
+    /// whoever claims them first.
     pub fn birth_lease(mut self, lease: Duration) -> Self {
         self.birth_lease = lease.max(Duration::from_millis(10));
         self
     }
 
-    /// A relay that was not heard of for so long is forgotten; at least a lease. Default 10 min.
+    /// A relay that was not heard of for so long is forgotten; at least a lease, and where order is kept a lease. Default 10
+    /// min: two leases.
     pub const fn stale(mut self, stale: Duration) -> Self {
         self.stale = stale;
         self
     }
 
-    /// How often sending a message is tried before it has failed, at least 1. Default 15. While the transport takes nothing at
-    /// all, only one message at a time is tried.
+    /// How often sending a message is tried before it has failed, at least 1. Default 15: with the back-off almost an hour,
+    /// in which a destination may be mended. While the transport takes nothing at all, only one message at a time is tried.
     pub fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts.max(1);
         self
     }
 
-    /// How long to wait before the second attempt, twice as long before each further one, and at most. Default 30 s and 5 min.
+    /// How long to wait before the second attempt, twice as long before each further one, and at most. Default 30 s and 5
+    /// min: a destination that is away is spared, and is not waited for long when it is back.
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.backoff = first;
         self.backoff_max = longest.max(first);
         self
     }
 
-    /// Calls to the transport at once, and messages of one call, each at least 1. Default 8 and 256.
+    /// Calls to the transport at once, and messages of one call, each at least 1. Default 8 and 256: one call waits for its
+    /// confirmations while others are made, and beyond so many messages a confirmation of many gains little.
     pub fn senders(mut self, calls: usize, messages: usize) -> Self {
         self.senders = calls.max(1);
         self.send_batch = messages.max(1);
         self
     }
 
-    /// How long a call to the transport may take. Default 1 min. After it its messages, which may have been sent, are tried again.
+    /// How long a call to the transport may take. Default 1 min: transports give up before that by themselves. After it its
+    /// messages, which may have been sent, are tried again.
     pub const fn send_limit(mut self, limit: Duration) -> Self {
         self.send_limit = limit;
         self
     }
 
-    /// How long a stop waits for confirmations and for their status to be stored. Default 10 s. What is not stored by then is
-    /// sent again, under the same ids.
+    /// How long a stop waits for confirmations and for their status to be stored. Default 10 s: below what an orchestrator
+    /// grants. What is not stored by then is sent again, under the same ids.
     pub const fn stop_limit(mut self, limit: Duration) -> Self {
         self.stop_limit = limit;
         self
     }
 
     /// How long rows that were sent, or have expired, are kept in the table, and after that in its archive. Default 7 days and 30
-    /// days. Without an archive they are removed: where thousands are sent in a second, keep them for hours only. Rows that
+    /// days: somebody asks what was sent last week. Without an archive they are removed: where thousands are sent in a second, keep them for hours only. Rows that
     /// wait or have failed are never removed.
     pub const fn keep(mut self, sent: Duration, archive: Option<Duration>) -> Self {
         self.keep = sent;
@@ -223,7 +230,7 @@ impl RelayOptions {
     }
 
     /// How often to look for what is over and to tell the metrics what waits, at least every millisecond, and how many rows one
-    /// batch removes, at least 1. Default 1 min and 1000. Batches follow each other, each after a pause as long as the one
+    /// batch removes, at least 1. Default 1 min, a quarter more or less each time, and 1000: a commit of some milliseconds. Batches follow each other, each after a pause as long as the one
     /// before has taken, until nothing is left.
     pub fn care(mut self, every: Duration, rows: usize) -> Self {
         self.care_every = every.max(Duration::from_millis(1));

@@ -9,7 +9,7 @@ use hapax_core::{
     envelope::Outgoing,
     ids::MessageId,
     ports::Claim,
-    relay::{PushLine, Pushed, Tell, Ticket},
+    relay::{PushLine, Pushed, Stored, Tell, Ticket},
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -52,16 +52,22 @@ impl Births {
         self.line.as_ref().map_or(Duration::ZERO, |line| line.lease())
     }
 
-    /// To be handed over once they are committed; `teller` tells relays elsewhere where there is none here.
-    pub(in crate::sql) fn ticket(self, messages: &[Outgoing], rows: &[Row], teller: Option<Arc<dyn Tell>>) -> Ticket {
+    /// To be handed over once they are `stored` and committed; `teller` tells relays elsewhere where there is none here.
+    pub(in crate::sql) fn ticket(
+        self,
+        messages: &[Outgoing],
+        rows: &[Row],
+        stored: Stored,
+        teller: Option<Arc<dyn Tell>>,
+    ) -> Ticket {
         let until = self.begun + self.lease();
-        let Some(line) = self.line else { return Ticket::waiting(None, teller).storing(ids(messages)) };
+        let Some(line) = self.line else { return Ticket::waiting(None, teller).storing(stored) };
         let born = messages.iter().zip(&self.tokens).zip(rows).filter(|((_, token), _)| **token != 0);
         let born: Vec<Pushed> = born
             .map(|((outgoing, token), row)| Pushed { claim: claim(row.id, *token), until, outgoing: outgoing.clone() })
             .collect();
         let others = born.len() < rows.len();
-        Ticket::born(line, born, others).storing(ids(messages))
+        Ticket::born(line, born, others).storing(stored)
     }
 }
 
@@ -85,6 +91,7 @@ pub(in crate::sql) fn detach(there: &RwLock<Option<Arc<PushLine>>>, line: &Arc<P
     detaches
 }
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(in crate::sql) fn ids(messages: &[Outgoing]) -> Vec<MessageId> {
     messages.iter().map(|outgoing| outgoing.envelope.message_id.clone()).collect()
 }

@@ -1,5 +1,7 @@
 //! What a commit of the user's own transaction may end with.
 
+use hapax_core::relay::Ticket;
+
 /// Why a transaction with messages in it does not count as committed.
 ///
 /// A commit has three ends and not two: the answer may be lost on its way (a connection that broke, a server that was stopped). Who repeats such a transaction blindly stores it twice, and who does not may
@@ -30,6 +32,17 @@ impl CommitError {
         if unknown { Self::Unknown(error) } else { Self::NotCommitted(error) }
     }
 
+    /// That all of `ticket` was stored in a transaction of `database`, as far as it is known. What was stored in another one's is
+    /// not committed by this one, and must not be sent after it.
+    pub(in crate::sql) fn unless_of(database: &str, ticket: &Ticket) -> Result<(), Self> {
+        let Some(other) = ticket.stored().find(|stored| stored.database != database) else { return Ok(()) };
+        let why = format!(
+            "the ticket has messages that were stored in {}, and this is a transaction of {database}: commit each with its own",
+            other.database
+        );
+        Err(Self::NotCommitted(sqlx::Error::Protocol(why)))
+    }
+
     /// Whether the transaction may be stored all the same.
     #[must_use]
     pub const fn is_unknown_outcome(&self) -> bool {
@@ -43,5 +56,23 @@ impl From<CommitError> for sqlx::Error {
         match error {
             CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapax_core::relay::{Stored, Ticket};
+
+    use super::CommitError;
+
+    fn of(database: &'static str) -> Ticket {
+        Ticket::waiting(None, None).storing(Stored { database, table: "outbox".into(), messages: Vec::new() })
+    }
+
+    #[test]
+    fn what_was_stored_in_a_transaction_of_another_database_is_not_committed_with_this_one() {
+        let told = CommitError::unless_of("MariaDB", &of("MariaDB").and(of("SQLite")));
+        assert!(matches!(&told, Err(CommitError::NotCommitted(why)) if why.to_string().contains("SQLite")), "{told:?}");
+        assert!(CommitError::unless_of("MariaDB", &of("MariaDB").and(Ticket::empty())).is_ok());
     }
 }

@@ -84,3 +84,20 @@ impl<L> Looked<L> {
         self.shared = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{FULL_LOOK, LATE, Looked};
+
+    #[test]
+    fn what_is_committed_later_than_looks_go_back_is_found_by_the_next_full_one() {
+        let (mut looked, begun) = (Looked::<i64> { up_to: 100_000, ..Looked::default() }, Instant::now());
+        assert_eq!(looked.start(begun), 0, "the first one");
+        let late = begun + FULL_LOOK.saturating_sub(Duration::from_millis(1));
+        assert_eq!(looked.start(late), 100_000 - LATE, "a short one goes back for what is a little late");
+        assert_eq!(looked.start(begun + FULL_LOOK), 0, "whatever was ready before what is looked at in between");
+        assert_eq!(looked.start(begun + FULL_LOOK), 100_000 - LATE, "and not each time");
+    }
+}

@@ -19,7 +19,7 @@ mod write;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-#[cfg(any(feature = "mysql", feature = "sqlite", feature = "postgres-log"))]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(super) use births::ids;
 pub(super) use births::{Births, attach, claim, detach};
 pub use commit::CommitError;

@@ -47,7 +47,7 @@ use hapax_core::{
     envelope::Outgoing,
     ids::MessageId,
     ports::StoreError,
-    relay::{PushLine, Ticket},
+    relay::{PushLine, Stored, Ticket},
 };
 pub use inbox::{MySqlInbox, MySqlTransaction};
 pub use options::MySqlOutboxOptions;
@@ -69,6 +69,9 @@ use super::{
 const TEXT_BYTES_MAX: usize = 4 << 20;
 /// What a row is in a text, besides its messages.
 const ROW_BYTES: usize = 400;
+
+/// Whose tickets its outboxes commit.
+const DATABASE: &str = "MariaDB";
 
 /// An outbox table in a MariaDB database; MySQL is untested. Cloning gives another handle to the same.
 ///
@@ -93,6 +96,7 @@ struct Shared {
 }
 
 struct Texts {
+    by_id: Arc<str>,
     enqueue: Arc<str>,
     enqueue_one: Arc<str>,
     remove_archived: Arc<str>,
@@ -137,7 +141,7 @@ impl MySqlOutbox {
     /// ever.
     pub async fn enqueue_all(&self, tx: &mut MySqlConnection, messages: &[Outgoing]) -> Result<Ticket, EnqueueError> {
         if messages.is_empty() {
-            return Ok(Ticket::waiting(None, None));
+            return Ok(Ticket::empty());
         }
         let line = self.line();
         let rows = messages.iter().map(|outgoing| self.0.writes.row(outgoing, line.as_deref()));
@@ -150,11 +154,11 @@ impl MySqlOutbox {
             }
             // Whose relay has their lanes is not known here.
             self.insert(tx, &rows, &Births::of(None, messages)).await?;
-            return Ok(Ticket::waiting(line, None).storing(ids(messages)));
+            return Ok(Ticket::waiting(line, None).storing(self.in_table(messages)));
         }
         let births = Births::of(line, messages);
         self.insert(tx, &rows, &births).await?;
-        Ok(births.ticket(messages, &rows, None))
+        Ok(births.ticket(messages, &rows, self.in_table(messages), None))
     }
 
     /// Commits, and hands `ticket` over: its messages are on their way. For transactions of a pool; a savepoint within one ends
@@ -166,7 +170,8 @@ impl MySqlOutbox {
     /// table any more, since the server has rolled them back: after a deadlock, or to a savepoint.
     /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
     pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
-        self.still_there(&mut tx, &ticket).await?;
+        CommitError::unless_of(DATABASE, &ticket)?;
+        still_there(&mut tx, &ticket).await?;
         tx.commit().await.map_err(|error| {
             let unknown = !rolled_back(&error);
             CommitError::new(error, unknown)
@@ -258,29 +263,14 @@ impl MySqlOutbox {
         query.execute(tx).await.map(drop)
     }
 
-    /// What the server has rolled back by itself, or to a savepoint, is not there any more, whatever the commit says.
-    async fn still_there(&self, tx: &mut MySqlConnection, ticket: &Ticket) -> Result<(), CommitError> {
-        let ids: Vec<String> = ticket.messages().iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let text = format!("SELECT COUNT(*) FROM {} WHERE m.id IN ({})", statements::BY_ID, ids.join(","));
-        let found = tx.fetch_one(sqlx::raw_sql(AssertSqlSafe(self.0.server.text(&text)))).await;
-        let found = found.map_err(CommitError::NotCommitted)?;
-        if found.try_get::<i64, _>(0).map_err(CommitError::NotCommitted)? == as_i64(ids.len()) {
-            return Ok(());
-        }
-        let why = "the messages of the ticket are not in the table any more: the server has rolled them back, after a \
-                   deadlock or to a savepoint";
-        let why = sqlx::Error::Protocol(why.to_owned());
-        // Where the server has ended the transaction, what was done after that is stored, each statement by itself.
-        let told = tx.fetch_one("SELECT CAST(@@in_transaction AS SIGNED)").await;
-        let is_open = told.and_then(|row| row.try_get::<i64, _>(0)).is_ok_and(|open| open != 0);
-        Err(CommitError::new(why, !is_open))
+    /// What a commit looks for.
+    fn in_table(&self, messages: &[Outgoing]) -> Stored {
+        Stored { database: DATABASE, table: self.0.texts.by_id.clone(), messages: ids(messages) }
     }
 
     fn new(server: Server, writes: Writes, ordered: bool, database: &MySqlOptions) -> Self {
         let texts = Texts {
+            by_id: server.text(statements::BY_ID),
             enqueue: server.text(&statements::enqueue()),
             enqueue_one: server.text(&statements::enqueue_one()),
             remove_archived: server.text(&statements::remove_archived()),
@@ -299,6 +289,34 @@ impl MySqlOutbox {
             looked: Mutex::default(),
         }))
     }
+}
+
+/// What the server has rolled back by itself, or to a savepoint, is not there any more, whatever the commit says. Each table of
+/// the transaction is looked at, in one statement.
+async fn still_there(tx: &mut MySqlConnection, ticket: &Ticket) -> Result<(), CommitError> {
+    let (mut counts, mut messages) = (Vec::new(), 0);
+    for Stored { table, messages: stored, .. } in ticket.stored() {
+        let ids: Vec<String> = stored.iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
+        if !ids.is_empty() {
+            counts.push(format!("(SELECT COUNT(*) FROM {table} WHERE m.id IN ({}))", ids.join(",")));
+            messages += ids.len();
+        }
+    }
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let found = tx.fetch_one(sqlx::raw_sql(AssertSqlSafe(format!("SELECT {}", counts.join(" + "))))).await;
+    let found = found.map_err(CommitError::NotCommitted)?;
+    if found.try_get::<i64, _>(0).map_err(CommitError::NotCommitted)? == as_i64(messages) {
+        return Ok(());
+    }
+    let why = "the messages of the ticket are not in the table any more: the server has rolled them back, after a \
+               deadlock or to a savepoint";
+    let why = sqlx::Error::Protocol(why.to_owned());
+    // Where the server has ended the transaction, what was done after that is stored, each statement by itself.
+    let told = tx.fetch_one("SELECT CAST(@@in_transaction AS SIGNED)").await;
+    let is_open = told.and_then(|row| row.try_get::<i64, _>(0)).is_ok_and(|open| open != 0);
+    Err(CommitError::new(why, !is_open))
 }
 
 /// The lane of a message: its key's, or its own.

@@ -104,12 +104,12 @@ pub(super) fn failed() -> String {
     )
 }
 
-/// How many rows wait, and how many of these are claimed; how old the oldest of them is, and for how long the first has been
-/// ready, in milliseconds; how many have failed; how many relays there are.
+/// How many rows wait, and how many of these are claimed; how old the oldest of them is, and for how long one could have been
+/// sent, claimed or not, in milliseconds; how many have failed; how many relays there are.
 pub(super) fn state() -> String {
     format!(
         "SELECT COUNT(*), CAST(COALESCE(SUM(m.token <> 0 AND m.ready_at > n.now), 0) AS SIGNED), MAX(n.now) - MIN(m.stored_at), \
-           MAX(n.now) - MIN(IF(m.ready_at <= n.now, m.ready_at, NULL)), \
+           MAX(n.now) - MIN(IF(COALESCE(m.due_at, 0) <= n.now, GREATEST(m.stored_at, COALESCE(m.due_at, 0)), NULL)), \
            (SELECT COUNT(*) FROM hapax.outbox AS f FORCE INDEX (ready) WHERE f.status = 2), \
            (SELECT COUNT(*) FROM hapax.outbox_relay) \
          FROM (SELECT {NOW} AS now) AS n STRAIGHT_JOIN {READY} WHERE m.status = 0"

@@ -47,7 +47,7 @@ use hapax_core::{
     envelope::Outgoing,
     ids::MessageId,
     ports::StoreError,
-    relay::{PushLine, Tell, Ticket},
+    relay::{PushLine, Stored, Tell, Ticket},
 };
 pub use inbox::{PostgresInbox, PostgresTransaction};
 #[cfg(feature = "postgres-log")]
@@ -70,6 +70,9 @@ use super::{
     wire::{Server, Wire},
 };
 
+/// Whose tickets its outboxes commit.
+const DATABASE: &str = "PostgreSQL";
+
 /// An outbox table in a PostgreSQL database. Cloning gives another handle to the same.
 ///
 /// # Limits
@@ -82,6 +85,7 @@ pub struct PostgresOutbox(Arc<Shared>);
 struct Shared {
     server: Server,
     name: String,
+    table: Arc<str>,
     writes: Writes,
     texts: Texts,
     line: RwLock<Option<Arc<PushLine>>>,
@@ -154,7 +158,7 @@ impl PostgresOutbox {
     /// ever.
     pub async fn enqueue_all(&self, tx: &mut PgConnection, messages: &[Outgoing]) -> Result<Ticket, EnqueueError> {
         if messages.is_empty() {
-            return Ok(Ticket::waiting(None, None));
+            return Ok(Ticket::empty());
         }
         #[cfg(feature = "postgres-log")]
         if let Some(log) = &self.0.log {
@@ -166,7 +170,7 @@ impl PostgresOutbox {
         if self.0.ordered {
             self.enqueue_ordered(tx, &rows).await?;
             // Whose relay has their lanes is not known here.
-            return Ok(Ticket::waiting(line, Some(self.0.teller.clone())));
+            return Ok(Ticket::waiting(line, Some(self.0.teller.clone())).storing(self.in_table()));
         }
         let births = Births::of(line, messages);
         let (text, mut arguments) = match &rows[..] {
@@ -175,7 +179,7 @@ impl PostgresOutbox {
         };
         arguments.bind(millis(births.lease())).bind(births.owner());
         self.run(tx, text, arguments).await?;
-        Ok(births.ticket(messages, &rows, Some(self.0.teller.clone())))
+        Ok(births.ticket(messages, &rows, self.in_table(), Some(self.0.teller.clone())))
     }
 
     /// Commits, and hands `ticket` over: its messages are on their way. For transactions of a pool; a savepoint within one ends
@@ -187,6 +191,7 @@ impl PostgresOutbox {
     /// that there is nothing to commit (PostgreSQL takes such a commit for a rollback, and tells nobody).
     /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
     pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
+        CommitError::unless_of(DATABASE, &ticket)?;
         still_good(&mut tx).await.map_err(CommitError::NotCommitted)?;
         tx.commit().await.map_err(|error| {
             let unknown = !refused(&error);
@@ -240,6 +245,11 @@ impl PostgresOutbox {
         self.run(tx, &self.0.texts.enqueue_ordered, arguments).await
     }
 
+    /// A transaction that can be committed has all that was stored in it: nothing is looked for.
+    fn in_table(&self) -> Stored {
+        Stored { database: DATABASE, table: self.0.table.clone(), messages: Vec::new() }
+    }
+
     async fn run(&self, tx: &mut PgConnection, text: &Arc<str>, arguments: PgArguments) -> Result<(), EnqueueError> {
         let query = sqlx::query_with(AssertSqlSafe(text.clone()), arguments);
         query.persistent(self.0.server.session().is_some()).execute(tx).await?;
@@ -271,6 +281,7 @@ impl PostgresOutbox {
         let telling = tokio::spawn(told::tell(teller.clone(), server.wire(), server.clone()));
         Self(Arc::new(Shared {
             name: format!("{}/{}outbox", server.place(), server.channel()),
+            table: server.text("hapax.outbox"),
             relay: AsyncMutex::new(server.wire()),
             rare: AsyncMutex::new(server.wire()),
             server,

@@ -320,12 +320,13 @@ pub(super) fn evict() -> String {
 /// `$1` channel, `$2` what is told.
 pub(super) const TELL: &str = "SELECT pg_notify($1, $2)";
 
-/// How many rows wait, and how many of these are claimed; how old the oldest of them is, and for how long the first has been
-/// ready, in milliseconds; how many have failed; how many relays there are.
+/// How many rows wait, and how many of these are claimed; how old the oldest of them is, and for how long one could have been
+/// sent, claimed or not, in milliseconds; how many have failed; how many relays there are.
 pub(super) fn state() -> String {
     format!(
         "WITH {WITH_NOW} SELECT count(*), count(*) FILTER (WHERE m.token <> 0 AND m.ready_at > {NOW}), \
-           {NOW} - min(m.stored_at), {NOW} - min(m.ready_at) FILTER (WHERE m.ready_at <= {NOW}), \
+           {NOW} - min(m.stored_at), \
+           {NOW} - min(greatest(m.stored_at, m.due_at)) FILTER (WHERE coalesce(m.due_at, 0) <= {NOW}), \
            (SELECT count(*) FROM hapax.outbox WHERE status = 2), (SELECT count(*) FROM hapax.outbox_relay) \
          FROM hapax.outbox AS m WHERE m.status = 0"
     )

@@ -48,7 +48,7 @@ use hapax_core::{
     envelope::Outgoing,
     ids::MessageId,
     ports::StoreError,
-    relay::{PushLine, Ticket},
+    relay::{PushLine, Stored, Ticket},
 };
 pub use inbox::{SqliteInbox, SqliteTransaction};
 pub use options::SqliteOutboxOptions;
@@ -66,6 +66,8 @@ use super::{
     rows,
 };
 
+/// Whose tickets its outboxes commit.
+const DATABASE: &str = "SQLite";
 /// Rows of one statement: SQLite takes 32,766 values.
 const ROWS_MAX: usize = 500;
 
@@ -80,6 +82,8 @@ pub struct SqliteOutbox(Arc<Shared>);
 
 struct Shared {
     name: String,
+    /// The same for all: a file has one.
+    table: Arc<str>,
     writes: Writes,
     line: RwLock<Option<Arc<PushLine>>>,
     ordered: bool,
@@ -116,7 +120,7 @@ impl SqliteOutbox {
     /// ever.
     pub async fn enqueue_all(&self, tx: &mut SqliteConnection, messages: &[Outgoing]) -> Result<Ticket, EnqueueError> {
         if messages.is_empty() {
-            return Ok(Ticket::waiting(None, None));
+            return Ok(Ticket::empty());
         }
         let line = self.line();
         let rows = messages.iter().map(|outgoing| self.0.writes.row(outgoing, line.as_deref()));
@@ -141,9 +145,9 @@ impl SqliteOutbox {
         }
         if self.0.ordered {
             // Whose relay sends is not known here.
-            return Ok(Ticket::waiting(line, None).storing(ids(messages)));
+            return Ok(Ticket::waiting(line, None).storing(self.in_table(messages)));
         }
-        Ok(births.ticket(messages, &rows, None))
+        Ok(births.ticket(messages, &rows, self.in_table(messages), None))
     }
 
     /// Commits, and hands `ticket` over: its messages are on their way. For transactions of a pool; a savepoint within one ends
@@ -155,6 +159,7 @@ impl SqliteOutbox {
     /// table any more, since they were rolled back: to a savepoint, or by SQLite itself, as on a full disk.
     /// Nothing is pushed then: where it is committed, a relay finds the messages when the lease of their birth is over.
     pub async fn commit(&self, mut tx: Transaction<'static, Driver>, ticket: Ticket) -> Result<(), CommitError> {
+        CommitError::unless_of(DATABASE, &ticket)?;
         still_there(&mut tx, &ticket).await?;
         tx.commit().await.map_err(|error| {
             let unknown = !wrote_nothing(&error);
@@ -207,9 +212,15 @@ impl SqliteOutbox {
         Ok(())
     }
 
+    /// What a commit looks for.
+    fn in_table(&self, messages: &[Outgoing]) -> Stored {
+        Stored { database: DATABASE, table: self.0.table.clone(), messages: ids(messages) }
+    }
+
     fn open_with(relay: Link, rare: Link, file: String, writes: Writes, ordered: bool, patience: Duration) -> Self {
         Self(Arc::new(Shared {
             name: format!("{file}/hapax_outbox"),
+            table: "hapax_outbox".into(),
             writes,
             line: RwLock::default(),
             ordered,
@@ -267,7 +278,8 @@ fn bind(arguments: &mut SqliteArguments, row: &Row) {
 
 /// What was rolled back to a savepoint, or by SQLite itself, is not there any more, whatever the commit says.
 async fn still_there(tx: &mut SqliteConnection, ticket: &Ticket) -> Result<(), CommitError> {
-    let ids: Vec<String> = ticket.messages().iter().filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
+    let messages = ticket.stored().flat_map(|stored| &stored.messages);
+    let ids: Vec<String> = messages.filter_map(|id| Some(hex(id.as_uuid()?.as_bytes()))).collect();
     if ids.is_empty() {
         return Ok(());
     }

@@ -342,11 +342,11 @@ pub(super) fn failed() -> String {
     )
 }
 
-/// `?1` now. How many rows wait, and how many of these are claimed; how old the oldest of them is, and for how long the first
-/// has been ready, in milliseconds; how many have failed; how many relays there are.
+/// `?1` now. How many rows wait, and how many of these are claimed; how old the oldest of them is, and for how long one could
+/// have been sent, claimed or not, in milliseconds; how many have failed; how many relays there are.
 pub(super) const STATE: &str = "\
     SELECT count(*), count(*) FILTER (WHERE token <> 0 AND ready_at > ?1), ?1 - min(stored_at), \
-      ?1 - min(ready_at) FILTER (WHERE ready_at <= ?1), \
+      ?1 - min(max(stored_at, coalesce(due_at, 0))) FILTER (WHERE coalesce(due_at, 0) <= ?1), \
       (SELECT count(*) FROM hapax_outbox WHERE status = 2), (SELECT count(*) FROM hapax_outbox_relay) \
     FROM hapax_outbox WHERE status = 0";
 

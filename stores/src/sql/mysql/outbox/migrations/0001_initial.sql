@@ -96,7 +96,8 @@ CREATE TABLE IF NOT EXISTS hapax.outbox_relay (
     seen_at    BIGINT         NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
--- Where order is kept: which relay has which lanes. `epoch` counts their owners.
+-- Where order is kept: which relay has which lanes. `epoch` counts their owners, for people: a relay that lost its lanes is fenced by
+-- the tokens of its claims, and by its row in outbox_relay, without which it says and claims nothing.
 CREATE TABLE IF NOT EXISTS hapax.outbox_partition (
     `partition` INT    NOT NULL PRIMARY KEY,
     owner       BIGINT NULL,

@@ -89,7 +89,7 @@ impl LogOptions {
     /// They are as safe as the log: what is thrown away of it unread (the slot was dropped, the server was told to keep less than
     /// what has gathered, a standby without the slot took over) is lost. That is found out, said as an error and counted as
     /// [`OutboxState::log_gaps`]. Two messages of one id are not noticed. After a crash of the server, or of the relay, what was
-    /// sent in the last second may be sent again.
+    /// sent in the last second may be sent again, and what stands in the log behind a message whose confirmation took longer.
     pub const fn messages() -> Self {
         Self::new(false)
     }

@@ -13,7 +13,7 @@ use sqlx::{PgConnection, postgres::PgArguments};
 use super::{
     super::{
         super::{
-            super::outbox::{Births, EnqueueError, Row, cut_reason, ids, millis, status},
+            super::outbox::{Births, EnqueueError, Row, cut_reason, millis, status},
             arguments::Bind,
         },
         PostgresOutbox, columns, many, one,
@@ -134,7 +134,7 @@ impl PostgresOutbox {
         }
         // Nobody has to be told of what the log tells.
         let teller = waits.then(|| self.0.teller.clone() as Arc<dyn hapax_core::relay::Tell>);
-        Ok(Ticket::waiting(line.filter(|_| waits), teller).storing(ids(messages)))
+        Ok(Ticket::waiting(line.filter(|_| waits), teller).storing(self.in_table()))
     }
 
     async fn emit(&self, log: &Log, tx: &mut PgConnection, messages: &[&Outgoing]) -> Result<(), EnqueueError> {

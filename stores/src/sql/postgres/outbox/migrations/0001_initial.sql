@@ -99,7 +99,8 @@ CREATE TABLE IF NOT EXISTS hapax.outbox_relay (
 -- Where order is kept: places in the lanes, drawn while a lane is locked.
 CREATE SEQUENCE IF NOT EXISTS hapax.outbox_number;
 
--- Where order is kept: which relay has which lanes. `epoch` counts their owners.
+-- Where order is kept: which relay has which lanes. `epoch` counts their owners, for people: a relay that lost its lanes is fenced by
+-- the tokens of its claims, and by its row in outbox_relay, without which it says and claims nothing.
 CREATE TABLE IF NOT EXISTS hapax.outbox_partition (
     partition int    PRIMARY KEY,
     owner     bigint,
