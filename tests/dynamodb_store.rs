@@ -1,7 +1,17 @@
 //! The store in DynamoDB, on an emulator: the ports' promises, and what is DynamoDB's own.
 #![allow(clippy::unwrap_used)]
 
+#[path = "dynamodb/calls.rs"]
+mod calls;
 #[path = "dynamodb/conformance.rs"]
 mod conformance;
+#[path = "dynamodb/enqueue.rs"]
+mod enqueue;
 #[path = "dynamodb/faults.rs"]
 mod faults;
+#[path = "dynamodb/large.rs"]
+mod large;
+#[path = "dynamodb/rig.rs"]
+mod rig;
+#[path = "dynamodb/table.rs"]
+mod table;

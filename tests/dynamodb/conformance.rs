@@ -1,26 +1,37 @@
 //! The suites of the ports.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use hapax::{
     ports::{DeadLetters, DedupStore, EntityStore},
     testing,
 };
-use hapax_tests::DynamoDbTable;
+use hapax_tests::{
+    DynamoDbTable,
+    http_faults::{Asked, Fault, FaultProxy},
+};
 
-use crate::faults::{Fault, Faults};
+use crate::rig::throttled;
 
 /// So short that a call with a fault often ends before its next try.
 const HASTY: Duration = Duration::from_millis(60);
+/// Requests from a fault to the same again, about.
+const TURNS: usize = 7;
 
 /// One table; each handle has a client of its own, as another process would.
 #[derive(Debug)]
-struct InDynamoDb(DynamoDbTable);
+struct InDynamoDb(DynamoDbTable, Mutex<Vec<FaultProxy>>);
 
 impl InDynamoDb {
     fn new() -> Self {
-        Self(DynamoDbTable::new())
+        Self(DynamoDbTable::new(), Mutex::default())
     }
 }
 
@@ -35,20 +46,16 @@ impl testing::entity_store::Builder for InDynamoDb {
     /// By turns, requests go well, do not arrive, are throttled, or are served without an answer.
     async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {
         self.0.open().await; // First, for it creates the table.
-        let faults = Faults::new(|operation, number| match number % 7 {
-            _ if operation.starts_with("Describe") => Fault::None,
-            1 => Fault::throttled(),
-            3 => Fault::AnswerLost,
-            5 => Fault::RequestLost,
-            _ => Fault::None,
-        });
-        let options = self.0.options_of(self.0.client_seen_by(faults));
-        let slow = loop {
-            if let Ok(store) = options.clone().call_limit(HASTY).open().await {
-                break store;
-            }
-        };
-        Some(Arc::new(slow))
+        let proxy = FaultProxy::start(self.0.url()).unwrap();
+        let table = self.0.through(proxy.url());
+        let faulty = table.options().call_limit(HASTY).open().await.unwrap();
+        for (turn, fault) in [(1, throttled()), (3, Fault::DropAnswer), (5, Fault::DropRequest)] {
+            let number = AtomicUsize::new(0);
+            let is_its_turn = move |_: &Asked| number.fetch_add(1, Ordering::Relaxed) % TURNS == turn;
+            proxy.every(is_its_turn, fault);
+        }
+        self.1.lock().unwrap().push(proxy);
+        Some(Arc::new(faulty))
     }
 }
 

@@ -1,165 +1,246 @@
-//! What can go wrong between the store and the service, on request: in the client, so that each request has just the fault it is to
-//! have. Requests are counted by operation.
+//! Answers that are lost, throttles, conflicts of transactions, parts of answers.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::time::Duration;
+
+use hapax::{
+    DynamoDb,
+    entity::{DedupEntry, Entity, Expected},
+    ids::EntityKey,
+    ports::{DedupStore, EntityStore, ErrorKind, Finished, Saved, StoreError},
 };
+use hapax_tests::http_faults::{Fault, Gate};
 
-use aws_sdk_dynamodb::{
-    config::{
-        ConfigBag, Intercept, Region, RuntimeComponents,
-        interceptors::{
-            BeforeDeserializationInterceptorContextMut, BeforeDeserializationInterceptorContextRef,
-            BeforeTransmitInterceptorContextMut,
-        },
-    },
-    error::BoxError,
-};
+use crate::rig::{Rig, answer, cancelled, entity, entry, error, key, mark, next, outgoing, save, throttled, won};
 
-/// What happens to a request.
-#[derive(Debug, Clone)]
-pub(crate) enum Fault {
-    /// Nothing.
-    None,
-    /// It does not leave.
-    RequestLost,
-    /// It is served, and the answer does not come.
-    AnswerLost,
-    /// The service refuses with this status and body, and does nothing.
-    Refused(u16, String),
-    /// It is served, and this is answered.
-    Altered(u16, String),
+/// More than the store tries.
+const ALWAYS: u32 = 100;
+const LARGE: usize = 500_000;
+
+async fn create(
+    store: &DynamoDb,
+    key: &EntityKey,
+    state: &Entity,
+    processed: &[DedupEntry],
+) -> Result<Saved, StoreError> {
+    store.save(key, &Expected::Absent, state, processed).await
 }
 
-impl Fault {
-    /// The service refuses with an error of this name.
-    pub(crate) fn error(status: u16, name: &str) -> Self {
-        let space = "com.amazonaws.dynamodb.v20120810";
-        Self::Refused(status, format!(r#"{{"__type":"{space}#{name}","message":"injected"}}"#))
-    }
+#[tokio::test]
+async fn a_save_in_dynamodb_whose_answer_was_lost_meets_itself_and_has_won() {
+    let rig = Rig::new().await;
+    next(&rig.proxy, 1, "PutItem", Fault::DropAnswer);
+    let version = won(create(&rig.store, &key("new"), &entity("a", &[]), &[]).await.unwrap());
+    assert_eq!(rig.asked(), ["PutItem", "PutItem"], "it was tried again");
+    assert_eq!(rig.plain.version(&key("new")).await.unwrap(), Some(version.clone()));
 
-    pub(crate) fn throttled() -> Self {
-        Self::error(400, "ProvisionedThroughputExceededException")
-    }
+    next(&rig.proxy, 1, "PutItem", Fault::DropAnswer);
+    let second = save(&rig.store, &key("new"), Some(&version), &entity("b", &[])).await;
+    let stored = rig.plain.load(&key("new"), &[]).await.unwrap().stored.unwrap();
+    assert_eq!((stored.version, stored.entity), (second, entity("b", &[])));
+}
 
-    /// A transaction whose actions end for these reasons.
-    pub(crate) fn cancelled(reasons: &[&str]) -> Self {
-        let reasons: Vec<_> = reasons.iter().map(|code| format!(r#"{{"Code":"{code}"}}"#)).collect();
-        let (space, reasons) = ("com.amazonaws.dynamodb.v20120810", reasons.join(","));
-        let name = "TransactionCanceledException";
-        Self::Refused(
-            400,
-            format!(r#"{{"__type":"{space}#{name}","Message":"injected","CancellationReasons":[{reasons}]}}"#),
-        )
+#[tokio::test]
+async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
+    let rig = Rig::new().await;
+    let mark = mark();
+    next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
+    let marked = create(&rig.store, &key("marked"), &entity("a", &[]), std::slice::from_ref(&mark)).await.unwrap();
+    let version = won(marked);
+    assert_eq!(rig.asked(), ["TransactWriteItems"; 2]);
+    assert!(rig.plain.contains(&[mark.key]).await.unwrap().attempt(&mark.key, &mark.attempt));
+
+    next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
+    let waits = entry(vec![outgoing("x")]);
+    let waiting = save(&rig.store, &key("marked"), Some(&version), &entity(vec![1; LARGE], &[waits.clone()])).await;
+
+    next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
+    let (done, clean) = (waits.to_dedup_entry(), entity(vec![1; LARGE], &[]));
+    let finished = rig.store.finish(&key("marked"), &[done], Some((&waiting, &clean))).await.unwrap();
+    let Some(Finished::Cleaned(Some(version))) = finished else { panic!("{finished:?}") };
+    let stored = rig.plain.load(&key("marked"), &[waits.key]).await.unwrap();
+    assert_eq!(stored.stored.map(|stored| (stored.version, stored.entity)), Some((version, clean)));
+    assert!(stored.known.unwrap().attempt(&waits.key, &waits.attempt));
+}
+
+#[tokio::test]
+async fn a_save_in_dynamodb_that_is_never_answered_is_an_unknown_outcome() {
+    let rig = Rig::new().await;
+    for (name, fault, stored) in [("served", Fault::DropAnswer, true), ("lost", Fault::DropRequest, false)] {
+        let lost = rig.proxy.every(|asked| asked.operation() == Some("PutItem"), fault);
+        let error = create(&rig.store, &key(name), &entity("a", &[]), &[]).await.unwrap_err();
+        lost.end();
+        assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+        assert_eq!(rig.plain.version(&key(name)).await.unwrap().is_some(), stored);
     }
 }
 
-type Plan = dyn Fn(&str, usize) -> Fault + Send + Sync;
-
-/// Between a client and the service.
-#[derive(Clone)]
-pub(crate) struct Faults {
-    plan: Arc<Plan>,
-    count: Arc<AtomicUsize>,
-    seen: Arc<Mutex<Vec<String>>>,
-    faults: Arc<Mutex<Vec<Fault>>>,
+#[tokio::test]
+async fn a_save_in_dynamodb_that_takes_too_long_is_an_unknown_outcome_and_may_land_later() {
+    let rig = Rig::new().await;
+    let options = rig.table.through(rig.proxy.url()).options();
+    let hasty = options.call_limit(Duration::from_millis(200)).open().await.unwrap();
+    let gate = Gate::new();
+    let held = rig.proxy.every(|asked| asked.operation() == Some("PutItem"), Fault::Hold(gate.clone()));
+    let error = create(&hasty, &key("late"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert_eq!(rig.plain.version(&key("late")).await.unwrap(), None);
+    gate.open();
+    held.until_served(1).await;
+    assert!(rig.plain.version(&key("late")).await.unwrap().is_some());
 }
 
-const TARGET: &str = "x-amz-target";
-
-impl Faults {
-    /// `plan` is asked for each request, with its operation and its number.
-    pub(crate) fn new(plan: impl Fn(&str, usize) -> Fault + Send + Sync + 'static) -> Self {
-        Self { plan: Arc::new(plan), count: Arc::default(), seen: Arc::default(), faults: Arc::default() }
+#[tokio::test]
+async fn what_dynamodb_throttles_was_not_written_and_is_tried_again() {
+    let rig = Rig::new().await;
+    for name in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
+        next(&rig.proxy, 2, "PutItem", error(400, name));
+        won(create(&rig.store, &key(name), &entity("a", &[]), &[]).await.unwrap());
     }
+    next(&rig.proxy, ALWAYS, "PutItem", throttled());
+    let error = create(&rig.store, &key("never"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(rig.plain.version(&key("never")).await.unwrap(), None);
+}
 
-    pub(crate) fn none() -> Self {
-        Self::new(|_, _| Fault::None)
-    }
+#[tokio::test]
+async fn a_throttle_after_a_lost_answer_of_dynamodb_is_an_unknown_outcome() {
+    let rig = Rig::new().await;
+    next(&rig.proxy, 1, "PutItem", Fault::DropAnswer);
+    next(&rig.proxy, ALWAYS, "PutItem", throttled());
+    let error = create(&rig.store, &key("there"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert!(rig.plain.version(&key("there")).await.unwrap().is_some());
+}
 
-    /// The `number`-th request of `operation`, counted from this call on, has `fault`.
-    pub(crate) fn once(operation: &'static str, number: usize, fault: Fault) -> Self {
-        let met = AtomicUsize::new(0);
-        Self::new(move |it, _| {
-            let hit = it == operation && met.fetch_add(1, Ordering::Relaxed) == number;
-            if hit { fault.clone() } else { Fault::None }
+#[tokio::test]
+async fn an_error_of_dynamodbs_own_may_have_written() {
+    let rig = Rig::new().await;
+    let served = Fault::answer_after_served(
+        500,
+        &[("content-type", "application/x-amz-json-1.0")],
+        r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"injected"}"#,
+    );
+    next(&rig.proxy, ALWAYS, "PutItem", served);
+    let error = create(&rig.store, &key("there"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert!(rig.plain.version(&key("there")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn another_transaction_on_the_items_is_waited_for_in_dynamodb() {
+    let rig = Rig::new().await;
+    next(&rig.proxy, 2, "TransactWriteItems", cancelled(&["TransactionConflict", "None"]));
+    won(create(&rig.store, &key("waited"), &entity("a", &[]), &[mark()]).await.unwrap());
+    next(&rig.proxy, 2, "PutItem", error(400, "TransactionConflictException"));
+    won(create(&rig.store, &key("put"), &entity("a", &[]), &[]).await.unwrap());
+
+    let mark = mark();
+    next(&rig.proxy, ALWAYS, "TransactWriteItems", cancelled(&["None", "TransactionConflict"]));
+    let error = create(&rig.store, &key("never"), &entity("a", &[]), std::slice::from_ref(&mark)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(rig.plain.version(&key("never")).await.unwrap(), None);
+    assert!(rig.plain.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
+}
+
+#[tokio::test]
+async fn an_entry_of_another_attempt_stays_as_it_is_in_dynamodb_and_stops_no_save() {
+    let rig = Rig::new().await;
+    let first = mark();
+    rig.store.insert(std::slice::from_ref(&first)).await.unwrap();
+    let other = || DedupEntry { key: first.key, ..mark() };
+    let new = mark();
+    let version = won(create(&rig.store, &key("saved"), &entity("a", &[]), &[other(), new.clone()]).await.unwrap());
+    let finished = rig.store.finish(&key("saved"), &[other()], Some((&version, &entity("a", &[])))).await.unwrap();
+    assert!(matches!(finished, Some(Finished::Cleaned(Some(_)))), "{finished:?}");
+    let known = rig.plain.contains(&[first.key, new.key]).await.unwrap();
+    assert_eq!((known.entry(&first.key), known.entry(&new.key)), (Some(&first), Some(&new)));
+}
+
+#[tokio::test]
+async fn keys_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_never_unseen() {
+    let rig = Rig::new().await;
+    let marks = [mark(), mark()];
+    rig.store.insert(&marks).await.unwrap();
+    let keys = marks.clone().map(|mark| mark.key);
+    let table = rig.table.name();
+    let left: Vec<_> = keys.iter().map(|key| format!(r#"{{"pk":{{"S":"d#{key}"}},"sk":{{"S":"d"}}}}"#)).collect();
+    let left = left.join(",");
+    let none = format!(
+        r#"{{"Responses":{{"{table}":[]}},"UnprocessedKeys":{{"{table}":{{"Keys":[{left}],"ConsistentRead":true}}}}}}"#
+    );
+    next(&rig.proxy, 2, "BatchGetItem", answer(200, &none));
+    let known = rig.store.contains(&keys).await.unwrap();
+    assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
+
+    next(&rig.proxy, ALWAYS, "BatchGetItem", answer(200, &none));
+    let error = rig.store.contains(&keys).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = rig.store.load(&key("none"), &keys).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_read_that_dynamodb_does_not_answer_is_an_error_and_never_absence() {
+    let rig = Rig::new().await;
+    next(&rig.proxy, ALWAYS, "GetItem", Fault::DropAnswer);
+    let error = rig.store.load(&key("x"), &[mark().key]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(rig.store.version(&key("x")).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(rig.store.contains(&[mark().key]).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn somebody_elses_save_after_a_lost_answer_of_dynamodb_is_a_conflict() {
+    let rig = Rig::new().await;
+    let version = save(&rig.plain, &key("raced"), None, &entity("a", &[])).await;
+    let gate = Gate::new();
+    let held = rig.proxy.first(1, |asked| asked.operation() == Some("PutItem"), Fault::Hold(gate.clone()));
+    let (late, expected) = (rig.store.clone(), Expected::Version(version.clone()));
+    let late = tokio::spawn(async move { late.save(&key("raced"), &expected, &entity("late", &[]), &[]).await });
+    held.until_matched(1).await;
+    let winner = save(&rig.plain, &key("raced"), Some(&version), &entity("b", &[])).await;
+    gate.open();
+    assert_eq!(late.await.unwrap().unwrap(), Saved::Conflict);
+    assert_eq!(rig.plain.version(&key("raced")).await.unwrap(), Some(winner));
+}
+
+#[tokio::test]
+async fn a_refused_permission_of_dynamodb_says_what_to_allow() {
+    let rig = Rig::new().await;
+    next(&rig.proxy, 1, "PutItem", error(400, "AccessDeniedException"));
+    let error = create(&rig.store, &key("x"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("policy_json"), "{error}");
+}
+
+#[tokio::test]
+async fn fifty_tasks_add_to_one_entity_in_dynamodb_and_no_addition_is_lost() {
+    const TASKS: usize = 50;
+    const EACH: usize = 4;
+    let rig = Rig::new().await;
+    save(&rig.plain, &key("sum"), None, &entity("0", &[])).await;
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let store = rig.plain.clone();
+            tokio::spawn(async move {
+                let mut left = EACH;
+                while left > 0 {
+                    let Ok(loaded) = store.load(&key("sum"), &[]).await else { continue };
+                    let stored = loaded.stored.unwrap();
+                    let sum: usize = std::str::from_utf8(&stored.entity.state).unwrap().parse().unwrap();
+                    let next = entity((sum + 1).to_string(), &[]);
+                    match store.save(&key("sum"), &Expected::Version(stored.version), &next, &[]).await {
+                        Ok(Saved::At(_)) => left -= 1,
+                        Ok(Saved::Conflict) => {}
+                        Err(e) => assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}"),
+                    }
+                }
+            })
         })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
     }
-
-    /// What the request at hand is to meet.
-    fn fault(&self, config: &ConfigBag) -> Fault {
-        let number = config.load::<Region>().and_then(|region| region.as_ref().parse::<usize>().ok());
-        number.map_or(Fault::None, |number| self.faults.lock().unwrap()[number].clone())
-    }
-
-    /// The operations asked for since the last call of this.
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.seen.lock().unwrap())
-    }
-}
-
-impl std::fmt::Debug for Faults {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Faults").finish_non_exhaustive()
-    }
-}
-
-impl Intercept for Faults {
-    fn name(&self) -> &'static str {
-        "hapax faults"
-    }
-
-    fn modify_before_transmit(
-        &self,
-        context: &mut BeforeTransmitInterceptorContextMut<'_>,
-        _: &RuntimeComponents,
-        config: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let headers = context.request_mut().headers_mut();
-        let operation = headers.get(TARGET).and_then(|target| target.split_once('.')).unwrap().1.to_owned();
-        let fault = (self.plan)(&operation, self.count.fetch_add(1, Ordering::Relaxed));
-        self.seen.lock().unwrap().push(operation);
-        if let Fault::Refused(..) = fault {
-            headers.insert(TARGET, "DynamoDB_20120810.Nothing");
-        }
-        match fault {
-            Fault::None => Ok(()),
-            Fault::RequestLost => Err("the request is lost".into()),
-            fault => {
-                let mut faults = self.faults.lock().unwrap();
-                // The request has been signed and sent to its region: from here on, the region is but what a later hook is told.
-                config.interceptor_state().store_put(Region::new(faults.len().to_string()));
-                faults.push(fault);
-                Ok(())
-            }
-        }
-    }
-
-    fn read_after_transmit(
-        &self,
-        _: &BeforeDeserializationInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        config: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        match self.fault(config) {
-            Fault::AnswerLost => Err("the answer is lost".into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn modify_before_deserialization(
-        &self,
-        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
-        _: &RuntimeComponents,
-        config: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        if let Fault::Refused(status, body) | Fault::Altered(status, body) = self.fault(config) {
-            let response = context.response_mut();
-            *response.status_mut() = status.try_into()?;
-            response.headers_mut().remove("x-amz-crc32"); // Of the answer that there was.
-            *response.body_mut() = body.into();
-        }
-        Ok(())
-    }
+    let sum = rig.plain.load(&key("sum"), &[]).await.unwrap().stored.unwrap().entity.state;
+    assert_eq!(std::str::from_utf8(&sum).unwrap(), (TASKS * EACH).to_string());
 }

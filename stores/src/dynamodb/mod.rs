@@ -12,6 +12,7 @@
 mod call;
 mod clock;
 mod dedup;
+mod enqueue;
 mod entity;
 mod keys;
 mod letters;

@@ -1,14 +1,13 @@
 //! What the store has to be allowed.
 
 /// What is asked of the table while messages are handled and when the store is opened. A transaction is allowed by what is in it.
-pub(super) const ACTIONS: [&str; 7] = [
+const ACTIONS: [&str; 6] = [
     "dynamodb:BatchGetItem",
     "dynamodb:DeleteItem",
     "dynamodb:DescribeTable",
     "dynamodb:DescribeTimeToLive",
     "dynamodb:GetItem",
     "dynamodb:PutItem",
-    "dynamodb:UpdateItem",
 ];
 
 pub(super) fn json(table_arn: &str) -> String {

@@ -171,7 +171,7 @@ impl DynamoDb {
     }
 }
 
-fn entity_put(put: PutBuilder, written: &Written) -> PutBuilder {
+pub(super) fn entity_put(put: PutBuilder, written: &Written) -> PutBuilder {
     let put = match &written.expected {
         None => put.condition_expression(ABSENT).expression_attribute_names("#pk", PK),
         Some(version) => put

@@ -1,0 +1,68 @@
+//! Messages in transactions of the user's own.
+
+use std::{sync::Arc, time::Duration};
+
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use hapax::{
+    Endpoint, Enqueued, InProcess,
+    endpoint::Settings,
+    ids::{EntityKey, Scope},
+    ports::{EntityStore, ErrorKind},
+};
+
+use crate::{
+    calls::{Add, Order},
+    rig::{Rig, outgoing},
+};
+
+/// A row of the user's own, which must not be there yet.
+fn row(rig: &Rig, name: &str) -> TransactWriteItem {
+    let text = |text: &str| AttributeValue::S(text.into());
+    let put = Put::builder().table_name(rig.table.name()).item("pk", text(name)).item("sk", text("row"));
+    let put = put.condition_expression("attribute_not_exists(pk)").build().unwrap();
+    TransactWriteItem::builder().put(put).build()
+}
+
+async fn commit(rig: &Rig, name: &str, enqueued: &Enqueued) -> bool {
+    let request = rig.table.client().transact_write_items().transact_items(row(rig, name));
+    request.transact_items(rig.plain.enqueue(enqueued).unwrap()).send().await.is_ok()
+}
+
+#[tokio::test]
+async fn what_a_transaction_of_dynamodb_enqueues_is_sent_if_the_transaction_is_done() {
+    let rig = Rig::new().await;
+    let add = |order: &str| Enqueued::message("front", "shop", &Add { order: order.into() }).unwrap();
+    let (done, undone) = (add("done"), add("undone"));
+    assert!(commit(&rig, "row", &done).await);
+    assert!(!commit(&rig, "row", &undone).await, "the row is there");
+    assert!(!commit(&rig, "another row", &done).await, "the message is there");
+
+    let queue = InProcess::new("enqueued");
+    let soon = Settings { sweep_age: Duration::ZERO, sweep_interval: Duration::from_millis(50), ..Settings::default() };
+    let front = Endpoint::builder("front").store(rig.plain.clone()).transport(queue.clone()).settings(soon);
+    let front = front.sends_enqueued().start().await.unwrap();
+    let front = tokio::spawn(front.run_until(std::future::pending::<()>()));
+    let order = |key: &str| {
+        let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
+        EntityKey::new(Arc::new(scope), key.parse().unwrap())
+    };
+    let handled = async {
+        while rig.plain.version(&order("done")).await.unwrap().is_none()
+            || !rig.plain.pending(done.key().scope(), Duration::ZERO, None, 1).await.unwrap().is_empty()
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    let shop = Endpoint::builder("shop").store(rig.plain.clone()).transport(queue.clone());
+    shop.saga::<Order>(|order| order.starts::<Add>()).run_until(handled).await.unwrap();
+    assert_eq!(rig.plain.version(&order("undone")).await.unwrap(), None);
+    assert!(rig.plain.load(done.key(), &[]).await.unwrap().stored.unwrap().entity.outbox.is_empty());
+    front.abort();
+}
+
+#[tokio::test]
+async fn a_message_too_large_for_an_item_of_dynamodb_is_not_enqueued() {
+    let rig = Rig::new().await;
+    let large = Enqueued::new("front", outgoing(vec![b'x'; 500_000])).unwrap();
+    assert_eq!(rig.plain.enqueue(&large).unwrap_err().kind(), ErrorKind::TooLarge);
+}

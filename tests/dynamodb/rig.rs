@@ -1,0 +1,130 @@
+//! A store behind a proxy that fails as it is told, and what is kept in it.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use hapax::{
+    DynamoDb, MessageId,
+    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, Scope},
+    ports::{EntityStore, Saved},
+    time::Timestamp,
+};
+use hapax_tests::{
+    DynamoDbTable,
+    http_faults::{Fault, FaultProxy},
+};
+
+/// One table: a store that is reached through the proxy, and one that is not.
+pub(crate) struct Rig {
+    pub(crate) table: DynamoDbTable,
+    pub(crate) proxy: FaultProxy,
+    pub(crate) store: DynamoDb,
+    pub(crate) plain: DynamoDb,
+}
+
+impl Rig {
+    pub(crate) async fn new() -> Self {
+        let table = DynamoDbTable::new();
+        let plain = table.open().await;
+        let proxy = FaultProxy::start(table.url()).unwrap();
+        let store = table.through(proxy.url()).open().await;
+        proxy.forget();
+        Self { table, proxy, store, plain }
+    }
+
+    /// What was asked for through the proxy since the last call of this.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        let asked = self.proxy.asked();
+        self.proxy.forget();
+        asked.iter().filter_map(|asked| asked.operation().map(str::to_owned)).collect()
+    }
+
+    /// How many items the entity is in.
+    pub(crate) async fn items(&self, key: &EntityKey) -> usize {
+        let partition = format!("e#{}#{}#{}", key.scope().endpoint, key.scope().saga, key.key());
+        let client = self.table.client();
+        let query = client.query().table_name(self.table.name()).consistent_read(true);
+        let query = query.key_condition_expression("pk = :pk").projection_expression("sk");
+        let mut pages =
+            query.expression_attribute_values(":pk", AttributeValue::S(partition)).into_paginator().items().send();
+        let mut items = 0;
+        while let Some(item) = pages.next().await {
+            item.unwrap();
+            items += 1;
+        }
+        items
+    }
+}
+
+/// The next `times` requests of `operation` meet `fault`.
+pub(crate) fn next(proxy: &FaultProxy, times: u32, operation: &'static str, fault: Fault) {
+    proxy.first(times, move |asked| asked.operation() == Some(operation), fault);
+}
+
+/// The service refuses with an error of this name, and does nothing.
+pub(crate) fn error(status: u16, name: &str) -> Fault {
+    let space = "com.amazonaws.dynamodb.v20120810";
+    answer(status, &format!(r#"{{"__type":"{space}#{name}","message":"injected"}}"#))
+}
+
+pub(crate) fn throttled() -> Fault {
+    error(400, "ProvisionedThroughputExceededException")
+}
+
+/// The service cancels a transaction for these reasons, one for each action.
+pub(crate) fn cancelled(reasons: &[&str]) -> Fault {
+    let reasons: Vec<_> = reasons.iter().map(|code| format!(r#"{{"Code":"{code}"}}"#)).collect();
+    let (name, reasons) = ("com.amazonaws.dynamodb.v20120810#TransactionCanceledException", reasons.join(","));
+    answer(400, &format!(r#"{{"__type":"{name}","Message":"injected","CancellationReasons":[{reasons}]}}"#))
+}
+
+pub(crate) fn answer(status: u16, body: &str) -> Fault {
+    Fault::answer(status, &[("content-type", "application/x-amz-json-1.0")], body)
+}
+
+pub(crate) fn key(name: &str) -> EntityKey {
+    let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
+    EntityKey::new(Arc::new(scope), name.parse().unwrap())
+}
+
+pub(crate) fn entity(state: impl Into<Vec<u8>>, outbox: &[Arc<OutboxEntry>]) -> Entity {
+    Entity { state: state.into().into(), commits: 1, outbox: outbox.to_vec(), ..Entity::default() }
+}
+
+pub(crate) fn outgoing(body: impl Into<Vec<u8>>) -> Outgoing {
+    let envelope = Envelope::new(MessageId::random(), "shop.added".parse().unwrap(), body.into());
+    Outgoing { destination: Destination::Endpoint("elsewhere".parse().unwrap()), envelope: Arc::new(envelope) }
+}
+
+pub(crate) fn entry(outgoing: Vec<Outgoing>) -> Arc<OutboxEntry> {
+    let mut key = [0; DedupKey::BYTES];
+    key.fill_with(|| fastrand::u8(..));
+    Arc::new(OutboxEntry {
+        key: DedupKey::from_bytes(key),
+        attempt: AttemptId::from_bytes(fastrand::u128(..).to_be_bytes()),
+        fingerprint: Fingerprint::from_bytes([7; Fingerprint::BYTES]),
+        commit: 1,
+        saved_at: Timestamp::now(),
+        outgoing,
+        reply: None,
+    })
+}
+
+pub(crate) fn mark() -> DedupEntry {
+    entry(vec![outgoing("x")]).to_dedup_entry()
+}
+
+pub(crate) fn won(saved: Saved) -> Version {
+    match saved {
+        Saved::At(version) => version,
+        Saved::Conflict => panic!("a conflict"),
+    }
+}
+
+/// A save that nothing speaks against.
+pub(crate) async fn save(store: &DynamoDb, key: &EntityKey, before: Option<&Version>, entity: &Entity) -> Version {
+    let expected = before.map_or(Expected::Absent, |version| Expected::Version(version.clone()));
+    won(store.save(key, &expected, entity, &[]).await.unwrap())
+}

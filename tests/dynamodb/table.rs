@@ -1,0 +1,145 @@
+//! Tables that are refused, each with what to do about it.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    TimeToLiveSpecification,
+};
+use hapax::{
+    ports::{DedupStore, ErrorKind, StoreError},
+    stores::dynamodb::KEEPS,
+};
+use hapax_tests::{
+    DynamoDbTable,
+    http_faults::{Fault, FaultProxy},
+};
+
+use crate::rig::{error, next};
+
+fn expect(error: &StoreError, kind: ErrorKind, says: &str) {
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(says), "`{error}` does not say `{says}`");
+}
+
+/// A table with a text key of these names, and nothing else.
+async fn create(table: &DynamoDbTable, names: &[&str]) {
+    let mut request = table.client().create_table().table_name(table.name()).billing_mode(BillingMode::PayPerRequest);
+    for (name, kind) in names.iter().zip([KeyType::Hash, KeyType::Range]) {
+        let definition = AttributeDefinition::builder().attribute_name(*name).attribute_type(ScalarAttributeType::S);
+        let key = KeySchemaElement::builder().attribute_name(*name).key_type(kind).build().unwrap();
+        request = request.attribute_definitions(definition.build().unwrap()).key_schema(key);
+    }
+    request.send().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_that_is_not_there_is_refused_unless_it_may_be_created() {
+    let table = DynamoDbTable::new();
+    let error = table.options().create_if_missing(false).open().await.unwrap_err();
+    expect(&error, ErrorKind::Misconfigured, "create_if_missing(true)");
+    table.open().await;
+    table.options().create_if_missing(false).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_may_be_created_by_several_at_once() {
+    let table = DynamoDbTable::new();
+    let opened = (0..8).map(|_| table.options().open());
+    for opened in futures_util::future::join_all(opened).await {
+        opened.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_with_other_keys_or_without_the_index_is_refused() {
+    for (names, says) in [(&["pk"][..], "`sk`"), (&["id", "sk"], "`pk`"), (&["pk", "sk"], "`hapax_upkeep`")] {
+        let table = DynamoDbTable::new();
+        create(&table, names).await;
+        let error = table.options().open().await.unwrap_err();
+        expect(&error, ErrorKind::Misconfigured, says);
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_whose_entries_would_stay_for_ever_is_refused() {
+    let table = DynamoDbTable::new();
+    table.open().await;
+    let turn = |enabled| {
+        let to = TimeToLiveSpecification::builder().enabled(enabled).attribute_name("x").build().unwrap();
+        table.client().update_time_to_live().table_name(table.name()).time_to_live_specification(to).send()
+    };
+    turn(false).await.unwrap();
+    let error = table.options().create_if_missing(false).open().await.unwrap_err();
+    expect(&error, ErrorKind::Misconfigured, "enable it on the attribute `x`");
+    table.open().await; // Which may set it up.
+    table.options().create_if_missing(false).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_global_table_of_dynamodb_is_refused_unless_it_is_pinned() {
+    let table = DynamoDbTable::new();
+    table.open().await;
+    let proxy = FaultProxy::start(table.url()).unwrap();
+    let replicas = Fault::rewrite(|body| {
+        let text = std::str::from_utf8(body).unwrap();
+        let with = r#"{"Table":{"Replicas":[{"RegionName":"eu-west-1","ReplicaStatus":"ACTIVE"}],"#;
+        text.replacen(r#"{"Table":{"#, with, 1).into_bytes()
+    });
+    next(&proxy, 2, "DescribeTable", replicas);
+    let options = table.through(proxy.url()).options();
+    let error = options.clone().open().await.unwrap_err();
+    expect(&error, ErrorKind::Misconfigured, "global_table_pinned(true)");
+    options.global_table_pinned(true).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_of_another_program_is_refused() {
+    let table = DynamoDbTable::new();
+    table.open().await;
+    let text = |text: &str| AttributeValue::S(text.into());
+    let put = table.client().put_item().table_name(table.name()).item("pk", text("m")).item("sk", text("m"));
+    put.item("schema", AttributeValue::N("2".into())).send().await.unwrap();
+    let error = table.options().open().await.unwrap_err();
+    expect(&error, ErrorKind::Misconfigured, "upgrade the program");
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_that_may_not_be_looked_at_is_refused_as_denied() {
+    let table = DynamoDbTable::new();
+    let proxy = FaultProxy::start(table.url()).unwrap();
+    next(&proxy, 1, "DescribeTable", error(400, "AccessDeniedException"));
+    let error = table.through(proxy.url()).options().open().await.unwrap_err();
+    expect(&error, ErrorKind::Denied, "policy_json");
+}
+
+#[tokio::test]
+async fn the_longest_time_that_a_table_of_dynamodb_was_ever_to_keep_entries_counts() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let table = DynamoDbTable::new();
+    let first = table.open().await;
+    assert_eq!(first.dedup_capabilities().keeps, Some(KEEPS));
+    let error = first.evict(30 * DAY).await.unwrap_err();
+    expect(&error, ErrorKind::Misconfigured, "keeps(");
+    let longer = table.options().keeps(30 * DAY).open().await.unwrap();
+    assert_eq!(longer.dedup_capabilities().keeps, Some(30 * DAY));
+    longer.evict(30 * DAY).await.unwrap();
+    let shorter = table.options().keeps(DAY).open().await.unwrap();
+    assert_eq!(shorter.dedup_capabilities().keeps, Some(30 * DAY));
+}
+
+#[tokio::test]
+async fn an_entry_of_dynamodb_is_there_for_as_long_as_it_is_in_the_table_whatever_its_time_to_live() {
+    let table = DynamoDbTable::new();
+    let store = table.options().keeps(Duration::ZERO).margin(Duration::ZERO).open().await.unwrap();
+    let mark = crate::rig::mark();
+    store.insert(std::slice::from_ref(&mark)).await.unwrap();
+    // As one that has expired long ago, and that the service has not come to remove.
+    let text = |text: String| AttributeValue::S(text);
+    let update = table.client().update_item().table_name(table.name());
+    let update = update.key("pk", text(format!("d#{}", mark.key))).key("sk", text("d".into()));
+    let update =
+        update.update_expression("SET x = :x").expression_attribute_values(":x", AttributeValue::N("1".into()));
+    update.send().await.unwrap();
+    assert_eq!(store.contains(&[mark.key]).await.unwrap().entry(&mark.key), Some(&mark));
+}
