@@ -5,13 +5,16 @@ use std::time::Duration;
 use azure_data_cosmos::models::{ContainerProperties, TimeToLive};
 use hapax::{
     CosmosDb,
-    ports::{EntityStore, ErrorKind},
+    entity::Expected,
+    ports::{DedupStore, EntityStore, ErrorKind, Saved},
     stores::cosmos::{CosmosDbOptions, Layout},
 };
 use hapax_tests::{
     CosmosDatabase,
     http_faults::{Fault, FaultProxy},
 };
+
+use super::store::{entity, entry, key};
 
 async fn expect_refusal(options: CosmosDbOptions, remedy: &str) {
     let error = options.open().await.unwrap_err();
@@ -75,5 +78,13 @@ async fn an_account_that_is_not_strong_is_refused_unless_it_has_one_write_region
     let weak = database.through(proxy.url());
     expect_refusal(weak.options().await, "one_write_region(true)").await;
     let store: CosmosDb = weak.options().await.one_write_region(true).open().await.unwrap();
-    assert!(store.version(&super::store::key("weak")).await.unwrap().is_none());
+    let (key, entry) = (key("weak"), entry(1));
+    assert!(store.version(&key).await.unwrap().is_none());
+    let waiting = entity("one", std::slice::from_ref(&entry));
+    let Saved::At(version) = store.save(&key, &Expected::Absent, &waiting, &[]).await.unwrap() else { panic!() };
+    let pending = store.pending(key.scope(), Duration::ZERO, None, 10).await.unwrap();
+    assert_eq!(pending.iter().map(|pending| &pending.key).collect::<Vec<_>>(), [&key]);
+    let done = entry.to_dedup_entry();
+    store.finish(&key, std::slice::from_ref(&done), Some((&version, &entity("one", &[])))).await.unwrap();
+    assert_eq!(store.contains(&[done.key]).await.unwrap().entry(&done.key), Some(&done));
 }

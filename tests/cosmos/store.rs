@@ -23,11 +23,11 @@ pub(super) fn key(name: &str) -> EntityKey {
     EntityKey::new(Arc::new(scope), SagaKey::parse(name).unwrap())
 }
 
-pub(super) fn attempt() -> AttemptId {
+fn attempt() -> AttemptId {
     AttemptId::from_bytes(fastrand::u128(..).to_be_bytes())
 }
 
-pub(super) fn envelope(body: Vec<u8>) -> Envelope {
+fn envelope(body: Vec<u8>) -> Envelope {
     Envelope::new(MessageId::random(), TypeName::parse("shop.added").unwrap(), body)
 }
 
@@ -215,7 +215,6 @@ async fn a_message_costs_four_calls_and_three_when_it_sends_nothing() {
     assert_eq!(proxy.count(is_call), 3);
 }
 
-/// An entry that is carried along by saves of another handle keeps the second since which it waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn dedup_entries_have_a_time_to_live_and_a_longer_retention_is_refused() {
     let store = CosmosDatabase::new(Layout::Apart).open().await;

@@ -1,13 +1,6 @@
 //! Calls of the service: each with a time limit, counted, and its errors told apart.
 
-use std::{
-    future::Future,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::Future, sync::Arc};
 
 use azure_core::http::Etag;
 use azure_data_cosmos::{
@@ -15,34 +8,21 @@ use azure_data_cosmos::{
     diagnostics::DiagnosticsContext,
     models::ResponseBody,
     options::{
-        BatchOptions, BatchReplaceOptions, ContentResponseOnWrite, ItemReadOptions, ItemWriteOptions, OperationOptions,
-        Precondition, QueryOptions, Region,
+        BatchOptions, BatchReplaceOptions, ItemReadOptions, ItemWriteOptions, Precondition, QueryOptions, Region,
     },
 };
 use futures_util::TryStreamExt;
 use hapax_core::ports::{ErrorKind, StoreError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::time::timeout;
 
 use super::{
+    calls::Calls,
     documents::{ClockDocument, ENTITY, EntityDocument, MarkDocument, OWN_PARTITION},
     error,
 };
 
-/// Charges are counted in thousandths of a request unit.
-const UNIT: f64 = 1_000.0;
-
-/// What all calls of one store have in common.
-#[derive(Debug)]
-pub(super) struct Calls {
-    pub(super) reads: OperationOptions,
-    pub(super) writes: OperationOptions,
-    pub(super) limit: Duration,
-    /// Where writes go; `None` where a read is as good in any region.
-    pub(super) home: Option<Mutex<Option<Region>>>,
-    pub(super) charged: AtomicU64,
-    pub(super) requests: AtomicU64,
-}
+/// How often something is read, each time without the regions whose answers did not count.
+const REGIONS_TRIED: usize = 3;
 
 /// One container.
 #[derive(Clone)]
@@ -87,23 +67,23 @@ impl Access {
         partition: &str,
         id: &str,
     ) -> Result<Option<T>, StoreError> {
-        let options = ItemReadOptions::default().with_operation_options(self.calls.reads.clone());
-        let call = self.container.read_item(partition.to_owned(), id, Some(options));
-        match self.calls.in_time(doing, false, call).await? {
-            Ok(response) => {
-                self.tally(&response.diagnostics());
-                self.check_region(doing, &response.diagnostics()).await?;
-                response.into_model().map(Some).map_err(|e| error::malformed(doing, e))
-            }
-            Err(e) if e.status().is_not_found() => {
-                if let Some(diagnostics) = e.diagnostics() {
-                    self.tally(&diagnostics);
-                    self.check_region(doing, &diagnostics).await?;
+        for _ in 0..REGIONS_TRIED {
+            let options = ItemReadOptions::default().with_operation_options(self.calls.reading());
+            let call = self.container.read_item(partition.to_owned(), id, Some(options));
+            let (asked, found) = match self.calls.in_time(doing, false, call).await? {
+                Ok(response) => (self.calls.heard(&response.diagnostics()), Some(response)),
+                Err(e) if e.status().is_not_found() => {
+                    let diagnostics = e.diagnostics();
+                    (diagnostics.map(|diagnostics| self.calls.heard(&diagnostics)).unwrap_or_default(), None)
                 }
-                Ok(None)
+                Err(e) => return Err(self.tallied(e, |e| error::of_read(doing, e))),
+            };
+            if self.counts(doing, &asked).await? {
+                let Some(response) = found else { return Ok(None) };
+                return response.into_model().map(Some).map_err(|e| error::malformed(doing, e));
             }
-            Err(e) => Err(self.tallied(e, |e| error::of_read(doing, e))),
         }
+        Err(elsewhere(doing))
     }
 
     /// Everything that `query` finds, up to `limit`.
@@ -114,19 +94,37 @@ impl Access {
         scope: FeedScope,
         limit: usize,
     ) -> Result<Vec<T>, StoreError> {
-        let options = QueryOptions::default().with_operation_options(self.calls.reads.clone());
+        for _ in 0..REGIONS_TRIED {
+            if let Some(found) = self.query_once(doing, query.clone(), scope.clone(), limit).await? {
+                return Ok(found);
+            }
+        }
+        Err(elsewhere(doing))
+    }
+
+    /// `None` where a region has answered that does not count.
+    async fn query_once<T: DeserializeOwned + Send + 'static>(
+        &self,
+        doing: &'static str,
+        query: Query,
+        scope: FeedScope,
+        limit: usize,
+    ) -> Result<Option<Vec<T>>, StoreError> {
+        let options = QueryOptions::default().with_operation_options(self.calls.reading());
         let failed = |e| self.tallied(e, |e| error::of_read(doing, e));
         let call = self.container.query_items::<T>(query, scope, Some(options));
         let mut pages = Box::pin(self.calls.in_time(doing, false, call).await?.map_err(failed)?.into_pages());
         let mut found = Vec::new();
         while found.len() < limit {
             let Some(page) = self.calls.in_time(doing, false, pages.try_next()).await?.map_err(failed)? else { break };
-            self.tally(&page.diagnostics());
-            self.check_region(doing, &page.diagnostics()).await?;
+            let asked = self.calls.heard(&page.diagnostics());
+            if !self.counts(doing, &asked).await? {
+                return Ok(None);
+            }
             found.extend(page.into_items());
         }
         found.truncate(limit);
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Stores a document that is not there.
@@ -209,7 +207,7 @@ impl Access {
             Err(e) => return Err(self.tallied(e, |e| error::of_write(doing, e))),
         };
         self.tally(&response.diagnostics());
-        self.at_home(&response.diagnostics());
+        self.calls.regions.wrote_in(&response.diagnostics());
         let unread = |e: CosmosError| {
             StoreError::new(ErrorKind::UnknownOutcome, doing, "the answer cannot be read").caused_by(e)
         };
@@ -244,7 +242,7 @@ impl Access {
         match self.calls.in_time(doing, true, call).await? {
             Ok(response) => {
                 self.tally(&response.diagnostics());
-                self.at_home(&response.diagnostics());
+                self.calls.regions.wrote_in(&response.diagnostics());
                 let etag = response.headers().etag().map(ToString::to_string);
                 let stamp = stamp_in(response.into_body()).unwrap_or_default();
                 Ok(Written::Done(Stamp { etag: etag.unwrap_or(stamp.etag), second: stamp.second }))
@@ -278,68 +276,22 @@ impl Access {
         told(error)
     }
 
-    /// Remembers which region has taken a write.
-    fn at_home(&self, diagnostics: &DiagnosticsContext) {
-        if let Some(home) = &self.calls.home {
-            let region = diagnostics.regions_contacted().pop();
-            *home.lock().unwrap_or_else(PoisonError::into_inner) = region;
-        }
-    }
-
-    /// Another region than the one that takes the writes may not have them yet, and would say "not seen" of what is over.
-    async fn check_region(&self, doing: &'static str, diagnostics: &DiagnosticsContext) -> Result<(), StoreError> {
-        let Some(home) = &self.calls.home else { return Ok(()) };
-        let asked = diagnostics.regions_contacted();
-        let is_home = || {
-            let home = home.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            home.is_some() && asked.iter().all(|region| Some(region) == home.as_ref())
-        };
-        if is_home() {
-            return Ok(());
+    /// Whether what was read counts: only if the region that takes the writes has answered. Another may not have them yet,
+    /// and would say "not seen" of what is over; it is not asked again.
+    async fn counts(&self, doing: &'static str, asked: &[Region]) -> Result<bool, StoreError> {
+        if self.calls.regions.are_home(asked) {
+            return Ok(true);
         }
         Box::pin(self.second(doing)).await?; // The writes may have moved.
-        if is_home() {
-            return Ok(());
-        }
-        let why = format!(
-            "it was read in {asked:?}, where writes may not have arrived yet; prefer the region that takes the writes in \
-             the client's routing strategy"
-        );
-        Err(StoreError::new(ErrorKind::Unavailable, doing, why))
+        Ok(self.calls.regions.are_home_or_away(asked))
     }
 }
 
-impl Calls {
-    pub(super) fn tally(&self, diagnostics: &DiagnosticsContext) {
-        let charge = diagnostics.total_request_charge().value() * UNIT;
-        // A charge is small and never negative.
-        self.charged.fetch_add(charge as u64, Ordering::Relaxed);
-        self.requests.fetch_add(diagnostics.request_count() as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn units(&self) -> f64 {
-        self.charged.load(Ordering::Relaxed) as f64 / UNIT
-    }
-
-    pub(super) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
-    }
-
-    fn writing(&self, told: bool) -> OperationOptions {
-        let mut options = self.writes.clone();
-        options.content_response_on_write =
-            Some(if told { ContentResponseOnWrite::Enabled } else { ContentResponseOnWrite::Disabled });
-        options
-    }
-
-    async fn in_time<T>(
-        &self,
-        doing: &'static str,
-        writes: bool,
-        call: impl Future<Output = T> + Send,
-    ) -> Result<T, StoreError> {
-        timeout(self.limit, call).await.map_err(|_| error::too_late(doing, self.limit, writes))
-    }
+/// A read that no region answered that counts.
+fn elsewhere(doing: &'static str) -> StoreError {
+    let why = "only regions that do not take the writes have answered, where they may not have arrived yet; prefer the \
+               region that takes the writes in the client's routing strategy";
+    StoreError::new(ErrorKind::Unavailable, doing, why)
 }
 
 /// Whether what is stored is not what a write over it has expected.

@@ -27,11 +27,12 @@
 //! service takes 20 GB.
 //!
 //! # Consistency
-//! A message is handled twice if a read says "not seen" of what is over. So the account has to be *strong*, or the user
-//! says that it takes [writes in one region](CosmosDbOptions::one_write_region) and only that region's answers count;
-//! reads are never hedged, and never tried in another region behind the store's back.
+//! A message is handled twice if a read says "not seen" of what is over. So only the answers of the region that takes the
+//! writes count, reads are never hedged, and the account has to have one such region: it is *strong*, or the user
+//! [says so](CosmosDbOptions::one_write_region).
 
 mod access;
+mod calls;
 mod documents;
 mod entities;
 mod error;

@@ -110,12 +110,11 @@ impl CosmosDbOptions {
         self
     }
 
-    /// You know that the account takes writes in one region only, and accept a consistency below *strong*. Default no: the
+    /// You know that the account takes writes in one region only, though its consistency is below *strong*. Default no: the
     /// account has to be strong, and an account that is strong has one write region.
     ///
-    /// Then what is read counts only if the region that takes the writes has answered; any other answer is an error that is
-    /// tried again. The client library does not tell how many regions take writes, so this is **not checked**: with several,
-    /// two of them handle a message twice.
+    /// The client library does not tell how many regions take writes, so this is **not checked**: with several, two of them
+    /// handle a message twice.
     pub const fn one_write_region(mut self, known: bool) -> Self {
         self.one_write_region = known;
         self

@@ -1,22 +1,18 @@
 //! What is looked at before a store is used. Each refusal says what is wrong, and the remedy.
 
-use std::{
-    env,
-    sync::{Arc, Mutex, atomic::AtomicU64},
-};
+use std::{env, sync::Arc};
 
 use azure_data_cosmos::{
     ContainerClient, CosmosError,
     models::{ContainerProperties, IndexingMode, IndexingPolicy, PartitionKeyVersion, PropertyPath, TimeToLive},
-    options::{
-        AvailabilityStrategy, ItemReadOptions, OperationOptions, ReadConsistencyStrategy, ThrottlingRetryOptionsBuilder,
-    },
+    options::{ItemReadOptions, OperationOptions, ReadConsistencyStrategy},
 };
 use hapax_core::ports::StoreError;
 
 use super::{
     CosmosDb, Inner, Layout,
-    access::{Access, Calls, Written},
+    access::{Access, Written},
+    calls::Calls,
     documents::{FORMAT, OWN_PARTITION, SettingsDocument},
     error::{self, unfit},
     options::{CosmosDbOptions, KEEPS_MARGIN},
@@ -45,7 +41,7 @@ pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreErro
              or say `one_write_region(true)` if the account takes writes in one region only",
         ));
     }
-    let calls = Arc::new(calls(&options, strong));
+    let calls = Arc::new(Calls::new(options.call_limit, options.throttle_wait(), strong));
     let everything = Access { container, calls: calls.clone() };
     everything.second(OPENING).await?; // Also tells which region takes the writes.
     let marks = match options.layout {
@@ -68,29 +64,6 @@ fn check_environment(hedging: Option<&str>) -> Result<(), StoreError> {
              message that it was not seen; unset it"
         ))),
         _ => Ok(()),
-    }
-}
-
-fn calls(options: &CosmosDbOptions, strong: bool) -> Calls {
-    let mut writes = OperationOptions::default();
-    writes.hedging_enabled = Some(false);
-    writes.availability_strategy = Some(AvailabilityStrategy::Disabled);
-    // A write whose answer is lost is repeated by whoever knows what it was for; a read in another region may be stale.
-    writes.max_failover_retry_count = Some(0);
-    let throttling = ThrottlingRetryOptionsBuilder::new().with_max_retry_wait_time(options.throttle_wait()).build();
-    writes.throttling_retry_options = Some(throttling);
-    let mut reads = writes.clone();
-    reads.read_consistency_strategy = Some(match strong {
-        true => ReadConsistencyStrategy::GlobalStrong,
-        false => ReadConsistencyStrategy::LatestCommitted,
-    });
-    Calls {
-        reads,
-        writes,
-        limit: options.call_limit,
-        home: (!strong).then(|| Mutex::new(None)),
-        charged: AtomicU64::new(0),
-        requests: AtomicU64::new(0),
     }
 }
 
