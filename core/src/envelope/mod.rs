@@ -32,7 +32,9 @@ pub const HEADER_VALUE_BYTES_MAX: usize = 4096;
 pub const CONTENT_TYPE_BYTES_MAX: usize = 100;
 
 /// A message as carried. The body is opaque bytes; nothing here is ever hashed after re-encoding.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// `{:?}` is fit for logs: it shows how long the body is and the headers' names, and neither the body nor what the headers say.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// Identity of the message, the same for every copy.
     pub message_id: MessageId,
@@ -113,6 +115,50 @@ impl Envelope {
         const IDS_BYTES: usize = 512;
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.body.len() + headers + IDS_BYTES
+    }
+}
+
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All of them, so that a new field is thought about.
+        let Self {
+            message_id,
+            idempotency_key,
+            message_type,
+            correlation_id,
+            causation_id,
+            partition_key,
+            content_type,
+            schema,
+            headers,
+            body,
+            occurred_at,
+            due,
+            expires,
+            tenant,
+            traceparent,
+            reply_to,
+            timeout,
+        } = self;
+        f.debug_struct("Envelope")
+            .field("message_id", message_id)
+            .field("idempotency_key", idempotency_key)
+            .field("message_type", message_type)
+            .field("correlation_id", correlation_id)
+            .field("causation_id", causation_id)
+            .field("partition_key", partition_key)
+            .field("content_type", content_type)
+            .field("schema", schema)
+            .field("headers", headers)
+            .field("body", &format_args!("{} bytes", body.len()))
+            .field("occurred_at", occurred_at)
+            .field("due", due)
+            .field("expires", expires)
+            .field("tenant", tenant)
+            .field("traceparent", traceparent)
+            .field("reply_to", reply_to)
+            .field("timeout", timeout)
+            .finish()
     }
 }
 
@@ -263,7 +309,34 @@ impl Headers {
 }
 
 impl fmt::Debug for Headers {
+    /// Their names: what they say may be as secret as a body.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter()).finish()
+        f.debug_set().entries(self.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_of_an_envelope_tells_neither_its_body_nor_what_its_headers_say() {
+        let mut envelope = Envelope::new(
+            MessageId::parse("order-1").expect("an id"),
+            TypeName::parse("shop.placed").expect("a type"),
+            &b"a-secret"[..],
+        );
+        envelope.headers.set("card", "a-secret").expect("a header");
+        let outgoing = Outgoing {
+            destination: Destination::parse("endpoint:shop").expect("an address"),
+            envelope: Arc::new(envelope.clone()),
+        };
+        let bytes = format!("{:?}", b"a-secret");
+        for printed in [format!("{envelope:?}"), format!("{envelope:#?}"), format!("{outgoing:?}")] {
+            assert!(!printed.contains("secret") && !printed.contains(bytes.trim_matches(['[', ']'])), "{printed}");
+            for told in ["order-1", "shop.placed", "8 bytes", "card"] {
+                assert!(printed.contains(told), "`{told}` is not in {printed}");
+            }
+        }
     }
 }
