@@ -2,6 +2,8 @@
 
 mod endpoints;
 mod foreign;
+mod logged;
+mod refused;
 mod rig;
 mod server;
 mod tls;

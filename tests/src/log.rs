@@ -2,7 +2,7 @@
 
 use std::{
     fmt::{self, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use tracing::{
@@ -14,15 +14,18 @@ use tracing::{
 
 /// Hands over everything that a person should know.
 pub fn lines(to: impl Fn(String) + Send + Sync + 'static) -> impl Subscriber + Send + Sync {
-    Lines(to)
+    Lines { to, whose: Whose::Hapax }
 }
 
 /// What hapax logs in this thread, and so in a test with a runtime of one thread, until this is dropped.
 #[derive(Debug)]
 pub struct LogLines {
     lines: Arc<Mutex<Vec<String>>>,
-    _guard: DefaultGuard,
+    _guard: Option<DefaultGuard>,
 }
+
+/// One for the process.
+static EVERYWHERE: OnceLock<Arc<Mutex<Vec<String>>>> = OnceLock::new();
 
 impl LogLines {
     /// From now on.
@@ -31,7 +34,25 @@ impl LogLines {
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let told = lines.clone();
         let to = move |line| told.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-        Self { lines, _guard: tracing::subscriber::set_default(self::lines(to)) }
+        Self { lines, _guard: Some(tracing::subscriber::set_default(self::lines(to))) }
+    }
+
+    /// What anybody logs down to `debug`, in any thread of the process: the drivers have threads of their own. Each line begins with
+    /// its level and its target. Other tests of the process are heard too.
+    ///
+    /// # Panics
+    /// When somebody else listens already.
+    #[must_use]
+    pub fn everywhere() -> Self {
+        let lines = EVERYWHERE.get_or_init(|| {
+            let lines = Arc::<Mutex<Vec<String>>>::default();
+            let told = lines.clone();
+            let to = move |line| told.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            let everybody = Lines { to, whose: Whose::Everybody };
+            tracing::subscriber::set_global_default(everybody).expect("nobody else has begun");
+            lines
+        });
+        Self { lines: lines.clone(), _guard: None }
     }
 
     /// Those that hold `text`.
@@ -42,7 +63,18 @@ impl LogLines {
     }
 }
 
-struct Lines<F>(F);
+struct Lines<F> {
+    to: F,
+    whose: Whose,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// What a person should know.
+    Hapax,
+    /// Everything but traces.
+    Everybody,
+}
 
 /// The fields of an event, one after the other.
 struct Fields(String);
@@ -55,7 +87,10 @@ impl Visit for Fields {
 
 impl<F: Fn(String) + 'static> Subscriber for Lines<F> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO && metadata.target().starts_with("hapax")
+        match self.whose {
+            Whose::Hapax => *metadata.level() <= Level::INFO && metadata.target().starts_with("hapax"),
+            Whose::Everybody => *metadata.level() <= Level::DEBUG,
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -67,9 +102,13 @@ impl<F: Fn(String) + 'static> Subscriber for Lines<F> {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(event.metadata().level().to_string());
+        let metadata = event.metadata();
+        let mut fields = Fields(metadata.level().to_string());
+        if self.whose == Whose::Everybody {
+            let _ = write!(fields.0, " {}", metadata.target());
+        }
         event.record(&mut fields);
-        (self.0)(fields.0);
+        (self.to)(fields.0);
     }
 
     fn enter(&self, _: &Id) {}

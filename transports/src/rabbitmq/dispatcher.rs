@@ -31,7 +31,7 @@ pub(super) struct Route {
 /// A message on its way to the server.
 pub(super) struct Parcel<'m> {
     pub(super) route: Route,
-    /// No queue is fine too.
+    /// No queue is fine too. The server does not send such a message back, and so the driver does not log it.
     pub(super) may_go_nowhere: bool,
     pub(super) properties: BasicProperties,
     pub(super) body: &'m [u8],
@@ -126,7 +126,8 @@ impl Broker {
         let confirmed = async {
             let mut confirms: Vec<PublisherConfirm> = Vec::with_capacity(parcels.len());
             for parcel in parcels {
-                let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+                let mandatory = !parcel.may_go_nowhere;
+                let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
                 let (exchange, key) = (short(&parcel.route.exchange)?, short(&parcel.route.key)?);
                 let properties = parcel.properties.clone();
                 confirms.push(lent.channel.basic_publish(exchange, key, options, parcel.body, properties).await?);
@@ -176,7 +177,7 @@ impl Broker {
             returned.iter().map(|message| (message.exchange.as_str(), message.routing_key.as_str())).collect();
         for (parcel, result) in parcels.iter().zip(results) {
             let Route { exchange, key } = &parcel.route;
-            if !parcel.may_go_nowhere && result.is_ok() && nowhere.contains(&(exchange, key)) {
+            if result.is_ok() && nowhere.contains(&(exchange, key)) {
                 let why = format!(
                     "{} has no queue for `{key}`: start its endpoint once, or correct the address",
                     self.link.place()

@@ -41,8 +41,11 @@
 //! a hundred: with the 1,024 of many shells a server stops answering at some 270 endpoints. Packages for servers set more.
 //!
 //! # Logs
-//! The driver logs a message that the server returns, with its body, as a warning of its own (target `lapin`). Where bodies
-//! are not for logs, filter it: `lapin=error`.
+//! hapax logs no body and no header's value. The driver does: a message to an address that has no queue is sent back by the
+//! server, and the driver warns of it with all that is in it, at each attempt. Filter the target of that line, which says nothing
+//! that the error does not: `lapin::returned_messages=off`, behind whatever else your filter says, such as
+//! `info,lapin::returned_messages=off`. An event that nobody subscribes is not sent back, and is in no log. The driver's level
+//! `trace` is not for production: it shows frames.
 //!
 //! # Tested
 //! RabbitMQ 3.10.8, one node. Clusters and other versions are untested.
