@@ -118,15 +118,17 @@ async fn anothers_write_is_a_conflict_and_none_of_its_marks_is_there() {
     };
     // The service answers a batch that it has rolled back with success, and the library with `Ok`.
     let (mark, other) = (mark(), mark());
-    let saved =
-        store.save(&key, &Expected::Version(old.clone()), &entity("three", &[]), &[mark.clone()]).await.unwrap();
+    let saved = store
+        .save(&key, &Expected::Version(old.clone()), &entity("three", &[]), std::slice::from_ref(&mark))
+        .await
+        .unwrap();
     assert_eq!(saved, Saved::Conflict);
-    let saved = store.save(&key, &Expected::Absent, &entity("four", &[]), &[other.clone()]).await.unwrap();
+    let saved = store.save(&key, &Expected::Absent, &entity("four", &[]), std::slice::from_ref(&other)).await.unwrap();
     assert_eq!(saved, Saved::Conflict);
     let known = store.load(&key, &[mark.key, other.key]).await.unwrap().known.unwrap();
     assert_eq!(known, hapax::ports::Known::default());
 
-    let finished = store.finish(&key, &[mark.clone()], Some((&old, &entity("five", &[])))).await.unwrap();
+    let finished = store.finish(&key, std::slice::from_ref(&mark), Some((&old, &entity("five", &[])))).await.unwrap();
     assert_eq!(finished, Some(Finished::Left));
     assert!(store.load(&key, &[mark.key]).await.unwrap().known.unwrap().attempt(&mark.key, &mark.attempt));
 }

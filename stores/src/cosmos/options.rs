@@ -114,7 +114,8 @@ impl CosmosDbOptions {
     /// account has to be strong, and an account that is strong has one write region.
     ///
     /// The client library does not tell how many regions take writes, so this is **not checked**: with several, two of them
-    /// handle a message twice.
+    /// handle a message twice. While the writes of such an account move to another region, a program that does not write may
+    /// still ask the old one, see the chapter on Cosmos DB.
     pub const fn one_write_region(mut self, known: bool) -> Self {
         self.one_write_region = known;
         self
