@@ -112,8 +112,10 @@ impl RabbitMqOptions {
         self
     }
 
-    /// Whether queues and exchanges that are missing are declared. Default yes. With no, they only have to be there: for
-    /// accounts that may not configure.
+    /// Whether queues and exchanges that are missing are declared. Default yes. With no, they only have to be there, which is seen
+    /// when this is opened and an endpoint connects: for accounts that may not configure. What they are like such an account
+    /// cannot ask, nor what is bound to them: so let another declare them once, with the same options, by connecting each
+    /// endpoint and listing its dead letters.
     pub const fn declare(mut self, declare: bool) -> Self {
         self.declare = declare;
         self
