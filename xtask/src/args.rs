@@ -8,6 +8,7 @@ cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; 
 cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
+cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
 cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants in a copy of the tree: the tests that it names must find it out
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
+    /// The emulator of the backend of this name.
+    Emulator(String),
     /// The specification.
     Tla,
     Mutants(mutants::Wanted),
@@ -75,6 +78,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
+        "emulator" => match rest {
+            [name] if !name.starts_with('-') => Ok(Command::Emulator(name.clone())),
+            _ => Err("emulator needs one backend: try `cargo xtask emulator dynamodb`".to_owned()),
+        },
         "tla" => match rest {
             [] => Ok(Command::Tla),
             [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
@@ -140,7 +147,7 @@ mod tests {
     #[test]
     fn nothing_asked_is_answered_with_one_line_for_each_command() {
         assert_eq!(parsed(""), Ok(Command::Help));
-        for command in ["test", "ci", "bench", "tla", "mutants", "relay-mutants", "survivors", "verify"] {
+        for command in ["test", "ci", "bench", "emulator", "tla", "mutants", "relay-mutants", "survivors", "verify"] {
             let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
             assert_eq!(lines.count(), 1, "{command}");
         }
@@ -166,6 +173,11 @@ mod tests {
     }
 
     #[test]
+    fn emulator_takes_the_name_of_its_backend() {
+        assert_eq!(parsed("emulator cosmos"), Ok(Command::Emulator("cosmos".into())));
+    }
+
+    #[test]
     fn mutants_takes_names_and_verify_how_much() {
         let wanted = mutants::Wanted { names: vec!["dedup-first".into()], keep_stories: true };
         assert_eq!(parsed("mutants dedup-first --keep-stories"), Ok(Command::Mutants(wanted)));
@@ -183,6 +195,8 @@ mod tests {
             ("ci --fast", "`--fast`", "--no-test"),
             ("ci --no-test twin", "`--no-test`", "alone"),
             ("bench", "bench", "cargo xtask bench sqlite"),
+            ("emulator", "emulator", "cargo xtask emulator dynamodb"),
+            ("emulator dynamodb cosmos", "one backend", "cargo xtask emulator dynamodb"),
             ("tla fast", "`fast`", "nothing"),
             ("survivors --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),

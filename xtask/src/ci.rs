@@ -27,9 +27,12 @@ pub(crate) fn run(tests: bool) -> ExitCode {
     let mut report = Report::default();
     report.step("format", || ends_well(&mut process::cargo(["fmt", "--all", "--check"])));
     // Their dependencies are not built here; what is written is looked at all the same.
-    report.step("format of bench/peers", || {
-        ends_well(process::cargo(["fmt", "--manifest-path", "bench/peers/Cargo.toml", "--check"]).arg("--all"))
-    });
+    for folder in ["bench/peers", "servers/emulators"] {
+        report.step(&format!("format of {folder}"), || {
+            let manifest = format!("{folder}/Cargo.toml");
+            ends_well(process::cargo(["fmt", "--manifest-path", &manifest, "--check"]).arg("--all"))
+        });
+    }
     report.step("texts", texts::check);
     report.step("lock and changelog", texts::companions);
     packages(&mut report);

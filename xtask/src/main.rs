@@ -41,6 +41,13 @@ fn main() -> ExitCode {
         Ok(Command::Test(wanted)) => test::run(&wanted),
         Ok(Command::Ci { tests }) => ci::run(tests),
         Ok(Command::Bench(args)) => bench::run(&args),
+        Ok(Command::Emulator(name)) => match backends::emulate(&name) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("{why}");
+                ExitCode::FAILURE
+            }
+        },
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
         Ok(Command::RelayMutants(names)) => mutants::relay::run(&names),

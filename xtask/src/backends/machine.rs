@@ -22,6 +22,8 @@ pub(super) struct Machine {
     pub(super) variables: BTreeMap<String, String>,
     /// Where servers may keep their files; the first one that they can reach is taken.
     pub(super) places: Vec<PathBuf>,
+    /// Where servers are built or installed that are made for the tests.
+    pub(super) target: PathBuf,
 }
 
 /// A user without rights of his own, as servers want it.
@@ -41,9 +43,10 @@ impl Machine {
             Some((name.into_string().ok()?, value.into_string().ok()?)) // What is no text is none of ours.
         });
         // Servers run in a folder of their own, so that a relative path would mean another one to them.
-        let own = std::path::absolute(process::root().join("target/xtask/servers"));
-        let places = own.into_iter().chain([std::env::temp_dir()]).collect();
-        Self { path, variables: variables.collect(), places }
+        let target = process::root().join("target");
+        let target = std::path::absolute(&target).unwrap_or(target);
+        let places = vec![target.join("xtask/servers"), std::env::temp_dir()];
+        Self { path, variables: variables.collect(), places, target }
     }
 
     /// The variable's value, unless it is empty.
@@ -62,12 +65,13 @@ impl Machine {
         id.is_some_and(|id| process::output(Command::new(id).arg("-u")).is_ok_and(|uid| uid.trim() == "0"))
     }
 
-    /// Whom servers run as: the first of the names that the machine knows. None if they may run as whoever calls.
+    /// Whom servers run as: the first of the names that the machine knows. None if they may run as whoever calls, as may
+    /// one that asks for nobody.
     ///
     /// # Errors
     /// The machine knows none of them.
     pub(super) fn servant(&self, names: &[&str]) -> Result<Option<User>, String> {
-        if !self.is_root() {
+        if names.is_empty() || !self.is_root() {
             return Ok(None);
         }
         let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -3,8 +3,11 @@
 //! A green run may have tested nothing: so a backend counts as tested only when a test that bears its name has passed.
 //! `HAPAX_REQUIRE`, a list with commas, names the backends that must not be missing; the shared checks set it.
 
+mod emulators;
+mod http;
 mod machine;
 mod mysql;
+mod objects;
 mod postgres;
 mod rabbitmq;
 mod server;
@@ -18,7 +21,7 @@ use crate::report::{Report, Verdict};
 use crate::workspace::Workspace;
 
 use machine::Machine;
-use server::{Lack, Provided, Server};
+use server::{Lack, Origin, Provided, Server};
 
 /// Names of backends, with commas between them, whose absence is a failure.
 const REQUIRE: &str = "HAPAX_REQUIRE";
@@ -48,16 +51,22 @@ const fn served(
 }
 
 /// All that there are, and all that will be: one with a server is a backend as soon as its package has the feature.
-const BACKENDS: [Backend; 9] = [
+const BACKENDS: [Backend; 14] = [
     embedded("memory", "hapax-stores", "memory"),
     embedded("sqlite", "hapax-stores", "sqlite"),
     embedded("in-process", "hapax-transports", "in-process"),
     embedded("sqlite-queue", "hapax-transports", "sqlite"),
+    embedded("object", "hapax-stores", "object"),
     served("postgres", "hapax-stores", "postgres", &postgres::Postgres),
     served("postgres-queue", "hapax-transports", "postgres", &postgres::Postgres),
     served("mysql", "hapax-stores", "mysql", &mysql::MySql),
     served("mysql-queue", "hapax-transports", "mysql", &mysql::MySql),
     served("rabbitmq", "hapax-transports", "rabbitmq", &rabbitmq::RabbitMq),
+    served("dynamodb", "hapax-stores", "dynamodb", &emulators::DynamoDb),
+    served("cosmos", "hapax-stores", "cosmos", &emulators::Cosmos),
+    // The same feature: what the dedup store of `object` is told apart by is where its objects are.
+    served("azure-blob", "hapax-stores", "object", &objects::AzureBlob),
+    served("s3", "hapax-stores", "object", &objects::S3),
 ];
 
 impl Backend {
@@ -69,6 +78,27 @@ impl Backend {
 /// The backends of this tree.
 fn listed(workspace: &Workspace) -> Vec<&'static Backend> {
     BACKENDS.iter().filter(|backend| backend.server.is_none() || backend.is_compiled(workspace)).collect()
+}
+
+/// Starts the emulator of that backend on a free port, says where it is, and returns when it has ended: with this program,
+/// if with nothing else.
+///
+/// # Errors
+/// No backend of that name has an emulator, or it cannot be had.
+pub(crate) fn emulate(name: &str) -> Result<(), String> {
+    let made = |backend: &Backend| backend.server.filter(|server| matches!(server.origin(), Origin::Made { .. }));
+    let server = BACKENDS.iter().filter(|backend| backend.name == name).find_map(made);
+    let server = server.ok_or_else(|| {
+        let known: Vec<&str> = BACKENDS.iter().filter(|it| made(it).is_some()).map(|it| it.name).collect();
+        format!("`{name}` has no emulator: there are those of {}", known.join(", "))
+    })?;
+    let provided = match server::own(server, &Machine::here()) {
+        Ok(provided) => provided,
+        Err(Lack::Wrong(why) | Lack::Missing(why)) => return Err(why),
+    };
+    println!("{}; it ends with Ctrl-C\nexport {}={}", provided.how, server.variable(), provided.url);
+    provided.wait();
+    Ok(())
 }
 
 /// The backends of one run. The servers started for it end with this.

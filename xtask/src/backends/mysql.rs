@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::machine::Machine;
-use super::server::{Programs, Server};
+use super::server::{Origin, Programs, Server};
 
 /// Where one that runs already listens, as Debian's does after `CREATE DATABASE test` and without a password.
 const USUAL: &str = "mysql://root@127.0.0.1:3306/test";
@@ -22,8 +22,8 @@ impl Server for MySql {
         "HAPAX_TEST_MYSQL"
     }
 
-    fn package(&self) -> &'static str {
-        "mariadb-server"
+    fn origin(&self) -> Origin {
+        Origin::Debian("mariadb-server")
     }
 
     fn servants(&self) -> &'static [&'static str] {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::machine::Machine;
-use super::server::{Programs, Server};
+use super::server::{Origin, Programs, Server};
 
 /// What the store needs at least; the first number of the version.
 const VERSION_MIN: u32 = 14;
@@ -34,8 +34,8 @@ impl Server for Postgres {
         "HAPAX_TEST_POSTGRES"
     }
 
-    fn package(&self) -> &'static str {
-        "postgresql"
+    fn origin(&self) -> Origin {
+        Origin::Debian("postgresql")
     }
 
     fn servants(&self) -> &'static [&'static str] {

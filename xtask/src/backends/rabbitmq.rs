@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::machine::Machine;
-use super::server::{Programs, Server};
+use super::server::{Origin, Programs, Server};
 
 /// Where one that runs already listens, with the account that it lets in from its own host.
 const USUAL: &str = "amqp://guest:guest@127.0.0.1:5672";
@@ -33,8 +33,8 @@ impl Server for RabbitMq {
         "HAPAX_TEST_RABBITMQ"
     }
 
-    fn package(&self) -> &'static str {
-        "rabbitmq-server"
+    fn origin(&self) -> Origin {
+        Origin::Debian("rabbitmq-server")
     }
 
     fn servants(&self) -> &'static [&'static str] {

@@ -40,10 +40,10 @@ pub(super) trait Server {
     /// The variable that tells the tests where it is.
     fn variable(&self) -> &'static str;
 
-    /// The Debian package that has it.
-    fn package(&self) -> &'static str;
+    /// Where its programs come from.
+    fn origin(&self) -> Origin;
 
-    /// Whom it runs as when root starts it, by preference.
+    /// Whom it runs as when root starts it, by preference; none: root may run it.
     fn servants(&self) -> &'static [&'static str];
 
     /// The signal that ends it at once; its data is not needed any more.
@@ -77,6 +77,19 @@ pub(super) trait Server {
     fn furnish(&self, machine: &Machine, port: u16) -> Result<String, String>;
 }
 
+/// Where the programs of a server come from.
+pub(super) enum Origin {
+    /// A Debian package, which root installs when they are not there.
+    Debian(&'static str),
+    /// They are made below `target`.
+    Made {
+        /// Makes them; asked each time, so that it must see by itself what is made already.
+        make: fn(&Machine) -> Result<(), String>,
+        /// What helps when it fails.
+        remedy: &'static str,
+    },
+}
+
 /// The programs of one server.
 #[derive(Debug)]
 pub(super) struct Programs {
@@ -94,8 +107,18 @@ pub(super) struct Provided {
     /// How it comes to be there, for the table.
     pub(super) how: String,
     /// Ours: it ends with this.
-    #[allow(dead_code, reason = "held, so that it is dropped when the tests are over")]
     own: Option<Running>,
+}
+
+impl Provided {
+    /// Returns when the server has ended; at once if it is none of ours.
+    pub(super) fn wait(mut self) {
+        if let Some(Running { child, .. }) = &mut self.own {
+            let leash = child.stdin.take(); // Waiting would let go of it.
+            let _ = child.wait(); // However it ended.
+            drop(leash);
+        }
+    }
 }
 
 /// Why there is no server.
@@ -121,20 +144,40 @@ pub(super) fn provide(server: &dyn Server, machine: &Machine) -> Result<Provided
     if let Some(found) = find(server, machine) {
         return Ok(found);
     }
+    own(server, machine)
+}
+
+/// One of our own, its programs fetched or made first if need be.
+///
+/// # Errors
+/// It is missing, with the command that would provide it.
+pub(super) fn own(server: &dyn Server, machine: &Machine) -> Result<Provided, Lack> {
+    let variable = server.variable();
+    let package = match server.origin() {
+        Origin::Debian(package) => package,
+        Origin::Made { make, remedy } => {
+            let made = make(machine).map_err(|why| Lack::Missing(format!("{why}: {remedy}, or set {variable}")));
+            return made.and_then(|()| start(server, machine).map_err(|why| unstartable(why, variable)));
+        }
+    };
     let why = match start(server, machine) {
         Ok(started) => return Ok(started),
         Err(why) => why,
     };
     // What is installed and does not start is not mended by installing it.
     if server.programs(machine).is_ok() {
-        return Err(Lack::Missing(format!("{why}; mend that, or set {variable} to the URL of another one")));
+        return Err(unstartable(why, variable));
     }
-    let missing = |why| Lack::Missing(format!("{why}: `apt-get install {}`, or set {variable}", server.package()));
+    let missing = |why| Lack::Missing(format!("{why}: `apt-get install {package}`, or set {variable}"));
     if !machine.is_root() {
         return Err(missing(why));
     }
-    install(server, machine).map_err(|also| missing(format!("{why}; {also}")))?;
+    install(server.name(), package, machine).map_err(|also| missing(format!("{why}; {also}")))?;
     start(server, machine).map_err(missing)
+}
+
+fn unstartable(why: String, variable: &str) -> Lack {
+    Lack::Missing(format!("{why}; mend that, or set {variable} to the URL of another one"))
 }
 
 /// One that runs already, at one of the usual places.
@@ -170,7 +213,7 @@ fn start_once(
 ) -> Result<Provided, String> {
     let name = server.name();
     let begun = Instant::now();
-    let folder = Folder(machine.folder(&name.to_lowercase(), servant)?);
+    let folder = Folder(machine.folder(&name.to_lowercase().replace(' ', "-"), servant)?);
     let data = folder.0.join("data");
     process::output(serve_as(server.prepare(programs, &data).current_dir(&folder.0), servant))?;
     let port = free_port().map_err(|error| format!("no free port: {error}"))?;
@@ -193,11 +236,11 @@ fn start_once(
 }
 
 /// Installs the Debian package. Says so: it changes the machine.
-fn install(server: &dyn Server, machine: &Machine) -> Result<(), String> {
+fn install(name: &str, package: &str, machine: &Machine) -> Result<(), String> {
     let apt = machine.program(&["apt-get"]).ok_or("there is no apt-get")?;
-    println!("there is no {}: installing the Debian package {}", server.name(), server.package());
+    println!("there is no {name}: installing the Debian package {package}");
     let run = |args: &[&str]| process::run(Command::new(&apt).env("DEBIAN_FRONTEND", "noninteractive").args(args));
-    let wanted = ["install", "--yes", "--no-install-recommends", server.package()];
+    let wanted = ["install", "--yes", "--no-install-recommends", package];
     // Lists that are old or not there are the usual reason why it cannot be had.
     run(&wanted).or_else(|_| run(&["update"]).and_then(|()| run(&wanted)))
 }

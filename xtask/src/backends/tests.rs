@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::mysql::{MySql, Place};
+use super::objects::AzureBlob;
 use super::postgres::Postgres;
 use super::server::{Lack, SEARCH, Server, provide, shown};
 use super::*;
@@ -53,7 +54,8 @@ impl Stubs {
     fn machine(&self, variables: &[(&str, &str)]) -> Machine {
         let variables: BTreeMap<String, String> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Machine { path: vec![self.0.join("bin")], variables, places: vec![self.0.join("servers")] }
+        let (places, target) = (vec![self.0.join("servers")], self.0.join("target"));
+        Machine { path: vec![self.0.join("bin")], variables, places, target }
     }
 
     fn said(&self, file: &str) -> String {
@@ -152,6 +154,41 @@ fn root_installs_what_is_missing_and_nobody_else_does() {
 }
 
 #[test]
+fn a_server_that_is_made_is_made_once_and_as_whoever_calls() {
+    let npm = "echo \"$*\" >>\"$stubs/npm\"
+        for it; do test \"$before\" = --prefix && folder=$it; before=$it; done
+        mkdir -p \"$folder/node_modules/.bin\"
+        printf '#!/bin/sh\\necho \"$*\" >>%s/args; echo no port; exit 1' \"$stubs\" >\"$folder/node_modules/.bin/azurite-blob\"
+        chmod 755 \"$folder/node_modules/.bin/azurite-blob\"";
+    let mkdir = "exec /bin/mkdir \"$@\"";
+    let stubs = Stubs::new().with("npm", npm).with("id", "echo 0").with("mkdir", mkdir);
+    for _ in 0..2 {
+        let why = missing(&AzureBlob, &stubs.machine(&[]));
+        assert_eq!(why, "Azurite ended: no port; mend that, or set HAPAX_TEST_AZURE_BLOB to the URL of another one");
+    }
+    assert_eq!(stubs.said("npm").lines().count(), 1);
+    assert_eq!(stubs.said("args").lines().count(), 6, "another port may be free");
+}
+
+#[test]
+fn a_server_that_cannot_be_made_is_missing_with_a_remedy_and_tried_again() {
+    let none = missing(&AzureBlob, &Stubs::new().machine(&[]));
+    assert_eq!(none, "there is no npm: `apt-get install npm`, or set HAPAX_TEST_AZURE_BLOB");
+    let stubs = Stubs::new().with("npm", "echo run >>\"$stubs/npm\"; exit 1");
+    for runs in 1..3 {
+        let why = missing(&AzureBlob, &stubs.machine(&[]));
+        assert!(why.ends_with("exit status: 1: `apt-get install npm`, or set HAPAX_TEST_AZURE_BLOB"), "{why}");
+        assert_eq!(stubs.said("npm").lines().count(), runs);
+    }
+}
+
+#[test]
+fn an_emulator_is_started_by_the_name_of_its_backend() {
+    let why = emulate("mysql").unwrap_err();
+    assert_eq!(why, "`mysql` has no emulator: there are those of dynamodb, cosmos, azure-blob, s3");
+}
+
+#[test]
 fn a_password_is_not_shown() {
     assert_eq!(shown("mysql://a:p@ss@h:1/d"), "mysql://a@h:1/d");
     assert_eq!(shown("mysql://a@h:1/d"), "mysql://a@h:1/d");
@@ -184,7 +221,7 @@ fn tree(packages: &[(&str, &[&str])]) -> Workspace {
 #[test]
 fn a_backend_with_a_server_is_listed_when_its_feature_is_there() {
     let names = |tree: &Workspace| listed(tree).iter().map(|backend| backend.name).collect::<Vec<_>>();
-    let embedded = ["memory", "sqlite", "in-process", "sqlite-queue"];
+    let embedded = ["memory", "sqlite", "in-process", "sqlite-queue", "object"];
     assert_eq!(names(&tree(&[])), embedded, "what is embedded must be there");
     let tree = tree(&[("hapax-stores", &["postgres"]), ("hapax-transports", &["mysql"])]);
     assert_eq!(names(&tree), [&embedded[..], &["postgres", "mysql-queue"]].concat());
