@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azure_core::credentials::Secret;
-use azure_data_cosmos::{AccountReference, CosmosClient, RoutingStrategy, options::Region};
+use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy, options::Region};
 use hapax::{
     CosmosDb,
     stores::cosmos::{CosmosDbOptions, Layout},
@@ -62,7 +62,10 @@ impl CosmosDatabase {
     pub async fn client(&self) -> CosmosClient {
         let endpoint = self.url.parse().expect("the emulator's address is a URL");
         let account = AccountReference::with_authentication_key(endpoint, Secret::new(KEY));
-        let client = CosmosClient::builder().build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await;
+        // The library's connections are the process's by default, and end with the runtime of the test that opened them.
+        let runtime = CosmosRuntime::builder().build().await.expect("connections of its own");
+        let builder = CosmosClient::builder().with_runtime(runtime);
+        let client = builder.build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await;
         client.expect("a client of the emulator")
     }
 
