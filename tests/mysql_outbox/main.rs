@@ -16,6 +16,8 @@ mod import;
 mod inbox;
 #[path = "../outbox/invisible.rs"]
 mod invisible;
+#[path = "../outbox/logged.rs"]
+mod logged;
 #[path = "../outbox/ordered.rs"]
 mod ordered;
 #[path = "../outbox/place.rs"]

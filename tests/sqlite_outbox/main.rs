@@ -12,6 +12,8 @@ mod failures;
 mod import;
 #[path = "../outbox/inbox.rs"]
 mod inbox;
+#[path = "../outbox/logged.rs"]
+mod logged;
 #[path = "../outbox/ordered.rs"]
 mod ordered;
 #[path = "../outbox/place.rs"]
