@@ -56,6 +56,8 @@ use std::{fmt, path::PathBuf, sync::Arc};
 
 use clock::Clock;
 use names::Names;
+/// The crate whose clients are given, in the version that they must be of.
+pub use object_store;
 use object_store::ObjectStore;
 use objects::Objects;
 pub use options::ObjectDedupOptions;

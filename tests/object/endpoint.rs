@@ -1,0 +1,105 @@
+//! An endpoint with entities in SQLite and dedup entries in a directory.
+
+use std::time::Duration;
+
+use hapax::{
+    Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Message, ObjectDedup, Saga, Sqlite,
+    codec::FRAME_BYTES,
+    endpoint::Settings,
+    ids::{EntityKey, SagaKey, Scope},
+    manager::Limits,
+    ports::EntityStore,
+    testing::Drops,
+    transports::in_process::Faults,
+};
+use hapax_tests::Scratch;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Add {
+    item: String,
+}
+
+impl Message for Add {
+    const TYPE: &'static str = "basket.add";
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Added {
+    item: String,
+}
+
+impl Message for Added {
+    const TYPE: &'static str = "basket.added";
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Basket {
+    items: Vec<String>,
+}
+
+impl Saga for Basket {
+    const NAME: &'static str = "basket";
+}
+
+impl Handle<Add> for Basket {
+    fn correlate(_: &Add) -> Correlation<'_> {
+        Correlation::of("basket", "one")
+    }
+
+    async fn handle(&mut self, add: Add, cx: &mut Context) -> Result<(), HandlerError> {
+        self.items.push(add.item.clone());
+        cx.publish(Added { item: add.item })
+    }
+}
+
+/// Copies, lost acks and passes dropped at random awaits, by two endpoints at once as two processes would, each with handles of
+/// its own; then a third, opened anew, is given every message once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entities_in_sqlite_and_dedup_entries_in_an_object_directory_take_effect_once() {
+    const MESSAGES: usize = 40;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let scratch = Scratch::new("object-endpoint");
+    let faults = Faults { seed, duplicates: 0.4, reorder: 0.3, delay_max: Duration::from_millis(300), lost_acks: 0.2 };
+    let hub = InProcess::with_faults("basket", Duration::from_secs(2), faults);
+    let open = async |drops: f64| {
+        let settings = Settings {
+            limits: Limits { attempts_max: u32::MAX, ..Limits::default() },
+            sweep_age: Duration::ZERO,
+            ..Settings::default()
+        };
+        Endpoint::builder("basket")
+            .entities(Sqlite::open(scratch.file("hapax.db")).await.unwrap())
+            .dedup(ObjectDedup::directory(scratch.file("dedup")).open().await.unwrap())
+            .dead_letters(Sqlite::open(scratch.file("hapax.db")).await.unwrap())
+            .transport(hub.clone())
+            .settings(settings)
+            .drops(Drops::new(seed, drops))
+            .saga::<Basket>(|basket| basket.starts::<Add>())
+    };
+    let send = async || {
+        for number in 0..MESSAGES {
+            let item = format!("item-{number}");
+            let add = Add { item: item.clone() };
+            hub.sender().send_as(item.parse().unwrap(), "basket", &add).await.unwrap();
+        }
+    };
+    let (one, two) = (open(0.15).await, open(0.15).await);
+    send().await;
+    let (one, two) = tokio::join!(one.run_until(hub.idle()), two.run_until(hub.idle()));
+    one.unwrap();
+    two.unwrap();
+    send().await;
+    open(0.0).await.run_until(hub.idle()).await.unwrap();
+
+    let scope = Scope { endpoint: "basket".parse().unwrap(), saga: "basket".parse().unwrap() };
+    let key = EntityKey::new(scope.into(), SagaKey::parse("one").unwrap());
+    let loaded = Sqlite::open(scratch.file("hapax.db")).await.unwrap().load(&key, &[]).await.unwrap();
+    let entity = loaded.stored.unwrap().entity;
+    let mut basket: Basket = serde_json::from_slice(&entity.state[FRAME_BYTES..]).unwrap();
+    basket.items.sort_unstable();
+    let mut expected: Vec<String> = (0..MESSAGES).map(|number| format!("item-{number}")).collect();
+    expected.sort_unstable();
+    assert_eq!(basket.items, expected, "seed {seed}");
+}

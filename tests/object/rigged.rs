@@ -1,0 +1,281 @@
+//! An object store that does what a test asks for, and tells what it was asked.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream::BoxStream};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+};
+
+/// What it does that a store must not do, or what happens on the way to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Way {
+    #[default]
+    Honest,
+    /// A create overwrites.
+    Overwrites,
+    /// A create is refused and its content is written all the same.
+    RefusesAndWrites,
+    /// Creates are refused always.
+    RefusesAll,
+    /// Conditional creates are not supported.
+    Unconditional,
+    /// Who has looked for an object before it was there is told for two more looks that there is none.
+    RemembersAbsence,
+    /// An object is not in the first list after its creation.
+    ListsLate,
+    /// What is deleted stays.
+    Keeps,
+    /// Every other object is stamped by a clock that is an hour ahead.
+    TwoClocks,
+    /// A create is refused as if there were an object, and there is none.
+    ConflictsWithNothing,
+    /// There is no bucket any more.
+    NoBucket,
+    /// Writes of entries are applied, and their answers are lost.
+    AnswersLost,
+    /// Nothing arrives.
+    Unreachable,
+    /// Everything hangs.
+    Silent,
+    /// Nothing is allowed.
+    Denied,
+    /// Deletes fail after half of them were done.
+    DeletesHalf,
+    /// Every other call waits for a moment, so that a future can be dropped there.
+    Yields,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Rigged {
+    inner: InMemory,
+    way: Mutex<Way>,
+    /// Objects that were looked for in vain, or listed too late, and how often that is still told.
+    absent: Mutex<HashMap<Path, u32>>,
+    /// How far each object's stamp is off, and how far that of the next one will be, in milliseconds.
+    stamps: Mutex<(HashMap<Path, i64>, i64)>,
+    /// Stamps are cut to seconds.
+    whole_seconds: bool,
+    calls: Mutex<Vec<String>>,
+    count: AtomicU64,
+}
+
+impl Rigged {
+    pub(crate) fn new(way: Way) -> Arc<Self> {
+        Arc::new(Self { way: Mutex::new(way), ..Self::default() })
+    }
+
+    /// An honest one whose stamps are of whole seconds, as in the headers of HTTP.
+    pub(crate) fn of_whole_seconds() -> Arc<Self> {
+        Arc::new(Self { whole_seconds: true, ..Self::default() })
+    }
+
+    pub(crate) fn set(&self, way: Way) {
+        *self.way.lock().unwrap() = way;
+    }
+
+    fn way(&self) -> Way {
+        *self.way.lock().unwrap()
+    }
+
+    /// Sets the service's clock, by which what is written from now on is stamped, so far ahead of or behind the true one.
+    pub(crate) fn set_clock(&self, millis: i64) {
+        self.stamps.lock().unwrap().1 = millis;
+    }
+
+    /// What it was asked since the last time.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+
+    /// The names of all objects below `prefix`.
+    pub(crate) async fn names(&self, prefix: &str) -> Vec<String> {
+        let prefix = Path::from(prefix);
+        self.inner.list(Some(&prefix)).map(|meta| meta.unwrap().location.to_string()).collect().await
+    }
+
+    fn note(&self, what: &str, path: &Path) {
+        self.calls.lock().unwrap().push(format!("{what} {path}"));
+    }
+
+    fn stamp(&self, mut meta: ObjectMeta) -> ObjectMeta {
+        let off = self.stamps.lock().unwrap().0.get(&meta.location).copied().unwrap_or(0);
+        let by = Duration::from_millis(off.unsigned_abs());
+        meta.last_modified = if off < 0 { meta.last_modified - by } else { meta.last_modified + by };
+        if self.whole_seconds {
+            let part = Duration::from_nanos(meta.last_modified.timestamp_subsec_nanos().into());
+            meta.last_modified -= part;
+        }
+        meta
+    }
+
+    /// What happens to every call.
+    async fn way_in(&self, path: &Path) -> Result<()> {
+        match self.way() {
+            Way::Silent => std::future::pending().await,
+            Way::Unreachable => Err(Self::error("it cannot be reached")),
+            Way::Denied => Err(Error::PermissionDenied { path: path.to_string(), source: "403".into() }),
+            Way::Yields => {
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn error(what: &'static str) -> Error {
+        Error::Generic { store: "rigged", source: what.into() }
+    }
+
+    fn is_absent(&self, path: &Path, way: Way) -> bool {
+        let mut absent = self.absent.lock().unwrap();
+        match absent.get_mut(path) {
+            Some(times) if self.way() == way && *times > 0 => {
+                *times -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Rigged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rigged")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Rigged {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, mut opts: PutOptions) -> Result<PutResult> {
+        self.note("put", path);
+        self.way_in(path).await?;
+        let creates = opts.mode == PutMode::Create;
+        let refused = || Error::AlreadyExists { path: path.to_string(), source: "409".into() };
+        match self.way() {
+            Way::Overwrites => opts.mode = PutMode::Overwrite,
+            Way::Unconditional if creates => {
+                return Err(Error::NotImplemented { operation: "create".into(), implementer: "rigged".into() });
+            }
+            Way::ConflictsWithNothing | Way::RefusesAll if creates => return Err(refused()),
+            Way::RefusesAndWrites if creates => {
+                let options = PutOptions { mode: PutMode::Overwrite, ..opts.clone() };
+                let put = self.inner.put_opts(path, payload.clone(), opts).await;
+                self.inner.put_opts(path, payload, options).await?;
+                return put;
+            }
+            Way::TwoClocks => {
+                let ahead = i64::from(self.count.fetch_add(1, Ordering::Relaxed) % 2 == 0);
+                self.set_clock(ahead * 3_600_000);
+            }
+            Way::ListsLate => drop(self.absent.lock().unwrap().insert(path.clone(), 1)),
+            _ => {}
+        }
+        let put = self.inner.put_opts(path, payload, opts).await;
+        if put.is_ok() {
+            let mut stamps = self.stamps.lock().unwrap();
+            let off = stamps.1;
+            stamps.0.insert(path.clone(), off);
+        }
+        match self.way() {
+            Way::AnswersLost if creates => Err(Self::error("the answer was lost")),
+            _ => put,
+        }
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, opts).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.note(if options.head { "head" } else { "get" }, path);
+        self.way_in(path).await?;
+        let not_found = |why: &'static str| Error::NotFound { path: path.to_string(), source: why.into() };
+        if self.way() == Way::NoBucket {
+            return Err(not_found("404 <Error><Code>NoSuchBucket</Code></Error>"));
+        }
+        if self.is_absent(path, Way::RemembersAbsence) {
+            return Err(not_found("404 from a cache"));
+        }
+        match self.inner.get_opts(path, options).await {
+            Ok(mut found) => {
+                found.meta = self.stamp(found.meta);
+                Ok(found)
+            }
+            Err(error) => {
+                self.absent.lock().unwrap().insert(path.clone(), 2);
+                Err(error)
+            }
+        }
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        match self.way() {
+            Way::Keeps => paths,
+            Way::Unreachable => futures_util::stream::once(async { Err(Self::error("it cannot be reached")) }).boxed(),
+            Way::Silent => futures_util::stream::pending().boxed(),
+            Way::DeletesHalf => {
+                let half = paths.enumerate().map(|(i, path)| if i % 2 == 0 { path } else { Err(Self::error("no")) });
+                self.inner.delete_stream(half.boxed())
+            }
+            Way::Yields => {
+                let slow = paths.then(|path| async {
+                    tokio::task::yield_now().await;
+                    path
+                });
+                self.inner.delete_stream(slow.boxed())
+            }
+            _ => self.inner.delete_stream(paths),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let prefix = prefix.cloned().unwrap_or_default();
+        self.note("list", &prefix);
+        match self.way() {
+            Way::Silent => return futures_util::stream::pending().boxed(),
+            Way::Unreachable => {
+                return futures_util::stream::once(async { Err(Self::error("it cannot be reached")) }).boxed();
+            }
+            _ => {}
+        }
+        // In memory a list is whole when it is made.
+        let mut listed = Vec::new();
+        let mut stream = self.inner.list(Some(&prefix));
+        while let Some(Some(meta)) = futures_util::FutureExt::now_or_never(stream.next()) {
+            let meta = meta.unwrap();
+            if !self.is_absent(&meta.location, Way::ListsLate) {
+                listed.push(Ok(self.stamp(meta)));
+            }
+        }
+        let yields = self.way() == Way::Yields;
+        let slow = futures_util::stream::iter(listed).then(move |meta| async move {
+            if yields {
+                tokio::task::yield_now().await;
+            }
+            meta
+        });
+        slow.boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let path = prefix.cloned().unwrap_or_default();
+        self.note("folders", &path);
+        self.way_in(&path).await?;
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,22 @@
+//! Dedup entries in object storage: the suite, stores that lie, faults on the way, evictions.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "object/conformance.rs"]
+mod conformance;
+#[path = "object/directory.rs"]
+mod directory;
+#[path = "object/eviction.rs"]
+mod eviction;
+#[path = "object/faults.rs"]
+mod faults;
+#[path = "object/plain.rs"]
+mod plain;
+#[path = "object/probes.rs"]
+mod probes;
+#[path = "object/rigged.rs"]
+mod rigged;
+#[path = "object/samples.rs"]
+mod samples;
+#[path = "object/services.rs"]
+mod services;
