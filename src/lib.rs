@@ -137,3 +137,7 @@ mod debezium {}
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../docs/import.md")]
 mod import {}
+
+#[cfg(all(doctest, feature = "object"))]
+#[doc = include_str!("../docs/object.md")]
+mod object {}
