@@ -222,3 +222,11 @@ async fn a_crash_at_any_point_is_made_good_on_mysql() {
     let pairs = std::env::var_os("HAPAX_THOROUGH").is_some();
     crash_everywhere("mysql", pairs, || (store.clone(), store.clone())).await;
 }
+
+#[cfg(feature = "dynamodb")]
+#[tokio::test]
+async fn a_crash_at_any_point_is_made_good_on_dynamodb() {
+    let store = hapax_tests::Numbered::new(hapax_tests::DynamoDbTable::new().open().await);
+    let pairs = std::env::var_os("HAPAX_THOROUGH").is_some();
+    crash_everywhere("dynamodb", pairs, || (store.clone(), store.clone())).await;
+}

@@ -189,6 +189,20 @@ fn every_message_takes_effect_once_on_postgres() {
     });
 }
 
+#[cfg(feature = "dynamodb")]
+#[test]
+fn every_message_takes_effect_once_on_dynamodb() {
+    let kept = RefCell::new(None);
+    let [cases, cases_max] = cases_on_a_server();
+    check("dynamodb", cases, cases_max, async |anew| {
+        once(&kept, anew, async || {
+            let open = || async { hapax_tests::Numbered::new(hapax_tests::DynamoDbTable::new().open().await) };
+            (open().await, open().await)
+        })
+        .await
+    });
+}
+
 #[test]
 fn every_message_takes_effect_once_on_mysql() {
     let (tables, kept) = (RefCell::new(Vec::new()), RefCell::new(None));

@@ -129,6 +129,23 @@ async fn the_longest_time_that_a_table_of_dynamodb_was_ever_to_keep_entries_coun
 }
 
 #[tokio::test]
+async fn what_dynamodb_is_to_remove_is_stamped_by_its_own_clock() {
+    const LATER: &str = "Tue, 15 Nov 2050 08:12:31 GMT";
+    const IN_2050: u64 = 2_540_000_000;
+    let rig = crate::rig::Rig::new().await;
+    let headers = [("content-type", "application/x-amz-json-1.0"), ("date", LATER)];
+    next(&rig.proxy, 1, "GetItem", Fault::answer(200, &headers, "{}"));
+    let mark = crate::rig::mark();
+    assert!(rig.store.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
+    rig.store.insert(std::slice::from_ref(&mark)).await.unwrap();
+    let text = |text: String| AttributeValue::S(text);
+    let read = rig.table.client().get_item().table_name(rig.table.name()).consistent_read(true);
+    let read = read.key("pk", text(format!("d#{}", mark.key))).key("sk", text("d".into())).send().await.unwrap();
+    let expires: u64 = read.item().unwrap()["x"].as_n().unwrap().parse().unwrap();
+    assert!(expires > IN_2050, "{expires}");
+}
+
+#[tokio::test]
 async fn an_entry_of_dynamodb_is_there_for_as_long_as_it_is_in_the_table_whatever_its_time_to_live() {
     let table = DynamoDbTable::new();
     let store = table.options().keeps(Duration::ZERO).margin(Duration::ZERO).open().await.unwrap();

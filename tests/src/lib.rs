@@ -13,6 +13,7 @@ mod log;
 mod mysql;
 #[cfg(feature = "databases")]
 mod mysql_server;
+mod numbered;
 #[cfg(feature = "databases")]
 mod postgres;
 #[cfg(feature = "databases")]
@@ -39,6 +40,7 @@ pub use log::{LogLines, lines};
 pub use mysql::MySqlTables;
 #[cfg(feature = "databases")]
 pub use mysql_server::MySqlServer;
+pub use numbered::Numbered;
 #[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
 #[cfg(feature = "databases")]

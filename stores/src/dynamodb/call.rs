@@ -20,6 +20,9 @@ const BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
+/// How many bytes a second a slow line takes: a request or an answer of megabytes is given that much more time.
+const SLOW_BYTES_PER_SECOND: usize = 500_000;
+
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -34,15 +37,22 @@ pub(super) struct Limits {
 pub(super) struct Doing {
     pub(super) operation: &'static str,
     pub(super) writes: bool,
+    /// What a try may take beyond the limits.
+    more: Duration,
 }
 
 impl Doing {
     pub(super) const fn reading(operation: &'static str) -> Self {
-        Self { operation, writes: false }
+        Self { operation, writes: false, more: Duration::ZERO }
     }
 
     pub(super) const fn writing(operation: &'static str) -> Self {
-        Self { operation, writes: true }
+        Self { operation, writes: true, more: Duration::ZERO }
+    }
+
+    /// The same with so many bytes to be sent or received.
+    pub(super) fn of_bytes(self, bytes: usize) -> Self {
+        Self { more: Duration::from_secs((bytes / SLOW_BYTES_PER_SECOND) as u64), ..self }
     }
 
     pub(super) fn error(self, kind: ErrorKind, why: impl Into<String>) -> StoreError {
@@ -146,12 +156,12 @@ impl Limits {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: Answer,
     {
-        let deadline = Instant::now() + self.call;
+        let deadline = Instant::now() + self.call + 2 * doing.more;
         let mut unclear = None;
         let mut tries = 0;
         loop {
             tries += 1;
-            let why = match self.attempt(deadline, &send).await {
+            let why = match self.attempt(deadline, self.attempt + doing.more, &send).await {
                 Tried::Done(done) => return Ok(done),
                 Tried::Refused(refused) => {
                     // A refusal that says what is stored is for the caller to judge; any other says nothing of earlier tries.
@@ -183,14 +193,14 @@ impl Limits {
         }
     }
 
-    async fn attempt<T, E, F>(&self, deadline: Instant, send: &impl Fn() -> F) -> Tried<T, E>
+    async fn attempt<T, E, F>(&self, deadline: Instant, limit: Duration, send: &impl Fn() -> F) -> Tried<T, E>
     where
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: Answer,
     {
-        let end = deadline.min(Instant::now() + self.attempt);
+        let end = deadline.min(Instant::now() + limit);
         let Ok(answer) = timeout_at(end, send()).await else {
-            return Tried::Unclear(format!("there was no answer within {:?}", self.attempt));
+            return Tried::Unclear(format!("there was no answer within {limit:?}"));
         };
         match answer {
             Ok(done) => Tried::Done(done),

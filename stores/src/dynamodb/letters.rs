@@ -58,6 +58,7 @@ impl DeadLetters for DynamoDb {
             );
             return Err(doing.error(ErrorKind::TooLarge, why));
         }
+        let doing = doing.of_bytes(envelope.len());
         let id = Uuid::now_v7(); // In order within this process, also within a millisecond.
         let cause = Place::cause(&letter.endpoint, &cause(letter)).item([]);
         let mut item = self.letter(letter, id);

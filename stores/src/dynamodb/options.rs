@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Longest time that one call of the store may wait for the service, with all its tries, unless told otherwise: a request takes
-/// milliseconds, and a message waits for it.
+/// milliseconds, and a message waits for it. A request of megabytes is given a second more for each half of one.
 pub const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Longest time that one try may take, unless told otherwise: leaves room for a second one.
 pub const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);

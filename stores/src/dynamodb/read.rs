@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::{
     DynamoDb,
     call::{Doing, backoff},
-    entity::{Read, damaged, into_bytes},
+    entity::{CHUNK_BYTES_MAX, Read, damaged, into_bytes},
     keys::{BYTES, Item, Place},
 };
 
@@ -103,6 +103,7 @@ impl DynamoDb {
     }
 
     pub(super) async fn chunks(&self, doing: Doing, places: &[Place]) -> Result<HashMap<Place, Vec<u8>>, StoreError> {
+        let doing = doing.of_bytes(places.len() * CHUNK_BYTES_MAX);
         let found = self.items(doing, places).await?.into_iter().filter_map(|mut item| {
             let place = Place::of(&item)?;
             Some((place, into_bytes(item.remove(BYTES)?).ok()?))

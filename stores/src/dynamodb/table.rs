@@ -33,14 +33,18 @@ const CREATED_WITHIN: Duration = Duration::from_secs(120);
 /// Between two looks at it.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-const OPENING: Doing = Doing::writing("opening a DynamoDB table");
-const LOOKING: Doing = Doing::reading("opening a DynamoDB table");
+/// Its writes may be done twice and mean the same, so that a lost answer is nothing to tell of.
+const OPENING: Doing = Doing::reading("opening a DynamoDB table");
 
 /// Looks at everything; answers how long dedup entries are kept.
 pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, StoreError> {
     let table = match describe(store).await? {
+        Some(table) if options.create && !is_active(&table) => active(store).await?, // Another process creates it.
         Some(table) => table,
-        None if options.create => create(store).await?,
+        None if options.create => {
+            create(store).await?;
+            active(store).await?
+        }
         None => {
             let why = format!(
                 "there is no table `{}`: create it, or open the store with `create_if_missing(true)`",
@@ -55,7 +59,7 @@ pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Dur
 }
 
 fn wrong(why: impl Into<String>) -> StoreError {
-    LOOKING.error(ErrorKind::Misconfigured, why)
+    OPENING.error(ErrorKind::Misconfigured, why)
 }
 
 fn unmade(error: aws_sdk_dynamodb::error::BuildError) -> StoreError {
@@ -63,14 +67,14 @@ fn unmade(error: aws_sdk_dynamodb::error::BuildError) -> StoreError {
 }
 
 async fn describe(store: &Inner) -> Result<Option<TableDescription>, StoreError> {
-    match store.limits.call(LOOKING, || store.client.describe_table().table_name(&store.table).send()).await {
+    match store.limits.call(OPENING, || store.client.describe_table().table_name(&store.table).send()).await {
         Ok(answer) => Ok(answer.table),
         Err(Failed::Refused(DescribeTableError::ResourceNotFoundException(_))) => Ok(None),
-        Err(failed) => Err(failed.into_error(LOOKING)),
+        Err(failed) => Err(failed.into_error(OPENING)),
     }
 }
 
-async fn create(store: &Inner) -> Result<TableDescription, StoreError> {
+async fn create(store: &Inner) -> Result<(), StoreError> {
     let mut request = store.client.create_table().table_name(&store.table).billing_mode(BillingMode::PayPerRequest);
     for name in [PK, SK, INDEX_PK, INDEX_SK] {
         let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
@@ -84,16 +88,20 @@ async fn create(store: &Inner) -> Result<TableDescription, StoreError> {
         request.set_key_schema(Some(schema(PK, SK)?)).global_secondary_indexes(index.build().map_err(unmade)?);
     match store.limits.call(OPENING, || request.clone().send()).await {
         // Somebody else creates it too.
-        Ok(_) | Err(Failed::Refused(CreateTableError::ResourceInUseException(_))) => {}
-        Err(failed) => return Err(failed.into_error(OPENING)),
+        Ok(_) | Err(Failed::Refused(CreateTableError::ResourceInUseException(_))) => Ok(()),
+        Err(failed) => Err(failed.into_error(OPENING)),
     }
+}
+
+/// The table, once it can be used.
+async fn active(store: &Inner) -> Result<TableDescription, StoreError> {
     let deadline = Instant::now() + CREATED_WITHIN;
     loop {
         match describe(store).await? {
             Some(table) if is_active(&table) => return Ok(table),
             _ if Instant::now() > deadline => {
                 let why = format!("the new table `{}` is not active after {CREATED_WITHIN:?}", store.table);
-                return Err(LOOKING.error(ErrorKind::Unavailable, why));
+                return Err(OPENING.error(ErrorKind::Unavailable, why));
             }
             _ => sleep(LOOK_AGAIN).await,
         }
@@ -142,7 +150,7 @@ fn check(store: &Inner, options: &DynamoDbOptions, table: &TableDescription) -> 
     }
     if !is_active(table) {
         let why = format!("the table `{name}` or its index is not active: wait until it is");
-        return Err(LOOKING.error(ErrorKind::Unavailable, why));
+        return Err(OPENING.error(ErrorKind::Unavailable, why));
     }
     Ok(())
 }
@@ -159,7 +167,7 @@ fn has_schema(table: &TableDescription, schema: &[KeySchemaElement], [pk, sk]: [
 /// That the service removes dedup entries when their time is over: nobody else does.
 async fn time_to_live(store: &Inner, options: &DynamoDbOptions) -> Result<(), StoreError> {
     let looking = || store.client.describe_time_to_live().table_name(&store.table).send();
-    let found = store.limits.plainly(LOOKING, looking).await?.time_to_live_description;
+    let found = store.limits.plainly(OPENING, looking).await?.time_to_live_description;
     let on = found.as_ref().and_then(|found| found.time_to_live_status());
     let on = matches!(on, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling));
     let attribute = found.as_ref().and_then(|found| found.attribute_name());
@@ -201,7 +209,7 @@ async fn kept(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, Stor
     for _ in 0..TRIES_MAX {
         let reading =
             || store.client.get_item().table_name(&store.table).set_key(Some(place.key())).consistent_read(true).send();
-        let found = store.limits.plainly(LOOKING, reading).await?.item;
+        let found = store.limits.plainly(OPENING, reading).await?.item;
         let before = found.as_ref().map(|found| stored_keeps(store, found)).transpose()?;
         let asked = options.keeps.as_secs() + u64::from(options.keeps.subsec_nanos() > 0);
         if let Some(before) = before.filter(|before| *before >= asked) {
@@ -218,7 +226,7 @@ async fn kept(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, Stor
             return Ok(Duration::from_secs(asked));
         }
     }
-    Err(LOOKING.error(ErrorKind::Unavailable, "others change how long dedup entries are kept all the time"))
+    Err(OPENING.error(ErrorKind::Unavailable, "others change how long dedup entries are kept all the time"))
 }
 
 fn stored_keeps(store: &Inner, found: &Item) -> Result<u64, StoreError> {

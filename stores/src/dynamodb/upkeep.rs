@@ -175,7 +175,7 @@ impl DynamoDb {
     ) -> Result<(Vec<Item>, Option<Item>), StoreError> {
         let query =
             query.clone().set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let doing = Doing { writes: false, ..doing };
+        let doing = Doing::reading(doing.operation);
         let answer = self.0.limits.plainly(doing, || query.clone().send()).await?;
         self.spent(answer.consumed_capacity());
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))

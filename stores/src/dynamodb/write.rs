@@ -67,6 +67,7 @@ impl DynamoDb {
             );
             return Err(doing.error(ErrorKind::TooLarge, why));
         }
+        let doing = doing.of_bytes(written.bytes + marks_bytes(&marks));
         let won = || Saved::At(Version::text(written.version.clone()));
         if marks.is_empty() && written.puts.is_empty() && written.deletes.is_empty() {
             return Ok(if self.put(doing, &written).await? { won() } else { Saved::Conflict });
