@@ -14,7 +14,6 @@ use hapax_core::{
 use crate::{
     Expectation, Fate, Ghost,
     ghost::Stood,
-    inside::Inside,
     ledger::{LOWER, Posted, alarm_cause, posted_of},
 };
 
@@ -111,11 +110,7 @@ pub fn no_lost_update(ghost: &Ghost) -> Result<(), String> {
 pub fn no_ghost_output(ghost: &Ghost) -> Result<(), String> {
     for sent in &ghost.sent {
         if !ghost.stored.contains_key(&sent.envelope.message_id) {
-            let inside = Inside::of(&sent.envelope);
-            return Err(format!(
-                "{:?} was sent, with {inside:?}, but never stood in a committed outbox",
-                sent.envelope
-            ));
+            return Err(format!("{:+?} was sent, but never stood in a committed outbox", sent.envelope));
         }
     }
     for (key, states) in &ghost.entities {
@@ -143,9 +138,8 @@ pub fn output_stable(ghost: &Ghost) -> Result<(), String> {
         if let Some(stood) = ghost.stored.get(&sent.envelope.message_id)
             && stood.envelope != sent.envelope
         {
-            let (stored, left) = (Inside::of(&stood.envelope), Inside::of(&sent.envelope));
             return Err(format!(
-                "one id, two messages: {:?} was stored, with {stored:?}, {:?} was sent, with {left:?}",
+                "one id, two messages: {:+?} was stored, {:+?} was sent",
                 stood.envelope, sent.envelope
             ));
         }

@@ -23,7 +23,6 @@ mod coverage;
 pub mod explore;
 pub mod faults;
 mod ghost;
-mod inside;
 pub mod invariants;
 pub mod ledger;
 mod ports;

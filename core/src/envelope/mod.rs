@@ -34,6 +34,7 @@ pub const CONTENT_TYPE_BYTES_MAX: usize = 100;
 /// A message as carried. The body is opaque bytes; nothing here is ever hashed after re-encoding.
 ///
 /// `{:?}` is fit for logs: it shows how long the body is and the headers' names, and neither the body nor what the headers say.
+/// `{:+?}` shows all of it, also of what holds an envelope: for tests and models.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// Identity of the message, the same for every copy.
@@ -140,7 +141,9 @@ impl fmt::Debug for Envelope {
             reply_to,
             timeout,
         } = self;
-        f.debug_struct("Envelope")
+        let tells_all = f.sign_plus();
+        let mut shown = f.debug_struct("Envelope");
+        shown
             .field("message_id", message_id)
             .field("idempotency_key", idempotency_key)
             .field("message_type", message_type)
@@ -149,8 +152,13 @@ impl fmt::Debug for Envelope {
             .field("partition_key", partition_key)
             .field("content_type", content_type)
             .field("schema", schema)
-            .field("headers", headers)
-            .field("body", &format_args!("{} bytes", body.len()))
+            .field("headers", headers);
+        if tells_all {
+            shown.field("body", body);
+        } else {
+            shown.field("body", &format_args!("{} bytes", body.len()));
+        }
+        shown
             .field("occurred_at", occurred_at)
             .field("due", due)
             .field("expires", expires)
@@ -309,8 +317,11 @@ impl Headers {
 }
 
 impl fmt::Debug for Headers {
-    /// Their names: what they say may be as secret as a body.
+    /// Their names: what they say may be as secret as a body. All of them with `+`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.sign_plus() {
+            return f.debug_map().entries(self.iter()).finish();
+        }
         f.debug_set().entries(self.iter().map(|(name, _)| name)).finish()
     }
 }
@@ -337,6 +348,9 @@ mod tests {
             for told in ["order-1", "shop.placed", "8 bytes", "card"] {
                 assert!(printed.contains(told), "`{told}` is not in {printed}");
             }
+        }
+        for all in [format!("{envelope:+?}"), format!("{outgoing:+?}"), format!("{:+?}", Some(vec![&outgoing]))] {
+            assert_eq!(all.matches("a-secret").count(), 2, "{all}");
         }
     }
 }

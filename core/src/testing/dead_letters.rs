@@ -88,7 +88,7 @@ impl Hand {
         if listed.iter().eq(letters.iter().copied()) {
             return Ok(());
         }
-        Err(Broken::new(self.promise, format!("{page:?} was to list {letters:?}, it lists {listed:?}")))
+        Err(Broken::new(self.promise, format!("{page:?} was to list {letters:+?}, it lists {listed:+?}")))
     }
 }
 

@@ -115,7 +115,7 @@ impl Hand {
     async fn expect(&self, mark: &DedupEntry, when: &str) -> Result<(), Broken> {
         match self.contains(&[mark.key]).await?.entry(&mark.key) {
             Some(found) if is_whole(found, mark) => Ok(()),
-            Some(found) => Err(self.broken(format!("inserted was {mark:?}, found is {found:?} {when}"))),
+            Some(found) => Err(self.broken(format!("inserted was {mark:+?}, found is {found:+?} {when}"))),
             None => Err(self.broken(format!("a dedup entry is missing {when}"))),
         }
     }
@@ -331,7 +331,7 @@ pub async fn in_the_end(builder: &dyn Builder) -> Checked {
         // What is left is left whole.
         for (mark, found) in marks.iter().filter_map(|mark| Some((mark, known.entry(&mark.key)?))) {
             if !is_whole(found, mark) {
-                return Err(hand.broken(format!("inserted was {mark:?}, left is {found:?}")));
+                return Err(hand.broken(format!("inserted was {mark:+?}, left is {found:+?}")));
             }
         }
         Ok(keys.iter().all(|key| known.entry(key).is_none()).then_some(()))

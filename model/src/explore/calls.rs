@@ -135,9 +135,9 @@ impl<T: fmt::Debug + PartialEq> Names<T> {
     /// The number of `thing`.
     ///
     /// # Panics
-    /// When two different things look the same: their `Debug` must show all that is in them.
+    /// When two different things look the same: their `Debug` must show all that is in them, as that of a message does with `+`.
     pub(super) fn of(&mut self, thing: T) -> u32 {
-        let text = format!("{thing:?}").into_boxed_str();
+        let text = format!("{thing:+?}").into_boxed_str();
         let next = u32::try_from(self.things.len()).expect("fewer than four billion things");
         let number = *self.numbers.entry(text).or_insert(next);
         if number == next {
@@ -156,5 +156,31 @@ impl<T: fmt::Debug + PartialEq> Names<T> {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.things.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapax_core::{
+        envelope::{Destination, Envelope},
+        ids::MessageId,
+    };
+
+    use super::*;
+
+    /// As what a handler sends that asks a clock, or a state that was not kept.
+    #[test]
+    fn messages_that_differ_in_what_they_say_alone_are_two() {
+        let outgoing = |body: &'static str, cups: &str| {
+            let kind = "shop.placed".parse().expect("a type");
+            let mut envelope = Envelope::new(MessageId::parse("order-1").expect("an id"), kind, body);
+            envelope.headers.set("cups", cups).expect("a header");
+            let destination = Destination::parse("endpoint:shop").expect("an address");
+            Op::Dispatch(vec![Outgoing { destination, envelope: envelope.into() }])
+        };
+        let mut names = Names::default();
+        let numbers =
+            [("one", "1"), ("two", "1"), ("two", "2"), ("one", "1")].map(|(body, cups)| names.of(outgoing(body, cups)));
+        assert_eq!(numbers, [0, 1, 2, 0]);
     }
 }

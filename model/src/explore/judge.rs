@@ -12,7 +12,6 @@ use super::{
     tables::Facts,
     wire::lock,
 };
-use crate::inside::Inside;
 
 pub(super) type Judged = Result<(), Broken>;
 /// Messages that take effect in one commit.
@@ -194,14 +193,9 @@ impl Space {
         }
         match stored().find(|other| other.envelope.message_id == sent.envelope.message_id) {
             Some(other) => self.broken("output_stable", || {
-                let (before, now) = (Inside::of(&other.envelope), Inside::of(&sent.envelope));
-                let id = &sent.envelope.message_id;
-                format!("{id} left with two bodies: {other:?}, {before:?}, and {sent:?}, {now:?}")
+                format!("{} left with two bodies: {other:+?} and {sent:+?}", sent.envelope.message_id)
             }),
-            None => self.broken("no_ghost_output", || {
-                let inside = Inside::of(&sent.envelope);
-                format!("{sent:?} left, with {inside:?}, and never stood in a committed outbox")
-            }),
+            None => self.broken("no_ghost_output", || format!("{sent:+?} left, and never stood in a committed outbox")),
         }
     }
 

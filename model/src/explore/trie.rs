@@ -20,7 +20,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use hapax_core::{envelope::Outgoing, ids::AttemptId};
+use hapax_core::ids::AttemptId;
 use smallvec::SmallVec;
 
 use super::{
@@ -31,7 +31,6 @@ use super::{
     tables::Tables,
     wire::{Wire, lock},
 };
-use crate::inside::Inside;
 
 /// What a task is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -280,33 +279,11 @@ impl Trie {
             return Ok(());
         }
         let before: Vec<_> = before.collect();
-        let (first, now) = (inside(before.iter().map(|(_, op)| *op)), inside(asked.iter().map(|(_, op)| op)));
         Err(format!(
-            "the same messages and the same answers led to other questions: {before:?} the first time, {asked:?} now, \
-             with {first:?} and {now:?} in their messages; something that is no port was asked: a clock, a random id, the order of a hash map, memory shared by tasks"
+            "the same messages and the same answers led to other questions: {before:+?} the first time, {asked:+?} now; \
+             something that is no port was asked: a clock, a random id, the order of a hash map, memory shared by tasks"
         ))
     }
-}
-
-/// What is in the messages of questions.
-fn inside<'o>(asked: impl Iterator<Item = &'o Op>) -> Vec<Inside<'o>> {
-    let of = |outgoing: &'o [Outgoing]| outgoing.iter().map(|outgoing| Inside::of(&outgoing.envelope));
-    let mut inside = Vec::new();
-    for op in asked {
-        match op {
-            Op::Save(save) => inside.extend(save.entity.outbox.iter().flat_map(|entry| of(&entry.outgoing))),
-            Op::Dispatch(outgoing) => inside.extend(of(outgoing)),
-            Op::SetAside(letter) => inside.push(Inside::of(&letter.envelope)),
-            Op::Finish { done, .. } | Op::Insert(done) => {
-                inside.extend(
-                    done.iter().filter_map(|entry| entry.reply.as_ref()).map(|reply| Inside::of(&reply.envelope)),
-                );
-            }
-            Op::Now | Op::Monotonic | Op::Attempt | Op::Pause { .. } | Op::Load { .. } => {}
-            Op::Contains(_) | Op::Version(_) | Op::Settle(..) => {}
-        }
-    }
-    inside
 }
 
 /// Runs a task until it waits for an answer, or to its end.

@@ -32,7 +32,7 @@ pub async fn whole(builder: &dyn Builder) -> Checked {
         version = writer.replace(&key, &version, &entity).await?;
         let loaded = reader.load_at(&key, &version).await?.entity;
         if loaded != entity {
-            return Err(reader.broken(format!("saved was {entity:?}, loaded is {loaded:?}")));
+            return Err(reader.broken(format!("saved was {entity:+?}, loaded is {loaded:+?}")));
         }
     }
     never_torn(builder).await
