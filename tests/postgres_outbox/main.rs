@@ -19,6 +19,8 @@ mod invisible;
 mod layouts;
 mod log;
 mod log_ends;
+#[path = "../outbox/logged.rs"]
+mod logged;
 #[path = "../outbox/ordered.rs"]
 mod ordered;
 #[path = "../outbox/place.rs"]
@@ -40,6 +42,7 @@ mod storing;
 #[path = "../outbox/tables.rs"]
 mod tables;
 mod timed;
+mod told;
 #[path = "../outbox/upgrades.rs"]
 mod upgrades;
 #[path = "../outbox/woken.rs"]
