@@ -22,6 +22,8 @@ mod program;
 mod report;
 mod run;
 mod service;
+#[cfg_attr(not(any(feature = "dynamodb", feature = "cosmos")), allow(dead_code, reason = "none is compiled in"))]
+mod services;
 mod sql;
 mod template;
 mod workload;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
         Some("outbox") => return outbox_figures(args),
+        Some(command) if let Some(service) = services::Service::of(command) => return services_figures(service, args),
         Some(command) if command == postgres::KIND.command => {
             return server_figures(&postgres::KIND, args, sql::bench::<postgres::Schema>);
         }
@@ -82,6 +85,20 @@ fn outbox_figures(args: impl Iterator<Item = String>) -> ExitCode {
         Ok(Some(options)) => ended(outbox::bench(&options).map(|good| good || !options.check)),
         Ok(None) => {
             println!("{}", outbox::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            ExitCode::from(MISUSED)
+        }
+    }
+}
+
+fn services_figures(service: services::Service, args: impl Iterator<Item = String>) -> ExitCode {
+    match services::parse(service, args) {
+        Ok(Some(options)) => ended(services::bench(&options).map(|good| good || !options.check)),
+        Ok(None) => {
+            println!("{}", services::HELP);
             ExitCode::SUCCESS
         }
         Err(problem) => {

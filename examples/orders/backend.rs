@@ -1,5 +1,5 @@
 //! The databases that a shop in several processes can be kept in. Each has a store and queues, in one place; a further one
-//! is a variant of [`Kept`](crate::place::Kept), an implementation of [`Backend`] here and its texts in `look.rs`.
+//! is a variant of [`Kept`](crate::place::Kept), an implementation of [`Backend`] here and its texts in `look/`.
 
 use std::{path::Path, time::Duration};
 

@@ -26,6 +26,7 @@ mod place;
 mod refusal;
 mod rejects;
 mod report;
+mod services;
 mod shop;
 mod signals;
 mod stock;
@@ -81,7 +82,7 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
     let server = place.server.as_mut();
     let on_broker = database.broker.is_some();
     let run = match &database.kept {
-        Kept::File(file) if options.workers.is_none() && !on_broker => {
+        Kept::File(file) if options.workers.is_none() && !on_broker && database.dedup.is_none() => {
             shop::run(file, input, options, seed, sabotage.as_ref()).await?
         }
         Kept::File(file) if on_broker => {
@@ -96,6 +97,7 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
             workers::run::<OnBroker<InMySql>>(tables, &database, server, input, options, seed).await?
         }
         Kept::MySql(tables) => workers::run::<InMySql>(tables, &database, server, input, options, seed).await?,
+        Kept::Service(service) => services::run(service, &database, input, options, seed).await?,
     };
     let books = books::check(&database, input).await?;
 
@@ -129,6 +131,7 @@ pub async fn work(options: &Options) -> Result<(), Refusal> {
         Kept::Postgres(schema) => worker::run::<InPostgres>(schema, &database, options).await,
         Kept::MySql(tables) if on_broker => worker::run::<OnBroker<InMySql>>(tables, &database, options).await,
         Kept::MySql(tables) => worker::run::<InMySql>(tables, &database, options).await,
+        Kept::Service(service) => services::work(service, &database, options).await,
     }
 }
 

@@ -54,7 +54,8 @@ pub struct Options {
     /// Database to create: `sqlite:PATH` or a path [default: a temporary file]; or `postgres://USER@HOST:PORT/DATABASE`,
     /// where the run has a schema of its own, which goes with it; or `mysql://USER@HOST:PORT/DATABASE` (MariaDB), where its
     /// tables have a prefix of its own and go with it; or `postgres:` or `mysql:`, a server of the run's own, which is
-    /// killed (and so are workers, unless you say how often: every 500 ms, and one is stopped every 3 s)
+    /// killed (and so are workers, unless you say how often: every 500 ms, and one is stopped every 3 s); or an emulator of a
+    /// service, `dynamodb://HOST:PORT` or `cosmos://HOST:PORT`, if the program was built with that feature
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
@@ -66,6 +67,10 @@ pub struct Options {
     /// database, in queues of the run's own, which go with it; in worker processes
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
+
+    /// Keep the dedup entries in this folder and not beside the entities; in worker processes
+    #[arg(long, value_name = "FOLDER", conflicts_with = "breaks")]
+    pub dedup: Option<PathBuf>,
 
     /// Keep the temporary database, schema or tables, and say where it is
     #[arg(long)]
@@ -202,6 +207,13 @@ impl Options {
         if self.transport.as_deref().is_some_and(|url| !url.starts_with("amqp://") && !url.starts_with("amqps://")) {
             return refuse("--transport takes a RabbitMQ server; write amqp://USER:PASSWORD@HOST:PORT/VHOST");
         }
+        if let Some(folder) = &self.dedup
+            && self.worker_of.is_none()
+            && std::fs::read_dir(folder).is_ok_and(|mut holds| holds.next().is_some())
+        {
+            let folder = folder.display();
+            return refuse(&format!("--dedup: {folder} is not empty; name a folder of the run's own"));
+        }
         if is_blank(self.input.as_deref().and_then(Path::to_str)) {
             return refuse("--input is blank; give a file of orders, or - for standard input, or leave it out");
         }
@@ -210,7 +222,7 @@ impl Options {
                 "--store: a server's URL has // behind the scheme; write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE",
             );
         }
-        let on_server = self.store.as_deref().is_some_and(place::is_server);
+        let on_server = self.store.as_deref().is_some_and(|store| place::is_server(store) || place::is_service(store));
         if on_server && self.breaks.is_some() {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
         }
@@ -226,6 +238,7 @@ impl Options {
         }
         if !on_server
             && self.transport.is_none()
+            && self.dedup.is_none()
             && self.workers.is_none()
             && (self.kill_every.is_some() || self.stall_every.is_some())
         {

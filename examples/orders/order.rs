@@ -49,6 +49,13 @@ pub(crate) enum Status {
     PaymentOverdue,
 }
 
+impl Status {
+    /// The order has come to an end.
+    pub(crate) const fn is_decided(self) -> bool {
+        !matches!(self, Self::New | Self::Reserving | Self::Paying)
+    }
+}
+
 impl Saga for Order {
     const NAME: &'static str = "order";
 

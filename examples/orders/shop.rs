@@ -11,7 +11,7 @@ use futures_util::{
     future::{try_join, try_join_all},
 };
 use hapax::{
-    Endpoint, InProcess, Registry, Saga, Sender, Sqlite,
+    Endpoint, InProcess, ObjectDedup, Registry, Saga, Sender, Sqlite,
     deliver::Recoverability,
     endpoint::{EndpointBuilder, Jittered, Settings, Tries},
     ids::Scope,
@@ -92,11 +92,11 @@ pub(crate) async fn run(
     let mut workers = Vec::with_capacity(pace.workers);
     for number in 1..=pace.workers {
         let shop = match sabotage {
-            None => endpoint(store.clone(), queue.clone(), &cards, &door, &watch),
+            None => endpoint(store.clone(), None, queue.clone(), &cards, &door, &watch),
             Some(sabotage) => {
                 let (store, queue) = sabotage.ports(number, store.clone(), queue.clone());
                 let settings = Settings { in_flight_max: breaks::IN_FLIGHT_MAX, ..settings() };
-                endpoint(store, queue, &cards, &door, &watch).settings(settings)
+                endpoint(store, None, queue, &cards, &door, &watch).settings(settings)
             }
         };
         let shop = shop.drops(drops.clone()).start().await.map_err(|e| Refusal::new(e.to_string()))?;
@@ -180,15 +180,20 @@ impl Pace {
 }
 
 /// The shop itself, wherever it keeps its sagas and gets its messages from.
-pub(crate) fn endpoint<S: EntityStore + DedupStore + DeadLetters + 'static>(
+pub(crate) fn endpoint<S: EntityStore + DedupStore + DeadLetters + Clone + 'static>(
     store: S,
+    dedup: Option<ObjectDedup>,
     transport: impl Transport + 'static,
     cards: &CardService,
     door: &Door,
     watch: &Arc<Watch>,
 ) -> EndpointBuilder {
-    Endpoint::builder(ENDPOINT)
-        .store(store)
+    let builder = Endpoint::builder(ENDPOINT);
+    let builder = match dedup {
+        None => builder.store(store),
+        Some(dedup) => builder.entities(store.clone()).dedup(dedup).dead_letters(store),
+    };
+    builder
         .transport(transport)
         .saga(order_messages)
         .saga(payment_messages)

@@ -3,7 +3,10 @@
 
 use std::{io::Write, pin::pin, sync::Arc};
 
-use hapax::endpoint::{ErrorKind, Settings};
+use hapax::{
+    ObjectDedup,
+    endpoint::{ErrorKind, Settings},
+};
 use indicatif::ProgressBar;
 use tokio::io::AsyncReadExt;
 
@@ -34,11 +37,19 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
         let opened =
             async || B::open(place, database.broker.as_ref(), false).await.map_err(|e| Refusal::of_store(&what, &e));
         let opened = again(patience, opened).await?;
+        let dedup = match &database.dedup {
+            Some(folder) => {
+                let open =
+                    async || ObjectDedup::directory(folder).open().await.map_err(|e| Refusal::of_store(&what, &e));
+                Some(again(patience, open).await?)
+            }
+            None => None,
+        };
         let start = async || {
             let transport = Doubled::new(opened.queue().clone(), options.duplicates(), seed);
             let settings = Settings { in_flight_max: IN_FLIGHT_MAX, ..shop::settings() };
-            let endpoint = shop::endpoint(opened.store().clone(), transport, &cards, &door, &watch).settings(settings);
-            endpoint.start().await.map_err(|e| match e.kind() {
+            let endpoint = shop::endpoint(opened.store().clone(), dedup.clone(), transport, &cards, &door, &watch);
+            endpoint.settings(settings).start().await.map_err(|e| match e.kind() {
                 ErrorKind::Transport => Refusal::caused(&what, &e).passing(),
                 _ => Refusal::caused(&what, &e),
             })

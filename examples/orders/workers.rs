@@ -90,6 +90,8 @@ pub(crate) async fn run<B: Backend>(
         (Kept::File(_), Some(_)) => "file, messages over RabbitMQ",
         (Kept::Postgres(_), Some(_)) => "PostgreSQL server, messages over RabbitMQ",
         (Kept::MySql(_), Some(_)) => "MariaDB server, messages over RabbitMQ",
+        (Kept::Service(_), None) => "service, queues in a file",
+        (Kept::Service(_), Some(_)) => "service, messages over RabbitMQ",
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
     ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
@@ -122,7 +124,7 @@ impl<'d, B: Backend> Day<'d, B> {
             orders: input.orders.iter(),
             backend,
             sender: backend.sender(),
-            look: Look::into(&database.kept),
+            look: Look::into(database),
             patience: database.patience(),
             open: HashSet::new(),
             bar: shop::bar(input.orders.len()),

@@ -3,7 +3,7 @@
 
 use std::process::{Command, ExitCode};
 
-use crate::process;
+use crate::{backends, process};
 
 /// The workspace of the peers, and where its programs are built: `hapax-bench` looks for them there.
 const PEERS: &str = "bench/peers/Cargo.toml";
@@ -16,6 +16,9 @@ const RELAY: &str = "relay-";
 /// The peer of the outbox that node runs; `hapax-bench` looks for what it needs there.
 const NPM_RELAY: &str = "bench/peers/pg-transactional-outbox";
 
+/// Benchmarks of stores whose client libraries take long to build: a feature each, and an emulator.
+const SERVICES: [&str; 2] = ["dynamodb", "cosmos"];
+
 /// Hands the arguments on and the exit code back.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     if args.iter().any(|arg| arg == "--peers" || arg == "--peer") {
@@ -23,8 +26,25 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         build_peers(relays);
         install(relays);
     }
-    let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-bench", "--"]);
-    match command.args(args).status() {
+    let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-bench"]);
+    let mut emulator = None;
+    if let Some(name) = args.first().filter(|name| SERVICES.contains(&name.as_str())) {
+        command.args(["--features", name]);
+        if !args.iter().any(|arg| ["--server", "--help", "-h"].contains(&arg.as_str())) {
+            match backends::started(name) {
+                Ok(started) => emulator = Some(started),
+                Err(error) => {
+                    eprintln!("there is no emulator to measure on: {error}; name one with --server");
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    command.arg("--").args(args);
+    if let Some(emulator) = &emulator {
+        command.args(["--server", &emulator.url]);
+    }
+    match command.status() {
         // No code, or one too large for a code: it was ended from outside.
         Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
         Err(error) => {

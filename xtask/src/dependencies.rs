@@ -20,7 +20,7 @@ pub(crate) const ARROWS: [(&str, &[&str]); 5] = [
 ];
 
 /// What must not come along: package, features, and the crates that would break the promise of that choice.
-const ABSENT: [(&str, &[&str], &[&str]); 5] = [
+const ABSENT: [(&str, &[&str], &[&str]); 9] = [
     ("hapax", &["--no-default-features"], &["sqlx", "sqlx-core", "libsqlite3-sys", "rmp-serde", "bincode"]),
     ("hapax", &[], &["rmp-serde", "bincode"]),
     // TLS is chosen by the user, and so is its library.
@@ -34,6 +34,19 @@ const ABSENT: [(&str, &[&str], &[&str]); 5] = [
         &["--no-default-features", "--features", "mysql"],
         &["rustls", "ring", "native-tls", "libsqlite3-sys", "rsa"],
     ),
+    // Its usual features bring a TLS library of years ago, and another one that has to be compiled from C.
+    ("hapax", &["--no-default-features", "--features", "dynamodb"], &["rustls", "ring", "aws-lc-rs", "aws-config"]),
+    (
+        "hapax",
+        &["--no-default-features", "--features", "dynamodb,tls-ring"],
+        &["aws-lc-rs", "aws-lc-sys", "hyper-tls", "openssl"],
+    ),
+    (
+        "hapax",
+        &["--no-default-features", "--features", "cosmos"],
+        &["rustls", "ring", "aws-lc-rs", "native-tls", "azure_identity"],
+    ),
+    ("hapax", &["--no-default-features", "--features", "object"], &["rustls", "ring", "aws-lc-rs", "reqwest"]),
     ("hapax-core", &["--all-features"], &["sqlx", "sqlx-core", "libsqlite3-sys"]),
 ];
 

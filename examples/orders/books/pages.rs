@@ -45,7 +45,7 @@ const LEDGER: &str = "SELECT key, order_id, cents, answer, refunded FROM orders_
 
 impl Pages {
     pub(super) async fn read(database: &Database) -> Result<Self, Refusal> {
-        let (mut pages, mut look) = (Self::default(), Look::into(&database.kept));
+        let (mut pages, mut look) = (Self::default(), Look::into(database));
         let patience = database.patience();
         for row in again(patience, async || look.entities().await).await? {
             pages.entity(row);

@@ -22,7 +22,7 @@ const RIVAL_PASSES: Duration = Duration::from_millis(500);
 /// The forgetful store has forgotten a key whose last byte is below this: one in eight. A key is a hash.
 const FORGOTTEN_BELOW: u8 = 32;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct BrokenStore {
     store: Sqlite,
     worker: Arc<Worker>,

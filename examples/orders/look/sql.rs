@@ -69,7 +69,7 @@ const DECIDED: Text = Text {
 const CHANGED: [&str; 6] = ["42P01", "42703", "3F000", "42S02", "42S22", "1"];
 
 /// Looks into the database of a run; connects when it is asked, and anew when its connection was lost.
-pub(super) struct Database {
+pub(super) struct Rows {
     kept: Kept,
     open: Option<Open>,
 }
@@ -81,7 +81,7 @@ enum Open {
     MySql(MySqlConnection, String),
 }
 
-impl Database {
+impl Rows {
     pub(super) fn of(kept: &Kept) -> Self {
         Self { kept: kept.clone(), open: None }
     }
@@ -151,6 +151,7 @@ impl Database {
                 let server = MySqlConnection::connect_with(&tables.options()?).await;
                 Open::MySql(server.map_err(|e| self.unreadable(&e))?, tables.prefix().to_owned())
             }
+            Kept::Service(service) => return Err(Refusal::new(format!("{service} has no rows"))),
         })
     }
 

@@ -5,15 +5,18 @@ mod file;
 mod pooler;
 mod reached;
 mod server;
+mod service;
 mod tables;
 
 use std::{
+    ffi::OsString,
     fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server, is_slip};
+pub(crate) use service::{Kind as ServiceKind, Service, is_service};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 
@@ -31,6 +34,8 @@ pub(crate) enum Kept {
     Postgres(Schema),
     /// In tables on a MariaDB or MySQL server.
     MySql(Tables),
+    /// With a service that has no queues.
+    Service(Service),
 }
 
 /// All that a run leaves: what hapax keeps, and the card company's ledger.
@@ -41,25 +46,27 @@ pub struct Database {
     pub(crate) ledger: PathBuf,
     /// Where the messages are, if not beside the rest.
     pub(crate) broker: Option<Broker>,
+    /// The folder with the dedup entries, if they are not beside the entities.
+    pub(crate) dedup: Option<PathBuf>,
 }
 
 impl Database {
     /// A file that holds everything.
     #[must_use]
     pub fn file(path: &Path) -> Self {
-        Self { kept: Kept::File(path.to_owned()), ledger: path.to_owned(), broker: None }
+        Self { kept: Kept::File(path.to_owned()), ledger: path.to_owned(), broker: None, dedup: None }
     }
 
     /// A schema on a PostgreSQL server, and the card company's ledger in a file.
     #[must_use]
     pub fn postgres(url: &str, schema: &str, ledger: &Path) -> Self {
-        Self { kept: Kept::Postgres(Schema::named(url, schema)), ledger: ledger.to_owned(), broker: None }
+        Self { kept: Kept::Postgres(Schema::named(url, schema)), ledger: ledger.to_owned(), broker: None, dedup: None }
     }
 
     /// Tables with a prefix on a MariaDB or MySQL server, and the card company's ledger in a file.
     #[must_use]
     pub fn mysql(url: &str, prefix: &str, ledger: &Path) -> Self {
-        Self { kept: Kept::MySql(Tables::named(url, prefix)), ledger: ledger.to_owned(), broker: None }
+        Self { kept: Kept::MySql(Tables::named(url, prefix)), ledger: ledger.to_owned(), broker: None, dedup: None }
     }
 
     /// What a worker process was told.
@@ -69,13 +76,17 @@ impl Database {
         let broker = broker.map(|(url, prefix)| Broker::named(url, prefix));
         let database = match (place.to_str(), &options.schema, &options.ledger) {
             (Some(url), Some(prefix), Some(ledger)) if server::is_mysql(url) => Self::mysql(url, prefix, ledger),
+            (Some(url), Some(name), Some(ledger)) if is_service(url) => {
+                let kept = Kept::Service(Service::named(url, name, ledger)?);
+                Self { kept, ledger: ledger.clone(), broker: None, dedup: None }
+            }
             (Some(url), Some(schema), Some(ledger)) => {
                 let schema = Schema::named(url, schema).behind(options.pooler.as_deref());
-                Self { kept: Kept::Postgres(schema), ledger: ledger.clone(), broker: None }
+                Self { kept: Kept::Postgres(schema), ledger: ledger.clone(), broker: None, dedup: None }
             }
             _ => Self::file(place),
         };
-        Some(Self { broker, ..database })
+        Some(Self { broker, dedup: options.dedup.clone(), ..database })
     }
 
     /// How long what fails may be tried again: a server comes back.
@@ -87,27 +98,30 @@ impl Database {
     }
 
     /// The same, to tell a worker process.
-    pub(crate) fn arguments(&self) -> Vec<&std::ffi::OsStr> {
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = self.place_arguments();
         if let Some(broker) = &self.broker {
-            arguments.extend(broker.arguments().map(AsRef::<std::ffi::OsStr>::as_ref));
+            arguments.extend(broker.arguments().map(OsString::from));
+        }
+        if let Some(dedup) = &self.dedup {
+            arguments.extend(["--dedup".into(), dedup.into()]);
         }
         arguments
     }
 
-    fn place_arguments(&self) -> Vec<&std::ffi::OsStr> {
+    fn place_arguments(&self) -> Vec<OsString> {
         let (url, name) = match &self.kept {
-            Kept::File(path) => return vec!["--worker-of".as_ref(), path.as_ref()],
-            Kept::Postgres(schema) => (schema.url(), schema.name()),
-            Kept::MySql(tables) => (tables.url(), tables.prefix()),
+            Kept::File(path) => return vec!["--worker-of".into(), path.into()],
+            Kept::Postgres(schema) => (schema.url().to_owned(), schema.name()),
+            Kept::MySql(tables) => (tables.url().to_owned(), tables.prefix()),
+            Kept::Service(service) => (service.store(), service.name()),
         };
-        let ledger = self.ledger.as_ref();
-        let mut arguments: Vec<&std::ffi::OsStr> =
-            vec!["--worker-of".as_ref(), url.as_ref(), "--schema".as_ref(), name.as_ref(), "--ledger".as_ref(), ledger];
+        let mut arguments: Vec<OsString> = vec!["--worker-of".into(), url.into(), "--schema".into(), name.into()];
+        arguments.extend(["--ledger".into(), self.ledger.clone().into()]);
         if let Kept::Postgres(schema) = &self.kept
             && let Some(pooler) = schema.pooler()
         {
-            arguments.extend([std::ffi::OsStr::new("--pooler"), pooler.as_ref()]);
+            arguments.extend(["--pooler".into(), pooler.into()]);
         }
         arguments
     }
@@ -119,6 +133,7 @@ impl fmt::Display for Kept {
             Self::File(path) => path.display().fmt(f),
             Self::Postgres(schema) => schema.fmt(f),
             Self::MySql(tables) => tables.fmt(f),
+            Self::Service(service) => service.fmt(f),
         }
     }
 }
@@ -127,7 +142,9 @@ impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kept {
             Kept::File(_) => self.kept.fmt(f),
-            Kept::Postgres(_) | Kept::MySql(_) => write!(f, "{}, ledger {}", self.kept, self.ledger.display()),
+            Kept::Postgres(_) | Kept::MySql(_) | Kept::Service(_) => {
+                write!(f, "{}, ledger {}", self.kept, self.ledger.display())
+            }
         }
     }
 }
@@ -155,6 +172,7 @@ impl Place {
             }
             place.database.broker = Some(broker);
         }
+        place.database.dedup.clone_from(&options.dedup);
         Ok(place)
     }
 
@@ -164,6 +182,14 @@ impl Place {
             let database = Database::file(&folder.0.join("orders.db"));
             return Ok(Self { database, temporary: Some(folder.keep()), server: None });
         };
+        if is_service(store) {
+            let folder = Folder::new()?;
+            let service = Service::new(store, &folder.0)?;
+            service.check()?;
+            let kept = Kept::Service(service);
+            let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None, dedup: None };
+            return Ok(Self { database, temporary: Some(folder.keep()), server: None });
+        }
         if !is_server(store) {
             return Ok(Self { database: Database::file(&file::find(store).await?), temporary: None, server: None });
         }
@@ -187,7 +213,7 @@ impl Place {
             }
             Kept::Postgres(schema.behind(options.pooler.as_deref()))
         };
-        let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None };
+        let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None, dedup: None };
         Ok(Self { database, temporary: Some(folder.keep()), server })
     }
 
@@ -217,6 +243,7 @@ impl Place {
         match (&self.database.kept, &self.temporary, &self.server) {
             (Kept::Postgres(schema), Some(_), None) => schema.remove().await,
             (Kept::MySql(tables), Some(_), None) => tables.remove().await,
+            (Kept::Service(service), Some(_), None) => service.remove().await,
             _ => {}
         }
     }

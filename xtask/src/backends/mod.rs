@@ -86,19 +86,40 @@ fn listed(workspace: &Workspace) -> Vec<&'static Backend> {
 /// # Errors
 /// No backend of that name has an emulator, or it cannot be had.
 pub(crate) fn emulate(name: &str) -> Result<(), String> {
+    let (server, provided) = emulator(name)?;
+    println!("{}; it ends with Ctrl-C\nexport {}={}", provided.how, server.variable(), provided.url);
+    provided.wait();
+    Ok(())
+}
+
+/// An emulator that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Emulator {
+    /// Where it is.
+    pub(crate) url: String,
+    _running: Provided,
+}
+
+/// The same for something else than tests.
+///
+/// # Errors
+/// As [`emulate`].
+pub(crate) fn started(name: &str) -> Result<Emulator, String> {
+    let (_, provided) = emulator(name)?;
+    Ok(Emulator { url: provided.url.clone(), _running: provided })
+}
+
+fn emulator(name: &str) -> Result<(&'static dyn Server, Provided), String> {
     let made = |backend: &Backend| backend.server.filter(|server| matches!(server.origin(), Origin::Made { .. }));
     let server = BACKENDS.iter().filter(|backend| backend.name == name).find_map(made);
     let server = server.ok_or_else(|| {
         let known: Vec<&str> = BACKENDS.iter().filter(|it| made(it).is_some()).map(|it| it.name).collect();
         format!("`{name}` has no emulator: there are those of {}", known.join(", "))
     })?;
-    let provided = match server::own(server, &Machine::here()) {
-        Ok(provided) => provided,
-        Err(Lack::Wrong(why) | Lack::Missing(why)) => return Err(why),
-    };
-    println!("{}; it ends with Ctrl-C\nexport {}={}", provided.how, server.variable(), provided.url);
-    provided.wait();
-    Ok(())
+    match server::own(server, &Machine::here()) {
+        Ok(provided) => Ok((server, provided)),
+        Err(Lack::Wrong(why) | Lack::Missing(why)) => Err(why),
+    }
 }
 
 /// The backends of one run. The servers started for it end with this.

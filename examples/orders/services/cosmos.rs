@@ -1,0 +1,168 @@
+//! A shop in a Cosmos DB database, and a look into it with the service's own client.
+
+use std::{collections::HashSet, error::Error};
+
+use azure_core::credentials::Secret;
+use azure_data_cosmos::{
+    AccountReference, CosmosClient, FeedScope, Query, RoutingStrategy,
+    options::{OperationOptions, QueryOptions, Region},
+};
+use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
+use futures_util::TryStreamExt;
+use hapax::{
+    CosmosDb, Sender, SqliteQueue,
+    codec::{FRAME_BYTES, record::decode_outbox},
+    ids::EndpointName,
+    ports::{ErrorKind, StoreError},
+};
+use serde_json::Value;
+
+use crate::{
+    Refusal,
+    backend::Backend,
+    broker::Broker,
+    look::{EntityRow, LetterRow, from_hex},
+    order::Order,
+    place::Service,
+    workers::LEASE,
+};
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// What the store's one container is called.
+const CONTAINER: &str = "hapax";
+/// The id of an entity's document, alone in its partition but for dedup entries.
+const ENTITY: &str = "entity";
+/// An emulator takes any key.
+const KEY: &str = "aGFwYXg=";
+
+/// In one database, with the queues in a file.
+pub(crate) struct InCosmosDb {
+    store: CosmosDb,
+    queue: SqliteQueue,
+}
+
+impl Backend for InCosmosDb {
+    type Place = Service;
+    type Store = CosmosDb;
+    type Queue = SqliteQueue;
+
+    async fn open(place: &Service, _: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
+        let client = client(place)
+            .await
+            .map_err(|e| StoreError::new(ErrorKind::Unavailable, "reaching Cosmos DB", e.to_string()).caused_by(e))?;
+        let store = CosmosDb::options(client, place.name()).create(new).open().await?;
+        let queue = SqliteQueue::options().lease(LEASE).migrate(new).open(place.queue()).await?;
+        Ok(Self { store, queue })
+    }
+
+    fn store(&self) -> &CosmosDb {
+        &self.store
+    }
+
+    fn queue(&self) -> &SqliteQueue {
+        &self.queue
+    }
+
+    fn sender(&self) -> Sender {
+        self.queue.sender()
+    }
+
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
+        self.queue.backlog(endpoint).await
+    }
+
+    async fn close(&self) {
+        self.queue.close().await;
+    }
+}
+
+async fn client(place: &Service) -> Result<CosmosClient, AnyError> {
+    let account = AccountReference::with_authentication_key(place.address().parse()?, Secret::new(KEY));
+    Ok(CosmosClient::builder().build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await?)
+}
+
+pub(super) async fn remove(place: &Service) -> Result<(), String> {
+    let removed = async {
+        let client = client(place).await?;
+        client.database_client(place.name()).delete(None).await?;
+        Ok::<(), AnyError>(())
+    };
+    removed.await.map_err(|e| e.to_string())
+}
+
+/// The documents of a run's database.
+pub(crate) struct Documents {
+    client: Option<CosmosClient>,
+    place: Service,
+}
+
+impl Documents {
+    pub(crate) fn of(place: &Service) -> Self {
+        Self { client: None, place: place.clone() }
+    }
+
+    pub(crate) async fn entities(&mut self) -> Result<Vec<EntityRow>, Refusal> {
+        let all = self.all("SELECT * FROM c WHERE c.id = 'entity'").await?;
+        Ok(all.iter().filter_map(entity).collect())
+    }
+
+    /// A dedup entry alone has an attempt.
+    pub(crate) async fn dedup_keys(&mut self) -> Result<Vec<Vec<u8>>, Refusal> {
+        let all = self.all("SELECT c.id FROM c WHERE IS_DEFINED(c.attempt)").await?;
+        Ok(all.iter().filter_map(|mark| from_hex(text(mark, "id")?)).collect())
+    }
+
+    pub(crate) async fn dead_letters(&mut self) -> Result<Vec<LetterRow>, Refusal> {
+        let all = self.all("SELECT * FROM c WHERE IS_DEFINED(c.envelope)").await?;
+        let told = |letter: &Value| {
+            ["message", "saga", "reason"].map(|name| text(letter, name).unwrap_or_default().to_owned()).into()
+        };
+        Ok(all.iter().map(told).collect())
+    }
+
+    pub(crate) async fn decided(&mut self, of: &HashSet<String>) -> Result<Vec<String>, Refusal> {
+        let all = self.all("SELECT * FROM c WHERE c.id = 'entity'").await?;
+        let decided = all.iter().filter_map(|document| {
+            let (_, saga, key, _, _, _, state) = entity(document)?;
+            let is_asked = saga == "order" && of.contains(&key);
+            let order: Order = is_asked.then(|| serde_json::from_slice(state.get(FRAME_BYTES..)?).ok()).flatten()?;
+            order.status.is_decided().then_some(key)
+        });
+        Ok(decided.collect())
+    }
+
+    async fn all(&mut self, query: &'static str) -> Result<Vec<Value>, Refusal> {
+        let found = async {
+            let client = match &self.client {
+                Some(client) => client,
+                None => self.client.insert(client(&self.place).await?),
+            };
+            let container = client.database_client(self.place.name()).container_client(CONTAINER, None).await?;
+            let mut primary = OperationOptions::default();
+            primary.hedging_enabled = Some(false);
+            let options = QueryOptions::default().with_operation_options(primary);
+            let found = container.query_items::<Value>(Query::from(query), FeedScope::full_container(), Some(options));
+            Ok::<_, AnyError>(found.await?.try_collect().await?)
+        };
+        found.await.map_err(|e: AnyError| {
+            Refusal::new(format!("{}: {e}; see whether it is still there", self.place)).passing()
+        })
+    }
+}
+
+fn entity(document: &Value) -> Option<EntityRow> {
+    if text(document, "id")? != ENTITY {
+        return None;
+    }
+    let mut names = text(document, "pk")?.splitn(3, ' ');
+    let [endpoint, saga, key] = [names.next()?, names.next()?, names.next()?].map(str::to_owned);
+    let [outbox, state] = ["record", "state"].map(|name| BASE64.decode(text(document, name)?).ok());
+    let (outbox, state) = (outbox?, state?);
+    let completed = decode_outbox(state.clone().into(), &outbox).is_ok_and(|entity| entity.completed);
+    Some((endpoint, saga, key, completed, document.get("waiting").is_some(), outbox, state))
+}
+
+fn text<'d>(document: &'d Value, name: &str) -> Option<&'d str> {
+    document.get(name)?.as_str()
+}

@@ -1,0 +1,89 @@
+//! Services that keep a shop in several processes and have no queues: those are in a file beside the ledger, or on a broker. Each
+//! is compiled in by a feature, since its client library takes long to build; their futures are boxed, since they are deeper than the
+//! compiler likes to look.
+
+#[cfg(feature = "cosmos")]
+pub(crate) mod cosmos;
+#[cfg(feature = "dynamodb")]
+pub(crate) mod dynamodb;
+
+use crate::{
+    Options, Refusal,
+    input::Input,
+    place::{Database, Service, ServiceKind},
+    shop::Run,
+};
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+use crate::{broker::OnBroker, worker, workers};
+
+#[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+fn not_built(kind: ServiceKind) -> Refusal {
+    Refusal::new(format!("this program was built without {}", kind.name()))
+}
+
+/// A day in the shop, as [`workers::run`] has it.
+#[allow(unused_variables, reason = "where no service is compiled in")]
+pub(crate) async fn run(
+    service: &Service,
+    database: &Database,
+    input: &Input,
+    options: &Options,
+    seed: u64,
+) -> Result<Run, Refusal> {
+    match (service.kind, database.broker.is_some()) {
+        #[cfg(feature = "dynamodb")]
+        (ServiceKind::DynamoDb, false) => {
+            Box::pin(workers::run::<dynamodb::InDynamoDb>(service, database, None, input, options, seed)).await
+        }
+        #[cfg(feature = "dynamodb")]
+        (ServiceKind::DynamoDb, true) => {
+            Box::pin(workers::run::<OnBroker<dynamodb::InDynamoDb>>(service, database, None, input, options, seed))
+                .await
+        }
+        #[cfg(feature = "cosmos")]
+        (ServiceKind::CosmosDb, false) => {
+            Box::pin(workers::run::<cosmos::InCosmosDb>(service, database, None, input, options, seed)).await
+        }
+        #[cfg(feature = "cosmos")]
+        (ServiceKind::CosmosDb, true) => {
+            Box::pin(workers::run::<OnBroker<cosmos::InCosmosDb>>(service, database, None, input, options, seed)).await
+        }
+        #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+        (kind, _) => Err(not_built(kind)),
+    }
+}
+
+/// A worker of it, as [`worker::run`] has it.
+#[allow(unused_variables, reason = "where no service is compiled in")]
+pub(crate) async fn work(service: &Service, database: &Database, options: &Options) -> Result<(), Refusal> {
+    match (service.kind, database.broker.is_some()) {
+        #[cfg(feature = "dynamodb")]
+        (ServiceKind::DynamoDb, false) => {
+            Box::pin(worker::run::<dynamodb::InDynamoDb>(service, database, options)).await
+        }
+        #[cfg(feature = "dynamodb")]
+        (ServiceKind::DynamoDb, true) => {
+            Box::pin(worker::run::<OnBroker<dynamodb::InDynamoDb>>(service, database, options)).await
+        }
+        #[cfg(feature = "cosmos")]
+        (ServiceKind::CosmosDb, false) => Box::pin(worker::run::<cosmos::InCosmosDb>(service, database, options)).await,
+        #[cfg(feature = "cosmos")]
+        (ServiceKind::CosmosDb, true) => {
+            Box::pin(worker::run::<OnBroker<cosmos::InCosmosDb>>(service, database, options)).await
+        }
+        #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+        (kind, _) => Err(not_built(kind)),
+    }
+}
+
+/// Removes what a run has there.
+pub(crate) async fn remove(service: &Service) -> Result<(), String> {
+    match service.kind {
+        #[cfg(feature = "dynamodb")]
+        ServiceKind::DynamoDb => dynamodb::remove(service).await,
+        #[cfg(feature = "cosmos")]
+        ServiceKind::CosmosDb => cosmos::remove(service).await,
+        #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+        kind => Err(not_built(kind).to_string()),
+    }
+}
