@@ -73,7 +73,7 @@ async fn a_load_without_anything_to_check_is_one_request_to_dynamodb() {
 /// Everything that the store does while messages are handled.
 async fn everything(rig: &Rig) {
     let waits = entry(vec![outgoing("x")]);
-    let version = save(&rig.store, &key("all"), None, &entity("a", &[waits.clone()])).await;
+    let version = save(&rig.store, &key("all"), None, &entity("a", std::slice::from_ref(&waits))).await;
     let scope: std::sync::Arc<Scope> = key("all").scope().clone();
     assert_eq!(rig.store.pending(&scope, Duration::ZERO, None, 10).await.unwrap().len(), 1);
     let over = Entity { completed: true, ..Entity::default() };

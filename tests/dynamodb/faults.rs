@@ -51,7 +51,8 @@ async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
 
     next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
     let waits = entry(vec![outgoing("x")]);
-    let waiting = save(&rig.store, &key("marked"), Some(&version), &entity(vec![1; LARGE], &[waits.clone()])).await;
+    let waiting =
+        save(&rig.store, &key("marked"), Some(&version), &entity(vec![1; LARGE], std::slice::from_ref(&waits))).await;
 
     next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
     let (done, clean) = (waits.to_dedup_entry(), entity(vec![1; LARGE], &[]));

@@ -22,7 +22,7 @@ async fn a_thousand_outgoing_messages_are_saved_in_dynamodb_and_cleaned_up() {
     let rig = Rig::new().await;
     let messages = (0..1000).map(|number| outgoing(format!("{number:02000}"))).collect();
     let waits = entry(messages);
-    let saved = entity("a", &[waits.clone()]);
+    let saved = entity("a", std::slice::from_ref(&waits));
     let version = save(&rig.store, &key("many"), None, &saved).await;
     assert_eq!(rig.plain.load(&key("many"), &[]).await.unwrap().stored.unwrap().entity, saved);
     assert!(rig.items(&key("many")).await > 5, "in chunks");
@@ -56,16 +56,25 @@ async fn what_is_large_is_written_to_dynamodb_once_and_carried_along() {
     let items = rig.items(&key("carried")).await;
     for number in 1..4 {
         let before = rig.store.units();
-        version =
-            save(&rig.store, &key("carried"), Some(&version), &entity(format!("{number}"), &[large.clone()])).await;
+        version = save(
+            &rig.store,
+            &key("carried"),
+            Some(&version),
+            &entity(format!("{number}"), std::slice::from_ref(&large)),
+        )
+        .await;
         assert!(rig.store.units() - before < 20.0, "{} units", rig.store.units() - before);
     }
     assert_eq!(rig.items(&key("carried")).await, items);
-    assert_eq!(rig.plain.load(&key("carried"), &[]).await.unwrap().stored.unwrap().entity.outbox, [large.clone()]);
+    assert_eq!(
+        rig.plain.load(&key("carried"), &[]).await.unwrap().stored.unwrap().entity.outbox,
+        std::slice::from_ref(&large)
+    );
 
     // A state that is large stays where it is when only the outbox is cleaned up.
     let state = vec![b'x'; LARGE];
-    let version = save(&rig.store, &key("carried"), Some(&version), &entity(state.clone(), &[large.clone()])).await;
+    let version =
+        save(&rig.store, &key("carried"), Some(&version), &entity(state.clone(), std::slice::from_ref(&large))).await;
     let (clean, before) = (entity(state, &[]), rig.store.units());
     let done = [large.to_dedup_entry()];
     let finished = rig.store.finish(&key("carried"), &done, Some((&version, &clean))).await.unwrap();
