@@ -16,6 +16,8 @@ use crate::workspace::Workspace;
 
 /// Where a mutant may be made.
 const PLACES: [&str; 2] = ["core/src/relay/", "stores/src/sql/"];
+/// As a test program: the tests within the tables' source.
+const STORES: &str = "hapax-stores";
 /// Lines of a run that are shown when it did not do what it should.
 const LINES_MAX: usize = 20;
 
@@ -129,7 +131,11 @@ fn passes(tree: &Tree, backends: &Backends, test: &(String, String)) -> Result<(
 }
 
 fn ended(tree: &Tree, backends: &Backends, (program, words): &(String, String)) -> Result<(bool, String), String> {
-    let args = ["test", "--quiet", "--locked", "--package", "hapax-tests", "--test", program, "--", words];
+    let of_program = ["--package", "hapax-tests", "--test", program];
+    // With which all that the databases share is compiled.
+    let of_stores = ["--package", STORES, "--lib", "--features=sqlite"];
+    let which = if program == STORES { &of_stores[..] } else { &of_program[..] };
+    let args = [&["test", "--quiet", "--locked"], which, &["--", words]].concat();
     let mut command: Command = tree.usual_cargo(args);
     command.envs(backends.variables()).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
