@@ -212,12 +212,13 @@ async fn cost<P: Place>(
         P::insert_order(&mut tx, *order).await?;
         if with_message {
             let sold = place.outgoing(&Sold::new(*order))?;
-            // A ticket that is dropped loses nothing.
-            drop(place.enqueue(&mut tx, &[sold]).await?);
+            let ticket = place.enqueue(&mut tx, &[sold]).await?;
+            // As the chapter says, with its look whether it may.
+            place.commit(tx, ticket).await?;
         } else {
             P::insert_note(&mut tx, *order, serde_json::to_string(&Sold::new(*order))?).await?;
+            tx.commit().await?;
         }
-        tx.commit().await?;
         count += 1.0;
     }
     let spent = match (thread, before) {
