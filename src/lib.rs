@@ -31,6 +31,8 @@
 //! | `postgres` | `Postgres`: entities, dedup entries and dead letters in a PostgreSQL database | no |
 //! | `postgres-log` | `PostgresOutbox` relayed from the server's log | no |
 //! | `object` | `ObjectDedup`: dedup entries in object storage or a local directory | no |
+//! | `dynamodb` | `DynamoDb`: entities, dedup entries and dead letters in a DynamoDB table | no |
+//! | `cosmos` | `CosmosDb`: entities, dedup entries and dead letters in Cosmos DB | no |
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
 //! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB database; MySQL is untested | no |
@@ -49,9 +51,9 @@
 #[cfg(feature = "testing")]
 pub use hapax_core::testing;
 pub use hapax_core::{
-    Completed, Context, Correlation, Endpoint, Enqueued, Handle, Handler, HandlerError, Message, Missing, Needs, OUTGOING_MAX,
-    Registry, Relay, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity, envelope, ids,
-    ids::MessageId, inbox, manager, metrics, ports, relay, time,
+    Completed, Context, Correlation, Endpoint, Enqueued, Handle, Handler, HandlerError, Message, Missing, Needs,
+    OUTGOING_MAX, Registry, Relay, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity,
+    envelope, ids, ids::MessageId, inbox, manager, metrics, ports, relay, time,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
@@ -61,10 +63,10 @@ pub use hapax_stores::CosmosDb;
 pub use hapax_stores::DynamoDb;
 #[cfg(feature = "memory")]
 pub use hapax_stores::Memory;
-#[cfg(feature = "mysql")]
-pub use hapax_stores::{MySql, MySqlOutbox};
 #[cfg(feature = "object")]
 pub use hapax_stores::ObjectDedup;
+#[cfg(feature = "mysql")]
+pub use hapax_stores::{MySql, MySqlOutbox};
 #[cfg(feature = "postgres")]
 pub use hapax_stores::{Postgres, PostgresOutbox};
 #[cfg(feature = "sqlite")]

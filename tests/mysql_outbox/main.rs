@@ -30,9 +30,9 @@ mod savepoints;
 mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;
-mod start;
 #[path = "../outbox/slow.rs"]
 mod slow;
+mod start;
 #[path = "../outbox/stops.rs"]
 mod stops;
 #[path = "../outbox/storing.rs"]

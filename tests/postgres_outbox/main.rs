@@ -32,9 +32,9 @@ mod router;
 mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;
-mod start;
 #[path = "../outbox/slow.rs"]
 mod slow;
+mod start;
 #[path = "../outbox/stops.rs"]
 mod stops;
 #[path = "../outbox/storing.rs"]

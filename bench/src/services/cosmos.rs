@@ -142,11 +142,12 @@ impl Database {
     /// Mark and clean-up in one; where somebody has saved the entity meanwhile, the mark alone.
     async fn finish(&self, key: &str, mark: String, etag: String, cleaned: Document) -> Result<(), AnyError> {
         let mark = Document { id: mark, pk: key.into(), account: None, outbox: None, etag: String::new() };
-        let options =
-            BatchReplaceOptions::default().with_precondition(Precondition::if_match(Etag::from(etag)));
-        let batch = TransactionalBatch::new(key.to_owned())
-            .create_item(&mark)?
-            .replace_item("entity", &cleaned, Some(options))?;
+        let options = BatchReplaceOptions::default().with_precondition(Precondition::if_match(Etag::from(etag)));
+        let batch = TransactionalBatch::new(key.to_owned()).create_item(&mark)?.replace_item(
+            "entity",
+            &cleaned,
+            Some(options),
+        )?;
         let results = self.by_hand.execute_transactional_batch(batch, None).await?.into_model()?;
         if !results.results().iter().all(|result| result.is_success()) {
             self.by_hand.create_item(key.to_owned(), &mark.id, &mark, None).await?;

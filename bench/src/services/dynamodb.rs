@@ -13,9 +13,7 @@ use std::{
 use aws_sdk_dynamodb::{
     Client,
     config::{
-        ConfigBag, Intercept, RuntimeComponents,
-        interceptors::BeforeTransmitInterceptorContextRef,
-        retry::RetryConfig,
+        ConfigBag, Intercept, RuntimeComponents, interceptors::BeforeTransmitInterceptorContextRef, retry::RetryConfig,
     },
     error::BoxError,
     primitives::Blob,
@@ -78,8 +76,7 @@ impl Place for Table {
         let requests = Arc::new(AtomicU64::new(0));
         let local = DynamoDb::local_client(server);
         let counted = local.config().to_builder().interceptor(Count(requests.clone())).build();
-        let store =
-            DynamoDb::options(Client::from_conf(counted), &name).create_if_missing(true).open().await?;
+        let store = DynamoDb::options(Client::from_conf(counted), &name).create_if_missing(true).open().await?;
         let client = Client::from_conf(local.config().to_builder().retry_config(RetryConfig::disabled()).build());
         let key = AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S);
         client
@@ -147,7 +144,9 @@ impl Table {
         loop {
             let deposit: Deposit = serde_json::from_slice(&message.body)?;
             let key = deposit.account().to_owned();
-            let Some(found) = self.get(text(format!("e#{key}"))).await? else { return Err("an account is missing".into()) };
+            let Some(found) = self.get(text(format!("e#{key}"))).await? else {
+                return Err("an account is missing".into());
+            };
             if self.get(mark.clone()).await?.is_some() {
                 return Ok(()); // A repeat.
             }

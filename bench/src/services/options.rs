@@ -126,6 +126,9 @@ mod tests {
         assert!(parse_line("--rounds 0").unwrap_err().contains("from 1"));
         assert!(parse_line("--speed").unwrap_err().contains("cosmos --help"));
         assert_eq!(parse_line("--help").unwrap(), None);
-        assert_eq!(["dynamodb", "cosmos", "sqlite"].map(Service::of), [Some(Service::DynamoDb), Some(Service::Cosmos), None]);
+        assert_eq!(
+            ["dynamodb", "cosmos", "sqlite"].map(Service::of),
+            [Some(Service::DynamoDb), Some(Service::Cosmos), None]
+        );
     }
 }
