@@ -155,7 +155,7 @@ async fn inserts_into_objects_that_are_dropped_at_any_await_leave_nothing_that_s
         }
         // One that was dropped is inserted again by somebody else.
         if fastrand::bool() && !is_there(&dedup, &entry).await {
-            dedup.insert(&[entry.clone()]).await.unwrap();
+            dedup.insert(std::slice::from_ref(&entry)).await.unwrap();
             confirmed.push(entry);
         }
     }

@@ -65,22 +65,22 @@ impl Failure {
             Self::Vanished => (ErrorKind::Unavailable, "does not show what was just written"),
             Self::Client(_) => (ErrorKind::Unavailable, "failed"),
         };
-        self.to_error(kind, operation, format!("{place} {why}"))
+        self.into_error(kind, operation, format!("{place} {why}"))
     }
 
     /// Of the write of an entry: whatever the answer, an earlier try of the client library may have been applied.
     pub(super) fn of_write(self, place: &str, operation: &'static str) -> StoreError {
         let why = format!("{place} has not confirmed; the entry may be there or come: insert it again");
-        self.to_error(ErrorKind::UnknownOutcome, operation, why)
+        self.into_error(ErrorKind::UnknownOutcome, operation, why)
     }
 
     /// Of an eviction that was under way.
     pub(super) fn of_eviction(self, place: &str) -> StoreError {
         let why = format!("{place} failed; old entries may be gone in part: what is left goes with the next call");
-        self.to_error(ErrorKind::UnknownOutcome, EVICTING, why)
+        self.into_error(ErrorKind::UnknownOutcome, EVICTING, why)
     }
 
-    fn to_error(self, kind: ErrorKind, operation: &'static str, message: String) -> StoreError {
+    fn into_error(self, kind: ErrorKind, operation: &'static str, message: String) -> StoreError {
         let error = StoreError::new(kind, operation, message);
         match self {
             Self::Client(source) => error.caused_by(source),
