@@ -49,6 +49,7 @@ pub(crate) enum Status {
     PaymentOverdue,
 }
 
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
 impl Status {
     /// The order has come to an end.
     pub(crate) const fn is_decided(self) -> bool {

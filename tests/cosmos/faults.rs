@@ -25,7 +25,8 @@ const THROTTLED: [(&str, &str); 2] = [("x-ms-retry-after-ms", "1"), ("x-ms-subst
 
 /// Writes an item, or several.
 fn is_write(asked: &Asked) -> bool {
-    let is_query = asked.header("x-ms-documentdb-isquery").or(asked.header("x-ms-cosmos-is-query-plan-request"));
+    let is_query =
+        asked.header("x-ms-documentdb-isquery").or_else(|| asked.header("x-ms-cosmos-is-query-plan-request"));
     asked.path().contains("/docs") && asked.method() != "GET" && is_query.is_none()
 }
 

@@ -56,6 +56,7 @@ pub(crate) fn is_service(store: &str) -> bool {
 
 /// What one run has there.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(any(feature = "dynamodb", feature = "cosmos")), allow(dead_code, reason = "none is compiled in"))]
 pub(crate) struct Service {
     pub(crate) kind: Kind,
     /// Host and port.
@@ -64,6 +65,7 @@ pub(crate) struct Service {
     queue: PathBuf,
 }
 
+#[cfg_attr(not(any(feature = "dynamodb", feature = "cosmos")), allow(dead_code, reason = "none is compiled in"))]
 impl Service {
     /// A place for a new run, whose queues are in `folder`; nothing is made yet.
     pub(super) fn new(store: &str, folder: &Path) -> Result<Self, Refusal> {
