@@ -168,9 +168,9 @@ mod tests {
         let calls = Calls::new(Duration::from_secs(1), Duration::from_millis(500), true);
         let (east, west) = (Region::EAST_US, Region::WEST_US);
         assert!(!calls.regions.are_home(&[]));
-        assert!(!calls.regions.are_home(&[east.clone()]));
+        assert!(!calls.regions.are_home(std::slice::from_ref(&east)));
         calls.regions.known().home = Some(east.clone());
-        assert!(calls.regions.are_home(&[east.clone()]));
+        assert!(calls.regions.are_home(std::slice::from_ref(&east)));
         assert!(!calls.regions.are_home_or_away(&[east.clone(), west.clone()]));
         let excluded = calls.reading().excluded_regions.unwrap_or_default();
         assert_eq!(excluded.iter().collect::<Vec<_>>(), [&west]);
