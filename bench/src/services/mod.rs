@@ -60,14 +60,7 @@ trait Place: Sized {
 pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
     let (machine, judged) = (Machine::of_this_run(), options.judged());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let figures = match options.service {
-        #[cfg(feature = "dynamodb")]
-        Service::DynamoDb => runtime.block_on(measure::<dynamodb::Table>(options))?,
-        #[cfg(feature = "cosmos")]
-        Service::Cosmos => runtime.block_on(measure::<cosmos::Database>(options))?,
-        #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
-        service => return Err(format!("built without --features {}", service.command()).into()),
-    };
+    let figures = runtime.block_on(figures(options))?;
     println!("{}; an emulator of {} on the same processors", machine.line(), options.service.title());
     figures.iter().for_each(|figure| println!("{}", figure.line(judged)));
     if let Some(file) = &options.json {
@@ -76,6 +69,17 @@ pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
             .map_err(|e| format!("--json {}: {e}", file.display()))?;
     }
     Ok(!judged || figures.iter().all(Figure::is_met))
+}
+
+async fn figures(options: &Options) -> Result<Vec<Figure>, AnyError> {
+    match options.service {
+        #[cfg(feature = "dynamodb")]
+        Service::DynamoDb => measure::<dynamodb::Table>(options).await,
+        #[cfg(feature = "cosmos")]
+        Service::Cosmos => measure::<cosmos::Database>(options).await,
+        #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+        service => Err(format!("built without --features {}", service.command()).into()),
+    }
 }
 
 #[derive(Default)]
