@@ -25,12 +25,13 @@ hapax-bench outbox [OPTION...]: an outbox with its relay to RabbitMQ, beside the
   --check          exit with 1 when a bar is missed; what does not add up always fails
   --json FILE      write machine and figures to FILE
   --only NAME,...  of latency (from the commit to the broker's confirmation, one at a time), throughput (a backlog with durable
-                   status), enqueue (what the server pays for storing a message), idle (calls of a relay that has nothing to do);
+                   status), enqueue (what the server pays for storing a message), idle (what a relay that has nothing to do asks of
+                   the server, by the server's count of all that it is asked: nobody else may use it);
                    and of log, which is not taken by itself (one process stores and another relays: by claims, from the
                    server's log, without a table) and partitions (a table with time partitions beside one without), which are
                    PostgreSQL's. Where the server has no wal_level=logical, another one is run for log
   --rounds N       interleaved rounds (default 9)
-  --seconds S      of each side in a round of latency and enqueue, and of idle (default 10)
+  --seconds S      of each side in a round of latency and enqueue, and of each of nine windows of idle (default 10)
   --backlog N      messages of throughput (default 200000)
   --peers          only this: other libraries beside hapax's throughput on PostgreSQL, in the same rounds; what cannot be run is
                    told aloud. Where the server has no wal_level=logical, another one is run for it

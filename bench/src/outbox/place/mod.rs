@@ -66,6 +66,10 @@ pub(super) trait Place: Sized {
     /// alone.
     async fn thread(tx: &mut Tx<Self>) -> Result<Option<i64>, AnyError>;
 
+    /// What the server has been asked so far, by its own count and by everybody, but for this question: so nobody else may ask it
+    /// anything. `None`: there is no server.
+    async fn asked(&self) -> Result<Option<i64>, AnyError>;
+
     async fn begin(&self) -> Result<Tx<Self>, AnyError> {
         Ok(self.shop().pool.begin().await?)
     }

@@ -57,4 +57,11 @@ impl Place for MySqlPlace {
         let near = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
         Ok(Some(thread).filter(|_| own && near.contains("Name:\tmariadbd")))
     }
+
+    /// Statements, also those that begin and end transactions. This one is counted before it is answered.
+    async fn asked(&self) -> Result<Option<i64>, AnyError> {
+        let ask = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'";
+        let (count,): (i64,) = sqlx::query_as(ask).fetch_one(&self.shop.pool).await?;
+        Ok(Some(count))
+    }
 }

@@ -46,6 +46,13 @@ impl Place for PostgresPlace {
         let (process,): (i32,) = sqlx::query_as("SELECT pg_backend_pid()").fetch_one(&mut **tx).await?;
         Ok(Some(process.into()))
     }
+
+    /// Transactions in this database: each statement of a relay that idles is one. This question is counted when the next is asked.
+    async fn asked(&self) -> Result<Option<i64>, AnyError> {
+        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        let (count,): (i64,) = sqlx::query_as(ask).fetch_one(&self.shop.pool).await?;
+        Ok(Some(count))
+    }
 }
 
 impl PostgresPlace {

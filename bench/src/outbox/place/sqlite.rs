@@ -57,4 +57,8 @@ impl Place for SqlitePlace {
     async fn thread(_tx: &mut Tx<Self>) -> Result<Option<i64>, AnyError> {
         Ok(None)
     }
+
+    async fn asked(&self) -> Result<Option<i64>, AnyError> {
+        Ok(None)
+    }
 }
