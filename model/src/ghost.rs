@@ -21,7 +21,10 @@ pub struct Ghost {
     /// Outgoing messages of one entity are to be first sent in the order of its commits.
     pub ordered: bool,
     pub(crate) expected: Vec<Expectation>,
-    pub(crate) entities: BTreeMap<EntityKey, BTreeMap<i64, Observation>>,
+    /// The committed states of each entity, in the order in which they were first seen. That is the order in which they
+    /// were stored, whatever a version looks like: a save names the version that it replaces, and its caller knows that from
+    /// a load or from the save that made it. So what was replaced had been seen before what replaced it was there.
+    pub(crate) entities: BTreeMap<EntityKey, Vec<(Version, Observation)>>,
     pub(crate) sent: Vec<Outgoing>,
     /// Their ids.
     pub(crate) left: BTreeSet<MessageId>,
@@ -89,7 +92,7 @@ impl Ghost {
     /// The newest committed state that has been seen of an entity.
     #[must_use]
     pub fn newest(&self, key: &EntityKey) -> Option<&Observation> {
-        self.entities.get(key)?.values().next_back()
+        self.entities.get(key)?.last().map(|(_, state)| state)
     }
 
     /// Everything that has reached the sink, every copy of it.
@@ -101,8 +104,8 @@ impl Ghost {
     /// Whether the effect of `cause` has been seen committed.
     #[must_use]
     pub fn has_effect(&self, key: &EntityKey, cause: &str) -> bool {
-        let observations = self.entities.get(key).into_iter().flat_map(BTreeMap::values);
-        observations.flat_map(|o| &o.lines).any(|line| line.cause == cause)
+        let states = self.entities.get(key).into_iter().flatten();
+        states.flat_map(|(_, state)| &state.lines).any(|line| line.cause == cause)
     }
 
     /// An entity was seen as stored at `version`. Says whether it was new, and what it replaced if that is known.
@@ -115,7 +118,6 @@ impl Ghost {
         version: &Version,
         entity: &Entity,
     ) -> Result<Option<Helped>, String> {
-        let version = version.as_number().ok_or("the ghost understands numbers as versions only")?;
         let lines = Ledger::of(entity)?.map_or_else(Vec::new, |ledger| ledger.lines);
         let observation = Observation { entity: entity.clone(), lines };
         for entry in &entity.outbox {
@@ -129,29 +131,30 @@ impl Ghost {
                 self.stored.entry(outgoing.envelope.message_id.clone()).or_insert(stood);
             }
         }
-        let seen = self.entities.entry(key.clone()).or_default();
-        if let Some(before) = seen.get(&version) {
+        let states = self.entities.entry(key.clone()).or_default();
+        if let Some((_, before)) = states.iter().find(|(seen, _)| seen == version) {
             if *before == observation {
                 return Ok(None);
             }
-            return Err(format!("{key}: version {version} was used twice: for {before:?} and for {observation:?}"));
+            return Err(format!("{key}: version {version:?} was used twice: for {before:?} and for {observation:?}"));
         }
-        let before = seen.range(..version).next_back().map(|(_, o)| &o.entity);
-        let helped = before.is_some_and(|before| {
-            let gone = |entry: &&Arc<OutboxEntry>| entity.entry(&entry.key).is_none();
-            entity.commits > before.commits && before.outbox.iter().any(|entry| gone(&entry))
+        let helped = states.last().is_some_and(|(_, before)| {
+            let gone = |entry: &Arc<OutboxEntry>| entity.entry(&entry.key).is_none();
+            entity.commits > before.entity.commits && before.entity.outbox.iter().any(gone)
         });
-        seen.insert(version, observation);
+        states.push((version.clone(), observation));
         Ok(Some(Helped(helped)))
     }
 
-    pub(crate) fn versions(&self, key: &EntityKey) -> Vec<i64> {
-        self.entities.get(key).into_iter().flat_map(BTreeMap::keys).copied().collect()
+    /// How many states of an entity have been seen.
+    pub(crate) fn states(&self, key: &EntityKey) -> usize {
+        self.entities.get(key).map_or(0, Vec::len)
     }
 
-    pub(crate) fn at(&self, key: &EntityKey, version: i64) -> Option<Stored> {
-        let observation = self.entities.get(key)?.get(&version)?;
-        Some(Stored { version: Version::number(version), entity: observation.entity.clone() })
+    /// One of them, the oldest first.
+    pub(crate) fn state(&self, key: &EntityKey, index: usize) -> Option<Stored> {
+        let (version, state) = self.entities.get(key)?.get(index)?;
+        Some(Stored { version: version.clone(), entity: state.entity.clone() })
     }
 
     pub(crate) fn marked(&mut self, entries: &[DedupEntry]) {
@@ -189,3 +192,54 @@ pub(crate) struct Stood {
 /// Whether a save removed an entry that was over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Helped(pub(crate) bool);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use hapax_core::ids::Scope;
+
+    use super::*;
+    use crate::invariants;
+
+    fn key() -> EntityKey {
+        let scope = Scope { endpoint: "upper".parse().unwrap(), saga: "ledger".parse().unwrap() };
+        EntityKey::new(Arc::new(scope), "one".parse().unwrap())
+    }
+
+    /// A ledger that is complete, which alone may have no state, after so many commits.
+    fn after(commits: u64) -> Entity {
+        Entity { completed: true, commits, ..Entity::default() }
+    }
+
+    /// As those of DynamoDB or Cosmos DB, which do not grow.
+    #[test]
+    fn the_order_of_states_is_that_in_which_they_are_seen_and_not_that_of_their_versions() {
+        let (key, mut ghost) = (key(), Ghost::default());
+        for (commits, version) in [(1, Version::text("z")), (2, Version::text("a")), (3, Version::number(-5))] {
+            assert!(ghost.saw(&key, &version, &after(commits)).unwrap().is_some());
+            assert_eq!(ghost.newest(&key).unwrap().entity.commits, commits);
+        }
+        assert!(ghost.saw(&key, &Version::text("z"), &after(1)).unwrap().is_none(), "an older one, seen again");
+        assert_eq!(ghost.newest(&key).unwrap().entity.commits, 3);
+        assert_eq!(ghost.state(&key, 1).unwrap().version, Version::text("a"));
+        assert!(ghost.states(&key) == 3 && ghost.state(&key, 3).is_none());
+    }
+
+    #[test]
+    fn a_version_that_is_text_and_stands_for_two_states_is_found_out() {
+        let (key, mut ghost) = (key(), Ghost::default());
+        ghost.saw(&key, &Version::text("etag"), &after(1)).unwrap();
+        let why = ghost.saw(&key, &Version::text("etag"), &after(2)).unwrap_err();
+        assert!(why.contains("version etag was used twice"), "{why}");
+    }
+
+    #[test]
+    fn what_is_seen_later_and_does_not_extend_what_was_seen_is_a_lost_update_whatever_the_versions() {
+        let (key, mut ghost) = (key(), Ghost::default());
+        // What was complete is so no more.
+        ghost.saw(&key, &Version::text("b"), &after(1)).unwrap();
+        ghost.saw(&key, &Version::text("a"), &Entity::default()).unwrap();
+        let why = invariants::no_lost_update(&ghost).unwrap_err();
+        assert!(why.contains("version a") && why.contains("does not extend version b"), "{why}");
+    }
+}

@@ -68,13 +68,13 @@ pub fn effect_at_most_once(ghost: &Ghost) -> Result<(), String> {
             let mut causes = BTreeSet::new();
             if let Some(twice) = state.lines.iter().find(|line| !causes.insert(&line.cause)) {
                 return Err(format!(
-                    "{key} at version {version}: {} took effect twice: {:?}",
+                    "{key} at version {version:?}: {} took effect twice: {:?}",
                     twice.cause, state.lines
                 ));
             }
             if !state.entity.completed && state.entity.commits != state.lines.len() as u64 {
                 let commits = state.entity.commits;
-                return Err(format!("{key} at version {version}: {commits} commits, but {:?}", state.lines));
+                return Err(format!("{key} at version {version:?}: {commits} commits, but {:?}", state.lines));
             }
         }
     }
@@ -95,7 +95,7 @@ pub fn no_lost_update(ghost: &Ghost) -> Result<(), String> {
                     || after.lines.starts_with(&before.lines)
             };
             if !extends {
-                return Err(format!("{key}: version {v2} {after:?} does not extend version {v1} {before:?}"));
+                return Err(format!("{key}: version {v2:?} {after:?} does not extend version {v1:?} {before:?}"));
             }
         }
     }
@@ -120,7 +120,7 @@ pub fn no_ghost_output(ghost: &Ghost) -> Result<(), String> {
                 let Some(posted) = stood.and_then(|stood| stood.posted.as_ref()) else { continue };
                 let told = state.lines.get(posted.number);
                 if told.is_none_or(|line| line.cause != posted.cause || line.run != posted.run) {
-                    return Err(format!("{key} at version {version}: {posted:?} is of a run that was not kept"));
+                    return Err(format!("{key} at version {version:?}: {posted:?} is of a run that was not kept"));
                 }
             }
         }
@@ -233,11 +233,11 @@ pub fn marked_only_when_sent(ghost: &Ghost) -> Result<(), String> {
 /// Which entry was lost.
 pub fn no_gap(ghost: &Ghost) -> Result<(), String> {
     for (key, states) in &ghost.entities {
-        for (before, (version, after)) in states.values().zip(states.iter().skip(1)) {
+        for ((_, before), (version, after)) in states.iter().zip(states.iter().skip(1)) {
             let gone = |attempt| !after.entity.outbox.iter().any(|entry| entry.attempt == attempt);
             for entry in before.entity.outbox.iter().filter(|entry| gone(entry.attempt)) {
                 if !ghost.marks.contains_key(&(entry.key, entry.attempt)) {
-                    return Err(format!("{key} at version {version}: {entry:?} is gone, and not marked"));
+                    return Err(format!("{key} at version {version:?}: {entry:?} is gone, and not marked"));
                 }
             }
         }

@@ -165,12 +165,11 @@ impl<P: EntityStore> Faulty<P> {
 }
 
 impl World {
-    /// A version that has been seen of an entity, or that it was not there yet.
+    /// A state of an entity that has been seen, or that it was not there yet.
     fn older(&self, key: &EntityKey) -> Option<Stored> {
-        let versions: Vec<i64> = self.ghost(|ghost| Ok(ghost.versions(key))).unwrap_or_default();
-        let index = self.below(versions.len() + 1);
-        let version = *versions.get(index)?;
-        self.ghost(|ghost| Ok(ghost.at(key, version))).flatten()
+        let states = self.ghost(|ghost| Ok(ghost.states(key))).unwrap_or_default();
+        let index = self.below(states + 1);
+        self.ghost(|ghost| Ok(ghost.state(key, index))).flatten()
     }
 }
 
