@@ -276,7 +276,7 @@ impl EntityStore for Memory {
 #[async_trait]
 impl DedupStore for Memory {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "memory", keeps: None, durable: false }
+        DedupCapabilities { name: "memory", keeps: None, alone: true, durable: false }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

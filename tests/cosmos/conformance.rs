@@ -54,25 +54,15 @@ impl testing::dead_letters::Builder for InCosmos {
 }
 
 mod together {
-    use super::*;
-
-    macro_rules! promises {
-        ($($name:ident)*) => { $(
-            #[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                let kept = testing::entity_store::$name(&InCosmos::new(Layout::Together)).await;
-                kept.unwrap_or_else(|broken| panic!("{broken:?}"));
-            }
-        )* };
+    mod entities {
+        hapax_core::entity_store_suite!(super::super::InCosmos::new(super::super::Layout::Together));
     }
-
-    // All but `complete`, whose marks are added without their entity, which this layout refuses: see `store`.
-    promises! {
-        capabilities whole guarded never_again kept current apart one_snapshot only_with_the_winner finish_marks_first
-        own_result pending purge_spares limits_before_writing honest_errors
+    // What this layout does not take is not claimed.
+    mod dedup {
+        hapax_core::dedup_store_suite!(super::super::InCosmos::new(super::super::Layout::Together));
     }
     mod letters {
-        hapax_core::dead_letters_suite!(super::InCosmos::new(super::Layout::Together));
+        hapax_core::dead_letters_suite!(super::super::InCosmos::new(super::super::Layout::Together));
     }
 }
 

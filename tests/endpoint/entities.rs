@@ -78,12 +78,13 @@ impl EntityStore for Entities {
 pub(crate) struct Dedup {
     pub(crate) durable: bool,
     pub(crate) keeps: Option<Duration>,
+    pub(crate) alone: bool,
 }
 
 #[async_trait]
 impl DedupStore for Dedup {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "kept-apart", keeps: self.keeps, durable: self.durable }
+        DedupCapabilities { name: "kept-apart", keeps: self.keeps, alone: self.alone, durable: self.durable }
     }
     async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
         Ok(Known::default())

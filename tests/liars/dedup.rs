@@ -23,6 +23,8 @@ use crate::lie::{Lie, rejected};
 rejected! {
     a_longer_retention_than_is_kept_is_rejected:
         dedup_breaks "dedup store, capabilities", |memory| KeepsForAnHour(memory);
+    an_entry_that_is_said_not_to_be_taken_alone_and_is_taken_is_rejected:
+        dedup_breaks "dedup store, capabilities", |memory| TakesAll(memory);
     a_stale_read_is_rejected:
         dedup_breaks "dedup store 1, visible", |memory| StaleRead(memory, AtomicUsize::new(0), Mutex::default());
     a_remembered_not_seen_is_rejected:
@@ -63,6 +65,20 @@ impl Lie for KeepsForAnHour {
     }
     fn dedup_capabilities(&self) -> DedupCapabilities {
         DedupCapabilities { keeps: Some(Duration::from_secs(3600)), ..self.0.dedup_capabilities() }
+    }
+}
+
+/// Says that it takes entries with their entities only, and takes any.
+#[derive(Debug)]
+struct TakesAll(Memory);
+
+#[async_trait]
+impl Lie for TakesAll {
+    fn honest(&self) -> &Memory {
+        &self.0
+    }
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        DedupCapabilities { alone: false, ..self.0.dedup_capabilities() }
     }
 }
 

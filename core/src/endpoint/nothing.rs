@@ -66,7 +66,7 @@ impl EntityStore for Nothing {
 #[async_trait]
 impl DedupStore for Nothing {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "nothing", keeps: None, durable: true }
+        DedupCapabilities { name: "nothing", keeps: None, alone: true, durable: true }
     }
 
     async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {

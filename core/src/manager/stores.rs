@@ -13,20 +13,22 @@ use crate::{
 pub struct Stores {
     pub(crate) entities: Arc<dyn EntityStore>,
     pub(crate) dedup: Arc<dyn DedupStore>,
+    /// Both are the same.
+    are_one: bool,
 }
 
 impl Stores {
     /// One store for both: load and check are one snapshot, marks and clean-up one commit, where the store can.
     #[must_use]
     pub fn one<S: EntityStore + DedupStore + 'static>(store: Arc<S>) -> Self {
-        Self { entities: store.clone(), dedup: store }
+        Self { entities: store.clone(), dedup: store, are_one: true }
     }
 
     /// Two stores, for example entities in DynamoDB and dedup entries in object storage. Nothing is fused, even if one
     /// of them could hold both: its dedup entries are not the ones that count.
     #[must_use]
     pub fn two(entities: Arc<dyn EntityStore>, dedup: Arc<dyn DedupStore>) -> Self {
-        Self { entities: Arc::new(Apart(entities)), dedup }
+        Self { entities: Arc::new(Apart(entities)), dedup, are_one: false }
     }
 
     /// Entities.
@@ -39,6 +41,11 @@ impl Stores {
     #[must_use]
     pub fn dedup(&self) -> &Arc<dyn DedupStore> {
         &self.dedup
+    }
+
+    /// Whether one store keeps both.
+    pub(crate) const fn are_one(&self) -> bool {
+        self.are_one
     }
 }
 

@@ -115,7 +115,7 @@ impl<T: Saga> SagaManager<T> {
         marks: &[DedupEntry],
         clean_up: Option<(&Version, &Entity)>,
     ) -> Result<bool, StoreError> {
-        let Stores { entities, dedup } = &self.ports.stores;
+        let Stores { entities, dedup, .. } = &self.ports.stores;
         if let Some(finished) = entities.finish(key, marks, clean_up).await? {
             return Ok(matches!(finished, Finished::Cleaned(_) | Finished::Later));
         }
@@ -131,7 +131,7 @@ impl<T: Saga> SagaManager<T> {
     /// After a lost clean-up the entity has been saved by somebody who carried our entries along: load it, remove what is
     /// over, a few times; then leave it to the next save or the sweeper.
     async fn clean_up_again(&self, key: &EntityKey) {
-        let Stores { entities, dedup } = &self.ports.stores;
+        let Stores { entities, dedup, .. } = &self.ports.stores;
         for _ in 0..CLEAN_UP_TRIES {
             let Ok(loaded) = entities.load(key, &[]).await else { return };
             let known = match loaded.known {

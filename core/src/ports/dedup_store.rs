@@ -52,6 +52,11 @@ pub struct DedupCapabilities {
     /// Each entry is kept for at least so long, and some time later removed by the service itself (a time to live), not by
     /// `evict`: no endpoint may ask for a longer retention. `None` where `evict` decides.
     pub keeps: Option<Duration>,
+    /// `insert` takes entries, whatever store their entities are in. False where an entry has its place beside its entity:
+    /// then `insert` refuses every entry with [`ErrorKind::Misconfigured`](super::ErrorKind::Misconfigured), the entity
+    /// store's `save` and `finish` add them, its `load` tells of those of its own entity, and no endpoint starts with it beside
+    /// another entity store.
+    pub alone: bool,
     /// What is confirmed survives the process.
     pub durable: bool,
 }

@@ -37,6 +37,8 @@ const CAPABILITIES: &str = "dedup store, capabilities";
 
 /// Lets the clock of a store that counts in milliseconds go on, so that what is to be evicted at once would be.
 const TICK: Duration = Duration::from_millis(2);
+/// Why a check does not apply.
+const NOT_ALONE: &str = "the store takes entries with their entities only: see the suite of the entity store";
 /// Longer than any run.
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -96,6 +98,12 @@ impl Hand {
         Self { store: builder.dedup().await, promise }
     }
 
+    /// `None` where entries are not to be added by themselves.
+    async fn alone(builder: &dyn Builder, promise: &'static str) -> Option<Self> {
+        let hand = Self::new(builder, promise).await;
+        hand.store.dedup_capabilities().alone.then_some(hand)
+    }
+
     fn broken(&self, what: impl Into<String>) -> Broken {
         Broken::new(self.promise, what)
     }
@@ -121,12 +129,16 @@ impl Hand {
     }
 }
 
-/// Handles on the same entries say the same; and a store that keeps entries for a fixed time refuses a longer retention.
+/// Handles on the same entries say the same; a store that keeps entries for a fixed time refuses a longer retention, and one
+/// that takes none alone refuses them before it writes.
 pub async fn capabilities(builder: &dyn Builder) -> Checked {
     let (hand, other) = (Hand::new(builder, CAPABILITIES).await, Hand::new(builder, CAPABILITIES).await);
     let (said, again) = (hand.store.dedup_capabilities(), other.store.dedup_capabilities());
     if said != again {
         return Err(hand.broken(format!("one handle says {said:?}, another {again:?}")));
+    }
+    if !said.alone {
+        refuses_entries(&hand).await?;
     }
     let Some(keeps) = said.keeps else { return Ok(Kept::Shown) };
     hand.evict(keeps).await?;
@@ -138,6 +150,21 @@ pub async fn capabilities(builder: &dyn Builder) -> Checked {
     }
 }
 
+/// Of a store that says that it takes none without their entity.
+async fn refuses_entries(hand: &Hand) -> Result<(), Broken> {
+    let mark = samples::mark();
+    match hand.store.insert(std::slice::from_ref(&mark)).await {
+        Err(error) if error.kind() == ErrorKind::Misconfigured => {}
+        answer => {
+            return Err(hand.broken(format!("it says that it takes no entry alone, and given one says {answer:?}")));
+        }
+    }
+    match hand.contains(&[mark.key]).await?.entry(&mark.key) {
+        None => Ok(()),
+        Some(_) => Err(hand.broken("an entry that was refused is there")),
+    }
+}
+
 /// Promise 1. *Visible:* once `insert` has returned, every `contains` that begins later, on any connection of any process,
 /// answers with the entry, until it is evicted (S47).
 ///
@@ -146,7 +173,8 @@ pub async fn visible(builder: &dyn Builder) -> Checked {
     const ROUNDS: usize = 50;
     let mut checks = SideBySide::default();
     for _ in 0..2 {
-        let (writer, reader) = (Hand::new(builder, VISIBLE).await, Hand::new(builder, VISIBLE).await);
+        let Some(writer) = Hand::alone(builder, VISIBLE).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
+        let reader = Hand::new(builder, VISIBLE).await;
         checks.add(async move {
             for round in 0..ROUNDS {
                 let mark = samples::mark();
@@ -175,7 +203,7 @@ pub async fn visible(builder: &dyn Builder) -> Checked {
 
 /// Promise 2. *Present means seen:* whatever its age; being evicted late is always safe.
 pub async fn present_means_seen(builder: &dyn Builder) -> Checked {
-    let hand = Hand::new(builder, PRESENT_MEANS_SEEN).await;
+    let Some(hand) = Hand::alone(builder, PRESENT_MEANS_SEEN).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
     for time in [Timestamp::from_millis(0), Timestamp::MAX] {
         let mark = DedupEntry { time, ..samples::mark() };
         hand.insert(std::slice::from_ref(&mark)).await?;
@@ -187,7 +215,7 @@ pub async fn present_means_seen(builder: &dyn Builder) -> Checked {
 /// Promise 3. *Idempotent:* inserting an entry that is there is success and changes nothing (S22).
 pub async fn idempotent(builder: &dyn Builder) -> Checked {
     const TIMES: usize = 4;
-    let hand = Hand::new(builder, IDEMPOTENT).await;
+    let Some(hand) = Hand::alone(builder, IDEMPOTENT).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
     let (first, new) = (samples::full_mark(), samples::mark());
     hand.insert(std::slice::from_ref(&first)).await?;
     hand.insert(std::slice::from_ref(&first)).await?;
@@ -216,7 +244,7 @@ pub async fn idempotent(builder: &dyn Builder) -> Checked {
 /// Promise 4. *All or an error:* a `contains` that cannot answer for every key is an error, never "not seen" (S25).
 pub async fn all_or_an_error(builder: &dyn Builder) -> Checked {
     const MARKS: usize = 600;
-    let hand = Hand::new(builder, ALL_OR_AN_ERROR).await;
+    let Some(hand) = Hand::alone(builder, ALL_OR_AN_ERROR).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
     let marks: Vec<DedupEntry> = (0..MARKS).map(|_| samples::mark()).collect();
     hand.insert(&marks).await?;
     let others: Vec<DedupKey> = (0..MARKS).map(|_| samples::dedup_key()).collect();
@@ -250,7 +278,7 @@ pub async fn all_or_an_error(builder: &dyn Builder) -> Checked {
 /// nothing within the longest retention that anybody ever asked for: on another handle, or a moment ago.
 pub async fn not_early(builder: &dyn Builder) -> Checked {
     const CALLS: usize = 5;
-    let hand = Hand::new(builder, NOT_EARLY).await;
+    let Some(hand) = Hand::alone(builder, NOT_EARLY).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
     let stamps = [Timestamp::from_millis(0), Timestamp::now(), Timestamp::MAX];
     let marks = stamps.map(|time| DedupEntry { time, ..samples::full_mark() });
     hand.insert(&marks).await?;
@@ -281,7 +309,8 @@ pub async fn not_early(builder: &dyn Builder) -> Checked {
 
 /// Promise 6. *Whole entry:* attempt, fingerprint and reply come back as they were inserted.
 pub async fn whole_entry(builder: &dyn Builder) -> Checked {
-    let (writer, reader) = (Hand::new(builder, WHOLE_ENTRY).await, Hand::new(builder, WHOLE_ENTRY).await);
+    let Some(writer) = Hand::alone(builder, WHOLE_ENTRY).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
+    let reader = Hand::new(builder, WHOLE_ENTRY).await;
     let marks = [samples::full_mark(), samples::mark(), samples::full_mark()];
     writer.insert(&marks).await?;
     for mark in &marks {
@@ -292,7 +321,7 @@ pub async fn whole_entry(builder: &dyn Builder) -> Checked {
 
 /// Promise 7. *Nothing else:* a key that was not inserted is not known, however much of it is the same.
 pub async fn nothing_else(builder: &dyn Builder) -> Checked {
-    let hand = Hand::new(builder, NOTHING_ELSE).await;
+    let Some(hand) = Hand::alone(builder, NOTHING_ELSE).await else { return Ok(Kept::NotClaimed(NOT_ALONE)) };
     let mark = samples::mark();
     hand.insert(std::slice::from_ref(&mark)).await?;
     let mut asked: Vec<DedupKey> = Vec::with_capacity(DedupKey::BYTES + 2);
@@ -318,8 +347,12 @@ pub async fn in_the_end(builder: &dyn Builder) -> Checked {
         return Ok(Kept::NotClaimed("the builder has no data that no other test uses"));
     };
     let hand = Hand { store, promise: IN_THE_END };
-    if hand.store.dedup_capabilities().keeps.is_some() {
+    let said = hand.store.dedup_capabilities();
+    if said.keeps.is_some() {
         return Ok(Kept::NotClaimed("the service removes entries by itself"));
+    }
+    if !said.alone {
+        return Ok(Kept::NotClaimed(NOT_ALONE));
     }
     let marks: Vec<DedupEntry> = (0..MARKS).map(|_| samples::full_mark()).collect();
     hand.insert(&marks).await?;

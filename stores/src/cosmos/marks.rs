@@ -161,7 +161,8 @@ pub(super) fn outcome_unknown(error: StoreError) -> StoreError {
 #[async_trait]
 impl DedupStore for CosmosDb {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: NAME, keeps: Some(self.0.keeps), durable: true }
+        let alone = self.0.layout == Layout::Apart;
+        DedupCapabilities { name: NAME, keeps: Some(self.0.keeps), alone, durable: true }
     }
 
     /// [Together](Layout::Together) it asks every partition: for tests and for people, never for a message.

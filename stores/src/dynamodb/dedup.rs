@@ -29,7 +29,7 @@ const INSERTS_AT_ONCE: usize = 16;
 #[async_trait]
 impl DedupStore for DynamoDb {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: NAME, keeps: Some(self.0.keeps), durable: true }
+        DedupCapabilities { name: NAME, keeps: Some(self.0.keeps), alone: true, durable: true }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -33,6 +33,13 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             settings.retention, dedup.name
         ));
     }
+    if !dedup.alone && !stores.are_one() {
+        return Err(format!(
+            "{} takes dedup entries with its own entities only, and the entities are in {}; open it so that it takes them \
+             alone, give another dedup store, or keep the entities in it too",
+            dedup.name, store.name
+        ));
+    }
     for (name, durable) in [(store.name, store.durable), (dedup.name, dedup.durable)] {
         if transport.durable && !durable {
             return Err(format!(

@@ -157,6 +157,11 @@ impl Marks {
         Some(Self { store: builder.dedup().await?, promise })
     }
 
+    /// Whether they are added without their entity, too.
+    pub(super) fn alone(&self) -> bool {
+        self.store.dedup_capabilities().alone
+    }
+
     pub(super) async fn known(&self, marks: &[DedupEntry]) -> Result<Known, Broken> {
         let keys: Vec<DedupKey> = marks.iter().map(|mark| mark.key).collect();
         insistently(self.promise, "asking the dedup store", || self.store.contains(&keys)).await

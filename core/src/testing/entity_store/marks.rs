@@ -262,7 +262,17 @@ pub async fn complete(builder: &dyn Builder) -> Checked {
     let other_attempt = DedupEntry { attempt: samples::attempt(), ..entries[1].to_dedup_entry() };
     let (asked, unasked) = (samples::full_mark(), samples::full_mark());
     let inserted = [same_attempt, other_attempt, asked, unasked];
-    marks.insert(&inserted).await?;
+    let absent = samples::entity_key(key.scope(), "absent");
+    if marks.alone() {
+        marks.insert(&inserted).await?;
+    } else {
+        for (key, marks) in [(&key, &inserted[..3]), (&absent, &inserted[3..])] {
+            let finished = hand.finish_together(key, marks, None).await?;
+            if finished != Finished::Cleaned(None) {
+                return Err(hand.broken(format!("a finish with nothing to clean up is {finished:?}")));
+            }
+        }
+    }
     let nobody = samples::dedup_key();
     let never = || hand.broken("`known` never showed all that was inserted, of ids and of entries in the entity");
     let look = || async {
@@ -276,7 +286,6 @@ pub async fn complete(builder: &dyn Builder) -> Checked {
     };
     eventually(never, look).await?;
 
-    let absent = samples::entity_key(key.scope(), "absent");
     let never = || hand.broken("`known` never showed an inserted mark beside an entity that is not there");
     let look = || async {
         let known = hand.load(&absent, &[inserted[3].key]).await?.known;

@@ -211,7 +211,7 @@ impl EntityStore for MySql {
 #[async_trait]
 impl DedupStore for MySql {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "mysql", keeps: None, durable: true }
+        DedupCapabilities { name: "mysql", keeps: None, alone: true, durable: true }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -194,7 +194,7 @@ impl EntityStore for Postgres {
 #[async_trait]
 impl DedupStore for Postgres {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "postgres", keeps: None, durable: true }
+        DedupCapabilities { name: "postgres", keeps: None, alone: true, durable: true }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

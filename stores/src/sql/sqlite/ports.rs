@@ -187,7 +187,7 @@ impl EntityStore for Sqlite {
 #[async_trait]
 impl DedupStore for Sqlite {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "sqlite", keeps: None, durable: true }
+        DedupCapabilities { name: "sqlite", keeps: None, alone: true, durable: true }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
