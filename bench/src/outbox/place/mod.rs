@@ -4,6 +4,8 @@ mod mysql;
 mod postgres;
 mod sqlite;
 
+use std::time::Duration;
+
 use hapax::{
     RabbitMq,
     envelope::Outgoing,
@@ -66,9 +68,9 @@ pub(super) trait Place: Sized {
     /// alone.
     async fn thread(tx: &mut Tx<Self>) -> Result<Option<i64>, AnyError>;
 
-    /// What the server has been asked so far, by its own count and by everybody, but for this question: so nobody else may ask it
+    /// Waits, and tells how many queries the server has seen meanwhile, by its own count and from everybody: nobody else may ask it
     /// anything. `None`: there is no server.
-    async fn asked(&self) -> Result<Option<i64>, AnyError>;
+    async fn queries_during(&self, time: Duration) -> Result<Option<i64>, AnyError>;
 
     async fn begin(&self) -> Result<Tx<Self>, AnyError> {
         Ok(self.shop().pool.begin().await?)

@@ -1,5 +1,7 @@
 //! MariaDB: a database.
 
+use std::time::Duration;
+
 use hapax::{Message, MySqlOutbox};
 use sqlx::{Executor, MySql, Row, mysql::MySqlPoolOptions};
 use uuid::Uuid;
@@ -58,10 +60,18 @@ impl Place for MySqlPlace {
         Ok(Some(thread).filter(|_| own && near.contains("Name:\tmariadbd")))
     }
 
-    /// Statements, also those that begin and end transactions. This one is counted before it is answered.
-    async fn asked(&self) -> Result<Option<i64>, AnyError> {
-        let ask = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'";
-        let (count,): (i64,) = sqlx::query_as(ask).fetch_one(&self.shop.pool).await?;
-        Ok(Some(count))
+    /// What the general log has of them: a line for each, however many statements are in it.
+    async fn queries_during(&self, time: Duration) -> Result<Option<i64>, AnyError> {
+        let pool = &self.shop.pool;
+        pool.execute("SET GLOBAL log_output = 'TABLE'").await?;
+        pool.execute("SET GLOBAL general_log = 1").await?;
+        let count = "SELECT COUNT(*) FROM mysql.general_log WHERE command_type IN ('Query', 'Execute')";
+        let (before,): (i64,) = sqlx::query_as(count).fetch_one(pool).await?;
+        tokio::time::sleep(time).await;
+        pool.execute("SET GLOBAL general_log = 0").await?;
+        let (after,): (i64,) = sqlx::query_as(count).fetch_one(pool).await?;
+        pool.execute("SET GLOBAL log_output = DEFAULT").await?;
+        // Less the statement that ends it; these two counts make one more or less.
+        Ok(Some(after - before - 1))
     }
 }

@@ -1,5 +1,7 @@
 //! PostgreSQL: a schema.
 
+use std::time::Duration;
+
 use hapax::{Message, PostgresOutbox, stores::postgres::outbox::PostgresOutboxOptions};
 use sqlx::{AssertSqlSafe, Executor, Postgres, Row, postgres::PgPoolOptions};
 use uuid::Uuid;
@@ -47,11 +49,14 @@ impl Place for PostgresPlace {
         Ok(Some(process.into()))
     }
 
-    /// Transactions in this database: each statement of a relay that idles is one. This question is counted when the next is asked.
-    async fn asked(&self) -> Result<Option<i64>, AnyError> {
+    /// Transactions in this database: each query of a relay that idles is one. The first question is counted when the next is
+    /// asked.
+    async fn queries_during(&self, time: Duration) -> Result<Option<i64>, AnyError> {
         let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-        let (count,): (i64,) = sqlx::query_as(ask).fetch_one(&self.shop.pool).await?;
-        Ok(Some(count))
+        let (before,): (i64,) = sqlx::query_as(ask).fetch_one(&self.shop.pool).await?;
+        tokio::time::sleep(time).await;
+        let (after,): (i64,) = sqlx::query_as(ask).fetch_one(&self.shop.pool).await?;
+        Ok(Some(after - before - 1))
     }
 }
 
