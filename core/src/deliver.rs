@@ -107,7 +107,7 @@ impl Deliver {
                 None => Granted::Try,
             };
             if granted == Granted::Stop {
-                kept = Box::pin(self.give_up(key, kept)).await;
+                kept = Box::pin(self.give_up(key, kept, size == 1)).await;
                 tries = Tries::default();
                 failing = false;
             }
@@ -157,8 +157,9 @@ impl Deliver {
         None
     }
 
-    /// Ends what could not be ended within its budget. What has not been judged yet stays.
-    async fn give_up(&self, key: &EntityKey, kept: Vec<(Incoming, Outcome)>) -> Vec<(Incoming, Outcome)> {
+    /// Ends what could not be ended within its budget. What has not been judged yet stays. A pass of several that is too large says
+    /// of none of them that it is: only one that was `alone` is.
+    async fn give_up(&self, key: &EntityKey, kept: Vec<(Incoming, Outcome)>, alone: bool) -> Vec<(Incoming, Outcome)> {
         let mut open = Vec::new();
         for (message, outcome) in kept {
             let counts = matches!(outcome, Outcome::Failed(_));
@@ -176,7 +177,7 @@ impl Deliver {
                     continue;
                 }
                 Outcome::Failed(e) if message.attempts >= self.recoverability.deliveries_max => Some(e.chain()),
-                Outcome::Again(Again::TooLarge(why)) => Some(why),
+                Outcome::Again(Again::TooLarge(why)) if alone => Some(why),
                 undecided => {
                     tracing::info!(entity = %key, message_id = %message.envelope.message_id, ?undecided, "retried later");
                     None

@@ -187,7 +187,13 @@ impl State {
 #[async_trait]
 impl EntityStore for Memory {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: "memory", entity_bytes_max: ENTITY_BYTES_MAX, together: true, durable: false }
+        StoreCapabilities {
+            name: "memory",
+            entity_bytes_max: ENTITY_BYTES_MAX,
+            together: true,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            durable: false,
+        }
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {

@@ -143,40 +143,100 @@ async fn another_transaction_on_the_items_is_waited_for_in_dynamodb() {
     assert!(rig.plain.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
 }
 
+/// Whoever saves it has not known of the other attempt: were its state stored, the message would be handled twice.
 #[tokio::test]
-async fn an_entry_of_another_attempt_stays_as_it_is_in_dynamodb_and_stops_no_save() {
+async fn a_save_in_dynamodb_with_the_entry_of_another_attempt_is_a_lost_race() {
     let rig = Rig::new().await;
     let first = mark();
     rig.store.insert(std::slice::from_ref(&first)).await.unwrap();
-    let other = || DedupEntry { key: first.key, ..mark() };
-    let new = mark();
-    let version = won(create(&rig.store, &key("saved"), &entity("a", &[]), &[other(), new.clone()]).await.unwrap());
-    let finished = rig.store.finish(&key("saved"), &[other()], Some((&version, &entity("a", &[])))).await.unwrap();
+    let (other, new) = (DedupEntry { key: first.key, ..mark() }, mark());
+    let saved = create(&rig.store, &key("saved"), &entity("a", &[]), &[other, new.clone()]).await.unwrap();
+    assert_eq!(saved, Saved::Conflict);
+    assert_eq!(rig.plain.version(&key("saved")).await.unwrap(), None);
+    let known = rig.plain.contains(&[first.key, new.key]).await.unwrap();
+    assert_eq!((known.entry(&first.key), known.entry(&new.key)), (Some(&first), None));
+}
+
+#[tokio::test]
+async fn an_entry_of_another_attempt_stays_as_it_is_in_dynamodb_and_stops_no_finish() {
+    let rig = Rig::new().await;
+    let first = mark();
+    rig.store.insert(std::slice::from_ref(&first)).await.unwrap();
+    let version = save(&rig.store, &key("finished"), None, &entity("a", &[])).await;
+    let (other, new) = (DedupEntry { key: first.key, ..mark() }, mark());
+    let done = [other, new.clone()];
+    let finished = rig.store.finish(&key("finished"), &done, Some((&version, &entity("a", &[])))).await.unwrap();
     assert!(matches!(finished, Some(Finished::Cleaned(Some(_)))), "{finished:?}");
     let known = rig.plain.contains(&[first.key, new.key]).await.unwrap();
     assert_eq!((known.entry(&first.key), known.entry(&new.key)), (Some(&first), Some(&new)));
 }
 
+/// A transaction becomes seen item by item: whoever has seen its entity must not find its dedup entry missing. That is so for
+/// reads that wait for the transactions on what they read.
 #[tokio::test]
-async fn keys_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_never_unseen() {
+async fn dedup_entries_in_dynamodb_are_read_when_no_transaction_holds_them() {
     let rig = Rig::new().await;
     let marks = [mark(), mark()];
     rig.store.insert(&marks).await.unwrap();
     let keys = marks.clone().map(|mark| mark.key);
+    rig.asked();
+    next(&rig.proxy, 2, "TransactGetItems", cancelled(&["TransactionConflict", "None"]));
+    let known = rig.store.contains(&keys).await.unwrap();
+    assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
+    assert_eq!(rig.asked(), ["TransactGetItems"; 3]);
+    rig.store.load(&key("none"), &keys[..1]).await.unwrap();
+    assert_eq!(rig.asked(), ["GetItem", "TransactGetItems"]);
+
+    next(&rig.proxy, ALWAYS, "TransactGetItems", cancelled(&["None", "TransactionConflict"]));
+    assert_eq!(rig.store.contains(&keys).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn an_answer_of_dynamodb_for_fewer_keys_than_were_asked_for_is_an_error() {
+    let rig = Rig::new().await;
+    next(&rig.proxy, 1, "TransactGetItems", answer(200, r#"{"Responses":[{}]}"#));
+    let error = rig.store.contains(&[mark().key, mark().key]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// By the emulator's own limit, and by a refusal of whatever name.
+#[tokio::test]
+async fn dedup_entries_that_are_too_large_for_one_answer_of_dynamodb_are_asked_for_in_parts() {
+    const MARKS: usize = 24;
+    const REPLY: usize = 300_000;
+    let rig = Rig::new().await;
+    let marks: Vec<_> = (0..MARKS).map(|_| DedupEntry { reply: Some(outgoing(vec![7; REPLY])), ..mark() }).collect();
+    rig.plain.insert(&marks).await.unwrap();
+    let keys: Vec<_> = marks.iter().map(|mark| mark.key).collect();
+    next(&rig.proxy, 1, "TransactGetItems", error(400, "ValidationException"));
+    let known = rig.store.contains(&keys).await.unwrap();
+    assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
+    assert!(rig.asked().len() > 2);
+    let error = error(400, "ValidationException");
+    next(&rig.proxy, ALWAYS, "TransactGetItems", error);
+    assert_eq!(rig.store.contains(&keys).await.unwrap_err().kind(), ErrorKind::Misconfigured);
+}
+
+#[tokio::test]
+async fn chunks_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_never_absent() {
+    const CHUNKS: usize = 3;
+    let rig = Rig::new().await;
+    let large = entity(vec![b'x'; CHUNKS * LARGE], &[]);
+    save(&rig.plain, &key("large"), None, &large).await;
     let table = rig.table.name();
-    let left: Vec<_> = keys.iter().map(|key| format!(r#"{{"pk":{{"S":"d#{key}"}},"sk":{{"S":"d"}}}}"#)).collect();
-    let left = left.join(",");
+    let left: Vec<_> = rig.places(&key("large")).await.into_iter().filter(|(_, sort)| sort != "e").collect();
+    assert!(left.len() >= CHUNKS);
+    let left = left.iter().map(|(pk, sk)| format!(r#"{{"pk":{{"S":"{pk}"}},"sk":{{"S":"{sk}"}}}}"#));
+    let left = left.collect::<Vec<_>>().join(",");
     let none = format!(
         r#"{{"Responses":{{"{table}":[]}},"UnprocessedKeys":{{"{table}":{{"Keys":[{left}],"ConsistentRead":true}}}}}}"#
     );
     next(&rig.proxy, 2, "BatchGetItem", answer(200, &none));
-    let known = rig.store.contains(&keys).await.unwrap();
-    assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
+    let stored = rig.store.load(&key("large"), &[]).await.unwrap().stored.unwrap();
+    assert_eq!(stored.entity, large);
 
     next(&rig.proxy, ALWAYS, "BatchGetItem", answer(200, &none));
-    let error = rig.store.contains(&keys).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let error = rig.store.load(&key("none"), &keys).await.unwrap_err();
+    let error = rig.store.load(&key("large"), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 

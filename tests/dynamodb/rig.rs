@@ -43,16 +43,22 @@ impl Rig {
 
     /// How many items the entity is in.
     pub(crate) async fn items(&self, key: &EntityKey) -> usize {
+        self.places(key).await.len()
+    }
+
+    /// Both keys of each item that the entity is in.
+    pub(crate) async fn places(&self, key: &EntityKey) -> Vec<(String, String)> {
         let partition = format!("e#{}#{}#{}", key.scope().endpoint, key.scope().saga, key.key());
         let client = self.table.client();
         let query = client.query().table_name(self.table.name()).consistent_read(true);
-        let query = query.key_condition_expression("pk = :pk").projection_expression("sk");
+        let query = query.key_condition_expression("pk = :pk").projection_expression("pk, sk");
         let mut pages =
             query.expression_attribute_values(":pk", AttributeValue::S(partition)).into_paginator().items().send();
-        let mut items = 0;
+        let mut items = Vec::new();
         while let Some(item) = pages.next().await {
-            item.unwrap();
-            items += 1;
+            let item = item.unwrap();
+            let text = |name: &str| item[name].as_s().unwrap().clone();
+            items.push((text("pk"), text("sk")));
         }
         items
     }

@@ -115,6 +115,18 @@ async fn a_single_message_that_is_always_too_large_is_dead_lettered() {
     assert!(bench.queue.is_empty());
 }
 
+/// Somebody else saves all the time, and then the budget ends with a pass that is too large: that says nothing of any of its messages.
+#[tokio::test]
+async fn several_messages_that_are_too_large_together_are_not_dead_lettered() {
+    let bench = Bench::new(Shape::One).ledgers();
+    bench.store.saves(&[Save::UnknownLost, Save::UnknownLost, Save::UnknownLost, Save::UnknownLost, Save::TooLarge]);
+    let messages: Vec<_> = (0..8).map(|n| message(&format!("m{n}"), &quiet(&format!("m{n}")))).collect();
+    bench.deliver(&messages, 1).await;
+    assert_eq!(bench.letters().await.len(), 0);
+    assert_eq!(bench.pass_sizes(), [8; 5]);
+    assert!(!bench.queue.is_empty(), "they are given again");
+}
+
 #[tokio::test]
 async fn what_does_not_fit_with_the_others_of_its_pass_is_left_for_the_next() {
     const ROOM_FOR_TWO: usize = 2200;

@@ -314,13 +314,17 @@ impl EndpointBuilder {
         let takers = takers_by_type(&managers);
         let receiver = Arc::new(Joint::new(connected.receiver.clone()));
         let shared = takers.values().any(|takers| takers.len() > 1);
+        // More in a pass than the store can save at once would be handled in vain.
+        let processed_max = stores.entities().capabilities().processed_max;
+        let recoverability = self.settings.recoverability;
+        let recoverability = Recoverability { pass_max: recoverability.pass_max.min(processed_max), ..recoverability };
         let deliver = Deliver {
             receiver: if shared { receiver.clone() } else { connected.receiver },
             dead_letters: Some(dead_letters),
             backoff: self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff)),
             clock,
             metrics: self.metrics,
-            recoverability: self.settings.recoverability,
+            recoverability,
         };
         Ok(Endpoint {
             name,

@@ -24,7 +24,13 @@ fn refused(operation: &'static str) -> StoreError {
 #[async_trait]
 impl EntityStore for Nothing {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: "nothing", entity_bytes_max: 0, together: false, durable: true }
+        StoreCapabilities {
+            name: "nothing",
+            entity_bytes_max: 0,
+            together: false,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            durable: true,
+        }
     }
 
     async fn load(&self, _: &EntityKey, _: &[DedupKey]) -> Result<Loaded, StoreError> {

@@ -56,7 +56,11 @@ struct Apart(Arc<dyn EntityStore>);
 #[async_trait]
 impl EntityStore for Apart {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { together: false, ..self.0.capabilities() }
+        StoreCapabilities {
+            together: false,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            ..self.0.capabilities()
+        }
     }
 
     async fn load(&self, key: &EntityKey, _ids: &[DedupKey]) -> Result<Loaded, StoreError> {

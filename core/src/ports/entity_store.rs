@@ -103,8 +103,16 @@ pub struct StoreCapabilities {
     pub entity_bytes_max: usize,
     /// Entities and dedup entries are in one database: `load` answers `known`, `save` takes `processed`, `finish` works.
     pub together: bool,
+    /// How many dedup entries a `save` takes with a small entity: an endpoint handles no more messages in one pass, so that none is
+    /// handled to be refused. Where there are many bytes it may be fewer.
+    pub processed_max: usize,
     /// What is confirmed survives the process.
     pub durable: bool,
+}
+
+impl StoreCapabilities {
+    /// Of [`processed_max`](Self::processed_max) where nothing but bytes limits a transaction.
+    pub const PROCESSED_UNLIMITED: usize = usize::MAX;
 }
 
 /// What `load` found.

@@ -129,7 +129,13 @@ fn not(reply: &Reply) -> ! {
 #[async_trait]
 impl EntityStore for Wire {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: "explored", entity_bytes_max: 1 << 20, together: self.together, durable: true }
+        StoreCapabilities {
+            name: "explored",
+            entity_bytes_max: 1 << 20,
+            together: self.together,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            durable: true,
+        }
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {

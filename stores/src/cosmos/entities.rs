@@ -101,7 +101,8 @@ impl CosmosDb {
         }
     }
 
-    /// Stores the entity and `marks` in one batch. Marks that are there already are left out, and `marks` is what is left.
+    /// Stores the entity and `marks` in one batch. A mark that is there already is a lost race where the message was handled just now;
+    /// where it is finished, it is left out, and `marks` is what is left.
     async fn put_with(
         &self,
         doing: &'static str,
@@ -116,6 +117,7 @@ impl CosmosDb {
                     return draft.version(&stamp).map(Saved::At);
                 }
                 Written::Refused(0) => return Ok(self.ghost(draft).await?.map_or(Saved::Conflict, Saved::At)),
+                Written::Refused(_) if doing == SAVING => return Ok(Saved::Conflict),
                 Written::Refused(index) => drop(marks.remove(index - 1)),
             }
         }
@@ -165,6 +167,7 @@ impl EntityStore for CosmosDb {
             name: NAME,
             entity_bytes_max: ENTITY_BYTES_MAX,
             together: self.0.layout == Layout::Together,
+            processed_max: MARKS_MAX,
             durable: true,
         }
     }

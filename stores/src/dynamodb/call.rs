@@ -8,7 +8,8 @@ use std::{error::Error, future::Future, time::Duration};
 use aws_sdk_dynamodb::{
     config::http::HttpResponse,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
-    operation::transact_write_items::TransactWriteItemsError,
+    operation::{transact_get_items::TransactGetItemsError, transact_write_items::TransactWriteItemsError},
+    types::CancellationReason,
 };
 use hapax_core::ports::{ErrorKind, StoreError};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -123,20 +124,29 @@ const PASSING: [&str; 3] = ["TransactionConflict", "ThrottlingError", "Provision
 /// The reason of an action whose condition did not hold.
 pub(super) const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 
-impl Answer for TransactWriteItemsError {
-    fn is_busy(&self) -> bool {
-        match self {
-            Self::TransactionCanceledException(cancelled) => {
-                let codes = || cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
-                !codes().any(|code| code == CONDITION_FAILED) && codes().any(|code| PASSING.contains(&code))
-            }
-            Self::ProvisionedThroughputExceededException(_)
-            | Self::RequestLimitExceeded(_)
-            | Self::ThrottlingException(_) => true,
-            _ => false,
-        }
-    }
+/// Nobody's condition has failed, and what kept the transaction from being done passes.
+fn passes(reasons: &[CancellationReason]) -> bool {
+    let codes = || reasons.iter().filter_map(|reason| reason.code());
+    !codes().any(|code| code == CONDITION_FAILED) && codes().any(|code| PASSING.contains(&code))
 }
+
+macro_rules! transactions {
+    ($($error:ident),*) => {
+        $(impl Answer for $error {
+            fn is_busy(&self) -> bool {
+                match self {
+                    Self::TransactionCanceledException(cancelled) => passes(cancelled.cancellation_reasons()),
+                    Self::ProvisionedThroughputExceededException(_)
+                    | Self::RequestLimitExceeded(_)
+                    | Self::ThrottlingException(_) => true,
+                    _ => false,
+                }
+            }
+        })*
+    };
+}
+
+transactions!(TransactGetItemsError, TransactWriteItemsError);
 
 /// What one try has come to.
 enum Tried<T, E> {

@@ -67,7 +67,7 @@ impl DynamoDb {
         if places.is_empty() {
             return Ok(Known::default());
         }
-        let items = self.items(doing, &places).await?;
+        let items = self.items_at_rest(doing, &places).await?;
         let entries = items.into_iter().map(|item| read(doing, item)).collect::<Result<_, _>>()?;
         Ok(Known::new(entries))
     }

@@ -15,12 +15,23 @@ use super::{
     dedup,
     entity::{self, Before, ENTITY_BYTES_MAX, version_of},
     keys::{Place, VERSION},
+    write::ACTIONS_MAX,
 };
+
+/// Dedup entries that fit into one transaction with an entity in a single item. With as many chunks as an entity may have, written and
+/// removed, some 80 fit: then a pass is halved.
+const PROCESSED_MAX: usize = ACTIONS_MAX - 1;
 
 #[async_trait]
 impl EntityStore for DynamoDb {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: NAME, entity_bytes_max: ENTITY_BYTES_MAX, together: true, durable: true }
+        StoreCapabilities {
+            name: NAME,
+            entity_bytes_max: ENTITY_BYTES_MAX,
+            together: true,
+            processed_max: PROCESSED_MAX,
+            durable: true,
+        }
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
@@ -49,7 +60,7 @@ impl EntityStore for DynamoDb {
         };
         dedup::check_replies(doing, entity)?;
         let written = entity::write(doing, key, before, entity, false, self.0.clock.now())?;
-        self.write(doing, written, self.marks(doing, processed)?).await
+        self.save_with(doing, written, self.marks(doing, processed)?).await
     }
 
     async fn finish(
@@ -71,13 +82,13 @@ impl EntityStore for DynamoDb {
         let written = entity::write(doing, key, Some(before), entity, true, self.0.clock.now())?;
         if !Self::fits(&written, &marks) {
             self.put_marks(doing, marks).await?;
-            return Ok(Some(match self.write(doing, written, Vec::new()).await {
+            return Ok(Some(match self.finish_with(doing, written, Vec::new()).await {
                 Ok(Saved::At(version)) => Finished::Cleaned(Some(version)),
                 Ok(Saved::Conflict) => Finished::Left,
                 Err(e) => return Err(after_marks(doing, e)),
             }));
         }
-        Ok(Some(match self.write(doing, written, marks.clone()).await? {
+        Ok(Some(match self.finish_with(doing, written, marks.clone()).await? {
             Saved::At(version) => Finished::Cleaned(Some(version)),
             Saved::Conflict => {
                 self.put_marks(doing, marks).await?;

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// Most actions in one transaction.
-const ACTIONS_MAX: usize = 100;
+pub(super) const ACTIONS_MAX: usize = 100;
 /// Most bytes in one transaction; DynamoDB takes 4 MB with names and keys.
 const TRANSACTION_BYTES_MAX: usize = 4_000_000;
 /// What a dedup entry without a reply has, about.
@@ -51,12 +51,33 @@ impl DynamoDb {
         actions <= ACTIONS_MAX && written.bytes + marks_bytes(marks) <= TRANSACTION_BYTES_MAX
     }
 
-    /// Writes the entity, and `marks` with it if it wins.
-    pub(super) async fn write(
+    /// Writes the entity with `marks`, or nothing. A mark of another attempt's that is there is a lost race: that attempt was not
+    /// known when this one handled the message.
+    pub(super) async fn save_with(
+        &self,
+        doing: Doing,
+        written: Written,
+        marks: Vec<Item>,
+    ) -> Result<Saved, StoreError> {
+        self.write(doing, written, marks, false).await
+    }
+
+    /// Writes the entity, and those of `marks` with it that are not there, if it wins.
+    pub(super) async fn finish_with(
+        &self,
+        doing: Doing,
+        written: Written,
+        marks: Vec<Item>,
+    ) -> Result<Saved, StoreError> {
+        self.write(doing, written, marks, true).await
+    }
+
+    async fn write(
         &self,
         doing: Doing,
         written: Written,
         mut marks: Vec<Item>,
+        without_known: bool,
     ) -> Result<Saved, StoreError> {
         if !Self::fits(&written, &marks) {
             let why = format!(
@@ -76,6 +97,7 @@ impl DynamoDb {
             match self.transact(doing, &written, &marks).await? {
                 None | Some(Cancelled::Ours) => return Ok(won()),
                 Some(Cancelled::Lost) => return Ok(Saved::Conflict),
+                Some(Cancelled::Known(_)) if !without_known => return Ok(Saved::Conflict),
                 // An entry that is there stays as it is: the others are written without it.
                 Some(Cancelled::Known(known)) => {
                     let mut index = 0;

@@ -50,7 +50,13 @@ const NAMING: &str = "naming an endpoint and a saga";
 #[async_trait]
 impl EntityStore for MySql {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: "mysql", entity_bytes_max: self.0.entity_bytes_max, together: true, durable: true }
+        StoreCapabilities {
+            name: "mysql",
+            entity_bytes_max: self.0.entity_bytes_max,
+            together: true,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            durable: true,
+        }
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {

@@ -52,7 +52,13 @@ const NAMING: &str = "naming an endpoint and a saga";
 #[async_trait]
 impl EntityStore for Postgres {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: "postgres", entity_bytes_max: ENTITY_BYTES_MAX, together: true, durable: true }
+        StoreCapabilities {
+            name: "postgres",
+            entity_bytes_max: ENTITY_BYTES_MAX,
+            together: true,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            durable: true,
+        }
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {

@@ -55,7 +55,13 @@ const NAMING: &str = "naming an endpoint and a saga";
 #[async_trait]
 impl EntityStore for Sqlite {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { name: "sqlite", entity_bytes_max: ENTITY_BYTES_MAX, together: true, durable: true }
+        StoreCapabilities {
+            name: "sqlite",
+            entity_bytes_max: ENTITY_BYTES_MAX,
+            together: true,
+            processed_max: StoreCapabilities::PROCESSED_UNLIMITED,
+            durable: true,
+        }
     }
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
