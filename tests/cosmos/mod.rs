@@ -1,5 +1,6 @@
 mod conformance;
 mod faults;
+mod full_partition;
 mod numbered;
 mod start;
 mod store;

@@ -33,7 +33,9 @@ pub(super) fn of_rolled_back(operation: &'static str, status: u16) -> StoreError
             (ErrorKind::Unavailable, "too many requests: give the container more throughput")
         }
         StatusCode::PayloadTooLarge => (ErrorKind::TooLarge, "larger than the service takes in one batch"),
-        StatusCode::Forbidden | StatusCode::Unauthorized => (ErrorKind::Denied, "the service denied it"),
+        StatusCode::Forbidden | StatusCode::Unauthorized => {
+            (ErrorKind::Denied, "the service denied it, or the logical partition has all of the 20 GB that it may have")
+        }
         _ => (ErrorKind::UnknownOutcome, "the service did not carry the batch out"),
     };
     StoreError::new(kind, operation, format!("{why} (status {status})"))
@@ -51,6 +53,10 @@ pub(super) fn unfit(why: impl Into<String>) -> StoreError {
 
 fn told(kind: ErrorKind, operation: &'static str, error: CosmosError) -> StoreError {
     let why = match kind {
+        _ if is_full(&error) => {
+            "the service keeps 20 GB in one logical partition, and this one is full until dedup entries are over: keep them for \
+             less (`keeps`), or in a container of their own (`Layout::Apart`)"
+        }
         ErrorKind::Denied => "the service denied it: look at the key, or at the roles of the identity",
         ErrorKind::TooLarge => "larger than the service takes",
         ErrorKind::Misconfigured => {
@@ -68,12 +74,22 @@ fn kind_of(error: &CosmosError) -> ErrorKind {
     match status.status_code() {
         // Regions move, and tokens are fetched by the client itself: both are worth another try.
         _ if status.is_write_forbidden() || status.is_database_account_not_found() => ErrorKind::Unavailable,
+        // What is over goes, and what came in between waits.
+        _ if is_full(error) => ErrorKind::Unavailable,
         StatusCode::Unauthorized if !error.is_from_wire() => ErrorKind::Unavailable,
         StatusCode::Unauthorized | StatusCode::Forbidden => ErrorKind::Denied,
         StatusCode::PayloadTooLarge => ErrorKind::TooLarge,
         StatusCode::BadRequest | StatusCode::NotFound => ErrorKind::Misconfigured,
         _ => ErrorKind::Unavailable,
     }
+}
+
+/// Whether the logical partition has all that the service keeps in one.
+fn is_full(error: &CosmosError) -> bool {
+    /// "PartitionKeyQuotaOverLimit".
+    const OVER_QUOTA: u16 = 1014;
+    let status = error.status();
+    status.status_code() == StatusCode::Forbidden && status.sub_status().is_some_and(|sub| sub.value() == OVER_QUOTA)
 }
 
 fn was_refused(error: &CosmosError) -> bool {
