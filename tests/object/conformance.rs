@@ -38,7 +38,7 @@ impl Directory {
     }
 
     async fn open(&self, name: &str) -> Arc<dyn DedupStore> {
-        Arc::new(ObjectDedup::directory(self.0.file(name)).open().await.unwrap())
+        Arc::new(ObjectDedup::directory(self.0.file(name)).create_if_missing(true).open().await.unwrap())
     }
 }
 

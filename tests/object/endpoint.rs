@@ -71,7 +71,7 @@ async fn entities_in_sqlite_and_dedup_entries_in_an_object_directory_take_effect
         };
         Endpoint::builder("basket")
             .entities(Sqlite::open(scratch.file("hapax.db")).await.unwrap())
-            .dedup(ObjectDedup::directory(scratch.file("dedup")).open().await.unwrap())
+            .dedup(ObjectDedup::directory(scratch.file("dedup")).create_if_missing(true).open().await.unwrap())
             .dead_letters(Sqlite::open(scratch.file("hapax.db")).await.unwrap())
             .transport(hub.clone())
             .settings(settings)

@@ -191,5 +191,6 @@ fn every_message_takes_effect_once_with_dedup_entries_in_objects_in_memory() {
 fn every_message_takes_effect_once_with_dedup_entries_in_an_object_directory() {
     let cases = if std::env::var_os("HAPAX_THOROUGH").is_some() { 500 } else { 15 };
     let scratch = Scratch::new("object-properties");
-    check(cases, async || ObjectDedup::directory(scratch.file("dedup")).open().await.unwrap());
+    let directory = ObjectDedup::directory(scratch.file("dedup")).create_if_missing(true);
+    check(cases, async || directory.clone().open().await.unwrap());
 }

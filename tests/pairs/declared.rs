@@ -50,7 +50,7 @@ pub(crate) async fn all() -> Vec<(String, Option<Line>)> {
     #[cfg(feature = "object")]
     {
         let scratch = hapax_tests::Scratch::new("object-pairs");
-        let store = hapax::ObjectDedup::directory(scratch.file("dedup")).open().await.unwrap();
+        let store = hapax::ObjectDedup::directory(scratch.file("dedup")).create_if_missing(true).open().await.unwrap();
         all.push(line(None, store.dedup_capabilities()));
     }
     #[cfg(not(feature = "object"))]

@@ -10,6 +10,7 @@
 //!
 //! use hapax_stores::ObjectDedup;
 //!
+//! // Made once, with `create_if_missing(true)`.
 //! let dedup = ObjectDedup::directory("/var/lib/shop/dedup").open().await?;
 //!
 //! // Any client of the crate `object_store`, with the feature of its service:
@@ -36,8 +37,9 @@
 //!
 //! # Limits
 //! What a service or a person removes by other ways, a lifecycle rule for example, is not known any more, and the effects of
-//! its message double. A bucket that is not there, or a directory that is not mounted, is an error; one that was emptied
-//! cannot be told from a new one.
+//! its message double. A bucket that is not there is an error, and so is a directory that is not there, not mounted or empty
+//! ([`create_if_missing`](ObjectDedupOptions::create_if_missing) apart); a bucket that was emptied cannot be told from a new
+//! one.
 
 mod clock;
 mod directory;
@@ -89,8 +91,9 @@ impl ObjectDedup {
         ObjectDedupOptions::at(Place::Store(store, prefix.into()))
     }
 
-    /// Entries in files of the directory `path`, which is created if it is not there. An entry is confirmed once it is on disk,
-    /// with the folders that name it, and one that is found is waited for as well; folders only on Unix.
+    /// Entries in files of the directory `path`, which has to hold them already unless
+    /// [`create_if_missing`](ObjectDedupOptions::create_if_missing) is said. An entry is confirmed once it is on disk, with the
+    /// folders that name it, and one that is found is waited for as well; folders only on Unix.
     pub fn directory(path: impl Into<PathBuf>) -> ObjectDedupOptions {
         ObjectDedupOptions::at(Place::Directory(path.into()))
     }

@@ -44,6 +44,7 @@ pub struct ObjectDedupOptions {
     pub(super) bucket: Duration,
     pub(super) clock_margin: Duration,
     pub(super) durable: bool,
+    pub(super) create_if_missing: bool,
 }
 
 impl ObjectDedupOptions {
@@ -62,7 +63,16 @@ impl ObjectDedupOptions {
             bucket: BUCKET,
             clock_margin,
             durable: true,
+            create_if_missing: false,
         }
+    }
+
+    /// Whether a directory that is not there, or holds no dedup entries yet, is made one of them. Default: no, for a disk that is
+    /// not mounted looks the same, and an empty directory in its place has seen no message: effects would double. So say it
+    /// where the directory is set up, once, and not wherever a service starts. Buckets and containers are never created.
+    pub const fn create_if_missing(mut self, create: bool) -> Self {
+        self.create_if_missing = create;
+        self
     }
 
     /// A second client of the same store, with connections of its own. The probe of the start reads with one what it has
@@ -119,8 +129,8 @@ impl ObjectDedupOptions {
     /// timer enabled.
     ///
     /// # Errors
-    /// [`StoreError`], with cause and remedy: `Misconfigured` for a store that does not do that, for one that is not there and
-    /// for a prefix that is none; `Denied` for missing rights; `Unavailable` for one that cannot be reached.
+    /// [`StoreError`], with cause and remedy: `Misconfigured` for a store that does not do that, for one that is not there
+    /// (of a directory see [`create_if_missing`](Self::create_if_missing)) and for a prefix that is none; `Denied` for missing rights; `Unavailable` for one that cannot be reached.
     pub async fn open(self) -> Result<ObjectDedup, StoreError> {
         start::open(self).await
     }

@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 use super::{
     ObjectDedup, ObjectDedupOptions, Shared,
     clock::{Clock, millis},
-    directory,
+    directory::{self, Unprepared},
     names::Names,
     objects::Objects,
     options::Place,
@@ -27,10 +27,8 @@ pub(super) async fn open(options: ObjectDedupOptions) -> Result<ObjectDedup, Sto
             (format!("the object store {store}, below `{prefix}`,"), parsed, None, [store, second])
         }
         Place::Directory(path) => {
-            let (root, stores) = directory_at(path.clone()).await.map_err(|e| {
-                let why = format!("the directory {} cannot be used: look at its path and rights", path.display());
-                StoreError::new(ErrorKind::Misconfigured, OPENING, why).caused_by(e)
-            })?;
+            let opened = directory_at(path.clone(), options.create_if_missing).await;
+            let (root, stores) = opened.map_err(|e| without_directory(&path, e))?;
             (format!("the directory {}", path.display()), Path::default(), Some(root), stores)
         }
     };
@@ -58,11 +56,23 @@ pub(super) async fn open(options: ObjectDedupOptions) -> Result<ObjectDedup, Sto
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+fn without_directory(path: &std::path::Path, e: BoxError) -> StoreError {
+    let shown = path.display();
+    let why = match e.downcast_ref() {
+        Some(Unprepared::Missing(_)) => format!(
+            "the directory {shown} holds no dedup entries of hapax: is its disk mounted? If it is to be a new one, open it once \
+             with `create_if_missing(true)`"
+        ),
+        _ => format!("the directory {shown} cannot be used: look at its path and rights"),
+    };
+    StoreError::new(ErrorKind::Misconfigured, OPENING, why).caused_by(e)
+}
+
 /// A directory that is ready, and two clients of it.
-async fn directory_at(path: PathBuf) -> Result<(PathBuf, [Arc<dyn ObjectStore>; 2]), BoxError> {
+async fn directory_at(path: PathBuf, create: bool) -> Result<(PathBuf, [Arc<dyn ObjectStore>; 2]), BoxError> {
     spawn_blocking(move || {
         let names = Names::new(Path::default());
-        directory::prepare(&path, names.folders().map(|folder| path.join(folder.as_ref())))?;
+        directory::prepare(&path, names.folders().map(|folder| path.join(folder.as_ref())), create)?;
         let client = || -> Result<Arc<dyn ObjectStore>, object_store::Error> {
             // Without it a power cut may take back what was confirmed.
             Ok(Arc::new(LocalFileSystem::new_with_prefix(&path)?.with_fsync(true)))
