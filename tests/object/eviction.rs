@@ -251,3 +251,30 @@ async fn an_eviction_of_objects_that_fails_in_the_middle_is_finished_by_the_next
     // Marks whose entries had gone first go later than the retention, or ten minutes: they may be of a writer at work.
     assert_eq!(store.names("shop/t").await, [""; 0]);
 }
+
+/// From the end of a turn on others evict, and what a slow handle has found to be old may have been inserted again.
+#[tokio::test(start_paused = true)]
+async fn a_slow_eviction_of_objects_removes_nothing_when_its_turn_is_over() {
+    const HALF: Duration = Duration::from_secs(150);
+    const GIVEN_UP: Duration = Duration::from_secs(240);
+    const LOOK: Duration = Duration::from_secs(10);
+    const SECOND: Duration = Duration::from_secs(1);
+    let tick = Duration::from_millis(1);
+    // Of looks that take 80 s a round the second ends too late; removals that take 20 s each are cut off. The first look is
+    // for the time, before the turn.
+    for (look, delete, limit) in [(LOOK, tick, LOOK + HALF), (tick, 20 * SECOND, GIVEN_UP)] {
+        let store = Rigged::new(Way::Honest);
+        let dedup = open(&store).await;
+        dedup.insert(&entries(1000)).await.unwrap();
+        store.set_clock(26 * HOUR_MILLIS);
+        store.set(Way::Slow { look, delete });
+        let begun = tokio::time::Instant::now();
+        let evicted = dedup.evict(DAY).await;
+        let last = store.deleted("shop/d").into_iter().max().expect("it removes what it can") - begun;
+        assert!(last <= limit + SECOND, "{look:?} {delete:?} {last:?} {evicted:?}");
+        // What is left goes with the next.
+        store.set(Way::Honest);
+        evict_all(&dedup, DAY).await;
+        assert_eq!(store.names("shop/d").await, [""; 0]);
+    }
+}

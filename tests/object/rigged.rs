@@ -16,6 +16,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
+use tokio::time::Instant;
 
 /// What it does that a store must not do, or what happens on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +55,8 @@ pub(crate) enum Way {
     DeletesHalf,
     /// Every other call waits for a moment, so that a future can be dropped there.
     Yields,
+    /// It takes so long to look at an object, and to delete one.
+    Slow { look: Duration, delete: Duration },
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +70,8 @@ pub(crate) struct Rigged {
     /// Stamps are cut to seconds.
     whole_seconds: bool,
     calls: Mutex<Vec<String>>,
+    /// When objects were deleted, and which.
+    deleted: Arc<Mutex<Vec<(Instant, Path)>>>,
     count: AtomicU64,
 }
 
@@ -96,6 +101,12 @@ impl Rigged {
     /// What it was asked since the last time.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+
+    /// Which objects below `prefix` were deleted, and when.
+    pub(crate) fn deleted(&self, prefix: &str) -> Vec<Instant> {
+        let deleted = self.deleted.lock().unwrap();
+        deleted.iter().filter(|(_, path)| path.as_ref().starts_with(prefix)).map(|(when, _)| *when).collect()
     }
 
     /// The names of all objects below `prefix`.
@@ -204,6 +215,11 @@ impl ObjectStore for Rigged {
         if self.way() == Way::NoBucket {
             return Err(not_found("404 <Error><Code>NoSuchBucket</Code></Error>"));
         }
+        if let Way::Slow { look, .. } = self.way()
+            && options.head
+        {
+            tokio::time::sleep(look).await;
+        }
         if self.is_absent(path, Way::RemembersAbsence) {
             return Err(not_found("404 from a cache"));
         }
@@ -227,6 +243,18 @@ impl ObjectStore for Rigged {
             Way::DeletesHalf => {
                 let half = paths.enumerate().map(|(i, path)| if i % 2 == 0 { path } else { Err(Self::error("no")) });
                 self.inner.delete_stream(half.boxed())
+            }
+            Way::Slow { delete, .. } => {
+                let deleted = self.deleted.clone();
+                let slow = paths.then(move |path| {
+                    let deleted = deleted.clone();
+                    async move {
+                        tokio::time::sleep(delete).await;
+                        deleted.lock().unwrap().extend(path.as_ref().ok().map(|path| (Instant::now(), path.clone())));
+                        path
+                    }
+                });
+                self.inner.delete_stream(slow.boxed())
             }
             Way::Yields => {
                 let slow = paths.then(|path| async {

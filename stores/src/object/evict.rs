@@ -14,11 +14,15 @@ use super::{
     clock::{is_older, millis, stamp},
     error::{EVICTING, Failure},
     names::{Bucket, Names},
+    objects::Walk,
     turn::Turn,
 };
 
-/// Marks that one call looks at, at most. Default 1000: a page of a list; a few seconds of requests and a few hundred KB.
+/// When so many marks were looked at, a call begins no other round. Default 1000: a page of a list; a few seconds of requests.
 const MARKS_MAX: usize = 1000;
+/// Marks whose entries are looked at before any of them is removed. Default 256: what one request deletes where the service takes
+/// several, and so few that a look is followed by its removal within a second or two.
+const ROUND: usize = 256;
 /// A mark without an entry is removed after so long, or the retention if that is longer: until then its writer may be about to
 /// write the entry.
 pub(super) const ABANDONED: Duration = Duration::from_secs(10 * 60);
@@ -78,6 +82,17 @@ enum Fate {
     Keep,
 }
 
+/// What a call has done.
+#[derive(Debug, Default)]
+struct Done {
+    /// Marks that were looked at.
+    looked: usize,
+    /// Entries that were evicted.
+    entries: u64,
+    /// Marks that are gone from where they were.
+    gone: usize,
+}
+
 impl Shared {
     pub(super) async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         let failed = |failure: Failure| failure.of_read(&self.place, EVICTING);
@@ -135,41 +150,53 @@ impl Shared {
     }
 
     async fn evict_buckets(&self, buckets: &[Bucket], age: Age, turn: &Turn) -> Result<Evicted, Failure> {
-        let (mut entries, mut changed, mut room) = (0, 0, MARKS_MAX);
+        let mut done = Done::default();
         for bucket in buckets {
-            if room == 0 || turn.is_over() {
-                return Ok(Evicted { entries, more: changed > 0 });
-            }
-            let (marks, rest) = self.marks(*bucket, age, room).await?;
-            room -= marks.len();
-            let fates = self.fates(*bucket, &marks, age).await?;
-            let gone = self.apply(&marks, &fates).await?;
-            entries += fates.iter().filter(|fate| **fate == Fate::Evict).count() as u64;
-            changed += gone;
-            if rest {
-                return Ok(Evicted { entries, more: changed > 0 });
-            }
-            if gone == marks.len() {
-                self.objects.remove_folder(&self.names.bucket(*bucket)).await;
+            if !self.evict_bucket(*bucket, age, turn, &mut done).await? {
+                return Ok(Evicted { entries: done.entries, more: done.gone > 0 });
             }
         }
-        Ok(Evicted { entries, more: false })
+        Ok(Evicted { entries: done.entries, more: false })
     }
 
-    /// At most `room` marks of what is to be looked at in `bucket`, and whether there are more.
-    async fn marks(&self, bucket: Bucket, age: Age, room: usize) -> Result<(Vec<Mark>, bool), Failure> {
-        let whole = age.part(bucket) == Part::Whole;
+    /// Goes through `bucket` in rounds; answers whether to its end.
+    async fn evict_bucket(&self, bucket: Bucket, age: Age, turn: &Turn, done: &mut Done) -> Result<bool, Failure> {
         let mut walk = self.objects.walk(&self.names.bucket(bucket));
-        let mut marks = Vec::new();
-        while let Some(meta) = walk.next().await? {
-            let written = stamp(&meta);
-            let Some(key) = Names::to_key(&meta.location).filter(|_| whole || age.is_over(written)) else { continue };
-            if marks.len() == room {
-                return Ok((marks, true));
+        let mut stays = false;
+        loop {
+            if done.looked >= MARKS_MAX || turn.is_over() {
+                return Ok(false);
             }
-            marks.push(Mark { key, path: meta.location, written });
+            let marks = self.marks(&mut walk, bucket, age).await?;
+            let fates = self.fates(bucket, &marks, age).await?;
+            let Some(gone) = self.apply(&marks, &fates, turn).await? else { return Ok(false) };
+            done.looked += marks.len();
+            done.entries += fates.iter().filter(|fate| **fate == Fate::Evict).count() as u64;
+            done.gone += gone;
+            stays |= gone < marks.len();
+            if marks.len() < ROUND {
+                break;
+            }
         }
-        Ok((marks, false))
+        if !stays {
+            self.objects.remove_folder(&self.names.bucket(bucket)).await;
+        }
+        Ok(true)
+    }
+
+    /// The next marks in `walk` that are to be looked at; fewer than a round are the last.
+    async fn marks(&self, walk: &mut Walk, bucket: Bucket, age: Age) -> Result<Vec<Mark>, Failure> {
+        let whole = age.part(bucket) == Part::Whole;
+        let mut marks = Vec::new();
+        while marks.len() < ROUND
+            && let Some(meta) = walk.next().await?
+        {
+            let written = stamp(&meta);
+            if let Some(key) = Names::to_key(&meta.location).filter(|_| whole || age.is_over(written)) {
+                marks.push(Mark { key, path: meta.location, written });
+            }
+        }
+        Ok(marks)
     }
 
     async fn fates(&self, bucket: Bucket, marks: &[Mark], age: Age) -> Result<Vec<Fate>, Failure> {
@@ -193,8 +220,8 @@ impl Shared {
         })
     }
 
-    /// How many marks are gone from where they were.
-    async fn apply(&self, marks: &[Mark], fates: &[Fate]) -> Result<usize, Failure> {
+    /// How many marks are gone from where they were; `None` if the turn was over before.
+    async fn apply(&self, marks: &[Mark], fates: &[Fate], turn: &Turn) -> Result<Option<usize>, Failure> {
         let (mut entries, mut gone, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         for (mark, fate) in marks.iter().zip(fates) {
             match fate {
@@ -210,8 +237,12 @@ impl Shared {
         for moved in moved.chunks(self.parallel) {
             try_join_all(moved.iter().map(|path| self.objects.touch(path))).await?;
         }
-        self.objects.delete(entries).await?;
+        // What these looks have found may be another's work by now, and then inserted again.
+        if turn.is_over() {
+            return Ok(None);
+        }
+        turn.within(self.objects.delete(entries)).await?;
         self.objects.delete(gone).await?;
-        Ok(count)
+        Ok(Some(count))
     }
 }

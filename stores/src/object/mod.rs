@@ -28,9 +28,11 @@
 //!
 //! One handle evicts at a time: entries are removed by their names, so a second one that had looked at an old entry could remove
 //! a new one of the same name. Turns are numbered objects too; one that was not ended is over after five minutes by the
-//! service's clock, and whoever has it stops after half of that. What is left is a removal that the service or the client
-//! applies again, minutes after it was applied first, to a key that was inserted again in between: its message had come
-//! again after more than the retention.
+//! service's clock. Whoever has it looks at its age before each round of 256 marks, and again before it removes what that round
+//! has found: it begins no removal after half of the time, and gives one up that is not done after four minutes. What is left is a
+//! process that stands still between that look and the request, or a removal that the service or the client applies late or
+//! again, for minutes each, and to a key that was inserted again in between: its message had come again after more than the
+//! retention.
 //!
 //! The retention is the longest that was ever asked for below the prefix: each that was longer is an object below `r/`,
 //! whose name says milliseconds. To lower it, delete those objects while no endpoint with the longer one runs.

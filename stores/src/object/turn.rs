@@ -1,6 +1,8 @@
 //! Whose turn it is to evict. Turns are numbered; the highest number has it, until it is over.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     clock::{is_older, millis, stamp},
@@ -9,9 +11,11 @@ use super::{
     objects::{Created, Objects},
 };
 
-/// How long a turn lasts that was not ended. Default 5 minutes: whoever has it stops after half, and a request that was under
-/// way then has the other half to end.
+/// How long a turn lasts that was not ended. Default 5 minutes: whoever has it begins no removal after half, and one that was under
+/// way then has until [`GIVEN_UP`] to end.
 const TURN: Duration = Duration::from_secs(5 * 60);
+/// When a removal is given up. Default 4 minutes: before others may take the next turn, though the service's clocks be a minute apart.
+const GIVEN_UP: Duration = Duration::from_secs(4 * 60);
 
 /// The turn, taken.
 #[derive(Debug)]
@@ -56,6 +60,11 @@ impl Turn {
     /// Whether no more is to be begun in it.
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed() > TURN / 2
+    }
+
+    /// Gives up what is not done shortly before others may take the next turn.
+    pub(super) async fn within<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        timeout_at(self.begun + GIVEN_UP, work).await.unwrap_or(Err(Failure::TooLate))
     }
 
     /// Lets others have theirs. If it fails, they wait.
