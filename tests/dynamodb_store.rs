@@ -11,6 +11,8 @@ mod enqueue;
 mod faults;
 #[path = "dynamodb/large.rs"]
 mod large;
+#[path = "dynamodb/letters.rs"]
+mod letters;
 #[path = "dynamodb/rig.rs"]
 mod rig;
 #[path = "dynamodb/table.rs"]

@@ -1,5 +1,6 @@
-//! Dead letters: one partition for each endpoint, in the order in which they came; and beside each letter an item that says
-//! that it is there, so that it is kept once.
+//! Dead letters: one partition for each endpoint, in the order in which they came; and beside each letter an item for its cause
+//! that names the letter, so that it is kept once. A person deletes the letter alone; its cause then names what is not there, and
+//! the next letter takes it over.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::{
     DynamoDb,
     call::{CONDITION_FAILED, Doing, Failed},
     entity::{CHUNK_BYTES_MAX, damaged, in_order, into_bytes},
-    keys::{BYTES, Item, PK, Place, bytes, letters, number, text},
+    keys::{BYTES, Item, PK, Place, SK, bytes, letters, number, text},
 };
 
 const MESSAGE: &str = "m";
@@ -35,6 +36,8 @@ const TIME: &str = "time";
 const CHUNKED: &str = "id";
 /// How many chunks there are.
 const CHUNKS: &str = "n";
+/// Which letter a cause has: its sort key.
+const LETTER: &str = "l";
 
 /// What the item of a letter holds of its message; what is larger is kept in chunks.
 const INLINE_BYTES_MAX: usize = 256 * 1024;
@@ -42,8 +45,17 @@ const INLINE_BYTES_MAX: usize = 256 * 1024;
 const REASON_BYTES_MAX: usize = 64 * 1024;
 /// Largest message, in bytes as it is stored: DynamoDB takes 4 MB in one transaction.
 const LETTER_BYTES_MAX: usize = 3_800_000;
+/// How often a cause may be another than it was a moment ago before that is an error.
+const CAUSES_MAX: u32 = 5;
 /// Letters in one answer.
 const LETTERS_PAGE: usize = 100;
+
+/// Whether a letter was written.
+enum Kept {
+    Now,
+    /// Its cause has this letter already, or none any more.
+    Not(Option<String>),
+}
 
 #[async_trait]
 impl DeadLetters for DynamoDb {
@@ -60,7 +72,6 @@ impl DeadLetters for DynamoDb {
         }
         let doing = doing.of_bytes(envelope.len());
         let id = Uuid::now_v7(); // In order within this process, also within a millisecond.
-        let cause = Place::cause(&letter.endpoint, &cause(letter)).item([]);
         let mut item = self.letter(letter, id);
         let mut chunks = Vec::new();
         if envelope.len() <= INLINE_BYTES_MAX {
@@ -72,25 +83,20 @@ impl DeadLetters for DynamoDb {
             chunks = all.map(|(place, chunk)| place.item([(BYTES, bytes(chunk))])).collect();
             item.extend([(CHUNKED.to_owned(), text(id)), (CHUNKS.to_owned(), number(chunks.len()))]);
         }
-        let mut actions = vec![self.action(doing, |put| {
-            put.set_item(Some(cause))
-                .condition_expression("attribute_not_exists(#pk)")
-                .expression_attribute_names("#pk", PK)
-                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None)
-        })?];
-        for item in std::iter::once(item).chain(chunks) {
-            actions.push(self.action(doing, |put| put.set_item(Some(item)))?);
-        }
-        match self.transaction(doing, actions).await {
-            Ok(()) => Ok(()),
-            Err(Failed::Refused(TransactWriteItemsError::TransactionCanceledException(cancelled)))
-                if cancelled.cancellation_reasons().first().and_then(|first| first.code())
-                    == Some(CONDITION_FAILED) =>
+        let mut cause = Place::cause(&letter.endpoint, &cause(letter)).item([]);
+        cause.extend(item.get(SK).map(|order| (LETTER.to_owned(), order.clone())));
+        let items: Vec<Item> = std::iter::once(item).chain(chunks).collect();
+        let (looking, mut before) = (Doing::reading(doing.operation), None);
+        for _ in 0..CAUSES_MAX {
+            let Kept::Not(found) = self.keep(doing, &cause, before, &items).await? else { return Ok(()) };
+            if let Some(order) = &found
+                && self.get(looking, &Place::letter(&letter.endpoint, order), Some(PK)).await?.is_some()
             {
-                Ok(()) // It is there.
+                return Ok(()); // It is there.
             }
-            Err(failed) => Err(failed.into_error(doing)),
+            before = found;
         }
+        Err(doing.error(ErrorKind::Unavailable, "others write and delete this letter all the time"))
     }
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
@@ -126,6 +132,39 @@ impl DeadLetters for DynamoDb {
 }
 
 impl DynamoDb {
+    /// Writes the items of a letter, and its cause if that has the letter `before`, or none.
+    async fn keep(
+        &self,
+        doing: Doing,
+        cause: &Item,
+        before: Option<String>,
+        letter: &[Item],
+    ) -> Result<Kept, StoreError> {
+        let mut actions = vec![self.action(doing, |put| {
+            let put = match before {
+                None => put.condition_expression("attribute_not_exists(#l)"),
+                Some(order) => put.condition_expression("#l = :l").expression_attribute_values(":l", text(order)),
+            };
+            put.set_item(Some(cause.clone()))
+                .expression_attribute_names("#l", LETTER)
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        })?];
+        for item in letter {
+            actions.push(self.action(doing, |put| put.set_item(Some(item.clone())))?);
+        }
+        match self.transaction(doing, actions).await {
+            Ok(()) => Ok(Kept::Now),
+            Err(Failed::Refused(TransactWriteItemsError::TransactionCanceledException(cancelled)))
+                if cancelled.cancellation_reasons().first().and_then(|first| first.code())
+                    == Some(CONDITION_FAILED) =>
+            {
+                let found = cancelled.cancellation_reasons().first().and_then(|first| first.item());
+                Ok(Kept::Not(found.and_then(|found| string(found, LETTER)).map(str::to_owned)))
+            }
+            Err(failed) => Err(failed.into_error(doing)),
+        }
+    }
+
     /// A letter but for its message.
     fn letter(&self, letter: &DeadLetter, id: Uuid) -> Item {
         let order = format!("{}#{}", in_order(self.0.clock.now()), id.simple());
