@@ -17,3 +17,5 @@ mod letters;
 mod rig;
 #[path = "dynamodb/table.rs"]
 mod table;
+#[path = "dynamodb/upkeep.rs"]
+mod upkeep;

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::{
     },
     types::{Delete, ReturnConsumedCapacity, TransactWriteItem},
 };
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, future::try_join_all, stream::FuturesUnordered};
 use hapax_core::{
     ids::{EntityKey, SagaKey, Scope},
     ports::{ErrorKind, Pending, PendingEntry, StoreError},
@@ -26,6 +26,8 @@ use super::{
 
 /// Items in one answer of the index: some 30 KB.
 const PAGE: usize = 256;
+/// Tombstones that are removed at a time: one by one, more would come than go.
+const SIDE_BY_SIDE: usize = 16;
 
 impl DynamoDb {
     pub(super) async fn list_pending(
@@ -82,6 +84,7 @@ impl DynamoDb {
         }
     }
 
+    /// Begins anywhere, so that processes that purge at the same time seldom meet.
     pub(super) async fn purge_tombstones(
         &self,
         scope: &Arc<Scope>,
@@ -91,8 +94,8 @@ impl DynamoDb {
         let doing = Doing::writing("purging tombstones");
         let age = u64::try_from(older_than.as_millis()).unwrap_or(u64::MAX);
         let Some(until) = self.0.clock.now().checked_sub(age) else { return Ok(0) };
-        let mut purged = 0;
-        for shard in 0..SHARDS {
+        let (mut purged, first) = (0, fastrand::u32(..SHARDS));
+        for shard in (0..SHARDS).map(|number| (first + number) % SHARDS) {
             let query = self.index(Care::Over.shard(scope, shard), limit - purged);
             let query = query
                 .key_condition_expression("#pk = :pk AND #sk < :until")
@@ -100,16 +103,15 @@ impl DynamoDb {
                 .expression_attribute_values(":until", text(in_order(until.saturating_add(1))));
             let mut start = None;
             loop {
-                let (items, next) = self.page(doing, &query, start).await?;
-                for item in items {
-                    if purged >= limit {
-                        return Ok(purged);
-                    }
-                    match self.remove(doing, &item).await {
-                        Ok(removed) => purged += usize::from(removed),
-                        Err(_) if purged > 0 => return Ok(purged), // The next call meets it again.
-                        Err(e) => return Err(e),
-                    }
+                let (mut items, next) = self.page(doing, &query, start).await?;
+                items.truncate(limit - purged);
+                let (removed, failed) = self.remove_all(doing, &items).await;
+                purged += removed;
+                match failed {
+                    Some(_) if purged > 0 => return Ok(purged), // The next call meets it again.
+                    Some(e) => return Err(e),
+                    None if purged >= limit => return Ok(purged),
+                    None => {}
                 }
                 match next {
                     Some(next) => start = Some(next),
@@ -118,6 +120,23 @@ impl DynamoDb {
             }
         }
         Ok(purged)
+    }
+
+    /// Removes tombstones side by side, until one cannot be; answers how many, and why no more.
+    async fn remove_all(&self, doing: Doing, items: &[Item]) -> (usize, Option<StoreError>) {
+        let (mut waiting, mut removals) = (items.iter(), FuturesUnordered::new());
+        let (mut removed, mut failed) = (0, None);
+        loop {
+            if failed.is_none() {
+                let room = SIDE_BY_SIDE - removals.len();
+                removals.extend(waiting.by_ref().take(room).map(|item| self.remove(doing, item)));
+            }
+            match removals.next().await {
+                Some(Ok(is_gone)) => removed += usize::from(is_gone),
+                Some(Err(e)) => failed = failed.or(Some(e)),
+                None => return (removed, failed),
+            }
+        }
     }
 
     /// Removes a tombstone if it still is the one that was listed; answers whether it has.

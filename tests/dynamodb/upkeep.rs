@@ -1,0 +1,78 @@
+//! What waits, and what is over: found through the index.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use hapax::{
+    entity::Entity,
+    ids::{EntityKey, Scope},
+    ports::EntityStore,
+};
+use hapax_tests::http_faults::{Fault, Gate};
+
+use crate::rig::{Rig, key, save};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn scope() -> Arc<Scope> {
+    key("x").scope().clone()
+}
+
+/// Saves so many entities, and answers their keys in order.
+async fn save_all(rig: &Rig, entities: usize, of: impl Fn() -> Entity) -> Vec<EntityKey> {
+    let mut keys: Vec<EntityKey> = (0..entities).map(|number| key(&format!("number-{number}"))).collect();
+    let saves = keys.iter().map(|key| {
+        let entity = of();
+        async move { save(&rig.plain, key, None, &entity).await }
+    });
+    stream::iter(saves.collect::<Vec<_>>()).buffer_unordered(16).collect::<Vec<_>>().await;
+    keys.sort_unstable();
+    keys
+}
+
+fn over() -> Entity {
+    Entity { completed: true, ..Entity::default() }
+}
+
+#[tokio::test]
+async fn tombstones_of_dynamodb_are_removed_sixteen_at_a_time_and_all_of_them() {
+    const TOMBSTONES: usize = 400; // In each of the eight partitions more than are removed at a time.
+    let rig = Rig::new().await;
+    save_all(&rig, TOMBSTONES, over).await;
+    let gate = Gate::new();
+    let held = rig.proxy.every(|asked| asked.operation() == Some("DeleteItem"), Fault::Hold(gate.clone()));
+    let patient = rig.table.through(rig.proxy.url()).options().call_limit(MINUTE).attempt_limit(MINUTE);
+    let store = patient.open().await.unwrap();
+    let purging = tokio::spawn(async move { store.purge(&scope(), Duration::ZERO, TOMBSTONES).await });
+    tokio::time::timeout(MINUTE / 2, held.until_matched(16)).await.expect("sixteen at a time");
+    assert_eq!(held.matched(), 16, "and no more");
+    gate.open();
+    assert_eq!(purging.await.unwrap().unwrap(), TOMBSTONES);
+    assert_eq!(rig.plain.purge(&scope(), Duration::ZERO, TOMBSTONES).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_purge_in_dynamodb_removes_no_more_than_it_is_asked_for() {
+    let rig = Rig::new().await;
+    save_all(&rig, 60, over).await;
+    let mut left = 60;
+    while left > 0 {
+        let purged = rig.store.purge(&scope(), Duration::ZERO, 25).await.unwrap();
+        assert_eq!(purged, left.min(25));
+        left -= purged;
+    }
+}
+
+#[tokio::test]
+async fn purges_in_dynamodb_begin_anywhere() {
+    let rig = Rig::new().await;
+    let mut first = HashSet::new();
+    for _ in 0..40 {
+        rig.proxy.forget();
+        rig.store.purge(&scope(), Duration::ZERO, 10).await.unwrap();
+        let asked = rig.proxy.asked();
+        let query: serde_json::Value = serde_json::from_slice(asked[0].body()).unwrap();
+        first.insert(query["ExpressionAttributeValues"][":pk"]["S"].as_str().unwrap().to_owned());
+    }
+    assert!(first.len() > 1, "{first:?}"); // Eight ways, forty times: the same by chance in no test of anybody's.
+}
