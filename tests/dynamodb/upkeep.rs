@@ -2,15 +2,19 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{StreamExt, stream};
 use hapax::{
     entity::Entity,
     ids::{EntityKey, Scope},
     ports::EntityStore,
 };
-use hapax_tests::http_faults::{Fault, Gate};
+use hapax_tests::{
+    LogLines,
+    http_faults::{Fault, Gate},
+};
 
-use crate::rig::{Rig, key, save};
+use crate::rig::{Rig, entity, entry, key, outgoing, save};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -75,4 +79,38 @@ async fn purges_in_dynamodb_begin_anywhere() {
         first.insert(query["ExpressionAttributeValues"][":pk"]["S"].as_str().unwrap().to_owned());
     }
     assert!(first.len() > 1, "{first:?}"); // Eight ways, forty times: the same by chance in no test of anybody's.
+}
+
+/// As a restored table, a newer program or a person has left it.
+async fn damage(rig: &Rig, key: &EntityKey) {
+    let text = |text: String| AttributeValue::S(text);
+    let place = format!("e#{}#{}#{}", key.scope().endpoint, key.scope().saga, key.key());
+    let update = rig.table.client().update_item().table_name(rig.table.name());
+    let update = update.key("pk", text(place)).key("sk", text("e".into())).update_expression("SET v = :v");
+    update.expression_attribute_values(":v", text("not one of ours".into())).send().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_entity_that_cannot_be_read_holds_up_no_other_in_dynamodbs_upkeep() {
+    let rig = Rig::new().await;
+    let waits = || entity("a", &[entry(vec![outgoing("x")])]);
+    let keys = save_all(&rig, 40, waits).await;
+    // In more than one partition, the first and the last in order among them.
+    let damaged = [0, 7, 20, 39];
+    for number in damaged {
+        damage(&rig, &keys[number]).await;
+    }
+    let logged = LogLines::here();
+    let sound = keys.iter().enumerate().filter(|(number, _)| !damaged.contains(number)).map(|(_, key)| key);
+    let pending = rig.store.pending(&scope(), Duration::ZERO, None, 100).await.unwrap();
+    assert!(pending.iter().map(|pending| &pending.key).eq(sound));
+    assert_eq!(logged.with("is left out").len(), damaged.len());
+
+    let rig = Rig::new().await;
+    let keys = save_all(&rig, 40, over).await;
+    for number in damaged {
+        damage(&rig, &keys[number]).await;
+    }
+    assert_eq!(rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), keys.len() - damaged.len());
+    assert_eq!(logged.with("is left out").len(), 2 * damaged.len());
 }

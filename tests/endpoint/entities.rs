@@ -14,7 +14,7 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EntityKey, Scope},
     ports::{
-        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Pending, Saved,
         StoreCapabilities, StoreError,
     },
 };
@@ -27,6 +27,23 @@ pub(crate) struct Entities {
     pub(crate) look: Duration,
     /// How many looks there were.
     pub(crate) looks: Arc<AtomicU32>,
+    /// How many purges there were.
+    pub(crate) purges: Arc<AtomicU32>,
+    /// A saga whose upkeep always fails.
+    pub(crate) fails: Option<&'static str>,
+}
+
+impl Entities {
+    fn check(&self, scope: &Scope) -> Result<(), StoreError> {
+        match self.fails {
+            Some(saga) if scope.saga.as_str() == saga => Err(failed()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn failed() -> StoreError {
+    StoreError::new(ErrorKind::Malformed, "looking", "a row cannot be read")
 }
 
 #[async_trait]
@@ -64,11 +81,14 @@ impl EntityStore for Entities {
         after: Option<&EntityKey>,
         limit: usize,
     ) -> Result<Vec<Pending>, StoreError> {
+        self.check(scope)?;
         self.looks.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(self.look).await;
         self.store.pending(scope, older_than, after, limit).await
     }
     async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.check(scope)?;
+        self.purges.fetch_add(1, Ordering::Relaxed);
         self.store.purge(scope, older_than, limit).await
     }
 }
@@ -79,6 +99,7 @@ pub(crate) struct Dedup {
     pub(crate) durable: bool,
     pub(crate) keeps: Option<Duration>,
     pub(crate) alone: bool,
+    pub(crate) evicts: bool,
 }
 
 #[async_trait]
@@ -93,6 +114,6 @@ impl DedupStore for Dedup {
         Ok(())
     }
     async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
-        Ok(Evicted::default())
+        if self.evicts { Ok(Evicted::default()) } else { Err(failed()) }
     }
 }

@@ -19,7 +19,7 @@ use hapax::{
 use hapax_model::{Fault, Plan, World, faults::Faulty};
 use serde::{Deserialize, Serialize};
 
-use crate::entities::Entities;
+use crate::entities::{Dedup, Entities};
 use crate::work::{
     Auditor, Cut, Done, Listener, Log, Task, Unheard, Worker, done, endpoint, letters, send, settings, task,
 };
@@ -210,6 +210,29 @@ async fn a_sweeper_that_finds_nothing_rests_longer_than_it_has_looked() {
         let (looks, each) = (looks.load(Ordering::Relaxed), most + look);
         let expected = hour.as_secs() / each.as_secs();
         assert!(u64::from(looks).abs_diff(expected) <= 1, "{looks} looks of {look:?} in an hour, not {expected}");
+    }
+}
+
+/// Neither of the two that are registered, whichever comes first, nor eviction.
+#[tokio::test(start_paused = true)]
+async fn upkeep_of_one_saga_that_fails_holds_up_no_other() {
+    for fails in ["worker", "auditor"] {
+        let entities = Entities { fails: Some(fails), ..Entities::default() };
+        let (looks, purges) = (entities.looks.clone(), entities.purges.clone());
+        let endpoint = Endpoint::builder("work")
+            .entities(entities)
+            .dedup(Dedup { durable: false, keeps: None, alone: true, evicts: false })
+            .transport(InProcess::new("upkeep"))
+            .with(Log::default())
+            .saga::<Worker>(|worker| worker.starts::<Task>())
+            .saga::<Auditor>(|auditor| auditor.starts::<Task>());
+        let hour = Duration::from_secs(3600);
+        endpoint.start().await.unwrap().run_until(tokio::time::sleep(hour)).await.unwrap();
+        let settings = Settings::default();
+        for (count, every) in [(looks, settings.sweep_interval), (purges, settings.evict_interval)] {
+            let (count, expected) = (count.load(Ordering::Relaxed), hour.as_secs() / every.as_secs());
+            assert!(u64::from(count).abs_diff(expected) <= 1, "{fails}: {count}, not {expected}");
+        }
     }
 }
 

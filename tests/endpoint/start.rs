@@ -182,20 +182,20 @@ fn remembering(dedup: Dedup) -> EndpointBuilder {
 
 #[tokio::test]
 async fn dedup_entries_that_are_forgotten_are_refused_for_messages_that_survive() {
-    let why = refused(remembering(Dedup { durable: false, keeps: None, alone: true })).await;
+    let why = refused(remembering(Dedup { durable: false, keeps: None, alone: true, evicts: true })).await;
     assert!(why.contains("what kept-apart remembers of them does not"), "{why}");
 }
 
 #[tokio::test]
 async fn dedup_entries_that_are_kept_for_less_than_the_retention_are_refused() {
     let keeps = Some(Duration::from_secs(3600));
-    let why = refused(remembering(Dedup { durable: true, keeps, alone: true })).await;
+    let why = refused(remembering(Dedup { durable: true, keeps, alone: true, evicts: true })).await;
     assert!(why.contains("retention is 604800s, but kept-apart keeps dedup entries for 3600s only"), "{why}");
 }
 
 #[tokio::test]
 async fn a_dedup_store_that_takes_entries_with_their_entities_only_is_refused_beside_another_store() {
-    let why = refused(remembering(Dedup { durable: true, keeps: None, alone: false })).await;
+    let why = refused(remembering(Dedup { durable: true, keeps: None, alone: false, evicts: true })).await;
     assert!(why.contains("kept-apart takes dedup entries with its own entities only"), "{why}");
     assert!(why.contains("and the entities are in memory;"), "{why}");
 }
@@ -235,7 +235,7 @@ fn a_runtime_without_timers_is_refused() {
 async fn a_transport_that_cannot_be_reached_is_said_with_its_own_reason() {
     let builder = Endpoint::builder("work")
         .entities(Entities { durable: true, ..Entities::default() })
-        .dedup(Dedup { durable: true, keeps: None, alone: true })
+        .dedup(Dedup { durable: true, keeps: None, alone: true, evicts: true })
         .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: false })
         .with(Log::default())
         .saga::<Worker>(|worker| worker.starts::<Task>());

@@ -5,7 +5,7 @@ use std::{future::Future, sync::atomic::Ordering, time::Duration};
 use futures_util::{StreamExt, future::join, stream::FuturesUnordered};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::Endpoint;
+use super::{Endpoint, Evict};
 use crate::{
     ids::AttemptId,
     manager::Passes,
@@ -61,26 +61,31 @@ impl Endpoint {
     /// Finishes outbox entries that have waited too long: of messages that were given up, and of crashed passes whose
     /// message does not come again (S64, S65).
     async fn sweep(&self) -> Result<Duration, StoreError> {
-        let (begun, mut found) = (Instant::now(), false);
+        let (begun, mut found, mut ended) = (Instant::now(), false, Ok(()));
         for manager in &self.managers {
-            let manager = manager.as_ref();
-            let mut waiting = self.waiting(manager, None).await?;
-            while !waiting.is_empty() {
-                found = true;
-                let next = async {
-                    // A page that is not full was the last.
-                    if waiting.len() < SWEEP_PAGE {
-                        Ok(Vec::new())
-                    } else {
-                        self.waiting(manager, waiting.last()).await
-                    }
-                };
-                let (next, ()) = join(next, self.sweep_page(manager, &waiting)).await;
-                waiting = next?;
-            }
+            // What is wrong with one saga's entities holds up no other.
+            let swept = self.sweep_scope(manager.as_ref()).await;
+            found |= matches!(swept, Ok(true));
+            ended = ended.and(swept.map(drop));
         }
+        ended?;
         let rest = begun.elapsed().saturating_mul(SWEEP_RESTS).min(self.settings.sweep_age);
         Ok(if found { Duration::ZERO } else { rest })
+    }
+
+    /// Answers whether anything had waited too long.
+    async fn sweep_scope(&self, manager: &dyn Passes) -> Result<bool, StoreError> {
+        let mut waiting = self.waiting(manager, None).await?;
+        let found = !waiting.is_empty();
+        while !waiting.is_empty() {
+            let next = async {
+                // A page that is not full was the last.
+                if waiting.len() < SWEEP_PAGE { Ok(Vec::new()) } else { self.waiting(manager, waiting.last()).await }
+            };
+            let (next, ()) = join(next, self.sweep_page(manager, &waiting)).await;
+            waiting = next?;
+        }
+        Ok(found)
     }
 
     /// The page behind `after`.
@@ -105,30 +110,42 @@ impl Endpoint {
         manager.pass(&pending.key, &mut [], &attempts).await; // It tells the observer itself how it ended.
     }
 
+    /// All of it, and then the first error of any part.
     async fn evict(&self) -> Result<Duration, StoreError> {
-        loop {
-            if !self.stores.dedup().evict(self.settings.retention).await?.more {
-                break;
-            }
+        let mut ended = self.evict_entries().await;
+        for inbox in &self.inboxes {
+            ended = ended.and(self.evict_inbox(inbox).await);
+        }
+        for manager in &self.managers {
+            ended = ended.and(self.purge(manager.as_ref()).await);
+        }
+        ended.map(|()| Duration::ZERO)
+    }
+
+    async fn evict_entries(&self) -> Result<(), StoreError> {
+        while self.stores.dedup().evict(self.settings.retention).await?.more {
             sleep(UPKEEP_REST).await; // Others first: evicting late is always safe.
         }
-        for evict in &self.inboxes {
-            while evict(self.settings.retention).await?.more {
-                sleep(UPKEEP_REST).await;
-            }
+        Ok(())
+    }
+
+    async fn evict_inbox(&self, inbox: &Evict) -> Result<(), StoreError> {
+        while inbox(self.settings.retention).await?.more {
+            sleep(UPKEEP_REST).await;
         }
+        Ok(())
+    }
+
+    async fn purge(&self, manager: &dyn Passes) -> Result<(), StoreError> {
         // A tombstone guards against late twins as a dedup entry does, and against passes that are still under way.
         let keep = self.settings.retention.saturating_add(self.settings.limits.deadline);
-        for manager in &self.managers {
-            loop {
-                let handled = usize::try_from(self.handled.swap(0, Ordering::Relaxed)).unwrap_or(usize::MAX);
-                let page = handled.saturating_mul(PURGE_PER_MESSAGE).clamp(PURGE_PAGE, PURGE_PAGE_MAX);
-                if self.stores.entities().purge(manager.scope(), keep, page).await? < page {
-                    break;
-                }
-                sleep(UPKEEP_REST).await;
+        loop {
+            let handled = usize::try_from(self.handled.swap(0, Ordering::Relaxed)).unwrap_or(usize::MAX);
+            let page = handled.saturating_mul(PURGE_PER_MESSAGE).clamp(PURGE_PAGE, PURGE_PAGE_MAX);
+            if self.stores.entities().purge(manager.scope(), keep, page).await? < page {
+                return Ok(());
             }
+            sleep(UPKEEP_REST).await;
         }
-        Ok(Duration::ZERO)
     }
 }

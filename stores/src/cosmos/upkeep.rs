@@ -51,14 +51,14 @@ impl CosmosDb {
         let rows = self.0.everything.query::<WaitingRow>(LISTING, query, everything, limit).await?;
         let mut found = Vec::with_capacity(rows.len());
         for row in rows {
-            let waiting = row.waiting()?;
+            let (Some(waiting), Some(key)) = (readable(row.waiting()), readable(key_in(scope, &row.pk))) else {
+                continue;
+            };
             let entries = waiting.entries().filter_map(|(attempt, since)| {
                 let age = age(now, since, older_than)?;
                 Some(PendingEntry { attempt, age })
             });
             let entries: Vec<PendingEntry> = entries.collect();
-            let key =
-                key_of(scope, &row.pk).ok_or_else(|| error::malformed(LISTING, format!("{} is no key", row.pk)))?;
             found.push(Pending { key, entries });
         }
         Ok(found)
@@ -91,6 +91,18 @@ impl CosmosDb {
         }
         Ok(purged)
     }
+}
+
+fn key_in(scope: &Arc<Scope>, partition: &str) -> Result<EntityKey, StoreError> {
+    key_of(scope, partition).ok_or_else(|| error::malformed(LISTING, format!("{partition} is no key")))
+}
+
+/// What is not readable is told of and left out: it must not hold up what is.
+fn readable<T>(row: Result<T, StoreError>) -> Option<T> {
+    let tell = |error: &StoreError| {
+        tracing::warn!(%error, "an entity is left out: nothing of it is sent until a person repairs it");
+    };
+    row.inspect_err(tell).ok()
 }
 
 #[derive(Debug, Deserialize)]

@@ -72,7 +72,7 @@ impl DynamoDb {
             let (items, next) = self.page(doing, &query, start).await?;
             let now = self.0.clock.now();
             for item in items {
-                found.extend(pending(doing, scope, &item, now, older_than)?);
+                found.extend(self.readable(pending(doing, scope, &item, now, older_than)).flatten());
                 if found.len() >= limit {
                     return Ok(found);
                 }
@@ -141,7 +141,7 @@ impl DynamoDb {
 
     /// Removes a tombstone if it still is the one that was listed; answers whether it has.
     async fn remove(&self, doing: Doing, item: &Item) -> Result<bool, StoreError> {
-        let (place, version, token) = read(doing, item)?;
+        let Some((place, version, token)) = self.readable(read(doing, item)) else { return Ok(false) };
         if token.parts.is_empty() {
             let request = self.0.client.delete_item().table_name(&self.0.table).set_key(Some(place.key()));
             let request = request
@@ -176,6 +176,19 @@ impl DynamoDb {
             Err(Failed::Refused(TransactWriteItemsError::TransactionCanceledException(_))) => Ok(false),
             Err(failed) => Err(failed.into_error(doing)),
         }
+    }
+
+    /// What is not readable is told of and left out: it must not hold up what is.
+    fn readable<T>(&self, row: Result<T, StoreError>) -> Option<T> {
+        let tell = |error: &StoreError| {
+            let table = &self.0.table;
+            tracing::warn!(
+                table,
+                %error,
+                "an entity in the index of the upkeep is left out: nothing of it is sent or removed until a person repairs it"
+            );
+        };
+        row.inspect_err(tell).ok()
     }
 
     /// Asks the index for one of its partitions.
