@@ -93,6 +93,35 @@ async fn a_global_table_of_dynamodb_is_refused_unless_it_is_pinned() {
     options.global_table_pinned(true).open().await.unwrap();
 }
 
+/// Another status in the next answer to a look at the table; the index has one of its own.
+fn status(proxy: &FaultProxy, name: &'static str, status: &'static str) {
+    let with = Fault::rewrite(move |body| {
+        let mut body: serde_json::Value = serde_json::from_slice(body).unwrap();
+        let table = &mut body["Table"];
+        let of = if name == "TableStatus" { table } else { &mut table["GlobalSecondaryIndexes"][0] };
+        of[name] = status.into();
+        body.to_string().into_bytes()
+    });
+    next(proxy, 1, "DescribeTable", with);
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_is_opened_while_it_is_updated_and_in_no_other_state() {
+    let table = DynamoDbTable::new();
+    table.open().await;
+    let proxy = FaultProxy::start(table.url()).unwrap();
+    let options = table.through(proxy.url()).options().create_if_missing(false);
+    for name in ["TableStatus", "IndexStatus"] {
+        status(&proxy, name, "UPDATING");
+        options.clone().open().await.unwrap();
+        for state in ["CREATING", "DELETING", "ARCHIVED"] {
+            status(&proxy, name, state);
+            let error = options.clone().open().await.unwrap_err();
+            expect(&error, ErrorKind::Unavailable, state);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_table_of_dynamodb_of_another_program_is_refused() {
     let table = DynamoDbTable::new();

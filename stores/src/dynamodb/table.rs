@@ -8,8 +8,9 @@ use aws_sdk_dynamodb::{
         update_time_to_live::UpdateTimeToLiveError,
     },
     types::{
-        AttributeDefinition, BillingMode, GlobalSecondaryIndex, IndexStatus, KeySchemaElement, KeyType, Projection,
-        ProjectionType, ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+        AttributeDefinition, BillingMode, GlobalSecondaryIndex, GlobalSecondaryIndexDescription, IndexStatus,
+        KeySchemaElement, KeyType, Projection, ProjectionType, ScalarAttributeType, TableDescription, TableStatus,
+        TimeToLiveSpecification, TimeToLiveStatus,
     },
 };
 use hapax_core::ports::{ErrorKind, StoreError};
@@ -39,11 +40,11 @@ const OPENING: Doing = Doing::reading("opening a DynamoDB table");
 /// Looks at everything; answers how long dedup entries are kept.
 pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, StoreError> {
     let table = match describe(store).await? {
-        Some(table) if options.create && !is_active(&table) => active(store).await?, // Another process creates it.
+        Some(table) if options.create && !is_usable(&table) => usable(store).await?, // Another process creates it.
         Some(table) => table,
         None if options.create => {
             create(store).await?;
-            active(store).await?
+            usable(store).await?
         }
         None => {
             let why = format!(
@@ -94,11 +95,11 @@ async fn create(store: &Inner) -> Result<(), StoreError> {
 }
 
 /// The table, once it can be used.
-async fn active(store: &Inner) -> Result<TableDescription, StoreError> {
+async fn usable(store: &Inner) -> Result<TableDescription, StoreError> {
     let deadline = Instant::now() + CREATED_WITHIN;
     loop {
         match describe(store).await? {
-            Some(table) if is_active(&table) => return Ok(table),
+            Some(table) if is_usable(&table) => return Ok(table),
             _ if Instant::now() > deadline => {
                 let why = format!("the new table `{}` is not active after {CREATED_WITHIN:?}", store.table);
                 return Err(OPENING.error(ErrorKind::Unavailable, why));
@@ -113,11 +114,13 @@ fn schema(pk: &str, sk: &str) -> Result<Vec<KeySchemaElement>, StoreError> {
     Ok(vec![element(pk, KeyType::Hash)?, element(sk, KeyType::Range)?])
 }
 
-fn is_active(table: &TableDescription) -> bool {
+/// Whether it can be read and written: also while it is updated, say to another capacity.
+fn is_usable(table: &TableDescription) -> bool {
     let indexes = table.global_secondary_indexes();
     let index = indexes.iter().find(|index| index.index_name() == Some(INDEX));
-    table.table_status() == Some(&TableStatus::Active)
-        && index.is_none_or(|index| index.index_status().is_none_or(|status| *status == IndexStatus::Active))
+    let index_status = index.and_then(GlobalSecondaryIndexDescription::index_status);
+    matches!(table.table_status(), Some(TableStatus::Active | TableStatus::Updating))
+        && matches!(index_status, None | Some(IndexStatus::Active | IndexStatus::Updating))
 }
 
 fn check(store: &Inner, options: &DynamoDbOptions, table: &TableDescription) -> Result<(), StoreError> {
@@ -148,8 +151,13 @@ fn check(store: &Inner, options: &DynamoDbOptions, table: &TableDescription) -> 
              which includes `{VERSION}`: add it"
         )));
     }
-    if !is_active(table) {
-        let why = format!("the table `{name}` or its index is not active: wait until it is");
+    if !is_usable(table) {
+        let of_table = table.table_status().map_or("unknown", TableStatus::as_str);
+        let of_index = index.and_then(|index| index.index_status()).map_or("unknown", IndexStatus::as_str);
+        let why = format!(
+            "the table `{name}` is {of_table} and its index {of_index}: wait until both are ACTIVE or UPDATING, and see to it that \
+             they become so"
+        );
         return Err(OPENING.error(ErrorKind::Unavailable, why));
     }
     Ok(())
