@@ -43,6 +43,32 @@ async fn a_table_of_dynamodb_that_is_not_there_is_refused_unless_it_may_be_creat
 }
 
 #[tokio::test]
+async fn times_that_no_call_to_dynamodb_can_have_are_refused() {
+    let table = DynamoDbTable::new();
+    let (day, options) = (Duration::from_secs(24 * 3600), || table.options());
+    for (limit, is_one) in
+        [(Duration::ZERO, false), (Duration::from_millis(1), true), (day, true), (Duration::MAX, false)]
+    {
+        for (name, options) in [
+            ("call_limit", options().call_limit(limit).attempt_limit(day)),
+            ("attempt_limit", options().call_limit(day).attempt_limit(limit)),
+        ] {
+            match options.open().await {
+                Err(error) if error.to_string().contains("give from 1ms") => {
+                    assert!(!is_one, "{error}");
+                    expect(&error, ErrorKind::Misconfigured, name);
+                }
+                // In a millisecond the service may not have answered.
+                opened => assert!(is_one, "{name} {limit:?} {opened:?}"),
+            }
+        }
+    }
+    for options in [options().keeps(Duration::MAX), options().margin(Duration::MAX)] {
+        expect(&options.open().await.unwrap_err(), ErrorKind::Misconfigured, "a hundred years");
+    }
+}
+
+#[tokio::test]
 async fn a_table_of_dynamodb_may_be_created_by_several_at_once() {
     let table = DynamoDbTable::new();
     let opened = (0..8).map(|_| table.options().open());

@@ -25,6 +25,13 @@ pub const KEEPS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How much longer than that their time to live is, unless told otherwise: above any difference of clocks.
 pub const MARGIN: Duration = Duration::from_secs(24 * 3600);
 
+/// In less no request is answered.
+const CALL_LIMIT_MIN: Duration = Duration::from_millis(1);
+/// A call that takes longer hangs.
+const CALL_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Nothing is kept for longer, with its margin.
+const KEEPS_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// How to open the store, see [`DynamoDb::options`].
 #[derive(Debug, Clone)]
 pub struct DynamoDbOptions {
@@ -60,7 +67,7 @@ impl DynamoDbOptions {
         self
     }
 
-    /// How much longer the time to live of a dedup entry is. Default [`MARGIN`].
+    /// How much longer the time to live of a dedup entry is. Default [`MARGIN`]; with [`keeps`](Self::keeps) at most a hundred years.
     #[must_use]
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
@@ -68,14 +75,14 @@ impl DynamoDbOptions {
     }
 
     /// Longest time that one call may wait for the service, with all its tries. A write that has not been answered by then has an
-    /// unknown outcome. Default [`CALL_LIMIT`].
+    /// unknown outcome. From a millisecond to a day; default [`CALL_LIMIT`].
     #[must_use]
     pub fn call_limit(mut self, limit: Duration) -> Self {
         self.limits.call = limit;
         self
     }
 
-    /// Longest time that one try of a call may take. Default [`ATTEMPT_LIMIT`].
+    /// Longest time that one try of a call may take. From a millisecond to a day; default [`ATTEMPT_LIMIT`].
     #[must_use]
     pub fn attempt_limit(mut self, limit: Duration) -> Self {
         self.limits.attempt = limit;
@@ -94,10 +101,11 @@ impl DynamoDbOptions {
     /// Opens the store: looks at the table, creates it if told so, and learns the service's time.
     ///
     /// # Errors
-    /// [`Misconfigured`](hapax_core::ports::ErrorKind::Misconfigured) for a table that is not as the store needs it, with what to
-    /// change; [`Denied`](hapax_core::ports::ErrorKind::Denied) without the permissions of [`DynamoDb::policy_json`];
+    /// [`Misconfigured`](hapax_core::ports::ErrorKind::Misconfigured) for a table that is not as the store needs it and for times
+    /// that are none, with what to change; [`Denied`](hapax_core::ports::ErrorKind::Denied) without the permissions of [`DynamoDb::policy_json`];
     /// [`Unavailable`](hapax_core::ports::ErrorKind::Unavailable) when the service does not answer.
     pub async fn open(self) -> Result<DynamoDb, StoreError> {
+        self.check()?;
         let clock = Arc::new(ServiceClock::new());
         let config = self
             .client
@@ -118,5 +126,20 @@ impl DynamoDbOptions {
         };
         store.keeps = table::open(&store, &self).await?;
         Ok(DynamoDb(Arc::new(store)))
+    }
+
+    /// Refuses times that no call and no entry can have.
+    fn check(&self) -> Result<(), StoreError> {
+        for (name, limit) in [("call_limit", self.limits.call), ("attempt_limit", self.limits.attempt)] {
+            if !(CALL_LIMIT_MIN..=CALL_LIMIT_MAX).contains(&limit) {
+                return Err(table::wrong(format!(
+                    "`{name}` is {limit:?}: give from {CALL_LIMIT_MIN:?} to {CALL_LIMIT_MAX:?}"
+                )));
+            }
+        }
+        if self.keeps.saturating_add(self.margin) > KEEPS_MAX {
+            return Err(table::wrong("`keeps` and `margin` are more than a hundred years: give less"));
+        }
+        Ok(())
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Dur
     kept(store, options).await
 }
 
-fn wrong(why: impl Into<String>) -> StoreError {
+pub(super) fn wrong(why: impl Into<String>) -> StoreError {
     OPENING.error(ErrorKind::Misconfigured, why)
 }
 
