@@ -169,13 +169,22 @@ async fn a_table_of_dynamodb_that_may_not_be_looked_at_is_refused_as_denied() {
 }
 
 #[tokio::test]
-async fn the_longest_time_that_a_table_of_dynamodb_was_ever_to_keep_entries_counts() {
+async fn a_table_of_dynamodb_keeps_entries_for_as_long_as_it_says_and_for_more_only_when_a_person_has_changed_it() {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let table = DynamoDbTable::new();
     let first = table.open().await;
     assert_eq!(first.dedup_capabilities().keeps, Some(KEEPS));
     let error = first.evict(30 * DAY).await.unwrap_err();
     expect(&error, ErrorKind::Misconfigured, "keeps(");
+    // The marks that are there go after a week.
+    let error = table.options().keeps(30 * DAY).open().await.unwrap_err();
+    expect(&error, ErrorKind::Misconfigured, "set the number `keeps` of its item `pk` = `m`, `sk` = `m` to 2592000");
+    assert_eq!(table.open().await.dedup_capabilities().keeps, Some(KEEPS));
+
+    let text = |text: &str| AttributeValue::S(text.into());
+    let update = table.client().update_item().table_name(table.name()).key("pk", text("m")).key("sk", text("m"));
+    let update = update.update_expression("SET keeps = :k");
+    update.expression_attribute_values(":k", AttributeValue::N("2592000".into())).send().await.unwrap();
     let longer = table.options().keeps(30 * DAY).open().await.unwrap();
     assert_eq!(longer.dedup_capabilities().keeps, Some(30 * DAY));
     longer.evict(30 * DAY).await.unwrap();

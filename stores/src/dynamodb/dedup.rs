@@ -46,8 +46,8 @@ impl DedupStore for DynamoDb {
             return Ok(Evicted::default()); // The service does it.
         }
         let why = format!(
-            "the table `{}` keeps dedup entries for {keeps:?}, less than the {retention:?} asked for: open every store on \
-             it with `keeps({retention:?})`",
+            "the table `{}` keeps dedup entries for {keeps:?}, less than the {retention:?} asked for: ask for \
+             less, or open it with `keeps({retention:?})`, which says how a table is changed",
             self.0.table
         );
         Err(StoreError::new(ErrorKind::Misconfigured, "evicting dedup entries", why))

@@ -58,9 +58,9 @@ impl DynamoDbOptions {
         self
     }
 
-    /// Dedup entries are kept at least this long: no endpoint on the table may ask for a longer retention. The longest that any
-    /// store was ever opened with counts, and is kept in the table. Entries keep the time that they were inserted with, so
-    /// raise it in every process, and wait for as long as it was before, before an endpoint asks for more. Default [`KEEPS`].
+    /// Dedup entries are kept at least this long: no endpoint on the table may ask for a longer retention. The table says for how
+    /// long, since it was first opened; less counts as that, and more is refused with what to do, since entries keep the time that
+    /// they were inserted with. Default [`KEEPS`].
     #[must_use]
     pub fn keeps(mut self, keeps: Duration) -> Self {
         self.keeps = keeps;

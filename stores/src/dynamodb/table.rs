@@ -210,31 +210,39 @@ fn refused_as_done(refused: &impl Answer) -> bool {
         && refused.message().is_some_and(|said| said.contains("already enabled"))
 }
 
-/// How long dedup entries are kept: as long as the longest ever asked for, which is written into the table.
+/// How long dedup entries are kept: as the table says, which whoever opens it first has written there.
 async fn kept(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, StoreError> {
     const TRIES_MAX: u32 = 10;
+    let asked = options.keeps.as_secs() + u64::from(options.keeps.subsec_nanos() > 0);
     let place = Place::meta();
     for _ in 0..TRIES_MAX {
         let reading =
             || store.client.get_item().table_name(&store.table).set_key(Some(place.key())).consistent_read(true).send();
-        let found = store.limits.plainly(OPENING, reading).await?.item;
-        let before = found.as_ref().map(|found| stored_keeps(store, found)).transpose()?;
-        let asked = options.keeps.as_secs() + u64::from(options.keeps.subsec_nanos() > 0);
-        if let Some(before) = before.filter(|before| *before >= asked) {
-            return Ok(Duration::from_secs(before));
-        }
-        if let Some(before) = before {
-            tracing::warn!(
-                table = store.table,
-                "dedup entries are kept for {asked} s from now on; those that are there were inserted to be kept for {before} s"
-            );
-        }
-        let item = place.item([(SCHEMA_NAME, number(SCHEMA)), (KEEPS_NAME, number(asked))]);
-        if put(store, item, before).await? {
-            return Ok(Duration::from_secs(asked));
+        match store.limits.plainly(OPENING, reading).await?.item {
+            Some(found) => return stored_keeps(store, &found).and_then(|keeps| long_enough(store, keeps, asked)),
+            None => {
+                let item = place.item([(SCHEMA_NAME, number(SCHEMA)), (KEEPS_NAME, number(asked))]);
+                if put(store, item).await? {
+                    return Ok(Duration::from_secs(asked));
+                }
+            }
         }
     }
-    Err(OPENING.error(ErrorKind::Unavailable, "others change how long dedup entries are kept all the time"))
+    Err(OPENING.error(ErrorKind::Unavailable, "others write and delete what the table says of itself all the time"))
+}
+
+/// Entries that are there keep the time that they were inserted with, and so do those of whoever has opened the table before: a
+/// longer one would be promised for what is gone sooner.
+fn long_enough(store: &Inner, keeps: u64, asked: u64) -> Result<Duration, StoreError> {
+    if asked <= keeps {
+        return Ok(Duration::from_secs(keeps));
+    }
+    Err(wrong(format!(
+        "the table `{}` keeps dedup entries for {keeps} s, less than the {asked} s asked for. To raise it, stop all programs on the \
+         table, set the number `{KEEPS_NAME}` of its item `{PK}` = `m`, `{SK}` = `m` to {asked}, start them, and wait for {keeps} s \
+         before an endpoint asks for a longer retention",
+        store.table
+    )))
 }
 
 fn stored_keeps(store: &Inner, found: &Item) -> Result<u64, StoreError> {
@@ -252,16 +260,10 @@ fn stored_keeps(store: &Inner, found: &Item) -> Result<u64, StoreError> {
         .ok_or_else(|| wrong(format!("the table `{}` does not say how long it keeps dedup entries", store.table)))
 }
 
-/// Writes what the table says of itself if it still says `before`; answers whether it has.
-async fn put(store: &Inner, item: Item, before: Option<u64>) -> Result<bool, StoreError> {
+/// Writes what the table says of itself if it says nothing yet; answers whether it has.
+async fn put(store: &Inner, item: Item) -> Result<bool, StoreError> {
     let request = store.client.put_item().table_name(&store.table).set_item(Some(item));
-    let request = match before {
-        None => request.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK),
-        Some(before) => request
-            .condition_expression("#k = :k")
-            .expression_attribute_names("#k", KEEPS_NAME)
-            .expression_attribute_values(":k", number(before)),
-    };
+    let request = request.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
     match store.limits.call(OPENING, || request.clone().send()).await {
         Ok(_) => Ok(true),
         Err(Failed::Refused(PutItemError::ConditionalCheckFailedException(_))) => Ok(false),
