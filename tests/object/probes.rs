@@ -1,6 +1,6 @@
 //! A store that would double effects is refused at the start, with what it did.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hapax::{
     ObjectDedup,
@@ -59,8 +59,15 @@ async fn an_object_store_that_lists_late_is_refused() {
 
 #[tokio::test]
 async fn an_object_store_of_two_clocks_is_refused() {
-    let why = refused(Way::TwoClocks).await;
-    assert!(why.contains("by clocks that are far apart"), "{why}");
+    // Less than a quarter of an hour, and more than the minute by which entries are kept longer.
+    for minutes in [3, 60] {
+        let why = refused(Way::TwoClocks(minutes * 60_000)).await;
+        assert!(why.contains("by clocks that are far apart"), "{why}");
+        assert!(why.contains("`clock_margin`"), "{why}");
+    }
+    ObjectDedup::options(Rigged::new(Way::TwoClocks(30_000)), "shop").open().await.unwrap();
+    let wide = ObjectDedup::options(Rigged::new(Way::TwoClocks(180_000)), "shop");
+    wide.clock_margin(Duration::from_secs(180)).open().await.unwrap();
 }
 
 #[tokio::test]

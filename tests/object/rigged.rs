@@ -37,8 +37,8 @@ pub(crate) enum Way {
     ListsLate,
     /// What is deleted stays.
     Keeps,
-    /// Every other object is stamped by a clock that is an hour ahead.
-    TwoClocks,
+    /// Every other object is stamped by a clock that is so many milliseconds ahead.
+    TwoClocks(i64),
     /// A create is refused as if there were an object, and there is none.
     ConflictsWithNothing,
     /// There is no bucket any more.
@@ -185,9 +185,9 @@ impl ObjectStore for Rigged {
                 self.inner.put_opts(path, payload, options).await?;
                 return put;
             }
-            Way::TwoClocks => {
+            Way::TwoClocks(apart) => {
                 let ahead = i64::from(self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(2));
-                self.set_clock(ahead * 3_600_000);
+                self.set_clock(ahead * apart);
             }
             Way::ListsLate => drop(self.absent.lock().unwrap().insert(path.clone(), 1)),
             _ => {}

@@ -108,8 +108,8 @@ impl ObjectDedupOptions {
         self
     }
 
-    /// How far apart the clocks of the service's own machines may be: an entry is kept for as much longer. Default a minute;
-    /// none in a directory, where one clock stamps all files.
+    /// How far apart the clocks of the service's own machines may be: an entry is kept for as much longer, and a store whose stamps
+    /// are further apart when it is opened is refused. Default a minute; none in a directory, where one clock stamps all files.
     pub const fn clock_margin(mut self, margin: Duration) -> Self {
         self.clock_margin = margin;
         self
@@ -124,7 +124,8 @@ impl ObjectDedupOptions {
 
     /// Opens the store and probes, with some fifty requests, that it does what the promises need: of twenty creates of one
     /// name one wins and its content stays; what is created is read and listed at once, by the second client too, also where it
-    /// was looked for before; its stamps are of one clock. That what is deleted is gone is looked at too, but no reason to
+    /// was looked for before; its stamps are no further apart than [`clock_margin`](Self::clock_margin) and the
+    /// time that the probe took. That what is deleted is gone is looked at too, but no reason to
     /// refuse: what is there longer is evicted late, and a warning says so. Must be called within a tokio runtime with its
     /// timer enabled.
     ///

@@ -1,5 +1,7 @@
 //! Does the store do what the promises need? Asked of the store itself.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax_core::ports::{ErrorKind, StoreError};
@@ -20,22 +22,29 @@ const CREATES: usize = 20;
 const ROUNDS: usize = 3;
 /// Objects that are looked for, created, and looked for again. Default 4: two by each client.
 const LOOKS: usize = 4;
-/// How far apart two stamps may be that were given one after the other, in milliseconds. Default 15 minutes: what is further
-/// apart is of two clocks.
-const APART: u64 = 15 * 60 * 1000;
+/// What stamps that are cut to seconds may be apart without any time between them.
+const CUT: Duration = Duration::from_secs(1);
 
 /// A probe of one store by two clients.
 struct Probe<'a> {
     place: &'a str,
     names: &'a Names,
     clients: [&'a Objects; 2],
+    /// How far apart the service's clocks may be.
+    clock_margin: Duration,
+    begun: Instant,
     run: String,
 }
 
 /// Refuses a store that doubles effects, with what it did and the remedy.
-pub(super) async fn probe(place: &str, names: &Names, first: &Objects, second: &Objects) -> Result<(), StoreError> {
+pub(super) async fn probe(
+    place: &str,
+    names: &Names,
+    clients: [&Objects; 2],
+    clock_margin: Duration,
+) -> Result<(), StoreError> {
     let run = Uuid::new_v4().simple().to_string();
-    let probe = Probe { place, names, clients: [first, second], run };
+    let probe = Probe { place, names, clients, clock_margin, begun: Instant::now(), run };
     let looked = match probe.creates_once().await {
         Ok(()) => match probe.shows_at_once().await {
             Ok(()) => probe.stamps_by_one_clock().await,
@@ -137,6 +146,7 @@ impl Probe<'_> {
         Ok(())
     }
 
+    /// Stamps are no further apart than the clocks may be, and what lay between the creates.
     async fn stamps_by_one_clock(&self) -> Result<(), StoreError> {
         let (mut stamps, names) = (Vec::new(), ["one-0".to_owned()].into_iter().chain((0..LOOKS).map(look)));
         for (index, name) in names.enumerate() {
@@ -144,9 +154,17 @@ impl Probe<'_> {
             stamps.extend(read.map_err(|failure| self.failed(failure))?.as_ref().map(stamp));
         }
         let apart = stamps.iter().max().zip(stamps.iter().min()).map(|(latest, first)| latest.abs_diff(*first));
-        match apart {
-            Some(apart) if stamps.len() >= LOOKS && apart < APART => Ok(()),
-            _ => Err(self.refused("stamps objects by clocks that are far apart, so that their age is not known")),
+        let most = self.clock_margin.saturating_add(self.begun.elapsed()).saturating_add(CUT);
+        match apart.map(Duration::from_millis) {
+            Some(apart) if stamps.len() >= LOOKS && apart <= most => Ok(()),
+            _ => {
+                let did = format!(
+                    "stamps objects by clocks that are far apart, {} when they may be {most:?}, so that their age is not known \
+                     (if they always are no further apart, open it with such a `clock_margin`)",
+                    apart.map_or_else(|| "nobody knows how far".to_owned(), |apart| format!("{apart} ms"))
+                );
+                Err(self.refused(&did))
+            }
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) async fn open(options: ObjectDedupOptions) -> Result<ObjectDedup, Sto
         write_limit: options.write_limit,
     });
     let names = Names::new(prefix);
-    probe(&place, &names, &objects, &second).await?;
+    probe(&place, &names, [&objects, &second], options.clock_margin).await?;
     let shared = Shared {
         place,
         objects,
