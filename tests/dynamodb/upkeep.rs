@@ -114,3 +114,34 @@ async fn an_entity_that_cannot_be_read_holds_up_no_other_in_dynamodbs_upkeep() {
     assert_eq!(rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), keys.len() - damaged.len());
     assert_eq!(logged.with("is left out").len(), 2 * damaged.len());
 }
+
+#[tokio::test]
+async fn what_waits_in_dynamodb_is_listed_page_by_page_and_read_about_once() {
+    const ENTITIES: usize = 400;
+    const PAGE: usize = 64;
+    let rig = Rig::new().await;
+    let keys = save_all(&rig, ENTITIES, || entity("a", &[entry(vec![outgoing("x")])])).await;
+    let (mut listed, mut read) = (Vec::<EntityKey>::new(), 0);
+    loop {
+        rig.proxy.forget();
+        let page = rig.store.pending(&scope(), Duration::ZERO, listed.last(), PAGE).await.unwrap();
+        let limit = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).unwrap()["Limit"].as_u64().unwrap();
+        read += rig.proxy.asked().iter().map(|asked| limit(asked.body())).sum::<u64>();
+        listed.extend(page.iter().map(|pending| pending.key.clone()));
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    assert_eq!(listed, keys);
+    assert!(read < 3 * ENTITIES as u64, "{read} asked for, to list {ENTITIES}");
+}
+
+#[tokio::test]
+async fn what_is_too_young_is_read_from_dynamodb_in_pages_that_grow() {
+    let rig = Rig::new().await;
+    save_all(&rig, 400, || entity("a", &[entry(vec![outgoing("x")])])).await;
+    assert_eq!(rig.store.pending(&scope(), Duration::from_secs(3600), None, 10).await.unwrap(), []);
+    // Some 50 in each of eight partitions, of which 10 are wanted in all.
+    let asked = rig.asked().len();
+    assert!((8..=48).contains(&asked), "{asked} requests");
+}

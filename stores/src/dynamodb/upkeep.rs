@@ -1,7 +1,7 @@
 //! What has to be looked after: found through the index, which is behind by a moment. A hint, then: whoever acts loads first,
 //! or writes under a condition.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::{
     operation::{
@@ -42,46 +42,45 @@ impl DynamoDb {
             Some(after) if after.scope() == scope => Some(after.key().as_str()),
             _ => None,
         };
-        let shards = (0..SHARDS).map(|shard| self.pending_shard(scope, shard, older_than, after, limit));
-        let mut found: Vec<Pending> = try_join_all(shards).await?.into_iter().flatten().collect();
-        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        found.truncate(limit);
+        let shards = (0..SHARDS).map(|shard| Shard::new(self.waiting(scope, shard, after), limit));
+        let (mut shards, mut found) = (shards.collect::<Vec<_>>(), Vec::new());
+        while found.len() < limit {
+            let empty = shards.iter_mut().filter(|shard| shard.is_unknown());
+            try_join_all(empty.map(|shard| self.read_on(shard, scope, older_than))).await?;
+            // The smallest of all, as long as each that may have a smaller one says which it has next.
+            while found.len() < limit && !shards.iter().any(Shard::is_unknown) {
+                let next = shards.iter_mut().filter(|shard| !shard.rows.is_empty());
+                let Some(next) = next.min_by(|a, b| a.first().cmp(&b.first())) else { return Ok(found) };
+                found.extend(next.rows.pop_front());
+            }
+        }
         Ok(found)
     }
 
-    /// Up to `limit` of one shard, in the order of their keys.
-    async fn pending_shard(
-        &self,
-        scope: &Arc<Scope>,
-        shard: u32,
-        older_than: Duration,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Pending>, StoreError> {
-        let doing = Doing::reading("listing pending entities");
-        let query = self.index(Care::Pending.shard(scope, shard), limit);
-        let query = match after {
+    /// What asks one shard for what waits behind `after`.
+    fn waiting(&self, scope: &Arc<Scope>, shard: u32, after: Option<&str>) -> QueryFluentBuilder {
+        let query = self.index(Care::Pending.shard(scope, shard));
+        match after {
             None => query.key_condition_expression("#pk = :pk"),
             Some(after) => query
                 .key_condition_expression("#pk = :pk AND #sk > :after")
                 .expression_attribute_names("#sk", INDEX_SK)
                 .expression_attribute_values(":after", text(after)),
-        };
-        let (mut found, mut start) = (Vec::new(), None);
-        loop {
-            let (items, next) = self.page(doing, &query, start).await?;
-            let now = self.0.clock.now();
-            for item in items {
-                found.extend(self.readable(pending(doing, scope, &item, now, older_than)).flatten());
-                if found.len() >= limit {
-                    return Ok(found);
-                }
-            }
-            match next {
-                Some(next) => start = Some(next),
-                None => return Ok(found),
-            }
         }
+    }
+
+    /// The next page of a shard, perhaps with nothing in it that is old enough.
+    async fn read_on(&self, shard: &mut Shard, scope: &Arc<Scope>, older_than: Duration) -> Result<(), StoreError> {
+        let doing = Doing::reading("listing pending entities");
+        let query = shard.query.clone().limit(to_limit(shard.page));
+        let (items, next) = self.page(doing, &query, shard.start.take()).await?;
+        let now = self.0.clock.now();
+        let rows =
+            items.iter().filter_map(|item| self.readable(pending(doing, scope, item, now, older_than)).flatten());
+        shard.rows.extend(rows);
+        (shard.is_read, shard.start) = (next.is_none(), next);
+        shard.page = shard.page.saturating_mul(2);
+        Ok(())
     }
 
     /// Begins anywhere, so that processes that purge at the same time seldom meet.
@@ -96,7 +95,7 @@ impl DynamoDb {
         let Some(until) = self.0.clock.now().checked_sub(age) else { return Ok(0) };
         let (mut purged, first) = (0, fastrand::u32(..SHARDS));
         for shard in (0..SHARDS).map(|number| (first + number) % SHARDS) {
-            let query = self.index(Care::Over.shard(scope, shard), limit - purged);
+            let query = self.index(Care::Over.shard(scope, shard)).limit(to_limit(limit - purged));
             let query = query
                 .key_condition_expression("#pk = :pk AND #sk < :until")
                 .expression_attribute_names("#sk", INDEX_SK)
@@ -192,9 +191,8 @@ impl DynamoDb {
     }
 
     /// Asks the index for one of its partitions.
-    fn index(&self, partition: String, limit: usize) -> QueryFluentBuilder {
-        let limit = i32::try_from(limit.clamp(1, PAGE)).unwrap_or(1);
-        let query = self.0.client.query().table_name(&self.0.table).index_name(INDEX).limit(limit);
+    fn index(&self, partition: String) -> QueryFluentBuilder {
+        let query = self.0.client.query().table_name(&self.0.table).index_name(INDEX);
         query.expression_attribute_names("#pk", INDEX_PK).expression_attribute_values(":pk", text(partition))
     }
 
@@ -211,6 +209,40 @@ impl DynamoDb {
         let answer = self.0.limits.plainly(doing, || query.clone().send()).await?;
         self.spent(answer.consumed_capacity());
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+}
+
+/// How many items an answer may have.
+fn to_limit(wanted: usize) -> i32 {
+    i32::try_from(wanted.clamp(1, PAGE)).unwrap_or(1)
+}
+
+/// What waits in one shard, read page by page in the order of its keys.
+struct Shard {
+    query: QueryFluentBuilder,
+    start: Option<Item>,
+    /// There is no other page.
+    is_read: bool,
+    /// What was read and not yet asked for.
+    rows: VecDeque<Pending>,
+    /// Items in the next page: at first its share of what is wanted and a quarter more, for shards are not quite even; then
+    /// twice as many each time, for most may be too young.
+    page: usize,
+}
+
+impl Shard {
+    fn new(query: QueryFluentBuilder, wanted: usize) -> Self {
+        let page = wanted.div_ceil(SHARDS as usize).saturating_mul(5).div_ceil(4);
+        Self { query, start: None, is_read: false, rows: VecDeque::new(), page }
+    }
+
+    /// Whether what it has next is not known yet.
+    fn is_unknown(&self) -> bool {
+        self.rows.is_empty() && !self.is_read
+    }
+
+    fn first(&self) -> Option<&EntityKey> {
+        self.rows.front().map(|pending| &pending.key)
     }
 }
 
