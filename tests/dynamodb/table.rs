@@ -11,7 +11,7 @@ use hapax::{
     stores::dynamodb::KEEPS,
 };
 use hapax_tests::{
-    DynamoDbTable,
+    DynamoDbTable, LogLines,
     http_faults::{Fault, FaultProxy},
 };
 
@@ -146,6 +146,43 @@ async fn a_table_of_dynamodb_is_opened_while_it_is_updated_and_in_no_other_state
             expect(&error, ErrorKind::Unavailable, state);
         }
     }
+}
+
+/// The next answer to a look at the table says that these units of reads and writes a second were bought for it, and so many of
+/// writes for its index.
+fn bought(proxy: &FaultProxy, reads: u64, writes: u64, index_writes: u64) {
+    let units = |reads, writes| serde_json::json!({ "ReadCapacityUnits": reads, "WriteCapacityUnits": writes });
+    let with = Fault::rewrite(move |body| {
+        let mut body: serde_json::Value = serde_json::from_slice(body).unwrap();
+        let table = &mut body["Table"];
+        table["BillingModeSummary"] = serde_json::json!({ "BillingMode": "PROVISIONED" });
+        table["ProvisionedThroughput"] = units(reads, writes);
+        table["GlobalSecondaryIndexes"][0]["ProvisionedThroughput"] = units(reads, index_writes);
+        body.to_string().into_bytes()
+    });
+    next(proxy, 1, "DescribeTable", with);
+}
+
+#[tokio::test]
+async fn a_table_of_dynamodb_with_too_little_bought_capacity_is_warned_of() {
+    let table = DynamoDbTable::new();
+    let logged = LogLines::here();
+    table.open().await;
+    let proxy = FaultProxy::start(table.url()).unwrap();
+    let open = async || drop(table.through(proxy.url()).open().await);
+    open().await; // On demand.
+    bought(&proxy, 100, 100, 40);
+    open().await;
+    assert_eq!(logged.with("PAY_PER_REQUEST").len(), 0);
+    for (units, says) in [((1, 5, 5), "throttled"), ((5, 4, 5), "throttled"), ((5, 5, 1), "throttled")] {
+        bought(&proxy, units.0, units.1, units.2);
+        let before = logged.with(says).len();
+        open().await;
+        assert_eq!(logged.with(says).len(), before + 1, "{units:?}");
+    }
+    bought(&proxy, 100, 100, 39);
+    open().await;
+    assert_eq!(logged.with("two for each five").len(), 1);
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use aws_sdk_dynamodb::{
         update_time_to_live::UpdateTimeToLiveError,
     },
     types::{
-        AttributeDefinition, BillingMode, GlobalSecondaryIndex, GlobalSecondaryIndexDescription, IndexStatus,
-        KeySchemaElement, KeyType, Projection, ProjectionType, ScalarAttributeType, TableDescription, TableStatus,
-        TimeToLiveSpecification, TimeToLiveStatus,
+        AttributeDefinition, BillingMode, BillingModeSummary, GlobalSecondaryIndex, GlobalSecondaryIndexDescription,
+        IndexStatus, KeySchemaElement, KeyType, Projection, ProjectionType, ProvisionedThroughputDescription,
+        ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
     },
 };
 use hapax_core::ports::{ErrorKind, StoreError};
@@ -29,6 +29,12 @@ const SCHEMA: u32 = 1;
 const SCHEMA_NAME: &str = "schema";
 /// Where the table says how many seconds dedup entries are kept.
 const KEEPS_NAME: &str = "keeps";
+/// Units that a small message with something to send takes: a load and a check.
+const READS_OF_A_MESSAGE: i64 = 2;
+/// The save, and the finish, which is a transaction of two items.
+const WRITES_OF_A_MESSAGE: i64 = 5;
+/// Into the index with the save, and out of it with the finish.
+const INDEX_WRITES_OF_A_MESSAGE: i64 = 2;
 /// How long a new table may take to be there.
 const CREATED_WITHIN: Duration = Duration::from_secs(120);
 /// Between two looks at it.
@@ -55,6 +61,9 @@ pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Dur
         }
     };
     check(store, options, &table)?;
+    if let Some(why) = scarce(&table) {
+        tracing::warn!(table = store.table, "{why}");
+    }
     time_to_live(store, options).await?;
     kept(store, options).await
 }
@@ -161,6 +170,37 @@ fn check(store: &Inner, options: &DynamoDbOptions, table: &TableDescription) -> 
         return Err(OPENING.error(ErrorKind::Unavailable, why));
     }
     Ok(())
+}
+
+/// What is wrong with a capacity that was bought in advance: too little for a message a second, or an index that holds up the table.
+fn scarce(table: &TableDescription) -> Option<String> {
+    let mode = table.billing_mode_summary().and_then(BillingModeSummary::billing_mode);
+    if mode == Some(&BillingMode::PayPerRequest) {
+        return None;
+    }
+    let units = |bought: Option<&ProvisionedThroughputDescription>| {
+        let bought = bought?;
+        Some([bought.read_capacity_units()?, bought.write_capacity_units()?]).filter(|units| units[1] > 0)
+    };
+    let [reads, writes] = units(table.provisioned_throughput())?;
+    let indexes = table.global_secondary_indexes();
+    let index = indexes.iter().find(|index| index.index_name() == Some(INDEX));
+    let index_writes = units(index.and_then(|index| index.provisioned_throughput())).map_or(writes, |units| units[1]);
+    let remedy = "set it to on demand (PAY_PER_REQUEST), or let it scale";
+    if reads < READS_OF_A_MESSAGE || writes < WRITES_OF_A_MESSAGE || index_writes < INDEX_WRITES_OF_A_MESSAGE {
+        return Some(format!(
+            "the table has {reads} units of reads a second, {writes} of writes and {index_writes} of writes of its index, less than \
+             the {READS_OF_A_MESSAGE}, {WRITES_OF_A_MESSAGE} and {INDEX_WRITES_OF_A_MESSAGE} that a small message takes: messages \
+             will be throttled; {remedy}"
+        ));
+    }
+    if index_writes.saturating_mul(WRITES_OF_A_MESSAGE) < writes.saturating_mul(INDEX_WRITES_OF_A_MESSAGE) {
+        return Some(format!(
+            "the index `{INDEX}` has {index_writes} units of writes a second, too few beside the {writes} of its table: the service \
+             throttles the table for it; give it at least two for each five, or {remedy}"
+        ));
+    }
+    None
 }
 
 fn has_schema(table: &TableDescription, schema: &[KeySchemaElement], [pk, sk]: [&str; 2]) -> bool {
