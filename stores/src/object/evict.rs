@@ -18,8 +18,9 @@ use super::{
     turn::Turn,
 };
 
-/// When so many marks were looked at, a call begins no other round. Default 1000: a page of a list; a few seconds of requests.
-const MARKS_MAX: usize = 1000;
+/// When so many marks were looked at, a call begins no other round. Default 10 000: some ten seconds of requests, beside which those
+/// for a turn are nothing.
+const MARKS_MAX: usize = 10_000;
 /// Marks whose entries are looked at before any of them is removed. Default 256: what one request deletes where the service takes
 /// several, and so few that a look is followed by its removal within a second or two.
 const ROUND: usize = 256;
