@@ -5,12 +5,13 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{StreamExt, stream};
 use hapax::{
+    DynamoDb,
     entity::Entity,
     ids::{EntityKey, Scope},
     ports::EntityStore,
 };
 use hapax_tests::{
-    LogLines,
+    DynamoDbTable, LogLines,
     http_faults::{Fault, Gate},
 };
 
@@ -22,12 +23,17 @@ fn scope() -> Arc<Scope> {
     key("x").scope().clone()
 }
 
-/// Saves so many entities, and answers their keys in order.
-async fn save_all(rig: &Rig, entities: usize, of: impl Fn() -> Entity) -> Vec<EntityKey> {
+/// A store that waits for a busy emulator.
+async fn patient(table: &DynamoDbTable) -> DynamoDb {
+    table.options().call_limit(MINUTE).attempt_limit(MINUTE).open().await.unwrap()
+}
+
+/// Saves so many entities, and answers their keys in order. The clocks of two stores may be a second apart.
+async fn save_all(store: &DynamoDb, entities: usize, of: impl Fn() -> Entity) -> Vec<EntityKey> {
     let mut keys: Vec<EntityKey> = (0..entities).map(|number| key(&format!("number-{number}"))).collect();
     let saves = keys.iter().map(|key| {
         let entity = of();
-        async move { save(&rig.plain, key, None, &entity).await }
+        async move { save(store, key, None, &entity).await }
     });
     stream::iter(saves.collect::<Vec<_>>()).buffer_unordered(16).collect::<Vec<_>>().await;
     keys.sort_unstable();
@@ -42,26 +48,27 @@ fn over() -> Entity {
 async fn tombstones_of_dynamodb_are_removed_sixteen_at_a_time_and_all_of_them() {
     const TOMBSTONES: usize = 400; // In each of the eight partitions more than are removed at a time.
     let rig = Rig::new().await;
-    save_all(&rig, TOMBSTONES, over).await;
+    let store = patient(&rig.table.through(rig.proxy.url())).await;
+    save_all(&store, TOMBSTONES, over).await;
     let gate = Gate::new();
     let held = rig.proxy.every(|asked| asked.operation() == Some("DeleteItem"), Fault::Hold(gate.clone()));
-    let patient = rig.table.through(rig.proxy.url()).options().call_limit(MINUTE).attempt_limit(MINUTE);
-    let store = patient.open().await.unwrap();
-    let purging = tokio::spawn(async move { store.purge(&scope(), Duration::ZERO, TOMBSTONES).await });
+    let purges = store.clone();
+    let purging = tokio::spawn(async move { purges.purge(&scope(), Duration::ZERO, TOMBSTONES).await });
     tokio::time::timeout(MINUTE / 2, held.until_matched(16)).await.expect("sixteen at a time");
     assert_eq!(held.matched(), 16, "and no more");
     gate.open();
     assert_eq!(purging.await.unwrap().unwrap(), TOMBSTONES);
-    assert_eq!(rig.plain.purge(&scope(), Duration::ZERO, TOMBSTONES).await.unwrap(), 0);
+    assert_eq!(store.purge(&scope(), Duration::ZERO, TOMBSTONES).await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn a_purge_in_dynamodb_removes_no_more_than_it_is_asked_for() {
     let rig = Rig::new().await;
-    save_all(&rig, 60, over).await;
+    let store = patient(&rig.table).await;
+    save_all(&store, 60, over).await;
     let mut left = 60;
     while left > 0 {
-        let purged = rig.store.purge(&scope(), Duration::ZERO, 25).await.unwrap();
+        let purged = store.purge(&scope(), Duration::ZERO, 25).await.unwrap();
         assert_eq!(purged, left.min(25));
         left -= purged;
     }
@@ -94,7 +101,8 @@ async fn damage(rig: &Rig, key: &EntityKey) {
 async fn an_entity_that_cannot_be_read_holds_up_no_other_in_dynamodbs_upkeep() {
     let rig = Rig::new().await;
     let waits = || entity("a", &[entry(vec![outgoing("x")])]);
-    let keys = save_all(&rig, 40, waits).await;
+    let store = patient(&rig.table).await;
+    let keys = save_all(&store, 40, waits).await;
     // In more than one partition, the first and the last in order among them.
     let damaged = [0, 7, 20, 39];
     for number in damaged {
@@ -102,16 +110,17 @@ async fn an_entity_that_cannot_be_read_holds_up_no_other_in_dynamodbs_upkeep() {
     }
     let logged = LogLines::here();
     let sound = keys.iter().enumerate().filter(|(number, _)| !damaged.contains(number)).map(|(_, key)| key);
-    let pending = rig.store.pending(&scope(), Duration::ZERO, None, 100).await.unwrap();
+    let pending = store.pending(&scope(), Duration::ZERO, None, 100).await.unwrap();
     assert!(pending.iter().map(|pending| &pending.key).eq(sound));
     assert_eq!(logged.with("is left out").len(), damaged.len());
 
     let rig = Rig::new().await;
-    let keys = save_all(&rig, 40, over).await;
+    let store = patient(&rig.table).await;
+    let keys = save_all(&store, 40, over).await;
     for number in damaged {
         damage(&rig, &keys[number]).await;
     }
-    assert_eq!(rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), keys.len() - damaged.len());
+    assert_eq!(store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), keys.len() - damaged.len());
     assert_eq!(logged.with("is left out").len(), 2 * damaged.len());
 }
 
@@ -120,7 +129,7 @@ async fn what_waits_in_dynamodb_is_listed_page_by_page_and_read_about_once() {
     const ENTITIES: usize = 400;
     const PAGE: usize = 64;
     let rig = Rig::new().await;
-    let keys = save_all(&rig, ENTITIES, || entity("a", &[entry(vec![outgoing("x")])])).await;
+    let keys = save_all(&patient(&rig.table).await, ENTITIES, || entity("a", &[entry(vec![outgoing("x")])])).await;
     let (mut listed, mut read) = (Vec::<EntityKey>::new(), 0);
     loop {
         rig.proxy.forget();
@@ -139,7 +148,7 @@ async fn what_waits_in_dynamodb_is_listed_page_by_page_and_read_about_once() {
 #[tokio::test]
 async fn what_is_too_young_is_read_from_dynamodb_in_pages_that_grow() {
     let rig = Rig::new().await;
-    save_all(&rig, 400, || entity("a", &[entry(vec![outgoing("x")])])).await;
+    save_all(&patient(&rig.table).await, 400, || entity("a", &[entry(vec![outgoing("x")])])).await;
     assert_eq!(rig.store.pending(&scope(), Duration::from_secs(3600), None, 10).await.unwrap(), []);
     // Some 50 in each of eight partitions, of which 10 are wanted in all.
     let asked = rig.asked().len();
