@@ -11,6 +11,8 @@ mod audit;
 mod crew;
 #[path = "process/shops.rs"]
 mod shops;
+#[path = "process/sites.rs"]
+mod sites;
 #[path = "process/stored.rs"]
 mod stored;
 
@@ -19,8 +21,9 @@ use std::time::Duration;
 use audit::{PATIENCE, Seen, Told, listen, takes_messages};
 use crew::Worker;
 use hapax::{RabbitMq, ports::Transport};
-use hapax_tests::{MySqlServer, PostgresServer, RabbitMqServer, Scratch};
-use shops::{AUDIT, InFile, OnMySql, OnPostgres, Shop};
+use hapax_tests::{RabbitMqServer, Scratch};
+use shops::{AUDIT, InFile, OnMySql, OnPostgres};
+use sites::Site;
 use stored::name_server;
 
 const WORKERS: usize = 3;
@@ -33,29 +36,6 @@ const SOLD: usize = 100;
 /// How often all of it is begun again with another broker, where one has come back from its kill with a queue that is dead for every
 /// client: that shows nothing of hapax. All of them are a failure.
 const BROKERS: usize = 3;
-
-/// What may be killed, if it is a server.
-enum Database {
-    Postgres(PostgresServer),
-    MySql(MySqlServer),
-    File,
-}
-
-impl Database {
-    async fn kill(&mut self) {
-        match self {
-            Self::Postgres(server) => {
-                server.kill();
-                server.restart().await;
-            }
-            Self::MySql(server) => {
-                server.kill();
-                server.restart().await;
-            }
-            Self::File => {}
-        }
-    }
-}
 
 macro_rules! outlives_kills {
     ($($name:ident: $shop:ty, $mode:literal;)*) => {$(
@@ -75,23 +55,7 @@ outlives_kills! {
     an_ordered_outbox_in_sqlite_and_rabbitmq_outlives_kills_of_everybody: InFile, "ordered";
 }
 
-/// A database for `S`: itself, its URL or file, and the schema or the prefix there.
-async fn database<S: 'static>(scratch: &Scratch) -> (Database, String, &'static str) {
-    let of = std::any::TypeId::of::<S>();
-    if of == std::any::TypeId::of::<OnPostgres>() {
-        let server = PostgresServer::start(&[]).await;
-        let url = server.url();
-        (Database::Postgres(server), url, "hapax")
-    } else if of == std::any::TypeId::of::<OnMySql>() {
-        let server = MySqlServer::start(&[]).await;
-        let url = server.url();
-        (Database::MySql(server), url, "hapax_")
-    } else {
-        (Database::File, scratch.file("shop.db").display().to_string(), "")
-    }
-}
-
-async fn outlives_kills<S: Shop + 'static>(mode: &str) {
+async fn outlives_kills<S: Site>(mode: &str) {
     for _ in 0..BROKERS {
         if outlives_kills_with_a_broker::<S>(mode).await {
             return;
@@ -102,9 +66,10 @@ async fn outlives_kills<S: Shop + 'static>(mode: &str) {
 }
 
 /// `false`: the broker is of no use any more, and nothing is shown.
-async fn outlives_kills_with_a_broker<S: Shop + 'static>(mode: &str) -> bool {
+async fn outlives_kills_with_a_broker<S: Site>(mode: &str) -> bool {
     let scratch = Scratch::new("outbox-kills");
-    let ((mut database, url, tables), mut broker) = (database::<S>(&scratch).await, RabbitMqServer::start().await);
+    let (mut place, mut broker) = (S::place().await, RabbitMqServer::start().await);
+    let (url, tables) = (S::url(&place), S::TABLES);
     name_server(scratch.folder(), &url, tables);
     std::fs::write(scratch.folder().join("broker"), broker.url()).unwrap();
     S::outbox(&url, tables, mode == "ordered").await.unwrap();
@@ -127,7 +92,7 @@ async fn outlives_kills_with_a_broker<S: Shop + 'static>(mode: &str) -> bool {
             broker.kill();
             broker.restart().await;
         } else if round % SERVER_EVERY == 0 {
-            database.kill().await;
+            S::kill(&mut place).await;
         }
         workers.push(Worker::selling(scratch.folder(), mode));
     }

@@ -2,12 +2,16 @@
 //! storing, of claiming, of sending, of telling what was sent; each step has its turn. The server comes back, the program goes on, and
 //! then what was sent is compared with what was committed: nothing is lost, nothing is seen that was rolled back, what comes
 //! twice bears the same id, and where order is kept it is.
+//!
+//! For each push a part of the steps; `HAPAX_THOROUGH=1`: each step with each kind of server, on each database, in each mode.
 #![allow(clippy::unwrap_used)]
 
 #[path = "process/audit.rs"]
 mod audit;
 #[path = "process/shops.rs"]
 mod shops;
+#[path = "process/sites.rs"]
+mod sites;
 #[path = "process/stored.rs"]
 mod stored;
 
@@ -20,8 +24,9 @@ use std::{
 
 use audit::{PATIENCE, Seen, Told, listen, takes_messages};
 use hapax::{RabbitMq, SqliteQueue, ports::Transport};
-use hapax_tests::{MySqlServer, PostgresServer, RabbitMqServer, Scratch};
-use shops::{AUDIT, InFile, OnMySql, OnPostgres, Shop};
+use hapax_tests::{RabbitMqServer, Scratch};
+use shops::{AUDIT, InFile, OnMySql, OnPostgres};
+use sites::Site;
 use stored::name_server;
 
 /// At which the table, or the user's own transaction, has something to do, or has done it.
@@ -62,25 +67,55 @@ const OF_THE_BROKER: &[&str] = &[
 /// nothing of hapax. All of them are a failure.
 const BROKERS: usize = 4;
 
-/// A program's tables, and who is told of what it sells.
-struct Market<S> {
-    scratch: Scratch,
-    mode: &'static str,
-    url: String,
-    tables: &'static str,
-    told: Told,
-    seen: Seen,
-    shop: std::marker::PhantomData<S>,
+macro_rules! outlives_kills {
+    ($($name:ident: $outlives:ident, $shop:ty, $mode:literal, $first:literal;)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            $outlives::<$shop>($mode, $first).await;
+        }
+    )*};
 }
 
-impl<S: Shop> Market<S> {
+// For each push each step of the database's has one of the modes, and each of the broker's both of them, on two databases.
+outlives_kills! {
+    an_outbox_outlives_a_kill_of_postgres_at_each_step: outlives_kills_of_the_database, OnPostgres, "unordered", 1;
+    an_ordered_outbox_outlives_a_kill_of_postgres_at_each_step: outlives_kills_of_the_database, OnPostgres, "ordered", 0;
+    an_outbox_outlives_a_kill_of_mysql_at_each_step: outlives_kills_of_the_database, OnMySql, "unordered", 1;
+    an_ordered_outbox_outlives_a_kill_of_mysql_at_each_step: outlives_kills_of_the_database, OnMySql, "ordered", 0;
+
+    an_outbox_on_postgres_outlives_a_kill_of_rabbitmq_at_each_step: outlives_kills_of_brokers, OnPostgres, "unordered", 0;
+    an_ordered_outbox_on_postgres_outlives_a_kill_of_rabbitmq_at_each_step: outlives_kills_of_brokers, OnPostgres, "ordered", 1;
+    an_outbox_on_mysql_outlives_a_kill_of_rabbitmq_at_each_step: outlives_kills_of_brokers, OnMySql, "unordered", 1;
+    an_ordered_outbox_on_mysql_outlives_a_kill_of_rabbitmq_at_each_step: outlives_kills_of_brokers, OnMySql, "ordered", 2;
+    an_outbox_in_sqlite_outlives_a_kill_of_rabbitmq_at_each_step: outlives_kills_of_brokers, InFile, "unordered", 2;
+    an_ordered_outbox_in_sqlite_outlives_a_kill_of_rabbitmq_at_each_step: outlives_kills_of_brokers, InFile, "ordered", 0;
+}
+
+/// All of them when thorough; else one in so many, from that one on.
+fn some_of(points: &[&'static str], every: usize, first: usize) -> Vec<&'static str> {
+    match std::env::var_os("HAPAX_THOROUGH") {
+        Some(_) => points.to_vec(),
+        None => points.iter().copied().skip(first).step_by(every).collect(),
+    }
+}
+
+/// A program's tables, and who is told of what it sells.
+struct Market<S: Site> {
+    scratch: Scratch,
+    mode: &'static str,
+    place: S::Place,
+    told: Told,
+    seen: Seen,
+}
+
+impl<S: Site> Market<S> {
     /// With the queue in a file, or on the broker at an address.
-    async fn open(url: &str, tables: &'static str, mode: &'static str, broker: Option<&str>) -> Self {
-        let scratch = Scratch::new("outbox-server-kills");
-        let url = if url.is_empty() { scratch.file("shop.db").display().to_string() } else { url.to_owned() };
-        name_server(scratch.folder(), &url, tables);
-        S::outbox(&url, tables, mode == "ordered").await.unwrap();
-        S::connect(&url, tables).await.unwrap().make().await;
+    async fn open(mode: &'static str, broker: Option<&str>) -> Self {
+        let (scratch, place) = (Scratch::new("outbox-server-kills"), S::place().await);
+        let url = S::url(&place);
+        name_server(scratch.folder(), &url, S::TABLES);
+        S::outbox(&url, S::TABLES, mode == "ordered").await.unwrap();
+        S::connect(&url, S::TABLES).await.unwrap().make().await;
         let audit = AUDIT.parse().unwrap();
         let told = match broker {
             Some(broker) => {
@@ -92,22 +127,26 @@ impl<S: Shop> Market<S> {
                 listen(queue.connect(&audit, &[]).await.unwrap())
             }
         };
-        Self { scratch, mode, url, tables, told, seen: Seen::default(), shop: std::marker::PhantomData }
+        Self { scratch, mode, place, told, seen: Seen::default() }
+    }
+
+    async fn shop(&self) -> S {
+        S::connect(&S::url(&self.place), S::TABLES).await.unwrap()
     }
 
     /// A program stands still at `point` until `meanwhile` has been done, and sells all it has to. `false`: that was in vain.
-    async fn goes_on(&mut self, point: &str, meanwhile: impl AsyncFnOnce() -> bool) -> bool {
+    async fn goes_on(&mut self, point: &str, meanwhile: impl AsyncFnOnce(&mut S::Place) -> bool) -> bool {
         println!("{} {point}", self.mode);
         let (mut child, said) = program(self.scratch.folder(), &format!("{}:hold-{point}", self.mode)).await;
         let (step, side) = (point.split('-').next().unwrap(), point.split('-').next_back().unwrap());
         assert_eq!(said.trim().to_lowercase(), format!("{side} {step}"), "it stands at {point}");
-        if !meanwhile().await {
+        if !meanwhile(&mut self.place).await {
             child.kill().unwrap();
             child.wait().unwrap();
             return false;
         }
         go_on(child, point).await;
-        let mut shop = S::connect(&self.url, self.tables).await.unwrap();
+        let mut shop = self.shop().await;
         assert_eq!(shop.waiting().await, 0, "{point}: it ended before all was sent");
         let sold = shop.sold().await;
         while self.seen.orders.len() < sold.len() {
@@ -120,7 +159,7 @@ impl<S: Shop> Market<S> {
 
     /// Copies may come after all have been seen.
     async fn ends(mut self) {
-        let mut shop = S::connect(&self.url, self.tables).await.unwrap();
+        let mut shop = self.shop().await;
         self.seen.receive_all(&mut self.told, &mut shop).await;
         self.seen.check(shop.sold().await, self.mode);
     }
@@ -158,72 +197,37 @@ async fn go_on(mut child: Child, point: &str) {
     assert!(ended.is_ok_and(|status| status.success()), "{point}: it has not sold and sent everything");
 }
 
-/// Every other step with order kept, and the rest without.
-async fn outlives_kills_of_the_database<S: Shop>(
-    [mut ordered, mut unordered]: [Market<S>; 2],
-    mut kill: impl AsyncFnMut(),
-) {
-    for (number, point) in POINTS.iter().enumerate() {
-        let market = if number % 2 == 0 { &mut ordered } else { &mut unordered };
-        let killed = async || {
-            kill().await;
+async fn outlives_kills_of_the_database<S: Site>(mode: &'static str, first: usize) {
+    let mut market = Market::<S>::open(mode, None).await;
+    for point in some_of(POINTS, 2, first) {
+        let killed = async |place: &mut S::Place| {
+            S::kill(place).await;
             true
         };
         market.goes_on(point, killed).await;
     }
-    ordered.ends().await;
-    unordered.ends().await;
+    market.ends().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_outbox_outlives_a_kill_of_postgres_at_each_step() {
-    let mut server = PostgresServer::start(&[]).await;
-    let url = server.url();
-    let markets = [
-        Market::<OnPostgres>::open(&url, "hapax_o", "ordered", None).await,
-        Market::open(&url, "hapax_u", "unordered", None).await,
-    ];
-    outlives_kills_of_the_database(markets, async || {
-        server.kill();
-        server.restart().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_outbox_outlives_a_kill_of_mysql_at_each_step() {
-    let mut server = MySqlServer::start(&[]).await;
-    let url = server.url();
-    let markets = [
-        Market::<OnMySql>::open(&url, "hapax_o_", "ordered", None).await,
-        Market::open(&url, "hapax_u_", "unordered", None).await,
-    ];
-    outlives_kills_of_the_database(markets, async || {
-        server.kill();
-        server.restart().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_outbox_outlives_a_kill_of_the_broker_at_each_of_its_steps() {
-    let mut points = OF_THE_BROKER;
+async fn outlives_kills_of_brokers<S: Site>(mode: &'static str, first: usize) {
+    let points = some_of(OF_THE_BROKER, 3, first);
+    let mut left = &points[..];
     for _ in 0..BROKERS {
-        points = outlives_kills_of_a_broker(points).await;
-        let [point, ..] = points else { return };
+        left = outlives_kills_of_a_broker::<S>(mode, left).await;
+        let [point, ..] = left else { return };
         println!("the broker's queue is dead after its kill at {point}, for every client: another one");
     }
-    panic!("the queues of {BROKERS} brokers were dead after their kills, for every client: {points:?} are not shown");
+    panic!("the queues of {BROKERS} brokers were dead after their kills, for every client: {left:?} are not shown");
 }
 
 /// The steps that are left, from the one on at whose kill the broker's queue has died.
-async fn outlives_kills_of_a_broker(points: &'static [&'static str]) -> &'static [&'static str] {
+async fn outlives_kills_of_a_broker<'p, S: Site>(mode: &'static str, points: &'p [&'static str]) -> &'p [&'static str] {
     let mut broker = RabbitMqServer::start().await;
-    let mut market = Market::<InFile>::open("", "", "ordered", Some(&broker.url())).await;
+    let mut market = Market::<S>::open(mode, Some(&broker.url())).await;
     // A queue that is declared shortly before its server is killed comes back without a leader.
     tokio::time::sleep(Duration::from_secs(2)).await;
     for (shown, point) in points.iter().enumerate() {
-        let killed = async || {
+        let killed = async |_: &mut S::Place| {
             broker.kill();
             broker.restart().await;
             takes_messages(&broker).await

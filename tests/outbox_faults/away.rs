@@ -8,16 +8,31 @@ use super::{
     audit::{PATIENCE, Seen},
     is_thorough,
     market::Market,
-    shops::{OnPostgres, Shop},
+    shops::{InFile, OnMySql, OnPostgres},
+    sites::Site,
 };
 
 /// What was tried while it was away is tried again after its back-off, 5 min at most.
 const BACK_OFF: Duration = Duration::from_secs(300);
 
-#[tokio::test]
-async fn what_is_stored_while_the_broker_is_away_for_minutes_arrives_and_nothing_has_failed() {
+macro_rules! away {
+    ($($name:ident: $shop:ty;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            arrives_once_the_broker_is_back::<$shop>().await;
+        }
+    )*};
+}
+
+away! {
+    what_is_stored_on_postgres_while_the_broker_is_away_for_minutes_arrives_and_nothing_has_failed: OnPostgres;
+    what_is_stored_on_mysql_while_the_broker_is_away_for_minutes_arrives_and_nothing_has_failed: OnMySql;
+    what_is_stored_in_sqlite_while_the_broker_is_away_for_minutes_arrives_and_nothing_has_failed: InFile;
+}
+
+async fn arrives_once_the_broker_is_back<S: Site>() {
     let away = Duration::from_secs(if is_thorough() { 150 } else { 15 });
-    let mut market = Market::<OnPostgres>::open(false).await;
+    let mut market = Market::<S>::open(false).await;
     let broker = RabbitMq::open(market.broker.url()).await.unwrap();
     // For each push all is shorter, the back-off too.
     let usual = RelayOptions::default();

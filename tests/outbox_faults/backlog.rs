@@ -14,12 +14,11 @@ use hapax::{
     envelope::Outgoing,
     ports::{DispatchError, Dispatcher, Refused},
 };
-use hapax_tests::PostgresServer;
-use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
     is_thorough,
-    shops::{OnPostgres, Shop},
+    shops::{InFile, OnMySql, OnPostgres},
+    sites::Site,
 };
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -59,17 +58,63 @@ fn memory() -> u64 {
     resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_backlog_is_sent_each_message_once_and_takes_little_memory() {
-    let rows = if is_thorough() { 1_000_000 } else { 50_000 };
-    let server = PostgresServer::start(&[]).await;
-    let outbox = OnPostgres::outbox(&server.url(), "hapax", false).await.unwrap();
-    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
-    let sql = "INSERT INTO hapax.outbox (id, status, attempts, ready_at, token, stored_at, destination, type, content_type, body) \
-               SELECT lpad(to_hex(i), 32, '0')::uuid, 0, 0, 1000, 0, 1000, 'endpoint:audit', 'shop.sold', 'application/json', \
-               convert_to('{\"order\":' || i || '}', 'UTF8') FROM generate_series(0, $1::bigint - 1) AS i";
-    sqlx::query(sql).bind(rows).execute(&mut connection).await.unwrap();
-    connection.execute("VACUUM ANALYZE hapax.outbox").await.unwrap();
+/// Messages that wait from the beginning on, each with its number as its id and in its body.
+trait Backlog: Site {
+    /// Adds `ROWS` of them.
+    const ADD: &'static str;
+    /// So that the server knows how many there are.
+    const COUNT: &'static str;
+}
+
+impl Backlog for OnPostgres {
+    const ADD: &'static str = "\
+        INSERT INTO hapax.outbox (id, status, attempts, ready_at, token, stored_at, destination, type, content_type, body) \
+        SELECT lpad(to_hex(i), 32, '0')::uuid, 0, 0, 1000, 0, 1000, 'endpoint:audit', 'shop.sold', 'application/json', \
+          convert_to('{\"order\":' || i || '}', 'UTF8') FROM generate_series(0, ROWS - 1) AS i";
+    const COUNT: &'static str = "VACUUM ANALYZE hapax.outbox";
+}
+
+impl Backlog for OnMySql {
+    const ADD: &'static str = "\
+        SET max_recursive_iterations = 4294967295; \
+        INSERT INTO hapax.outbox (id, status, attempts, ready_at, token, stored_at, bytes, destination, type, content_type, body) \
+        WITH RECURSIVE s (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < ROWS - 1) \
+        SELECT UNHEX(LPAD(HEX(i), 32, '0')), 0, 0, 1000, 0, 1000, LENGTH(CONCAT('{\"order\":', i, '}')), 'endpoint:audit', \
+          'shop.sold', 'application/json', CONCAT('{\"order\":', i, '}') FROM s";
+    const COUNT: &'static str = "ANALYZE TABLE hapax.outbox";
+}
+
+impl Backlog for InFile {
+    const ADD: &'static str = "\
+        WITH RECURSIVE s (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < ROWS - 1) \
+        INSERT INTO hapax.outbox (id, status, attempts, ready_at, token, stored_at, destination, type, content_type, body) \
+        SELECT unhex(printf('%032x', i)), 0, 0, 1000, 0, 1000, 'endpoint:audit', 'shop.sold', 'application/json', \
+          CAST('{\"order\":' || i || '}' AS BLOB) FROM s";
+    const COUNT: &'static str = "ANALYZE";
+}
+
+macro_rules! backlogs {
+    ($($name:ident: $shop:ty;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            is_sent_each_once_and_takes_little_memory::<$shop>().await;
+        }
+    )*};
+}
+
+backlogs! {
+    a_large_backlog_on_postgres_is_sent_each_message_once_and_takes_little_memory: OnPostgres;
+    a_large_backlog_on_mysql_is_sent_each_message_once_and_takes_little_memory: OnMySql;
+    a_large_backlog_in_sqlite_is_sent_each_message_once_and_takes_little_memory: InFile;
+}
+
+async fn is_sent_each_once_and_takes_little_memory<S: Backlog>() {
+    let rows: i64 = if is_thorough() { 1_000_000 } else { 50_000 };
+    let place = S::place().await;
+    let outbox = S::outbox(&S::url(&place), S::TABLES, false).await.unwrap();
+    let mut shop = S::connect(&S::url(&place), S::TABLES).await.unwrap();
+    shop.run(&S::ADD.replace("ROWS", &rows.to_string())).await;
+    shop.run(S::COUNT).await;
     let counting = Counting(Arc::new(Counts((0..rows).map(|_| AtomicU64::new(0)).collect())));
     let (before, begun, mut most) = (memory(), Instant::now(), 0);
     let relay = Relay::to(counting.clone()).table(outbox).start().unwrap();
@@ -83,11 +128,7 @@ async fn a_large_backlog_is_sent_each_message_once_and_takes_little_memory() {
     let more = most.saturating_sub(before);
     println!("{rows} in {took:?}: {:.0}/s, {} MiB more, {counts:?}", rows as f64 / took.as_secs_f64(), more >> 20);
     assert!(counting.0.0.iter().all(|count| count.load(Ordering::Relaxed) == 1), "each once");
-    let sent: i64 = sqlx::query_scalar("SELECT count(*) FROM hapax.outbox WHERE status = 1")
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    assert_eq!(sent, rows);
+    assert_eq!(shop.number("SELECT count(*) FROM hapax.outbox WHERE status = 1").await, rows);
     let (relay_max, message_max) = MEMORY_MAX;
     assert!(more < relay_max + message_max * rows as u64, "{} MiB", more >> 20);
 }

@@ -1,4 +1,5 @@
-//! Programs on hosts whose clocks are hours apart, beside a database with a third one.
+//! Programs on hosts whose clocks are hours apart, beside a database with a third one; and on one host whose clock is set, with a
+//! database in a file there.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -9,10 +10,37 @@ use super::{
     crew::{Worker, program},
     market::Market,
     shim::{StepClock, shim},
-    shops::{OnPostgres, Shop},
+    shops::{InFile, OnMySql, OnPostgres},
+    sites::Site,
+    upgrade::goes_on,
 };
 
 const HOUR_MS: i64 = 3_600_000;
+
+macro_rules! clocks {
+    ($($name:ident: $with:ident, $shop:ty $(, $mode:literal)?;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            $with::<$shop>($($mode)?).await;
+        }
+    )*};
+}
+
+clocks! {
+    hosts_with_clocks_hours_apart_lose_nothing_and_keep_nothing_back_on_postgres: on_clocks_that_are_apart, OnPostgres, "unordered";
+    hosts_with_clocks_hours_apart_lose_nothing_and_keep_nothing_back_on_mysql: on_clocks_that_are_apart, OnMySql, "unordered";
+    hosts_with_clocks_hours_apart_keep_the_order_on_postgres: on_clocks_that_are_apart, OnPostgres, "ordered";
+    hosts_with_clocks_hours_apart_keep_the_order_on_mysql: on_clocks_that_are_apart, OnMySql, "ordered";
+    nothing_is_sent_before_its_time_on_postgres_by_a_host_that_is_hours_ahead: due, OnPostgres;
+    nothing_is_sent_before_its_time_on_mysql_by_a_host_that_is_hours_ahead: due, OnMySql;
+    nothing_expires_early_on_postgres_by_a_host_that_is_hours_ahead: expires_later, OnPostgres;
+    nothing_expires_early_on_mysql_by_a_host_that_is_hours_ahead: expires_later, OnMySql;
+    nothing_that_has_expired_is_sent_on_postgres_by_a_host_that_is_hours_behind: has_expired, OnPostgres;
+    nothing_that_has_expired_is_sent_on_mysql_by_a_host_that_is_hours_behind: has_expired, OnMySql;
+
+    a_host_whose_clock_is_set_loses_nothing_and_keeps_nothing_back_in_sqlite: on_a_clock_that_is_set, InFile, "unordered";
+    a_host_whose_clock_is_set_keeps_the_order_in_sqlite: on_a_clock_that_is_set, InFile, "ordered";
+}
 
 /// A host of its own, as far as its clock goes.
 struct Host {
@@ -36,8 +64,8 @@ impl Host {
     }
 }
 
-async fn programs_on_clocks_that_are_apart(mode: &str) {
-    let mut market = Market::<OnPostgres>::open(mode == "ordered").await;
+async fn on_clocks_that_are_apart<S: Site>(mode: &str) {
+    let mut market = Market::<S>::open(mode == "ordered").await;
     let hosts = [Host::off_by(3), Host::off_by(-5), Host::off_by(0)];
     let folder = market.scratch.folder();
     let sells = |host: &Host| Worker::run_task(folder, ["sell", mode], &mut host.program());
@@ -58,20 +86,37 @@ async fn programs_on_clocks_that_are_apart(mode: &str) {
     relay.stop();
 }
 
-#[tokio::test]
-async fn hosts_with_clocks_hours_apart_lose_nothing_and_keep_nothing_back() {
-    programs_on_clocks_that_are_apart("unordered").await;
-}
-
-#[tokio::test]
-async fn hosts_with_clocks_hours_apart_keep_the_order() {
-    programs_on_clocks_that_are_apart("ordered").await;
+/// All of them have one clock, and it judges. When it is set one of them is killed: what it had is not kept back until the clock has come
+/// there again, and neither is what waits for the others.
+async fn on_a_clock_that_is_set<S: Site>(mode: &str) {
+    let mut market = Market::<S>::open(mode == "ordered").await;
+    let host = Host::off_by(0);
+    let folder = market.scratch.folder().to_owned();
+    let sells = || Worker::run_task(&folder, ["sell", mode], &mut host.program());
+    let mut crew: Vec<Worker> = (0..3).map(|_| sells()).collect();
+    let mut seen = Seen::default();
+    for hours in [-2, 3, -5, -6] {
+        goes_on(&mut market, &mut seen).await;
+        host.clock.set(hours * HOUR_MS);
+        crew.remove(0).kill();
+        crew.push(sells());
+    }
+    goes_on(&mut market, &mut seen).await;
+    // Nobody is left who has known the clock as it was.
+    crew.into_iter().for_each(Worker::kill);
+    host.clock.set(-8 * HOUR_MS);
+    let relay = Worker::run_task(&folder, ["sell", &format!("{mode}-relay")], &mut host.program()).started().await;
+    seen.receive_all(&mut market.told, &mut market.shop).await;
+    seen.check(market.shop.sold().await, mode);
+    assert_eq!(market.shop.number("SELECT count(*) FROM hapax.outbox WHERE status <> 1").await, 0);
+    let stored = "SELECT max(stored_at) - min(stored_at) FROM hapax.outbox";
+    assert!(market.shop.number(stored).await >= 8 * HOUR_MS, "void: the clock was not set");
+    relay.stop();
 }
 
 /// Due by the clock of the table; whoever stores and relays is hours ahead of it.
-#[tokio::test]
-async fn nothing_is_sent_before_its_time_by_a_host_that_is_hours_ahead() {
-    let mut market = Market::<OnPostgres>::open(false).await;
+async fn due<S: Site>() {
+    let mut market = Market::<S>::open(false).await;
     let host = Host::off_by(3);
     let due = Timestamp::now().after(Duration::from_secs(5));
     let mut program = host.program();
@@ -98,9 +143,8 @@ async fn nothing_is_sent_before_its_time_by_a_host_that_is_hours_ahead() {
 }
 
 /// Whoever stores and relays takes it for expired; the table does not.
-#[tokio::test]
-async fn nothing_expires_early_by_a_host_that_is_hours_ahead() {
-    let mut market = Market::<OnPostgres>::open(false).await;
+async fn expires_later<S: Site>() {
+    let mut market = Market::<S>::open(false).await;
     let (host, expires) = (Host::off_by(3), Timestamp::now().after(Duration::from_secs(3600)));
     let mut program = host.program();
     program.env("HAPAX_TEST_EXPIRES_MS", expires.as_millis().to_string());
@@ -119,9 +163,8 @@ async fn nothing_expires_early_by_a_host_that_is_hours_ahead() {
 }
 
 /// Whoever stores and relays takes it for good for hours yet; the table does not.
-#[tokio::test]
-async fn nothing_that_has_expired_is_sent_by_a_host_that_is_hours_behind() {
-    let mut market = Market::<OnPostgres>::open(false).await;
+async fn has_expired<S: Site>() {
+    let mut market = Market::<S>::open(false).await;
     let (host, expires) = (Host::off_by(-5), Timestamp::now().as_millis() - 3_600_000);
     let mut program = host.program();
     program.env("HAPAX_TEST_EXPIRES_MS", expires.to_string());

@@ -1,6 +1,6 @@
 //! Programs that sell and relay, in worse circumstances than a death: stopped beyond their leases and continued, on hosts whose
-//! clocks are hours apart, with their broker away for minutes, with handlers that are killed, replaced one by one, and with a
-//! million messages that wait.
+//! clocks are hours apart, or are set while they work, with their broker away for minutes, with handlers that are killed, replaced one
+//! by one, beside programs of an older commit, and with a million messages that wait.
 //!
 //! Always: nothing that was committed is lost, nothing that was not is seen, what comes twice bears the same id, and where order
 //! is kept the first copies of each key come in the order of their commits.
@@ -16,10 +16,13 @@ mod clocks;
 mod crew;
 mod inbox;
 mod market;
+mod older;
 #[path = "../process/shim.rs"]
 mod shim;
 #[path = "../process/shops.rs"]
 mod shops;
+#[path = "../process/sites.rs"]
+mod sites;
 mod stalls;
 #[path = "../process/stored.rs"]
 mod stored;

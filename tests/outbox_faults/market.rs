@@ -1,46 +1,19 @@
 //! A database and a broker of a test's own, with a shop and somebody who is told of orders.
 
+use std::path::Path;
+
 use hapax::{RabbitMq, ports::Transport};
-use hapax_tests::{MySqlServer, PostgresServer, RabbitMqServer, Scratch};
+use hapax_tests::{RabbitMqServer, Scratch};
 
 use super::{
     audit::{Told, listen},
-    shops::{AUDIT, OnMySql, OnPostgres, Sale, Shop},
+    shops::{AUDIT, Sale},
+    sites::Site,
     stored::name_server,
 };
 
 /// So many that each relay has some of them.
 const KEYS: i32 = 61;
-
-/// Where a shop's tables are.
-pub(crate) trait Site: Shop + 'static {
-    const TABLES: &'static str;
-    type Server;
-
-    async fn server() -> (Self::Server, String);
-}
-
-impl Site for OnPostgres {
-    const TABLES: &'static str = "hapax";
-    type Server = PostgresServer;
-
-    async fn server() -> (PostgresServer, String) {
-        let server = PostgresServer::start(&[]).await;
-        let url = server.url();
-        (server, url)
-    }
-}
-
-impl Site for OnMySql {
-    const TABLES: &'static str = "hapax_";
-    type Server = MySqlServer;
-
-    async fn server() -> (MySqlServer, String) {
-        let server = MySqlServer::start(&[]).await;
-        let url = server.url();
-        (server, url)
-    }
-}
 
 /// All of it.
 pub(crate) struct Market<S: Site> {
@@ -51,21 +24,28 @@ pub(crate) struct Market<S: Site> {
     pub(crate) url: String,
     pub(crate) scratch: Scratch,
     next: i32,
-    _server: S::Server,
+    _place: S::Place,
 }
 
 impl<S: Site> Market<S> {
     pub(crate) async fn open(ordered: bool) -> Self {
+        Self::open_behind(ordered, async |_| {}).await
+    }
+
+    /// The same where somebody else has been there before: `first` gets the folder in which the servers are named.
+    pub(crate) async fn open_behind(ordered: bool, first: impl AsyncFnOnce(&Path)) -> Self {
         let scratch = Scratch::new("outbox-faults");
-        let ((server, url), broker) = (S::server().await, RabbitMqServer::start().await);
+        let (place, broker) = (S::place().await, RabbitMqServer::start().await);
+        let url = S::url(&place);
         name_server(scratch.folder(), &url, S::TABLES);
         std::fs::write(scratch.folder().join("broker"), broker.url()).unwrap();
+        first(scratch.folder()).await;
         let outbox = S::outbox(&url, S::TABLES, ordered).await.unwrap();
         let mut shop = S::connect(&url, S::TABLES).await.unwrap();
         shop.make().await;
         let transport = RabbitMq::open(broker.url()).await.unwrap();
         let told = listen(transport.connect(&AUDIT.parse().unwrap(), &[]).await.unwrap());
-        Self { shop, outbox, told, broker, url, scratch, next: 0, _server: server }
+        Self { shop, outbox, told, broker, url, scratch, next: 0, _place: place }
     }
 
     /// Orders of some keys, each in a transaction of its own; nobody relays in this process.

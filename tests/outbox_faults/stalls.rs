@@ -9,8 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{
     audit::Seen,
     crew::{Worker, until},
-    market::{Market, Site},
+    market::Market,
     shops::{OnMySql, OnPostgres},
+    sites::Site,
 };
 
 /// Rows that are some relay's and not sent, as the table knows it.

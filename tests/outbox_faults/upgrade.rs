@@ -3,8 +3,9 @@
 use super::{
     audit::{PATIENCE, Seen},
     crew::Worker,
-    market::{Market, Site},
+    market::Market,
     shops::{OnMySql, OnPostgres},
+    sites::Site,
 };
 
 /// The next version's step, which older programs go on beside.
@@ -36,7 +37,11 @@ async fn programs_are_replaced_one_by_one<S: Site>(mode: &str) {
     assert_eq!(market.shop.number("SELECT count(*) FROM hapax.outbox_migration WHERE version = 2").await, 1);
 }
 
-async fn goes_on<S: Site>(market: &mut Market<S>, seen: &mut Seen) {
+/// Until so much is told that had not come before.
+pub(super) async fn goes_on<S: Site>(market: &mut Market<S>, seen: &mut Seen) {
+    while !market.told.is_empty() {
+        seen.receive_some(&mut market.told).await;
+    }
     let enough = seen.orders.len() + 100;
     while seen.orders.len() < enough {
         tokio::time::timeout(PATIENCE, seen.receive_some(&mut market.told)).await.expect("what is sold is told");

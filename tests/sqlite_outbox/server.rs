@@ -51,3 +51,33 @@ async fn invisible() {
     sink.until_all(0..20).await;
     relay.stop().await.unwrap();
 }
+
+/// As if an hour later half of the messages had been claimed by a relay that was killed, which was the one that sends where order is kept,
+/// and the host's clock had been set back then. The last one is due at a time.
+const SET_BACK: &str = "\
+    INSERT INTO hapax.outbox_relay VALUES (4711, '', '', 1, 0, unixepoch() * 1000 + 3600000); \
+    UPDATE hapax.outbox_meta SET value = 4711 WHERE name = 'owner'; \
+    UPDATE hapax.outbox SET stored_at = stored_at + 3600000, ready_at = ready_at + 3600000, \
+      owner = iif(number % 2 = 1, 4711, NULL), token = (number % 2) * 17; \
+    UPDATE hapax.outbox SET due_at = ready_at WHERE number = 10";
+
+async fn goes_on_after_the_clock_was_set_back(place: Place) {
+    let (outbox, sink) = (place.outbox().await, Sink::new());
+    place.orders(&outbox, 0..10).await;
+    place.run(SET_BACK).await;
+    let relay = relay(&outbox, &sink, quick());
+    sink.until_all(0..9).await;
+    let waits = "SELECT count(*) FROM hapax.outbox WHERE status = 0 AND number = 10 AND ready_at = due_at";
+    assert_eq!(place.number(waits).await, 1, "its time is to come");
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_claimed_before_the_clock_was_set_back_is_not_kept_until_it_comes_there_again() {
+    goes_on_after_the_clock_was_set_back(Place::new().await).await;
+}
+
+#[tokio::test]
+async fn what_was_claimed_in_order_before_the_clock_was_set_back_is_not_kept_until_it_comes_there_again() {
+    goes_on_after_the_clock_was_set_back(Place::ordered().await).await;
+}

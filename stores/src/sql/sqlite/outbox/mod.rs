@@ -26,6 +26,9 @@
 //! SQLite tells nobody what was stored: a relay in another process than the writer looks for it, every two seconds at a quiet time
 //! ([`RelayOptions::polls`](hapax_core::relay::RelayOptions::polls)). What is stored in the relay's own process is sent at
 //! once. Where order is kept, one relay at a time sends, and others wait for its end.
+//!
+//! Leases and due times are by the host's clock. One that is set back by more than a minute while a relay is at work, or was killed at it,
+//! is noticed: then no claim ends later than one that begins now, and what waits for its next attempt is tried at once.
 
 mod care;
 mod import;

@@ -106,6 +106,7 @@ fn is_alive(me: i64) -> String {
 pub(super) fn tick(tick: &Tick, way: Way) -> Script {
     let mut script = Script::default();
     let (me, now, lease) = (tick.instance.id, way.now, millis(tick.lease));
+    set_back(&mut script, now, lease);
     alive(&mut script, tick, way);
     end(&mut script, tick, way);
     renew(&mut script, &tick.renewed, now, lease);
@@ -120,6 +121,23 @@ pub(super) fn tick(tick: &Tick, way: Way) -> Script {
         }
     }
     script
+}
+
+/// Relays that were heard of so much later than now were so by another clock: that of the host was set back since. More than any of
+/// them waits for its turn to write, after it has asked what time it is.
+const SET_BACK: i64 = 60_000;
+
+/// After the host's clock was set back, no claim ends later than one that begins now, nothing else that is due waits, and who is gone is
+/// forgotten as if he had been heard of now. Else nothing is looked at: the bound is behind all that waits.
+fn set_back(script: &mut Script, now: i64, lease: i64) {
+    let later = now.saturating_add(SET_BACK);
+    let until = format!("max(coalesce(due_at, 0), iif(owner IS NULL, {now}, {now} + {lease}))");
+    script.push(&format!(
+        "UPDATE hapax_outbox INDEXED BY hapax_outbox_ready SET ready_at = {until} WHERE status = 0 \
+         AND ready_at > (SELECT iif(count(*) > 0, {now}, {}) FROM hapax_outbox_relay WHERE seen_at > {later}) AND ready_at > {until}",
+        i64::MAX
+    ));
+    script.push(&format!("UPDATE hapax_outbox_relay SET seen_at = {now} WHERE seen_at > {later}"));
 }
 
 /// That the relay is there; and those are forgotten who have not said so for long. Where order is kept, one of those who are

@@ -82,14 +82,17 @@ impl OutboxTable for SqliteOutbox {
 impl SqliteOutbox {
     fn way(&self, tick: &Tick) -> Way {
         let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let ordered = self.0.ordered;
+        let (ordered, now) = (self.0.ordered, now());
+        if looked.up_to > now {
+            *looked = Looked::default(); // The host's clock was set back: what was ready before it came there is to be looked for again.
+        }
         let looks = tick.claiming.is_some_and(|claiming| !claiming.again);
         let from = match (looks, ordered) {
             (false, _) => 0,
             (true, true) => looked.after.unwrap_or(-1),
             (true, false) => looked.start(Instant::now()),
         };
-        Way { ordered, now: now(), from }
+        Way { ordered, now, from }
     }
 
     fn ticked(&self, tick: &Tick, way: Way, said: Said) -> Ticked {
