@@ -176,8 +176,9 @@ async fn a_postgres_table_that_somebody_keeps_is_given_up_by_a_group_as_a_whole(
     let _ = save(&store, &samples, 1).await;
 }
 
-/// Each waits for a row of the other's. The server looks once for each who waits, and ends whose look finds it: here the store's, which
-/// comes late enough for the other one to wait as well, on a busy machine too, and long before that one's.
+/// The store waits for a row of the other's, and that one for the store's table. The server looks once for each who waits, and ends whose
+/// look finds it: here the store's, which comes late enough for the other one to wait as well, on a busy machine too, and long before that
+/// one's. Then the table is the other's at once; for a row it would have to race with the store's next attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_that_postgres_ends_is_tried_again_and_nobody_is_told() {
     let database = PostgresDatabase::new(&["deadlock_timeout = '2500ms'"]).await;
@@ -185,15 +186,13 @@ async fn a_deadlock_that_postgres_ends_is_tried_again_and_nobody_is_told() {
     let (store, samples) = (schema.open().await, Samples::new("deadlock"));
     let mut entries = [samples.done(1), samples.done(2)];
     entries.sort_by_key(|entry| *entry.key.as_bytes());
-    let insert = |at: usize| {
-        let key: String = entries[at].key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("INSERT INTO s.dedup_0 VALUES ('\\x{key}', '', '', 0, NULL)")
-    };
+    let key: String = entries[1].key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let insert = format!("INSERT INTO s.dedup_0 VALUES ('\\x{key}', '', '', 0, NULL)");
     let [mut other, mut watch] = [Session::new(&schema).await, Session::new(&schema).await];
-    other.run(&format!("SET deadlock_timeout = '1min'; BEGIN; {}", insert(1))).await;
+    other.run(&format!("SET deadlock_timeout = '1min'; BEGIN; {insert}")).await;
     let (stored, ()) = join!(store.insert(&entries), async {
         watch.until("the store does not wait", WAITING).await;
-        other.run(&insert(0)).await; // It gets there once the store's transaction is ended.
+        other.run("LOCK TABLE s.dedup_0 IN SHARE ROW EXCLUSIVE MODE").await; // It gets it once the store's transaction is ended.
         other.run("ROLLBACK").await;
     });
     stored.unwrap();
