@@ -2,7 +2,7 @@
 
 use hapax::{
     entity::Expected,
-    ports::{EntityStore, ErrorKind},
+    ports::{EntityStore, ErrorKind, Saved},
     stores::cosmos::Layout,
 };
 use hapax_tests::{
@@ -23,5 +23,6 @@ async fn a_full_partition_is_no_question_of_keys_and_waits_until_entries_are_ove
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("20 GB") && error.to_string().contains("Layout::Apart"), "{error}");
     full.end();
-    store.save(&key("full"), &Expected::Absent, &entity("a", &[]), &[]).await.unwrap();
+    let saved = store.save(&key("full"), &Expected::Absent, &entity("a", &[]), &[]).await.unwrap();
+    assert!(matches!(saved, Saved::At(_)), "{saved:?}");
 }

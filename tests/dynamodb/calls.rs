@@ -83,8 +83,9 @@ async fn everything(rig: &Rig) {
     rig.store.version(&key("all")).await.unwrap();
     assert_eq!(rig.store.purge(&scope, Duration::ZERO, 10).await.unwrap(), 1);
     let expected = hapax::entity::Expected::Absent;
-    let saved = rig.store.save(&key("marked"), &expected, &entity(vec![b'x'; 500_000], &[]), &[mark()]).await;
+    let saved = rig.store.save(&key("marked"), &expected, &entity(vec![b'x'; 1_000_000], &[]), &[mark()]).await;
     let Saved::At(version) = saved.unwrap() else { panic!("a conflict") };
+    rig.store.load(&key("marked"), &[]).await.unwrap();
     save(&rig.store, &key("marked"), Some(&version), &entity("small", &[])).await;
     rig.store.insert(&[mark()]).await.unwrap();
     rig.store.contains(&[mark().key]).await.unwrap();

@@ -244,6 +244,7 @@ async fn chunks_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_ne
 async fn a_read_that_dynamodb_does_not_answer_is_an_error_and_never_absence() {
     let rig = Rig::new().await;
     next(&rig.proxy, ALWAYS, "GetItem", Fault::DropAnswer);
+    next(&rig.proxy, ALWAYS, "TransactGetItems", Fault::DropAnswer);
     let error = rig.store.load(&key("x"), &[mark().key]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(rig.store.version(&key("x")).await.unwrap_err().kind(), ErrorKind::Unavailable);

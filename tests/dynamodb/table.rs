@@ -235,7 +235,7 @@ async fn what_dynamodb_is_to_remove_is_stamped_by_its_own_clock() {
     const IN_2050: u64 = 2_540_000_000;
     let rig = crate::rig::Rig::new().await;
     let headers = [("content-type", "application/x-amz-json-1.0"), ("date", LATER)];
-    next(&rig.proxy, 1, "GetItem", Fault::answer(200, &headers, "{}"));
+    next(&rig.proxy, 1, "TransactGetItems", Fault::answer(200, &headers, r#"{"Responses":[{}]}"#));
     let mark = crate::rig::mark();
     assert!(rig.store.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
     rig.store.insert(std::slice::from_ref(&mark)).await.unwrap();
