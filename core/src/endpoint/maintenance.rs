@@ -66,7 +66,7 @@ impl Endpoint {
             // What is wrong with one saga's entities holds up no other.
             let swept = self.sweep_scope(manager.as_ref()).await;
             found |= matches!(swept, Ok(true));
-            ended = ended.and(swept.map(drop));
+            ended = ended.and_then(|()| swept.map(drop));
         }
         ended?;
         let rest = begun.elapsed().saturating_mul(SWEEP_RESTS).min(self.settings.sweep_age);
