@@ -34,9 +34,13 @@ impl CosmosDb {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let now = self.0.everything.second(LISTING).await?;
         let name = scope_of(scope);
-        let from = after.map_or_else(|| format!("{name} "), order_of);
+        let from = match after {
+            Some(after) if after.scope() > scope => return Ok(Vec::new()),
+            Some(after) if after.scope() == scope => order_of(after),
+            _ => format!("{name} "), // Of a scope before: all come after it, and none of its own.
+        };
+        let now = self.0.everything.second(LISTING).await?;
         // An entry without a second of its own waits since the stamp of its document.
         let query = Query::from(format!(
             "SELECT TOP {limit} c.pk, c.waiting, c._ts, c.waits FROM c WHERE c.waits > @from AND c.waits < @to AND \
