@@ -13,6 +13,8 @@ mod faults;
 mod large;
 #[path = "dynamodb/letters.rs"]
 mod letters;
+#[path = "dynamodb/limits.rs"]
+mod limits;
 #[path = "dynamodb/rig.rs"]
 mod rig;
 #[path = "dynamodb/table.rs"]

@@ -7,6 +7,9 @@
 
 #[path = "linearizable/checker.rs"]
 mod checker;
+#[cfg(any(feature = "cosmos", feature = "dynamodb"))]
+#[path = "machine/clouds.rs"]
+mod clouds;
 #[path = "linearizable/history.rs"]
 mod history;
 #[path = "machine/lying.rs"]

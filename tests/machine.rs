@@ -7,6 +7,9 @@
 
 #[path = "machine/calls.rs"]
 mod calls;
+#[cfg(any(feature = "cosmos", feature = "dynamodb"))]
+#[path = "machine/clouds.rs"]
+mod clouds;
 #[path = "machine/deliveries.rs"]
 mod deliveries;
 #[path = "machine/events.rs"]

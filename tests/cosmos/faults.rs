@@ -23,11 +23,8 @@ use super::store::{entity, entry, key, mark};
 /// Enough of them that the client library gives up before its call does.
 const THROTTLED: [(&str, &str); 2] = [("x-ms-retry-after-ms", "1"), ("x-ms-substatus", "3200")];
 
-/// Writes an item, or several.
 fn is_write(asked: &Asked) -> bool {
-    let is_query =
-        asked.header("x-ms-documentdb-isquery").or_else(|| asked.header("x-ms-cosmos-is-query-plan-request"));
-    asked.path().contains("/docs") && asked.method() != "GET" && is_query.is_none()
+    CosmosDatabase::is_write(asked)
 }
 
 fn partition(asked: &Asked) -> Option<&str> {

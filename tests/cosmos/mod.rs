@@ -1,7 +1,6 @@
 mod conformance;
 mod faults;
 mod full_partition;
-mod numbered;
+mod limits;
 mod start;
 mod store;
-mod worlds;

@@ -1,10 +1,9 @@
-//! What is this store's own: places, limits, calls.
+//! What is this store's own: places, calls, many at one entity.
 
 use std::sync::Arc;
 
 use hapax::{
-    CosmosDb,
-    entity::{DedupEntry, Entity, Expected, OutboxEntry},
+    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     envelope::{Destination, Envelope, Outgoing},
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, MessageId, SagaKey, SagaName, Scope, TypeName},
     ports::{DedupStore, EntityStore, ErrorKind, Finished, Saved},
@@ -12,7 +11,7 @@ use hapax::{
     time::Timestamp,
 };
 use hapax_tests::{
-    CosmosDatabase,
+    CosmosDatabase, contended,
     http_faults::{Asked, FaultProxy},
 };
 
@@ -27,7 +26,7 @@ fn attempt() -> AttemptId {
     AttemptId::from_bytes(fastrand::u128(..).to_be_bytes())
 }
 
-fn envelope(body: Vec<u8>) -> Envelope {
+pub(super) fn envelope(body: Vec<u8>) -> Envelope {
     Envelope::new(MessageId::random(), TypeName::parse("shop.added").unwrap(), body)
 }
 
@@ -47,6 +46,13 @@ pub(super) fn entry(messages: usize) -> Arc<OutboxEntry> {
         outgoing: (0..messages).map(outgoing).collect(),
         reply: None,
     })
+}
+
+pub(super) fn won(saved: Saved) -> Version {
+    match saved {
+        Saved::At(version) => version,
+        Saved::Conflict => panic!("a conflict"),
+    }
 }
 
 pub(super) fn mark() -> DedupEntry {
@@ -88,6 +94,25 @@ async fn load_knows_every_id_asked_for_and_every_entry() {
     assert!(other.load(&absent, &[nobody.key]).await.unwrap().known.unwrap().attempt(&nobody.key, &nobody.attempt));
 }
 
+/// The sagas are ordered as their names are, and one name begins with the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_of_the_saga_asked_for_also_after_a_key_of_another() {
+    let store = CosmosDatabase::new(Layout::Apart).open().await;
+    let first = key("1");
+    let scope = Scope { endpoint: first.scope().endpoint.clone(), saga: SagaName::parse("order-2").unwrap() };
+    let second = EntityKey::new(Arc::new(scope), SagaKey::parse("2").unwrap());
+    for key in [&first, &second] {
+        let waiting = entity("one", &[entry(1)]);
+        assert!(matches!(store.save(key, &Expected::Absent, &waiting, &[]).await.unwrap(), Saved::At(_)));
+    }
+    let before = EntityKey::new(first.scope().clone(), SagaKey::parse("0").unwrap());
+    for (asked, after, listed) in [(&first, &second, 0), (&second, &before, 1), (&first, &before, 1)] {
+        let pending = store.pending(asked.scope(), std::time::Duration::ZERO, Some(after), 10).await.unwrap();
+        assert_eq!(pending.len(), listed, "{pending:?}");
+        assert!(pending.iter().all(|pending| pending.key == *asked), "{pending:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn marks_without_their_entity_are_refused_where_they_are_together() {
     let store = CosmosDatabase::new(Layout::Together).open().await;
@@ -97,92 +122,43 @@ async fn marks_without_their_entity_are_refused_where_they_are_together() {
     store.insert(&[]).await.unwrap();
 }
 
-/// Fifty tasks add one to one entity until each has won ten times.
-#[tokio::test(flavor = "multi_thread")]
-async fn fifty_tasks_at_one_entity_count_right() {
-    const TASKS: usize = 50;
-    const EACH: usize = 4;
-    let store = CosmosDatabase::new(Layout::Together).open().await;
-    let key = key("contended");
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|_| {
-            let (store, key) = (store.clone(), key.clone());
-            tokio::spawn(async move {
-                for _ in 0..EACH {
-                    while !add_one(&store, &key).await {}
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let stored = store.load(&key, &[]).await.unwrap().stored.unwrap();
-    assert_eq!(stored.entity.commits, (TASKS * EACH) as u64);
+/// Over two clients, as two processes would have them.
+async fn fifty_tasks_at_one_entity_count_right(layout: Layout) {
+    let database = CosmosDatabase::new(layout);
+    let hands = [database.open().await, database.open().await];
+    contended(&hands, 50, 2).await.unwrap();
 }
 
-async fn add_one(store: &CosmosDb, key: &EntityKey) -> bool {
-    let stored = store.load(key, &[]).await.unwrap().stored;
-    let (expected, commits) = match stored {
-        Some(stored) => (Expected::Version(stored.version), stored.entity.commits),
-        None => (Expected::Absent, 0),
-    };
-    let next = Entity { commits: commits + 1, ..entity("counted", &[]) };
-    match store.save(key, &expected, &next, &[]).await {
-        Ok(Saved::At(_)) => true,
-        Ok(Saved::Conflict) => false,
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-            false
-        }
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_tasks_at_one_entity_count_right_together() {
+    fifty_tasks_at_one_entity_count_right(Layout::Together).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_tasks_at_one_entity_count_right_apart() {
+    fifty_tasks_at_one_entity_count_right(Layout::Apart).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_messages_go_out_of_one_save() {
-    let store = CosmosDatabase::new(Layout::Together).open().await;
-    let (key, entry) = (key("many"), entry(1_000));
-    let many = entity("many", std::slice::from_ref(&entry));
-    let Saved::At(version) = store.save(&key, &Expected::Absent, &many, &[]).await.unwrap() else { panic!() };
-    let stored = store.load(&key, &[]).await.unwrap().stored.unwrap();
-    assert_eq!((stored.entity, &stored.version), (many, &version));
-    let done = entry.to_dedup_entry();
-    let finished = store.finish(&key, &[done], Some((&version, &entity("many", &[])))).await.unwrap();
-    assert!(matches!(finished, Some(Finished::Cleaned(Some(_)))), "{finished:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn entities_below_at_and_above_the_limit() {
-    let store = CosmosDatabase::new(Layout::Together).open().await;
-    let max = store.capabilities().entity_bytes_max;
-    let of = |bytes: usize| Entity { state: vec![b'x'; bytes - Entity::default().size()].into(), ..Entity::default() };
-    for bytes in [max - 1, max] {
-        let saved = store.save(&key("large"), &Expected::Absent, &of(bytes), &[]).await.unwrap();
-        assert!(matches!(saved, Saved::At(_)), "{saved:?}");
+    for layout in [Layout::Together, Layout::Apart] {
+        let store = CosmosDatabase::new(layout).open().await;
+        let (key, entry) = (key("many"), entry(1_000));
+        let (many, clean) = (entity("many", std::slice::from_ref(&entry)), entity("many", &[]));
+        let version = won(store.save(&key, &Expected::Absent, &many, &[]).await.unwrap());
+        let stored = store.load(&key, &[]).await.unwrap().stored.unwrap();
+        assert_eq!((stored.entity, &stored.version), (many, &version));
+        let done = entry.to_dedup_entry();
+        match store.finish(&key, std::slice::from_ref(&done), Some((&version, &clean))).await.unwrap() {
+            Some(finished) => assert!(matches!(finished, Finished::Cleaned(Some(_))), "{finished:?}"),
+            None => {
+                store.insert(std::slice::from_ref(&done)).await.unwrap();
+                won(store.save(&key, &Expected::Version(version), &clean, &[]).await.unwrap());
+            }
+        }
+        assert_eq!(store.load(&key, &[]).await.unwrap().stored.unwrap().entity, clean);
+        assert_eq!(store.contains(&[done.key]).await.unwrap().entry(&done.key), Some(&done));
     }
-    let key = key("too large");
-    let error = store.save(&key, &Expected::Absent, &of(max + 1), &[]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert_eq!(store.version(&key).await.unwrap(), None);
-}
-
-/// The service takes a hundred writes in a batch, one of which is the entity's.
-#[tokio::test(flavor = "multi_thread")]
-async fn marks_go_with_a_save_up_to_ninety_nine_and_with_a_finish_without_end() {
-    let store = CosmosDatabase::new(Layout::Together).open().await;
-    let (key, refused) = (key("marks"), key("too many marks"));
-    let marks: Vec<DedupEntry> = (0..250).map(|_| mark()).collect();
-    let error = store.save(&refused, &Expected::Absent, &entity("one", &[]), &marks[..100]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert_eq!(store.version(&refused).await.unwrap(), None);
-    let saved = store.save(&key, &Expected::Absent, &entity("one", &[]), &marks[..99]).await.unwrap();
-    let Saved::At(version) = saved else { panic!("{saved:?}") };
-    // Some of them are there already.
-    let finished = store.finish(&key, &marks, Some((&version, &entity("two", &[])))).await.unwrap();
-    assert!(matches!(finished, Some(Finished::Cleaned(Some(_)))), "{finished:?}");
-    let keys: Vec<DedupKey> = marks.iter().map(|mark| mark.key).collect();
-    let known = store.load(&key, &keys).await.unwrap().known.unwrap();
-    assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
 }
 
 /// What the manager does for a message that nobody contends: load with check, save, finish.

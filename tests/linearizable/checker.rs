@@ -146,8 +146,14 @@ impl Search<'_> {
                 let wins = after.save(self.key, *expected, row, processed);
                 match told {
                     Told::At(_) | Told::Unknown => wins.then_some(after),
-                    // Of a version that was never told, it may have been another.
-                    Told::Conflict => (!wins || stored.is_some_and(|row| row.version.is_none())).then(|| state.clone()),
+                    // Of a version that was never told, it may have been another; and a mark of another attempt may be the race
+                    // that was lost.
+                    Told::Conflict => {
+                        let other =
+                            |mark: &Mark| state.marks.get(&mark.message).is_some_and(|known| *known != mark.attempt);
+                        let may_lose = stored.is_some_and(|row| row.version.is_none()) || processed.iter().any(other);
+                        (!wins || may_lose).then(|| state.clone())
+                    }
                 }
             }
         }

@@ -32,6 +32,8 @@ impl Moments {
 pub(crate) struct Record {
     pub(crate) key: Key,
     pub(crate) task: usize,
+    /// By a handle of which a lost race may be one with itself, as the port says: then nobody knows.
+    pub(crate) repeats: bool,
     pub(crate) invoked: u64,
     pub(crate) returned: u64,
     pub(crate) call: Call,
@@ -199,11 +201,11 @@ impl Steps<'_> {
             Call::Save(saving, processed, answer) => {
                 let told = match answer {
                     Some(Ok(Saved::At(version))) => Told::At(self.number(version)),
-                    Some(Ok(Saved::Conflict)) => Told::Conflict,
+                    Some(Ok(Saved::Conflict)) if !record.repeats => Told::Conflict,
                     _ => Told::Unknown,
                 };
                 if let Some(is_over) = is_over(answer.as_ref()) {
-                    self.save(record, is_over, None, saving, processed, told);
+                    self.save(record, is_over && told != Told::Unknown, None, saving, processed, told);
                 }
                 Ok(())
             }
@@ -213,11 +215,11 @@ impl Steps<'_> {
                 let told = match answer {
                     Some(Ok(Some(Finished::Cleaned(Some(version))))) => Told::At(self.number(version)),
                     // A clean-up gives way to others: that it is left says nothing.
-                    Some(Ok(_)) => return Ok(()),
+                    Some(Ok(_)) if !record.repeats => return Ok(()),
                     _ => Told::Unknown,
                 };
                 if let Some(saving) = saving {
-                    self.save(record, is_over, marked, saving, &[], told);
+                    self.save(record, is_over && told != Told::Unknown, marked, saving, &[], told);
                 }
                 Ok(())
             }

@@ -34,10 +34,25 @@ const CALLS: usize = 7;
 /// On one place, which is not to grow beyond what a test needs: the smallest generations become many.
 const ROUNDS: u64 = 100;
 
+/// A handle that tasks share.
+#[derive(Debug, Clone)]
+struct Hand<B> {
+    store: B,
+    /// Its client library may repeat a write that was done, and take it for another's.
+    repeats: bool,
+}
+
+impl<B> Hand<B> {
+    const fn new(store: B) -> Self {
+        Self { store, repeats: false }
+    }
+}
+
 /// One task's view of the store and of what it has been told.
 struct Task<B> {
     number: usize,
     hand: B,
+    repeats: bool,
     names: Names,
     moments: Arc<Moments>,
     tags: Arc<AtomicU32>,
@@ -83,75 +98,133 @@ impl<B: Backend> Task<B> {
 
     async fn call(&mut self) {
         let entity = self.random.usize(..KEYS.len());
-        let key = self.names.key(KEYS[entity]);
-        let hand = self.hand.clone();
-        let (names, seen) = (self.names.clone(), self.seen[entity].clone());
-        let expected = seen.as_ref().map(|(version, _)| version.clone());
-        let invoked;
-        let call = match self.random.u8(..12) {
-            0..=2 => {
-                let ids = messages(entity)[..self.random.usize(..=usize::from(MESSAGES))].to_vec();
-                let keys: Vec<_> = ids.iter().map(|id| names.id(*id)).collect();
-                invoked = self.moments.now();
-                let loaded = self.wait(hand.load(&key, &keys)).await.map(|loaded| loaded.map_err(kind));
-                if let Some(Ok(loaded)) = &loaded {
-                    let stored = loaded.stored.as_ref();
-                    self.seen[entity] =
-                        stored.and_then(|stored| Some((stored.version.clone(), names.content(&stored.entity)?)));
-                }
-                Call::Load(ids, loaded)
-            }
-            3..=6 => {
-                let adds = self.marks(entity, 1);
-                let mut outbox = seen.map_or_else(Vec::new, |(_, content)| content.outbox);
-                outbox.retain(|kept| adds.iter().all(|added| added.message != kept.message));
-                outbox.extend(adds);
-                outbox.sort_unstable();
-                let tag = self.tags.fetch_add(1, Ordering::Relaxed);
-                let (content, processed) = (Content { tag, completed: false, outbox }, self.marks(entity, 1));
-                let expects = expected.clone().map_or(Expected::Absent, Expected::Version);
-                let (real, marks) = (names.entity(&content), names.marks(&processed));
-                invoked = self.moments.now();
-                let saved = self.wait(hand.save(&key, &expects, &real, &marks)).await.map(|saved| saved.map_err(kind));
-                if let Some(Ok(Saved::At(version))) = &saved {
-                    self.seen[entity] = Some((version.clone(), content.clone()));
-                }
-                Call::Save((expected, content), processed, saved)
-            }
-            7 | 8 => {
-                let (done, cleaned) = match seen {
-                    Some((_, content)) if !content.outbox.is_empty() => {
-                        let cleaned = Content { outbox: content.outbox[1..].to_vec(), ..content };
-                        (vec![content.outbox[0]], Some(cleaned))
-                    }
-                    _ => (self.marks(entity, 2), None),
-                };
-                let clean_up = expected.clone().zip(cleaned);
-                let (real, marks) = (clean_up.as_ref().map(|(_, cleaned)| names.entity(cleaned)), names.marks(&done));
-                let asked = expected.as_ref().zip(real.as_ref());
-                invoked = self.moments.now();
-                let finished = self.wait(hand.finish(&key, &marks, asked)).await.map(|finished| finished.map_err(kind));
-                Call::Finish(done, clean_up.map(|(version, cleaned)| (Some(version), cleaned)), finished)
-            }
-            9 => {
-                let ids = messages(entity);
-                let keys: Vec<_> = ids.iter().map(|id| names.id(*id)).collect();
-                invoked = self.moments.now();
-                Call::Contains(ids, self.wait(hand.contains(&keys)).await.map(|known| known.map_err(kind)))
-            }
-            10 => {
-                let done = self.marks(entity, 2);
-                let marks = names.marks(&done);
-                invoked = self.moments.now();
-                Call::Insert(done, self.wait(hand.insert(&marks)).await.map(|inserted| inserted.map_err(kind)))
-            }
-            _ => {
-                invoked = self.moments.now();
-                Call::Version(self.wait(hand.version(&key)).await.map(|version| version.map_err(kind)))
-            }
+        let together = self.hand.capabilities().together;
+        let (invoked, call) = match self.random.u8(..12) {
+            0..=2 => self.load(entity).await,
+            3..=6 => self.save(entity).await,
+            7 | 8 if together => self.finish(entity).await,
+            // The caller takes the two steps of a finish by itself.
+            7 => self.clean_up(entity).await,
+            9 => self.contains(entity).await,
+            8 | 10 => self.insert(entity).await,
+            _ => self.version(entity).await,
         };
         let returned = self.moments.now();
-        self.records.push(Record { key: KEYS[entity], task: self.number, invoked, returned, call });
+        let (task, repeats) = (self.number, self.repeats);
+        self.records.push(Record { key: KEYS[entity], task, repeats, invoked, returned, call });
+    }
+
+    async fn load(&mut self, entity: usize) -> (u64, Call) {
+        let (hand, names) = (self.hand.clone(), self.names.clone());
+        let ids = messages(entity)[..self.random.usize(..=usize::from(MESSAGES))].to_vec();
+        let (key, keys) = (names.key(KEYS[entity]), ids.iter().map(|id| names.id(*id)).collect::<Vec<_>>());
+        let invoked = self.moments.now();
+        let loaded = self.wait(hand.load(&key, &keys)).await.map(|loaded| loaded.map_err(kind));
+        if let Some(Ok(loaded)) = &loaded {
+            let stored = loaded.stored.as_ref();
+            self.seen[entity] =
+                stored.and_then(|stored| Some((stored.version.clone(), names.content(&stored.entity)?)));
+        }
+        (invoked, Call::Load(ids, loaded))
+    }
+
+    async fn save(&mut self, entity: usize) -> (u64, Call) {
+        let adds = self.marks(entity, 1);
+        let (expected, mut outbox) = match &self.seen[entity] {
+            Some((version, content)) => (Some(version.clone()), content.outbox.clone()),
+            None => (None, Vec::new()),
+        };
+        outbox.retain(|kept| adds.iter().all(|added| added.message != kept.message));
+        outbox.extend(adds);
+        outbox.sort_unstable();
+        let tag = self.tags.fetch_add(1, Ordering::Relaxed);
+        let (content, mut processed) = (Content { tag, completed: false, outbox }, self.marks(entity, 1));
+        if !self.hand.capabilities().together {
+            processed.clear();
+        }
+        self.put(entity, expected, content, processed).await
+    }
+
+    /// A clean-up by a save, of what is known of.
+    async fn clean_up(&mut self, entity: usize) -> (u64, Call) {
+        match self.seen[entity].clone() {
+            Some((version, content)) if !content.outbox.is_empty() => {
+                let cleaned = Content { outbox: content.outbox[1..].to_vec(), ..content };
+                self.put(entity, Some(version), cleaned, Vec::new()).await
+            }
+            _ => self.version(entity).await,
+        }
+    }
+
+    async fn put(
+        &mut self,
+        entity: usize,
+        expected: Option<Version>,
+        content: Content,
+        processed: Vec<Mark>,
+    ) -> (u64, Call) {
+        let (hand, key) = (self.hand.clone(), self.names.key(KEYS[entity]));
+        let expects = expected.clone().map_or(Expected::Absent, Expected::Version);
+        let (real, marks) = (self.names.entity(&content), self.names.marks(&processed));
+        let invoked = self.moments.now();
+        let saved = self.wait(hand.save(&key, &expects, &real, &marks)).await.map(|saved| saved.map_err(kind));
+        if let Some(Ok(Saved::At(version))) = &saved {
+            self.seen[entity] = Some((version.clone(), content.clone()));
+        }
+        (invoked, Call::Save((expected, content), processed, saved))
+    }
+
+    async fn finish(&mut self, entity: usize) -> (u64, Call) {
+        let (done, clean_up) = match self.seen[entity].clone() {
+            Some((version, content)) if !content.outbox.is_empty() => {
+                let cleaned = Content { outbox: content.outbox[1..].to_vec(), ..content };
+                (vec![content.outbox[0]], Some((version, cleaned)))
+            }
+            _ => (self.marks(entity, 2), None),
+        };
+        self.finish_with(entity, done, clean_up).await
+    }
+
+    async fn finish_with(
+        &mut self,
+        entity: usize,
+        done: Vec<Mark>,
+        clean_up: Option<(Version, Content)>,
+    ) -> (u64, Call) {
+        let (hand, key, marks) = (self.hand.clone(), self.names.key(KEYS[entity]), self.names.marks(&done));
+        let real = clean_up.as_ref().map(|(version, cleaned)| (version, self.names.entity(cleaned)));
+        let asked = real.as_ref().map(|(version, cleaned)| (*version, cleaned));
+        let invoked = self.moments.now();
+        let finished = self.wait(hand.finish(&key, &marks, asked)).await.map(|finished| finished.map_err(kind));
+        let saving = clean_up.map(|(version, cleaned)| (Some(version), cleaned));
+        (invoked, Call::Finish(done, saving, finished))
+    }
+
+    async fn contains(&mut self, entity: usize) -> (u64, Call) {
+        let (hand, ids) = (self.hand.clone(), messages(entity));
+        let keys: Vec<_> = ids.iter().map(|id| self.names.id(*id)).collect();
+        let invoked = self.moments.now();
+        let known = self.wait(hand.contains(&keys)).await.map(|known| known.map_err(kind));
+        (invoked, Call::Contains(ids, known))
+    }
+
+    /// Of marks, with their entity where they are not taken alone.
+    async fn insert(&mut self, entity: usize) -> (u64, Call) {
+        let (hand, done) = (self.hand.clone(), self.marks(entity, 2));
+        if !hand.dedup_capabilities().alone {
+            return self.finish_with(entity, done, None).await;
+        }
+        let marks = self.names.marks(&done);
+        let invoked = self.moments.now();
+        let inserted = self.wait(hand.insert(&marks)).await.map(|inserted| inserted.map_err(kind));
+        (invoked, Call::Insert(done, inserted))
+    }
+
+    async fn version(&mut self, entity: usize) -> (u64, Call) {
+        let (hand, key) = (self.hand.clone(), self.names.key(KEYS[entity]));
+        let invoked = self.moments.now();
+        let version = self.wait(hand.version(&key)).await.map(|version| version.map_err(kind));
+        (invoked, Call::Version(version))
     }
 }
 
@@ -162,12 +235,13 @@ fn messages(entity: usize) -> Vec<Message> {
 }
 
 /// Everybody calls at once; in the end, somebody looks at it all.
-async fn round<B: Backend>(hands: &[B], run: u64, seed: u64, hasty: bool) -> History {
+async fn round<B: Backend>(hands: &[Hand<B>], run: u64, seed: u64, hasty: bool) -> History {
     let (names, moments, tags) = (Names::new(run), Arc::<Moments>::default(), Arc::new(AtomicU32::new(1)));
     let barrier = Arc::new(Barrier::new(TASKS));
     let task = |number: usize| Task {
         number,
-        hand: hands[number % hands.len()].clone(),
+        hand: hands[number % hands.len()].store.clone(),
+        repeats: hands[number % hands.len()].repeats,
         names: names.clone(),
         moments: moments.clone(),
         tags: tags.clone(),
@@ -185,12 +259,12 @@ async fn round<B: Backend>(hands: &[B], run: u64, seed: u64, hasty: bool) -> His
         let (ids, real) = (messages(entity), names.key(key));
         let keys: Vec<_> = ids.iter().map(|id| names.id(*id)).collect();
         let invoked = moments.now();
-        let loaded = hands[0].load(&real, &keys).await.map_err(kind);
+        let loaded = hands[0].store.load(&real, &keys).await.map_err(kind);
         let call = Call::Load(ids.clone(), Some(loaded));
-        records.push(Record { key, task: TASKS, invoked, returned: moments.now(), call });
+        records.push(Record { key, task: TASKS, repeats: false, invoked, returned: moments.now(), call });
         let invoked = moments.now();
-        let call = Call::Contains(ids, Some(hands[0].contains(&keys).await.map_err(kind)));
-        records.push(Record { key, task: TASKS, invoked, returned: moments.now(), call });
+        let call = Call::Contains(ids, Some(hands[0].store.contains(&keys).await.map_err(kind)));
+        records.push(Record { key, task: TASKS, repeats: false, invoked, returned: moments.now(), call });
     }
     History { names, records }
 }
@@ -200,7 +274,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Rounds on one place, and what they have met; the first that cannot have happened is an error.
-async fn rounds<B: Backend>(hands: &[B], rounds: u64, seed: u64, hasty: bool) -> Result<Met, String> {
+async fn rounds<B: Backend>(hands: &[Hand<B>], rounds: u64, seed: u64, hasty: bool) -> Result<Met, String> {
     let mut met = Met::default();
     for run in 1..=rounds {
         let history = round(hands, run, seed, hasty).await;
@@ -214,6 +288,7 @@ fn check<P: Place>(name: &str) {
     let many = std::env::var_os("HAPAX_THOROUGH").is_some();
     let count = match (name, many) {
         ("memory", false) => 1000,
+        (_, false) if P::SLOW => 100,
         (_, false) => 200,
         (_, true) => 4_000,
     };
@@ -223,10 +298,10 @@ fn check<P: Place>(name: &str) {
         let made = runtime().block_on(async {
             let seed = seed.wrapping_add(place << 32);
             let place = P::new();
-            let mut hands = vec![place.open().await, place.open().await];
+            let mut hands = vec![Hand::new(place.open().await), Hand::new(place.open().await)];
             let hasty = place.open_hasty().await;
             has_hasty |= hasty.is_some();
-            hands.extend(hasty);
+            hands.extend(hasty.map(|store| Hand { store, repeats: P::REPEATS }));
             rounds(&hands, ROUNDS, seed, true).await
         });
         met.add(made.unwrap_or_else(|why| panic!("{name}: {why}")));
@@ -245,7 +320,7 @@ fn found_out(lie: Lie) -> String {
     const ROUNDS_MAX: u64 = 2000;
     let why = runtime().block_on(async {
         let memory = Memory::new();
-        let hands: Vec<_> = (0..TASKS).map(|_| Lying::new(memory.clone(), lie)).collect();
+        let hands: Vec<_> = (0..TASKS).map(|_| Hand::new(Lying::new(memory.clone(), lie))).collect();
         rounds(&hands, ROUNDS_MAX, 1, false).await
     });
     let why = why.expect_err("the checker must not take a lie");
@@ -256,7 +331,7 @@ fn found_out(lie: Lie) -> String {
 #[test]
 fn the_wrapper_of_the_lies_is_linearizable_without_one() {
     let memory = Memory::new();
-    let hands: Vec<_> = (0..TASKS).map(|_| Lying::new(memory.clone(), Lie::None)).collect();
+    let hands: Vec<_> = (0..TASKS).map(|_| Hand::new(Lying::new(memory.clone(), Lie::None))).collect();
     runtime().block_on(rounds(&hands, 100, 1, false)).unwrap();
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hapax_tests::Backend;
 use proptest::{prelude::*, sample::subsequence};
 use proptest_state_machine::ReferenceStateMachine;
 
@@ -9,8 +10,10 @@ use crate::reference::{Content, Key, Mark, Message, Number, Reference, Row};
 
 /// Two sagas, one of them with two instances.
 pub(crate) const KEYS: [Key; 3] = [Key { scope: 0, name: 0 }, Key { scope: 0, name: 1 }, Key { scope: 1, name: 0 }];
-/// Few, so that calls meet.
-pub(crate) const MESSAGES: [Message; 5] = [0, 1, 2, 3, 4];
+/// Messages of each entity, for a dedup key is of one: few, so that calls meet.
+const EACH: usize = 3;
+/// All of them.
+pub(crate) const MESSAGES: [Message; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 /// Handles onto one place.
 pub(crate) const HANDS: u8 = 2;
 
@@ -29,7 +32,7 @@ pub(crate) enum Call {
     Finish { key: Key, done: Vec<Mark>, clean_up: Option<Guess> },
     Version { key: Key },
     Contains { ids: Vec<Message> },
-    Insert { marks: Vec<Mark> },
+    Insert { key: Key, marks: Vec<Mark> },
     Pending { scope: u8, after: Option<Key>, limit: usize },
     PendingForAnHour { scope: u8 },
     Purge { scope: u8 },
@@ -46,9 +49,38 @@ pub(crate) enum Guess {
     Back(u8),
 }
 
+/// The messages of an entity.
+pub(crate) fn messages_of(key: Key) -> &'static [Message] {
+    let place = KEYS.iter().position(|known| *known == key).unwrap();
+    &MESSAGES[place * EACH..][..EACH]
+}
+
+/// What a store declares of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Can {
+    /// Marks ride with a save.
+    pub(crate) together: bool,
+    /// It is told to evict; otherwise it does so by itself, later than any run.
+    pub(crate) evicts: bool,
+}
+
+impl Can {
+    pub(crate) fn of(store: &impl Backend) -> Self {
+        Self { together: store.capabilities().together, evicts: store.dedup_capabilities().keeps.is_none() }
+    }
+}
+
+impl Default for Can {
+    fn default() -> Self {
+        Self { together: true, evicts: true }
+    }
+}
+
 /// What the reference holds after some calls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
+    /// What the store is that is asked the same.
+    pub(crate) can: Can,
     pub(crate) stored: Reference,
     /// Every version of each key, with what was saved.
     given: BTreeMap<Key, Vec<(Number, Content)>>,
@@ -117,12 +149,12 @@ impl State {
             completed: false,
             keep: false,
             adds: Vec::new(),
-            processed: vec![Mark { message: 0, attempt: 0 }],
+            processed: vec![Mark { message: messages_of(*key)[0], attempt: 0 }],
         };
         let changed = self.given.iter().filter(|(_, given)| given.len() > 1).map(|(key, _)| key);
         let finish = |key: &Key| Call::Finish {
             key: *key,
-            done: vec![Mark { message: 1, attempt: 0 }],
+            done: vec![Mark { message: messages_of(*key)[1], attempt: 0 }],
             clean_up: Some(Guess::Back(1)),
         };
         let purge = purge.map(|(key, _)| Call::Purge { scope: key.scope });
@@ -149,8 +181,13 @@ impl State {
                 outbox.extend(adds);
                 outbox.sort_unstable();
                 let content = Content { tag: self.last + 1, completed: *completed, outbox };
-                let at = self.save(*key, expected, &content, processed);
-                Asked::Save { key: *key, expected, content, processed: processed.clone(), at }
+                // Nobody saves what the check of its pass has shown to be over; to a store it may be a lost race.
+                let is_over =
+                    |mark: &&Mark| self.stored.marks.get(&mark.message).is_some_and(|known| *known != mark.attempt);
+                let processed: Vec<Mark> = processed.iter().filter(|mark| !is_over(mark)).copied().collect();
+                let riding: &[Mark] = if self.can.together { &processed } else { &[] };
+                let at = self.save(*key, expected, &content, riding);
+                Asked::Save { key: *key, expected, content, processed, at }
             }
             Call::Finish { key, done, clean_up } => {
                 let mut done = done.clone();
@@ -167,12 +204,12 @@ impl State {
                 let saved = clean_up.clone().and_then(|(number, content)| self.save(*key, Some(number), &content, &[]));
                 Asked::Finish { key: *key, done, clean_up, at: saved }
             }
-            Call::Insert { marks } => {
+            Call::Insert { marks, .. } => {
                 self.stored.insert(marks);
                 Asked::AsSaid
             }
             Call::Purge { scope } => Asked::Purge { gone: self.stored.purge(*scope) },
-            Call::Evict if self.retained => Asked::Evict { gone: 0 },
+            Call::Evict if self.retained || !self.can.evicts => Asked::Evict { gone: 0 },
             Call::Evict => Asked::Evict { gone: std::mem::take(&mut self.stored.marks).len() },
             Call::EvictAfterAnHour => {
                 self.retained = true;
@@ -191,36 +228,44 @@ impl State {
     }
 }
 
-/// Of each message at most one, in order.
-fn marks(max: usize) -> impl Strategy<Value = Vec<Mark>> {
-    let messages = subsequence(MESSAGES.to_vec(), 0..=max);
-    (messages, any::<[bool; MESSAGES.len()]>()).prop_map(|(messages, seconds)| {
-        let mark = |message: Message| Mark { message, attempt: u8::from(seconds[usize::from(message)]) };
-        messages.into_iter().map(mark).collect()
-    })
+/// Attempts at messages of an entity, by their places among all that it has: of each message at most one, in order.
+fn attempts(max: usize) -> impl Strategy<Value = Vec<(usize, u8)>> {
+    let places = subsequence((0..EACH).collect::<Vec<_>>(), 0..=max);
+    (places, any::<[bool; EACH]>())
+        .prop_map(|(places, seconds)| places.into_iter().map(|place| (place, u8::from(seconds[place]))).collect())
+}
+
+fn marks(key: Key, attempts: Vec<(usize, u8)>) -> Vec<Mark> {
+    let mark = |(place, attempt): (usize, u8)| Mark { message: messages_of(key)[place], attempt };
+    attempts.into_iter().map(mark).collect()
 }
 
 fn call() -> impl Strategy<Value = Call> {
     let key = || proptest::sample::select(KEYS.to_vec());
     let ids = || subsequence(MESSAGES.to_vec(), 0..=MESSAGES.len());
+    let places = || subsequence((0..EACH).collect::<Vec<_>>(), 0..=EACH);
     let guess =
         || prop_oneof![8 => Just(Guess::Back(0)), 4 => Just(Guess::Absent), 3 => (1..4u8).prop_map(Guess::Back)];
     let clean_up = proptest::option::of(prop_oneof![4 => Just(Guess::Back(0)), 2 => (1..3u8).prop_map(Guess::Back)]);
     let often = |often| proptest::bool::weighted(often);
-    let save = (key(), guess(), often(0.35), often(0.5), marks(2), marks(2));
+    let save = (key(), guess(), often(0.35), often(0.5), attempts(2), attempts(2));
     let after = proptest::option::of(key());
     prop_oneof![
-        4 => (key(), ids()).prop_map(|(key, ids)| Call::Load { key, ids }),
+        4 => (key(), places()).prop_map(|(key, places)| {
+            Call::Load { key, ids: places.into_iter().map(|place| messages_of(key)[place]).collect() }
+        }),
         10 => save.prop_map(|(key, expected, completed, keep, adds, processed)| {
-            Call::Save { key, expected, completed, keep, adds, processed }
+            Call::Save { key, expected, completed, keep, adds: marks(key, adds), processed: marks(key, processed) }
         }),
-        1 => (key(), guess(), marks(1)).prop_map(|(key, expected, processed)| {
-            Call::SaveTooMuch { key, expected, processed }
+        1 => (key(), guess(), attempts(1)).prop_map(|(key, expected, processed)| {
+            Call::SaveTooMuch { key, expected, processed: marks(key, processed) }
         }),
-        5 => (key(), marks(2), clean_up).prop_map(|(key, done, clean_up)| Call::Finish { key, done, clean_up }),
+        5 => (key(), attempts(2), clean_up).prop_map(|(key, done, clean_up)| {
+            Call::Finish { key, done: marks(key, done), clean_up }
+        }),
         2 => key().prop_map(|key| Call::Version { key }),
         4 => ids().prop_map(|ids| Call::Contains { ids }),
-        4 => marks(3).prop_map(|marks| Call::Insert { marks }),
+        4 => (key(), attempts(3)).prop_map(|(key, attempts)| Call::Insert { key, marks: marks(key, attempts) }),
         2 => (0..2u8, after, 1..4usize).prop_map(|(scope, after, limit)| Call::Pending { scope, after, limit }),
         1 => (0..2u8).prop_map(|scope| Call::PendingForAnHour { scope }),
         5 => (0..2u8).prop_map(|scope| Call::Purge { scope }),

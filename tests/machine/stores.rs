@@ -8,9 +8,21 @@ use hapax::{
 };
 use hapax_tests::{Backend, MySqlTables, PostgresSchema, Scratch};
 
+#[cfg(feature = "dynamodb")]
+pub(crate) use crate::clouds::InDynamoDb;
+#[cfg(feature = "cosmos")]
+pub(crate) use crate::clouds::{InCosmosApart, InCosmosTogether};
+
 /// Where data is, and how one gets at it.
 pub(crate) trait Place: Sized + 'static {
     type Store: Backend;
+
+    /// Its calls take milliseconds, so that there are fewer of them in a test.
+    #[allow(dead_code, reason = "of the programs with this file, two ask")]
+    const SLOW: bool = false;
+    /// The client library of a hasty handle repeats writes.
+    #[allow(dead_code, reason = "of the programs with this file, one asks")]
+    const REPEATS: bool = false;
 
     /// With nothing in it.
     fn new() -> Self;
@@ -18,8 +30,8 @@ pub(crate) trait Place: Sized + 'static {
     /// One more handle, as another process would open it.
     async fn open(&self) -> Self::Store;
 
-    /// One that does not wait for the answers to its writes, if there is such a thing.
-    #[allow(dead_code, reason = "of the two programs with this file, one asks for it")]
+    /// One that does not wait for the answers to its writes, or to which some of them do not come, if there is such a thing.
+    #[allow(dead_code, reason = "of the programs with this file, one asks for it")]
     async fn open_hasty(&self) -> Option<Self::Store> {
         None
     }
@@ -144,6 +156,21 @@ macro_rules! on_every_store {
         #[test]
         fn on_mysql() {
             $($check)::+::<$crate::stores::InMySql>("mysql");
+        }
+        #[cfg(feature = "dynamodb")]
+        #[test]
+        fn on_dynamodb() {
+            $($check)::+::<$crate::stores::InDynamoDb>("dynamodb");
+        }
+        #[cfg(feature = "cosmos")]
+        #[test]
+        fn on_cosmos_together() {
+            $($check)::+::<$crate::stores::InCosmosTogether>("cosmos-together");
+        }
+        #[cfg(feature = "cosmos")]
+        #[test]
+        fn on_cosmos_apart() {
+            $($check)::+::<$crate::stores::InCosmosApart>("cosmos-apart");
         }
     };
 }

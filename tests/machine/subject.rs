@@ -14,9 +14,9 @@ use hapax::{
 use hapax_tests::Backend;
 
 use crate::{
-    calls::{Asked, Call, KEYS, MESSAGES, State, Step},
+    calls::{Asked, Call, KEYS, MESSAGES, State, Step, messages_of},
     names::Names,
-    reference::{Content, Key, Message, Number},
+    reference::{Content, Key, Mark, Message, Number},
 };
 
 /// Longer than any run.
@@ -32,6 +32,14 @@ pub(crate) struct Subject<B> {
 
 fn failed(error: StoreError) -> String {
     format!("{error:?}, although nothing is wrong")
+}
+
+/// Broken, unless the store has refused what it says it does not do.
+fn refused<T: Debug>(what: &str, answer: Result<T, StoreError>) -> Result<(), String> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Misconfigured => Ok(()),
+        other => Err(format!("{what} ends with {other:?}, and should be refused")),
+    }
 }
 
 /// Broken, unless both are the same.
@@ -57,14 +65,14 @@ impl<B: Backend> Subject<B> {
                 let entity =
                     Entity { state: vec![0; hand.capabilities().entity_bytes_max + 1].into(), ..Entity::default() };
                 let expected = state.stored.rows.get(key).and_then(|row| row.version);
-                let processed = self.names.marks(processed);
+                let processed = if hand.capabilities().together { self.names.marks(processed) } else { Vec::new() };
                 let saved = hand.save(&self.names.key(*key), &self.expected(*key, expected), &entity, &processed).await;
                 match saved {
                     Err(error) if error.kind() == ErrorKind::TooLarge => Ok(()),
                     other => Err(format!("a save of too much ends with {other:?}")),
                 }
             }
-            (Call::Insert { marks }, _) => hand.insert(&self.names.marks(marks)).await.map_err(failed),
+            (Call::Insert { key, marks }, _) => self.insert(&hand, *key, &self.names.marks(marks)).await,
             (Call::Pending { scope, after, limit }, _) => self.pending(&hand, *scope, *after, *limit, state).await,
             (Call::PendingForAnHour { scope }, _) => {
                 let old = hand.pending(self.names.scope(*scope), HOUR, None, 100).await.map_err(failed)?;
@@ -89,7 +97,7 @@ impl<B: Backend> Subject<B> {
         for hand in self.hands.clone() {
             for key in KEYS {
                 self.version(&hand, key, state).await?;
-                self.load(&hand, key, &MESSAGES, state).await?;
+                self.load(&hand, key, messages_of(key), state).await?;
             }
             self.contains(&hand, &MESSAGES, state).await?;
         }
@@ -131,7 +139,7 @@ impl<B: Backend> Subject<B> {
     fn known(&self, known: &Known, asked: &BTreeSet<Message>, state: &State) -> Result<(), String> {
         for message in MESSAGES {
             let attempt = state.stored.marks.get(&message);
-            let mark = attempt.map(|attempt| self.names.mark(crate::reference::Mark { message, attempt: *attempt }));
+            let mark = attempt.map(|attempt| self.names.mark(Mark { message, attempt: *attempt }));
             let found: Option<&DedupEntry> = known.entry(&self.names.id(message));
             if asked.contains(&message) || found.is_some() {
                 same(&format!("the mark of message {message}"), &found, &mark.as_ref())?;
@@ -155,8 +163,14 @@ impl<B: Backend> Subject<B> {
     async fn save(&mut self, hand: &B, asked: &Asked) -> Result<(), String> {
         let Asked::Save { key, expected, content, processed, at } = asked else { return Err(format!("{asked:?}")) };
         let expected = self.expected(*key, *expected);
-        let processed = self.names.marks(processed);
-        let saved = hand.save(&self.names.key(*key), &expected, &self.names.entity(content), &processed).await;
+        let (real, entity, mut processed) =
+            (self.names.key(*key), self.names.entity(content), self.names.marks(processed));
+        if !hand.capabilities().together && !processed.is_empty() {
+            let saved = hand.save(&real, &expected, &entity, &processed).await;
+            refused("a save of marks by a store that keeps none", saved)?;
+            processed.clear();
+        }
+        let saved = hand.save(&real, &expected, &entity, &processed).await;
         match (saved.map_err(failed)?, at) {
             (Saved::At(version), Some(at)) => self.given(*key, *at, version),
             (Saved::Conflict, None) => Ok(()),
@@ -172,13 +186,46 @@ impl<B: Backend> Subject<B> {
         };
         let clean_up = clean_up.as_ref().map(real);
         let by_reference = clean_up.as_ref().map(|(version, entity)| (version, entity));
-        let finished = hand.finish(&self.names.key(*key), &done, by_reference).await.map_err(failed)?;
+        let finished = match hand.finish(&self.names.key(*key), &done, by_reference).await.map_err(failed)? {
+            Some(finished) if hand.capabilities().together => finished,
+            None if !hand.capabilities().together => self.in_two_steps(hand, *key, &done, by_reference).await?,
+            finished => return Err(format!("a finish ends with {finished:?}, and the store says otherwise")),
+        };
         match (finished, at) {
-            (Some(Finished::Cleaned(Some(version))), Some(at)) => self.given(*key, *at, version),
-            (Some(Finished::Cleaned(None)), None) if clean_up.is_none() => Ok(()),
-            (Some(Finished::Left), None) if clean_up.is_some() => Ok(()),
+            (Finished::Cleaned(Some(version)), Some(at)) => self.given(*key, *at, version),
+            (Finished::Cleaned(None), None) if clean_up.is_none() => Ok(()),
+            (Finished::Left, None) if clean_up.is_some() => Ok(()),
             (finished, at) => Err(format!("a finish ends with {finished:?}, and should with {at:?}")),
         }
+    }
+
+    /// What a caller does for a store that has left all of a finish to it.
+    async fn in_two_steps(
+        &self,
+        hand: &B,
+        key: Key,
+        done: &[DedupEntry],
+        clean_up: Option<(&Version, &Entity)>,
+    ) -> Result<Finished, String> {
+        self.insert(hand, key, done).await?;
+        let Some((version, entity)) = clean_up else { return Ok(Finished::Cleaned(None)) };
+        let expected = Expected::Version(version.clone());
+        Ok(match hand.save(&self.names.key(key), &expected, entity, &[]).await.map_err(failed)? {
+            Saved::At(version) => Finished::Cleaned(Some(version)),
+            Saved::Conflict => Finished::Left,
+        })
+    }
+
+    /// Alone, or with their entity where they are not taken alone.
+    async fn insert(&self, hand: &B, key: Key, marks: &[DedupEntry]) -> Result<(), String> {
+        if hand.dedup_capabilities().alone {
+            return hand.insert(marks).await.map_err(failed);
+        }
+        if !marks.is_empty() {
+            refused("an insert without an entity", hand.insert(marks).await)?;
+        }
+        let finished = hand.finish(&self.names.key(key), marks, None).await.map_err(failed)?;
+        same("a finish without a clean-up", &finished, &Some(Finished::Cleaned(None)))
     }
 
     async fn pending(

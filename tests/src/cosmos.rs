@@ -7,6 +7,8 @@ use hapax::{
     stores::cosmos::{CosmosDbOptions, Layout},
 };
 
+use crate::http_faults::Asked;
+
 /// Where the emulator is: set by `cargo xtask test`.
 const SERVER: &str = "HAPAX_TEST_COSMOS";
 /// The emulator does not look at it.
@@ -53,6 +55,14 @@ impl CosmosDatabase {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether a request writes an item, or several.
+    #[must_use]
+    pub fn is_write(asked: &Asked) -> bool {
+        let is_query =
+            asked.header("x-ms-documentdb-isquery").or_else(|| asked.header("x-ms-cosmos-is-query-plan-request"));
+        asked.path().contains("/docs") && asked.method() != "GET" && is_query.is_none()
     }
 
     /// A client with connections of its own.

@@ -1,6 +1,7 @@
 //! Rigs that the tests share.
 
 mod backend;
+mod contended;
 #[cfg(feature = "cosmos")]
 mod cosmos;
 mod driver;
@@ -13,7 +14,6 @@ mod log;
 mod mysql;
 #[cfg(feature = "databases")]
 mod mysql_server;
-mod numbered;
 #[cfg(feature = "databases")]
 mod postgres;
 #[cfg(feature = "databases")]
@@ -30,6 +30,7 @@ mod watched;
 mod workbench;
 
 pub use backend::{Backend, Scratch, purged};
+pub use contended::contended;
 #[cfg(feature = "cosmos")]
 pub use cosmos::CosmosDatabase;
 pub use driver::{Case, Driver, Order};
@@ -40,7 +41,6 @@ pub use log::{LogLines, lines};
 pub use mysql::MySqlTables;
 #[cfg(feature = "databases")]
 pub use mysql_server::MySqlServer;
-pub use numbered::Numbered;
 #[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
 #[cfg(feature = "databases")]

@@ -7,7 +7,7 @@ use hapax::{
     envelope::Envelope,
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, MessageId, SagaKey},
     manager::{Incoming, Limits, Passes, Ports, Stores},
-    ports::{DeadLetters, Delivery, Dispatcher, Page, Pending, Receipt},
+    ports::{DeadLetters, DedupStore, Delivery, Dispatcher, Page, Pending, Receipt},
 };
 use hapax_model::{
     Expectation, Fate, Patience, Queue, Seen, Sink, World, WorldClock, WorldIds, WorldMetrics,
@@ -30,6 +30,12 @@ pub enum Shape {
 impl Shape {
     /// Both.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
+
+    /// Those in which `dedup` may be what remembers.
+    #[must_use]
+    pub fn of(dedup: &impl DedupStore) -> &'static [Self] {
+        if dedup.dedup_capabilities().alone { &Self::ALL } else { &[Self::One] }
+    }
 }
 
 /// How a rig is set up.

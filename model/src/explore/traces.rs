@@ -244,7 +244,7 @@ fn asks(space: &Space, state: &State, step: &Step, after: &State) -> Option<Aske
                     let (Op::Finish { done, .. } | Op::Insert(done)) = space.trie.ops.get(*op) else { return None };
                     let part = |at: usize| how.fault != partly::PART || how.at >> at & 1 == 1;
                     let done = done.iter().enumerate().filter(|(at, _)| part(*at)).map(|(_, mark)| mark.clone());
-                    (What::Insert(done.collect()), false)
+                    (only_marks(space, *op, done.collect()), false)
                 }
                 _ => return None, // Nothing was done.
             };
@@ -254,6 +254,17 @@ fn asks(space: &Space, state: &State, step: &Step, after: &State) -> Option<Aske
             Some(Asked { worker: 0, what: what(space, state, *op, after)?, told: false, kind })
         }
         _ => None,
+    }
+}
+
+/// What a call has done of which only the marks are there: asked of the store that keeps them.
+fn only_marks(space: &Space, op: u32, done: Vec<DedupEntry>) -> What {
+    match space.trie.ops.get(op) {
+        Op::Finish { key, .. } => {
+            let answer = Some(Finished::Cleaned(None));
+            What::Finish { key: key.clone(), done, clean_up: None, answer }
+        }
+        _ => What::Insert(done),
     }
 }
 
