@@ -27,7 +27,8 @@ impl Saga for Nobody {
     const NAME: &'static str = NAME;
 }
 
-/// A message that waits for a transaction of the user's own: an entity to be stored in it, if it is not there yet.
+/// A message that waits for a transaction of the user's own: an entity to be stored in it, if it is not there yet. The store says
+/// how: `DynamoDb::enqueue` and `CosmosDb::enqueue`.
 ///
 /// It is sent at least once, under its id, by whichever process runs the endpoint with
 /// [`sends_enqueued`](crate::endpoint::EndpointBuilder::sends_enqueued), once its entry is older than the

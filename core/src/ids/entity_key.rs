@@ -4,7 +4,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{EndpointName, SagaKey, SagaName};
+use super::{EndpointName, PartitionKey, SagaKey, SagaName};
 
 /// The endpoint and saga that a message is handled by: the first half of an [`EntityKey`], shared by all its entities.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +20,7 @@ pub struct Scope {
 pub struct EntityKey {
     scope: Arc<Scope>,
     key: SagaKey,
+    partition: Option<PartitionKey>,
 }
 
 /// Over the saga key alone, which tells nearly all entities apart: this is on the hot path several times a message.
@@ -33,7 +34,15 @@ impl EntityKey {
     /// The entity of `key` within `scope`.
     #[must_use]
     pub const fn new(scope: Arc<Scope>, key: SagaKey) -> Self {
-        Self { scope, key }
+        Self { scope, key, partition: None }
+    }
+
+    /// The same, kept in the partition of this name, among documents of the user's own, by a store that has partitions and
+    /// would choose one by itself; all others take no notice. It is a part of where the entity is and not of what a message
+    /// is remembered under: see [`DedupKey::of`](super::DedupKey::of).
+    #[must_use]
+    pub fn in_partition(self, partition: PartitionKey) -> Self {
+        Self { partition: Some(partition), ..self }
     }
 
     /// The endpoint and the saga.
@@ -47,11 +56,21 @@ impl EntityKey {
     pub const fn key(&self) -> &SagaKey {
         &self.key
     }
+
+    /// The partition that a user has named for it.
+    #[must_use]
+    pub const fn partition(&self) -> Option<&PartitionKey> {
+        self.partition.as_ref()
+    }
 }
 
 impl fmt::Display for EntityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.scope.endpoint, self.scope.saga, self.key)
+        write!(f, "{}/{}/{}", self.scope.endpoint, self.scope.saga, self.key)?;
+        match &self.partition {
+            Some(partition) => write!(f, " in {partition}"),
+            None => Ok(()),
+        }
     }
 }
 

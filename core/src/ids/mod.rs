@@ -133,7 +133,7 @@ text!(
     CorrelationId, "correlation id", |what, text| check_text(what, text, ID_BYTES_MAX)
 );
 text!(
-    /// Keeps messages of one key together where a broker has partitions.
+    /// Keeps messages of one key together where a broker has partitions, and names a partition of a store that has some.
     PartitionKey, "partition key", |what, text| check_text(what, text, ID_BYTES_MAX)
 );
 text!(

@@ -13,12 +13,14 @@ use azure_data_cosmos::{
 };
 use futures_util::TryStreamExt;
 use hapax_core::ports::{ErrorKind, StoreError};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{
     calls::Calls,
-    documents::{ClockDocument, ENTITY, EntityDocument, MarkDocument, OWN_PARTITION},
+    documents::{ClockDocument, EntityDocument, MarkDocument},
     error,
+    places::OWN_PARTITION,
 };
 
 /// How often something is read, each time without the regions whose answers did not count.
@@ -29,6 +31,24 @@ const REGIONS_TRIED: usize = 3;
 pub(super) struct Access {
     pub(super) container: ContainerClient,
     pub(super) calls: Arc<Calls>,
+    /// The property that has the partition of each document, where it is not the one that all of them have.
+    pub(super) property: Option<Arc<str>>,
+}
+
+/// A document as it is written.
+pub(super) enum Placed<'a, T> {
+    AsItIs(&'a T),
+    /// With its partition in the container's own property.
+    Told(Value),
+}
+
+impl<T: Serialize> Serialize for Placed<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::AsItIs(document) => document.serialize(serializer),
+            Self::Told(document) => document.serialize(serializer),
+        }
+    }
 }
 
 /// What the service says of a document that it has written.
@@ -61,6 +81,23 @@ pub(super) enum Put<'a> {
 }
 
 impl Access {
+    /// The document with its partition where this container has it.
+    pub(super) fn placed<'a, T: Serialize>(
+        &self,
+        doing: &'static str,
+        partition: &str,
+        document: &'a T,
+    ) -> Result<Placed<'a, T>, StoreError> {
+        let Some(property) = &self.property else { return Ok(Placed::AsItIs(document)) };
+        let mut document = serde_json::to_value(document).map_err(|e| error::malformed(doing, e))?;
+        if document.get(&**property).is_some() {
+            let why = format!("the document has a property {property} already, and the partition key is to be there");
+            return Err(StoreError::new(ErrorKind::Misconfigured, doing, why));
+        }
+        document[&**property] = partition.into();
+        Ok(Placed::Told(document))
+    }
+
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         doing: &'static str,
@@ -135,7 +172,8 @@ impl Access {
         document: &T,
         told: bool,
     ) -> Result<Written<Stamp>, StoreError> {
-        let call = self.container.create_item(partition.to_owned(), id, document, Some(self.written(told, None)));
+        let document = self.placed(doing, partition, document)?;
+        let call = self.container.create_item(partition.to_owned(), id, &document, Some(self.written(told, None)));
         self.end_write(doing, call, |status| status.is_conflict()).await
     }
 
@@ -147,8 +185,8 @@ impl Access {
         document: &T,
         told: bool,
     ) -> Result<Written<Stamp>, StoreError> {
-        let options = self.written(told, Some(etag));
-        let call = self.container.replace_item(partition.to_owned(), id, document, Some(options));
+        let (document, options) = (self.placed(doing, partition, document)?, self.written(told, Some(etag)));
+        let call = self.container.replace_item(partition.to_owned(), id, &document, Some(options));
         self.end_write(doing, call, is_other).await
     }
 
@@ -167,7 +205,8 @@ impl Access {
     /// The service's clock, in seconds: the stamp of a document that is written for it.
     pub(super) async fn second(&self, doing: &'static str) -> Result<u32, StoreError> {
         let clock = ClockDocument { id: "clock", pk: OWN_PARTITION };
-        let call = self.container.upsert_item(OWN_PARTITION, clock.id, &clock, Some(self.written(true, None)));
+        let document = self.placed(doing, OWN_PARTITION, &clock)?;
+        let call = self.container.upsert_item(OWN_PARTITION, clock.id, &document, Some(self.written(true, None)));
         match self.end_write(doing, call, |_| false).await {
             Ok(Written::Done(Stamp { second: Some(second), .. })) => Ok(second),
             Ok(_) => Err(StoreError::new(ErrorKind::Unavailable, doing, "the service did not tell its time")),
@@ -190,12 +229,13 @@ impl Access {
         let mut batch = TransactionalBatch::new(partition.to_owned());
         for put in puts {
             let added = match put {
-                Put::Create(document) => batch.create_item(document),
-                Put::CreateEntity(document) => batch.create_item(document),
+                Put::Create(document) => batch.create_item(self.placed(doing, partition, *document)?),
+                Put::CreateEntity(document) => batch.create_item(self.placed(doing, partition, *document)?),
                 Put::Replace(etag, document) => {
                     let options = BatchReplaceOptions::default()
                         .with_precondition(Precondition::if_match(Etag::from((*etag).to_owned())));
-                    batch.replace_item(ENTITY, document, Some(options))
+                    let id = document.id().to_owned();
+                    batch.replace_item(id, self.placed(doing, partition, *document)?, Some(options))
                 }
             };
             batch = added.map_err(|e| error::malformed(doing, e))?;

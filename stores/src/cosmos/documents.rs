@@ -8,14 +8,18 @@ use hapax_core::{
     codec::record,
     entity::{DedupEntry, Entity, Version},
     envelope::Destination,
-    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
+    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, PartitionKey, Scope},
     ports::{DeadLetter, ErrorKind, StoreError, Stored},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{error::malformed, waiting::Waiting};
+use super::{
+    error::malformed,
+    places::{entity_id, key_of, letters_of, name_of, order_of, partition_of, scope_of},
+    waiting::Waiting,
+};
 
 /// Largest entity, in bytes: base64 makes it a third larger, and the service takes documents of 2 MiB.
 pub(super) const ENTITY_BYTES_MAX: usize = 1_400 << 10;
@@ -23,47 +27,19 @@ pub(super) const ENTITY_BYTES_MAX: usize = 1_400 << 10;
 pub(super) const DOCUMENT_BYTES_MAX: usize = 2_000_000;
 /// What a document has beside what is in it: names, quotes, the partition and the id, each byte of them escaped at worst.
 pub(super) const FRAME_BYTES: usize = 6_000;
-/// The id of the one entity in its partition.
-pub(super) const ENTITY: &str = "entity";
-/// Where the store keeps what is its own. No entity's partition is without a space.
-pub(super) const OWN_PARTITION: &str = "hapax";
 /// Format of all documents. What has a larger one is refused.
 pub(super) const FORMAT: u32 = 1;
 /// A time to live is counted in seconds of an `i32`.
 const TTL_SECONDS_MAX: u64 = i32::MAX as u64;
-
-/// Of an entity's document. Endpoints and sagas have no spaces in their names, so no two keys share one.
-pub(super) fn partition_of(key: &EntityKey) -> String {
-    let Scope { endpoint, saga } = &**key.scope();
-    format!("{endpoint} {saga} {}", key.key())
-}
-
-/// The key whose partition this is.
-pub(super) fn key_of(scope: &Arc<Scope>, partition: &str) -> Option<EntityKey> {
-    let key = partition.strip_prefix(&scope_of(scope))?.strip_prefix(' ')?;
-    Some(EntityKey::new(scope.clone(), SagaKey::parse(key).ok()?))
-}
-
-pub(super) fn scope_of(scope: &Scope) -> String {
-    format!("{} {}", scope.endpoint, scope.saga)
-}
-
-/// Of a dead letter's document: one space, where an entity's has two.
-pub(super) fn letters_of(endpoint: &EndpointName) -> String {
-    format!("letters {endpoint}")
-}
-
-/// In the order of the keys' bytes, whatever the service takes for the order of text.
-pub(super) fn order_of(key: &EntityKey) -> String {
-    let digits = key.key().as_str().bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{} {digits}", scope_of(key.scope()))
-}
 
 /// An entity. What is absent in most documents costs nothing in the index.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EntityDocument {
     id: String,
     pk: String,
+    /// Which entity it is, where its partition is one that a user has named and does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entity: Option<String>,
     format: u32,
     /// Which save has written it.
     pub(super) save: String,
@@ -80,6 +56,9 @@ pub(super) struct EntityDocument {
     /// The scope of a tombstone.
     #[serde(skip_serializing_if = "Option::is_none")]
     over: Option<String>,
+    /// Of a tombstone in a partition that a user has named, in seconds: it goes also where no endpoint purges.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<u64>,
     #[serde(rename = "_etag", default, skip_serializing)]
     etag: String,
     #[serde(rename = "_ts", default, skip_serializing)]
@@ -87,18 +66,26 @@ pub(super) struct EntityDocument {
 }
 
 impl EntityDocument {
-    pub(super) fn of(key: &EntityKey, entity: &Entity, waiting: &Waiting) -> Result<Self, StoreError> {
-        const SAVING: &str = "saving an entity";
+    /// `kept`: for how long a tombstone guards, where the service removes it.
+    pub(super) fn of(
+        doing: &'static str,
+        key: &EntityKey,
+        entity: &Entity,
+        waiting: &Waiting,
+        kept: Duration,
+    ) -> Result<Self, StoreError> {
         let bytes = entity.size();
         if bytes > ENTITY_BYTES_MAX {
             let why = format!("it has {bytes} bytes, more than the {ENTITY_BYTES_MAX} that fit into a document");
-            return Err(StoreError::new(ErrorKind::TooLarge, SAVING, why));
+            return Err(StoreError::new(ErrorKind::TooLarge, doing, why));
         }
-        let record = record::encode_outbox(entity).map_err(|e| malformed(SAVING, e))?;
+        let record = record::encode_outbox(entity).map_err(|e| malformed(doing, e))?;
         let waits = !waiting.is_empty();
+        let (is_over, is_among_others) = (entity.completed && !waits, key.partition().is_some());
         let document = Self {
-            id: ENTITY.into(),
+            id: entity_id(key),
             pk: partition_of(key),
+            entity: is_among_others.then(|| name_of(key)),
             format: FORMAT,
             save: Uuid::new_v4().simple().to_string(),
             state: BASE64.encode(&entity.state),
@@ -106,11 +93,12 @@ impl EntityDocument {
             waits: waits.then(|| order_of(key)),
             waiting: waits.then(|| waiting.to_text()),
             oldest: waiting.oldest(),
-            over: (entity.completed && !waits).then(|| scope_of(key.scope())),
+            over: is_over.then(|| scope_of(key.scope())),
+            ttl: (is_over && is_among_others).then(|| ttl_of(kept)),
             etag: String::new(),
             stamp: 0,
         };
-        check_bytes(SAVING, document.bytes())?;
+        check_bytes(doing, document.bytes())?;
         Ok(document)
     }
 
@@ -123,6 +111,10 @@ impl EntityDocument {
         &self.pk
     }
 
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     pub(super) fn version(&self) -> Result<Version, StoreError> {
         let damaged = || malformed("reading an entity", "its list of what waits is damaged");
         let waiting = self.waiting.as_ref().map_or_else(|| Some(Waiting::default()), |text| Waiting::parse(text));
@@ -132,8 +124,10 @@ impl EntityDocument {
     pub(super) fn into_stored(self, key: &EntityKey) -> Result<Stored, StoreError> {
         const READING: &str = "reading an entity";
         check_format(READING, self.format)?;
-        if self.pk != partition_of(key) {
-            return Err(malformed(READING, format!("it is of {}, not of {key}", self.pk)));
+        let named = key.partition().map(|_| name_of(key));
+        if self.pk != partition_of(key) || self.entity != named {
+            let found = self.entity.as_ref().unwrap_or(&self.pk);
+            return Err(malformed(READING, format!("it is of {found}, not of {key}")));
         }
         let version = self.version()?;
         let state = bytes_of(READING, &self.state)?;
@@ -146,12 +140,21 @@ impl EntityDocument {
 #[derive(Debug, Deserialize)]
 pub(super) struct WaitingRow {
     pub(super) pk: String,
+    /// As in its document.
+    entity: Option<String>,
     waiting: String,
     #[serde(rename = "_ts")]
     stamp: u32,
 }
 
 impl WaitingRow {
+    pub(super) fn key(&self, scope: &Arc<Scope>) -> Option<EntityKey> {
+        match &self.entity {
+            Some(name) => Some(key_of(scope, name)?.in_partition(PartitionKey::parse(self.pk.as_str()).ok()?)),
+            None => key_of(scope, &self.pk),
+        }
+    }
+
     pub(super) fn waiting(&self) -> Result<Waiting, StoreError> {
         let damaged = || malformed("listing what waits", format!("the list in {} is damaged", self.pk));
         Ok(Waiting::parse(&self.waiting).ok_or_else(damaged)?.stamped(self.stamp))
@@ -185,7 +188,7 @@ impl MarkDocument {
             fingerprint: BASE64.encode(entry.fingerprint.as_bytes()),
             reply: reply.map(|reply| BASE64.encode(reply)),
             time: entry.time.as_millis(),
-            ttl: keep.as_secs().min(TTL_SECONDS_MAX),
+            ttl: ttl_of(keep),
         };
         check_bytes(ADDING, document.bytes())?;
         Ok(document)
@@ -221,6 +224,10 @@ fn key_in(id: &str) -> Option<DedupKey> {
     let byte = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
     let bytes: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
     Some(DedupKey::from_bytes(bytes.try_into().ok()?))
+}
+
+fn ttl_of(keep: Duration) -> u64 {
+    keep.as_secs().min(TTL_SECONDS_MAX)
 }
 
 /// A dead letter.

@@ -12,8 +12,9 @@ use hapax_core::{
 use super::{
     CosmosDb, Layout, NAME,
     access::{Put, Stamp, Written},
-    documents::{DOCUMENT_BYTES_MAX, ENTITY, ENTITY_BYTES_MAX, EntityDocument, MarkDocument, partition_of},
+    documents::{DOCUMENT_BYTES_MAX, ENTITY_BYTES_MAX, EntityDocument, MarkDocument},
     marks::{MARKS_MAX, outcome_unknown},
+    places::{entity_id, partition_of},
     waiting::Waiting,
 };
 
@@ -31,7 +32,7 @@ struct Draft {
 
 impl Draft {
     /// `None` where the expected version is none of this store's, and so not what is stored.
-    fn of(key: &EntityKey, expected: &Expected, entity: &Entity) -> Result<Option<Self>, StoreError> {
+    fn of(key: &EntityKey, expected: &Expected, entity: &Entity, kept: Duration) -> Result<Option<Self>, StoreError> {
         let (etag, before) = match expected {
             Expected::Absent => (None, Waiting::default()),
             Expected::Version(version) => {
@@ -40,7 +41,7 @@ impl Draft {
             }
         };
         let waiting = Waiting::of(entity, &before);
-        let document = EntityDocument::of(key, entity, &waiting)?;
+        let document = EntityDocument::of(SAVING, key, entity, &waiting, kept)?;
         // Without an etag the service would not compare anything.
         let is_ours = etag.as_ref().is_none_or(|etag| !etag.is_empty());
         Ok(is_ours.then_some(Self { etag, waiting, document }))
@@ -68,12 +69,16 @@ impl Draft {
 }
 
 impl CosmosDb {
-    async fn document(&self, doing: &'static str, partition: &str) -> Result<Option<EntityDocument>, StoreError> {
-        self.0.everything.read(doing, partition, ENTITY).await
+    async fn document(
+        &self,
+        doing: &'static str,
+        (partition, id): (&str, &str),
+    ) -> Result<Option<EntityDocument>, StoreError> {
+        self.0.everything.read(doing, partition, id).await
     }
 
     async fn stored(&self, key: &EntityKey) -> Result<Option<Stored>, StoreError> {
-        let document = self.document(LOADING, &partition_of(key)).await?;
+        let document = self.document(LOADING, (&partition_of(key), &entity_id(key))).await?;
         document.map(|document| document.into_stored(key)).transpose()
     }
 
@@ -82,7 +87,8 @@ impl CosmosDb {
     ///
     /// What cannot be read now says nothing of the write, and neither does its error.
     async fn ghost(&self, draft: &Draft) -> Result<Option<Version>, StoreError> {
-        let stored = self.document(SAVING, draft.document.partition()).await.map_err(outcome_unknown)?;
+        let place = (draft.document.partition(), draft.document.id());
+        let stored = self.document(SAVING, place).await.map_err(outcome_unknown)?;
         match stored {
             Some(stored) if stored.save == draft.document.save => stored.version().map(Some),
             _ => Ok(None),
@@ -91,9 +97,10 @@ impl CosmosDb {
 
     async fn put_alone(&self, doing: &'static str, draft: &Draft) -> Result<Saved, StoreError> {
         let (entities, document) = (&self.0.everything, &draft.document);
+        let (partition, id) = (document.partition(), document.id());
         let written = match &draft.etag {
-            None => entities.create(doing, (document.partition(), ENTITY), document, draft.told()).await?,
-            Some(etag) => entities.replace(doing, (document.partition(), ENTITY, etag), document, draft.told()).await?,
+            None => entities.create(doing, (partition, id), document, draft.told()).await?,
+            Some(etag) => entities.replace(doing, (partition, id, etag), document, draft.told()).await?,
         };
         match written {
             Written::Done(stamp) => draft.version(&stamp).map(Saved::At),
@@ -197,7 +204,7 @@ impl EntityStore for CosmosDb {
             let why = "the dedup entries are kept in another container and cannot be saved with the entity";
             return Err(StoreError::new(ErrorKind::Misconfigured, SAVING, why));
         }
-        let Some(draft) = Draft::of(key, expected, entity)? else { return Ok(Saved::Conflict) };
+        let Some(draft) = Draft::of(key, expected, entity, self.0.kept)? else { return Ok(Saved::Conflict) };
         let mut marks = self.mark_documents(&partition_of(key), processed)?;
         if fitting(&draft.document, &marks) < marks.len() {
             let why = format!("{} dedup entries do not fit into one batch with it", marks.len());
@@ -221,12 +228,12 @@ impl EntityStore for CosmosDb {
             self.put_marks(FINISHING, &partition, marks).await?;
             return Ok(Some(Finished::Cleaned(None)));
         };
-        let draft = Draft::of(key, &Expected::Version(version.clone()), entity)?;
+        let draft = Draft::of(key, &Expected::Version(version.clone()), entity, self.0.kept)?;
         self.finish_with(draft, &partition, marks).await.map(Some)
     }
 
     async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
-        let document = self.document("asking for a version", &partition_of(key)).await?;
+        let document = self.document("asking for a version", (&partition_of(key), &entity_id(key))).await?;
         document.map(|document| document.version()).transpose()
     }
 

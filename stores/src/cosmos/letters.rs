@@ -7,11 +7,7 @@ use hapax_core::{
     ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
 
-use super::{
-    CosmosDb,
-    documents::{LetterDocument, letters_of},
-    error,
-};
+use super::{CosmosDb, documents::LetterDocument, error, places::letters_of};
 
 const ADDING: &str = "setting a message aside";
 const LISTING: &str = "listing messages set aside";

@@ -34,11 +34,13 @@
 mod access;
 mod calls;
 mod documents;
+mod enqueue;
 mod entities;
 mod error;
 mod letters;
 mod marks;
 mod options;
+mod places;
 mod start;
 mod upkeep;
 mod waiting;

@@ -3,7 +3,12 @@ use std::{fmt, time::Duration};
 use azure_data_cosmos::{CosmosClient, DatabaseClient};
 use hapax_core::ports::StoreError;
 
-use super::{CosmosDb, error::unfit, start};
+use super::{
+    CosmosDb,
+    error::unfit,
+    places::{PARTITION_PATH, property_of},
+    start,
+};
 
 /// How long a call is waited for, its repetitions by the client library included. After that the outcome of a write is
 /// unknown. Default 10 s: below the deadline of a pass, and ten times what a distant region takes.
@@ -50,6 +55,7 @@ pub struct CosmosDbOptions {
     pub(super) database: String,
     pub(super) container: String,
     pub(super) dedup_container: String,
+    pub(super) partition_path: String,
     pub(super) layout: Layout,
     pub(super) create: bool,
     pub(super) keeps: Duration,
@@ -64,6 +70,7 @@ impl CosmosDbOptions {
             database: database.into(),
             container: CONTAINER.to_owned(),
             dedup_container: DEDUP_CONTAINER.to_owned(),
+            partition_path: PARTITION_PATH.to_owned(),
             layout: Layout::Together,
             create: false,
             keeps: KEEPS,
@@ -81,6 +88,15 @@ impl CosmosDbOptions {
     /// The container of the dedup entries where they are [apart](Layout::Apart). Default `hapax-dedup`.
     pub fn dedup_container(mut self, name: impl Into<String>) -> Self {
         self.dedup_container = name.into();
+        self
+    }
+
+    /// The partition key path of the [container](Self::container), for one that has documents of your own, beside which you
+    /// [enqueue](CosmosDb::enqueue) messages: one property at the top of a document, as `/customer`, and none that the store
+    /// has itself. Default `/pk`. The container's default time to live is `-1` all the same: without a `ttl` of their own, documents
+    /// stay.
+    pub fn partition_path(mut self, path: impl Into<String>) -> Self {
+        self.partition_path = path.into();
         self
     }
 
@@ -143,6 +159,13 @@ impl CosmosDbOptions {
         }
         if self.layout == Layout::Apart && self.container == self.dedup_container {
             return Err(unfit("dedup entries that are apart need a container of their own; give it another name"));
+        }
+        let path = &self.partition_path;
+        if property_of(path).is_none() {
+            return Err(unfit(format!(
+                "documents cannot have their partition key at {path}; use a container whose partition key path is one property \
+                 at the top of a document, as /customer, that the store does not use itself"
+            )));
         }
         Ok(self)
     }

@@ -13,16 +13,15 @@ use super::{
     CosmosDb, Inner, Layout,
     access::{Access, Written},
     calls::Calls,
-    documents::{FORMAT, OWN_PARTITION, SettingsDocument},
+    documents::{FORMAT, SettingsDocument},
     error::{self, unfit},
     options::{CosmosDbOptions, KEEPS_MARGIN},
+    places::{OWN_PARTITION, PARTITION_PATH, property_of},
 };
 
 const OPENING: &str = "opening the Cosmos DB store";
 /// Overrides what a program says about hedging, and hedged reads say "not seen" of what is over.
 const HEDGING_OVERRIDE: &str = "AZURE_COSMOS_HEDGING_ENABLED_OVERRIDE";
-/// Where the partition key stands in each document.
-const PARTITION_PATH: &str = "/pk";
 /// What is looked for by the sweeper, the purge and whoever lists dead letters.
 const INDEXED: [&str; 6] = ["/pk/?", "/waits/?", "/oldest/?", "/over/?", "/order/?", "/message/?"];
 const SETTINGS: &str = "settings";
@@ -33,7 +32,7 @@ pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreErro
     if options.create {
         create_database(&options).await?;
     }
-    let container = container(&options, &options.container).await?;
+    let container = container(&options, &options.container, &options.partition_path).await?;
     let strong = is_strong(&container).await?;
     if !strong && !options.one_write_region {
         return Err(unfit(
@@ -42,11 +41,15 @@ pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreErro
         ));
     }
     let calls = Arc::new(Calls::new(options.call_limit, options.throttle_wait(), strong));
-    let everything = Access { container, calls: calls.clone() };
+    let own = (options.partition_path != PARTITION_PATH).then(|| property_of(&options.partition_path)).flatten();
+    let everything = Access { container, calls: calls.clone(), property: own.map(Into::into) };
     everything.second(OPENING).await?; // Also tells which region takes the writes.
     let marks = match options.layout {
         Layout::Together => everything.clone(),
-        Layout::Apart => Access { container: self::container(&options, &options.dedup_container).await?, calls },
+        Layout::Apart => {
+            let container = self::container(&options, &options.dedup_container, PARTITION_PATH).await?;
+            Access { container, calls, property: None }
+        }
     };
     check_settings(&everything, &options).await?;
     if options.layout == Layout::Apart {
@@ -68,17 +71,17 @@ fn check_environment(hedging: Option<&str>) -> Result<(), StoreError> {
 }
 
 async fn create_database(options: &CosmosDbOptions) -> Result<(), StoreError> {
-    let mut names = vec![&options.container];
+    let mut containers = vec![(&options.container, options.partition_path.as_str())];
     if options.layout == Layout::Apart {
-        names.push(&options.dedup_container);
+        containers.push((&options.dedup_container, PARTITION_PATH));
     }
     unless_there(options.client.create_database(&options.database, None).await)?;
-    for name in names {
+    for (name, path) in containers {
         let policy = IndexingPolicy::default().with_indexing_mode(IndexingMode::Consistent);
         let policy = INDEXED.iter().fold(policy, |policy, path| policy.with_included_path(PropertyPath::from(*path)));
         let mut policy = policy.with_excluded_path(PropertyPath::from("/*"));
         policy.automatic = true;
-        let properties = ContainerProperties::new(name.clone(), PARTITION_PATH.into())
+        let properties = ContainerProperties::new(name.clone(), path.into())
             .with_indexing_policy(policy)
             .with_default_ttl(TimeToLive::NoDefault);
         unless_there(options.database_client().create_container(properties, None).await)?;
@@ -93,11 +96,11 @@ fn unless_there<T>(created: azure_data_cosmos::Result<T>) -> Result<(), StoreErr
     }
 }
 
-async fn container(options: &CosmosDbOptions, name: &str) -> Result<ContainerClient, StoreError> {
+async fn container(options: &CosmosDbOptions, name: &str, path: &str) -> Result<ContainerClient, StoreError> {
     let failed = |e: CosmosError| {
         if e.status().is_not_found() {
             return unfit(format!(
-                "there is no container {name} in a database {}; create both with the partition key {PARTITION_PATH} and a \
+                "there is no container {name} in a database {}; create both with the partition key {path} and a \
                  default time to live of -1, or say `create(true)`",
                 options.database
             ))
@@ -108,16 +111,17 @@ async fn container(options: &CosmosDbOptions, name: &str) -> Result<ContainerCli
     let container = options.database_client().container_client(name.to_owned(), None).await.map_err(failed)?;
     let read = container.read(None).await.map_err(failed)?;
     let properties = read.into_model().map_err(|e| error::malformed(OPENING, e))?;
-    check_container(name, &properties)?;
+    check_container(name, path, &properties)?;
     Ok(container)
 }
 
-fn check_container(name: &str, properties: &ContainerProperties) -> Result<(), StoreError> {
+fn check_container(name: &str, path: &str, properties: &ContainerProperties) -> Result<(), StoreError> {
     let key = &properties.partition_key;
-    if key.paths().len() != 1 || key.paths()[0] != PARTITION_PATH {
+    if key.paths().len() != 1 || key.paths()[0] != path {
         let paths = key.paths();
         return Err(unfit(format!(
-            "container {name} has the partition key {paths:?}, not {PARTITION_PATH}; create another"
+            "container {name} has the partition key {paths:?}, not {path}; create another, or open the store with its \
+             `partition_path`"
         )));
     }
     if key.version() != PartitionKeyVersion::V2 {
@@ -224,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_container_that_cannot_keep_the_promise_is_refused_with_the_remedy() {
-        check_container("c", &properties()).unwrap();
+        check_container("c", PARTITION_PATH, &properties()).unwrap();
         let lazy = IndexingPolicy::default().with_indexing_mode(IndexingMode::None);
         let mut narrow = IndexingPolicy::default().with_included_path(PropertyPath::from("/waits/?"));
         narrow.automatic = true;
@@ -236,8 +240,10 @@ mod tests {
             (properties().with_indexing_policy(lazy), "make it consistent"),
             (properties().with_indexing_policy(narrow), "include it"),
         ] {
-            let why = check_container("c", &unfit).unwrap_err().to_string();
+            let why = check_container("c", PARTITION_PATH, &unfit).unwrap_err().to_string();
             assert!(why.contains(remedy), "{why}");
         }
+        let why = check_container("c", "/customer", &properties()).unwrap_err().to_string();
+        assert!(why.contains("not /customer") && why.contains("partition_path"), "{why}");
     }
 }

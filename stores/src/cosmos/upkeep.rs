@@ -12,8 +12,9 @@ use serde::Deserialize;
 
 use super::{
     CosmosDb,
-    documents::{ENTITY, WaitingRow, key_of, order_of, scope_of},
+    documents::WaitingRow,
     error,
+    places::{order_of, scope_of},
 };
 
 const LISTING: &str = "listing what waits";
@@ -43,7 +44,7 @@ impl CosmosDb {
         let now = self.0.everything.second(LISTING).await?;
         // An entry without a second of its own waits since the stamp of its document.
         let query = Query::from(format!(
-            "SELECT TOP {limit} c.pk, c.waiting, c._ts, c.waits FROM c WHERE c.waits > @from AND c.waits < @to AND \
+            "SELECT TOP {limit} c.pk, c.entity, c.waiting, c._ts, c.waits FROM c WHERE c.waits > @from AND c.waits < @to AND \
              (c.oldest <= @latest OR c._ts <= @latest) ORDER BY c.waits"
         ));
         let query = query
@@ -55,7 +56,7 @@ impl CosmosDb {
         let rows = self.0.everything.query::<WaitingRow>(LISTING, query, everything, limit).await?;
         let mut found = Vec::with_capacity(rows.len());
         for row in rows {
-            let (Some(waiting), Some(key)) = (readable(row.waiting()), readable(key_in(scope, &row.pk))) else {
+            let (Some(waiting), Some(key)) = (readable(row.waiting()), readable(key_in(scope, &row))) else {
                 continue;
             };
             let entries = waiting.entries().filter_map(|(attempt, since)| {
@@ -79,15 +80,17 @@ impl CosmosDb {
         }
         let entities = &self.0.everything;
         let now = entities.second(PURGING).await?;
-        let query =
-            Query::from(format!("SELECT TOP {limit} c.pk, c._etag FROM c WHERE c.over = @scope AND c._ts <= @latest"));
+        let query = Query::from(format!(
+            "SELECT TOP {limit} c.pk, c.id, c._etag FROM c WHERE c.over = @scope AND c._ts <= @latest"
+        ));
         let query = query
             .with_parameter("@scope", scope_of(scope))
             .and_then(|query| query.with_parameter("@latest", latest(now, older_than)))
             .map_err(|e| error::malformed(PURGING, e))?;
         let found = entities.query::<Tombstone>(PURGING, query, FeedScope::full_container(), limit).await?;
         // One that has been saved since has another etag, and stays.
-        let deletes = found.iter().map(|tombstone| entities.delete(PURGING, &tombstone.pk, ENTITY, &tombstone.etag));
+        let deletes =
+            found.iter().map(|tombstone| entities.delete(PURGING, &tombstone.pk, &tombstone.id, &tombstone.etag));
         let mut deletes = Box::pin(stream::iter(deletes.collect::<Vec<_>>()).buffer_unordered(SIDE_BY_SIDE));
         let mut purged = 0;
         while let Some(deleted) = deletes.next().await {
@@ -97,8 +100,8 @@ impl CosmosDb {
     }
 }
 
-fn key_in(scope: &Arc<Scope>, partition: &str) -> Result<EntityKey, StoreError> {
-    key_of(scope, partition).ok_or_else(|| error::malformed(LISTING, format!("{partition} is no key")))
+fn key_in(scope: &Arc<Scope>, row: &WaitingRow) -> Result<EntityKey, StoreError> {
+    row.key(scope).ok_or_else(|| error::malformed(LISTING, format!("what waits in {} is no key", row.pk)))
 }
 
 /// What is not readable is told of and left out: it must not hold up what is.
@@ -112,6 +115,7 @@ fn readable<T>(row: Result<T, StoreError>) -> Option<T> {
 #[derive(Debug, Deserialize)]
 struct Tombstone {
     pk: String,
+    id: String,
     #[serde(rename = "_etag")]
     etag: String,
 }
