@@ -5,10 +5,10 @@
 mod calls;
 #[path = "dynamodb/conformance.rs"]
 mod conformance;
+#[path = "dynamodb/faults.rs"]
+mod dynamodb_proxied;
 #[path = "dynamodb/enqueue.rs"]
 mod enqueue;
-#[path = "dynamodb/faults.rs"]
-mod faults;
 #[path = "dynamodb/large.rs"]
 mod large;
 #[path = "dynamodb/letters.rs"]

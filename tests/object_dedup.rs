@@ -14,6 +14,9 @@ mod faults;
 mod plain;
 #[path = "object/probes.rs"]
 mod probes;
+#[cfg(feature = "real")]
+#[path = "object/real.rs"]
+mod real;
 #[path = "object/rigged.rs"]
 mod rigged;
 #[path = "object/samples.rs"]

@@ -66,6 +66,31 @@ mod together {
     }
 }
 
+/// In a container of the user's own, whose partition key is elsewhere in a document.
+mod beside_others {
+    use super::*;
+
+    fn in_cosmos() -> InCosmos {
+        let of = |layout| CosmosDatabase::new(layout).partition_path("/customer");
+        InCosmos(of(Layout::Together), of(Layout::Together), Layout::Together)
+    }
+
+    macro_rules! promises {
+        ($($name:ident)*) => { $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let kept = testing::entity_store::$name(&in_cosmos()).await;
+                kept.unwrap_or_else(|broken| panic!("{broken:?}"));
+            }
+        )* };
+    }
+
+    promises! { whole guarded never_again one_snapshot only_with_the_winner finish_marks_first pending purge_spares }
+    mod letters {
+        hapax_core::dead_letters_suite!(super::in_cosmos());
+    }
+}
+
 mod apart {
     mod entities {
         hapax_core::entity_store_suite!(super::super::InCosmos::new(super::super::Layout::Apart));

@@ -1,4 +1,5 @@
 mod conformance;
+mod enqueue;
 mod faults;
 mod full_partition;
 mod limits;

@@ -12,6 +12,7 @@ use hapax::{
 use hapax_tests::{
     CosmosDatabase,
     http_faults::{Fault, FaultProxy},
+    real::{expect_refusals, refusal},
 };
 
 use super::store::{entity, entry, key};
@@ -46,11 +47,15 @@ async fn a_container_that_is_somebody_elses_is_refused() {
     let containers = client.database_client(database.name().to_owned());
     let by_id = ContainerProperties::new("by-id", "/id".into()).with_default_ttl(TimeToLive::NoDefault);
     let forgetful = ContainerProperties::new("forgetful", "/pk".into()).with_default_ttl(TimeToLive::Seconds(60));
-    for (properties, remedy) in [(by_id, "create another"), (forgetful, "change it")] {
+    let theirs = ContainerProperties::new("theirs", "/customer".into());
+    for (properties, remedy) in [(by_id, "create another"), (forgetful, "change it"), (theirs, "`partition_path`")] {
         let name = properties.id.clone();
         containers.create_container(properties, None).await.unwrap();
         expect_refusal(database.options().await.container(name), remedy).await;
     }
+    let theirs = database.options().await.container("theirs");
+    expect_refusal(theirs.clone().partition_path("/tenant"), "not /tenant").await;
+    expect_refusal(theirs.partition_path("/customer"), "time to live of container theirs has to be -1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +65,24 @@ async fn options_that_cannot_keep_the_promise_are_refused() {
     expect_refusal(options.clone().keeps(Duration::ZERO), "whole seconds").await;
     expect_refusal(options.clone().keeps(Duration::from_secs(u64::from(u32::MAX))), "give less").await;
     expect_refusal(options.clone().call_limit(Duration::ZERO), "raise the limit").await;
-    expect_refusal(options.dedup_container("hapax"), "another name").await;
+    expect_refusal(options.clone().dedup_container("hapax"), "another name").await;
+    for path in ["/state", "/customer/id", "customer"] {
+        expect_refusal(options.clone().partition_path(path), "one property at the top of a document").await;
+    }
+}
+
+#[test]
+fn cosmos_itself_is_asked_for_by_a_variable_and_what_it_takes_is_told() {
+    let variables = [
+        ("HAPAX_AZURE", "1"),
+        ("HAPAX_AZURE_COSMOS_ENDPOINT", "https://127.0.0.1:1/"),
+        ("HAPAX_AZURE_COSMOS_KEY", "bm9uZQ=="),
+    ];
+    let test = "cosmos::start::a_database_that_is_not_there_is_refused";
+    expect_refusals(test, &variables, &["set HAPAX_AZURE_COSMOS_ENDPOINT", "set HAPAX_AZURE_COSMOS_KEY"]);
+    let said = refusal(test, &variables);
+    let told = if cfg!(feature = "real") { "a client of Cosmos DB" } else { "--features real" };
+    assert!(said.contains(told), "{said}");
 }
 
 /// The account document says *session*, and the client library believes it.

@@ -50,26 +50,6 @@ impl Handle<Add> for Order {
     }
 }
 
-#[tokio::test]
-async fn a_message_costs_four_requests_to_dynamodb() {
-    let rig = Rig::new().await;
-    let queue = InProcess::new("calls");
-    queue.sender().send("shop", &Add { order: "1".into() }).await.unwrap();
-    let endpoint = Endpoint::builder("shop").store(rig.store.clone()).transport(queue.clone());
-    endpoint.saga::<Order>(|order| order.starts::<Add>()).run_until(queue.idle()).await.unwrap();
-    // The sweeper looks into the index every so often, whatever comes.
-    let asked: Vec<_> = rig.asked().into_iter().filter(|asked| asked != "Query").collect();
-    assert_eq!(asked, ["GetItem", "TransactGetItems", "PutItem", "TransactWriteItems"]);
-}
-
-#[tokio::test]
-async fn a_load_without_anything_to_check_is_one_request_to_dynamodb() {
-    let rig = Rig::new().await;
-    save(&rig.plain, &key("quiet"), None, &entity("a", &[])).await;
-    rig.store.load(&key("quiet"), &[]).await.unwrap();
-    assert_eq!(rig.asked(), ["GetItem"]);
-}
-
 /// Everything that the store does while messages are handled.
 async fn everything(rig: &Rig) {
     let waits = entry(vec![outgoing("x")]);
@@ -103,24 +83,6 @@ async fn everything(rig: &Rig) {
 }
 
 #[tokio::test]
-async fn the_policy_for_dynamodb_names_what_is_asked_for_and_no_more() {
-    let rig = Rig::new().await;
-    // An opening of a table that is there, and everything after it.
-    rig.table.through(rig.proxy.url()).open().await;
-    everything(&rig).await;
-    let mut asked: BTreeSet<String> = rig.asked().into_iter().map(|asked| format!("dynamodb:{asked}")).collect();
-    // A transaction is allowed by what is in it, here PutItem and DeleteItem, and GetItem.
-    assert!(asked.remove("dynamodb:TransactWriteItems") && asked.remove("dynamodb:TransactGetItems"));
-    let policy: serde_json::Value =
-        serde_json::from_str(&DynamoDb::policy_json("arn:aws:dynamodb:eu:1:table/t")).unwrap();
-    let statements = policy["Statement"].as_array().unwrap().iter();
-    let actions = statements.flat_map(|statement| statement["Action"].as_array().unwrap());
-    let named: BTreeSet<String> = actions.map(|action| action.as_str().unwrap().to_owned()).collect();
-    assert_eq!(named, asked);
-    assert_eq!(policy["Statement"][1]["Resource"][1], "arn:aws:dynamodb:eu:1:table/t/index/hapax_upkeep");
-}
-
-#[tokio::test]
 async fn what_calls_to_dynamodb_cost_is_counted() {
     let rig = Rig::new().await;
     let before = rig.store.units();
@@ -130,4 +92,47 @@ async fn what_calls_to_dynamodb_cost_is_counted() {
     rig.store.load(&key("cost"), &[]).await.unwrap();
     let read = rig.store.units() - before - put;
     assert!((2.0..=3.0).contains(&read), "{read} units for a read of 5 KB");
+}
+
+/// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).
+mod dynamodb_proxied {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_costs_four_requests_to_dynamodb() {
+        let rig = Rig::new().await;
+        let queue = InProcess::new("calls");
+        queue.sender().send("shop", &Add { order: "1".into() }).await.unwrap();
+        let endpoint = Endpoint::builder("shop").store(rig.store.clone()).transport(queue.clone());
+        endpoint.saga::<Order>(|order| order.starts::<Add>()).run_until(queue.idle()).await.unwrap();
+        // The sweeper looks into the index every so often, whatever comes.
+        let asked: Vec<_> = rig.asked().into_iter().filter(|asked| asked != "Query").collect();
+        assert_eq!(asked, ["GetItem", "TransactGetItems", "PutItem", "TransactWriteItems"]);
+    }
+
+    #[tokio::test]
+    async fn a_load_without_anything_to_check_is_one_request_to_dynamodb() {
+        let rig = Rig::new().await;
+        save(&rig.plain, &key("quiet"), None, &entity("a", &[])).await;
+        rig.store.load(&key("quiet"), &[]).await.unwrap();
+        assert_eq!(rig.asked(), ["GetItem"]);
+    }
+
+    #[tokio::test]
+    async fn the_policy_for_dynamodb_names_what_is_asked_for_and_no_more() {
+        let rig = Rig::new().await;
+        // An opening of a table that is there, and everything after it.
+        rig.table.through(rig.proxy().url()).open().await;
+        everything(&rig).await;
+        let mut asked: BTreeSet<String> = rig.asked().into_iter().map(|asked| format!("dynamodb:{asked}")).collect();
+        // A transaction is allowed by what is in it, here PutItem and DeleteItem, and GetItem.
+        assert!(asked.remove("dynamodb:TransactWriteItems") && asked.remove("dynamodb:TransactGetItems"));
+        let policy: serde_json::Value =
+            serde_json::from_str(&DynamoDb::policy_json("arn:aws:dynamodb:eu:1:table/t")).unwrap();
+        let statements = policy["Statement"].as_array().unwrap().iter();
+        let actions = statements.flat_map(|statement| statement["Action"].as_array().unwrap());
+        let named: BTreeSet<String> = actions.map(|action| action.as_str().unwrap().to_owned()).collect();
+        assert_eq!(named, asked);
+        assert_eq!(policy["Statement"][1]["Resource"][1], "arn:aws:dynamodb:eu:1:table/t/index/hapax_upkeep");
+    }
 }

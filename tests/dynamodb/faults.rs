@@ -28,12 +28,12 @@ async fn create(
 #[tokio::test]
 async fn a_save_in_dynamodb_whose_answer_was_lost_meets_itself_and_has_won() {
     let rig = Rig::new().await;
-    next(&rig.proxy, 1, "PutItem", Fault::DropAnswer);
+    next(rig.proxy(), 1, "PutItem", Fault::DropAnswer);
     let version = won(create(&rig.store, &key("new"), &entity("a", &[]), &[]).await.unwrap());
     assert_eq!(rig.asked(), ["PutItem", "PutItem"], "it was tried again");
     assert_eq!(rig.plain.version(&key("new")).await.unwrap(), Some(version.clone()));
 
-    next(&rig.proxy, 1, "PutItem", Fault::DropAnswer);
+    next(rig.proxy(), 1, "PutItem", Fault::DropAnswer);
     let second = save(&rig.store, &key("new"), Some(&version), &entity("b", &[])).await;
     let stored = rig.plain.load(&key("new"), &[]).await.unwrap().stored.unwrap();
     assert_eq!((stored.version, stored.entity), (second, entity("b", &[])));
@@ -43,18 +43,18 @@ async fn a_save_in_dynamodb_whose_answer_was_lost_meets_itself_and_has_won() {
 async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
     let rig = Rig::new().await;
     let mark = mark();
-    next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
+    next(rig.proxy(), 1, "TransactWriteItems", Fault::DropAnswer);
     let marked = create(&rig.store, &key("marked"), &entity("a", &[]), std::slice::from_ref(&mark)).await.unwrap();
     let version = won(marked);
     assert_eq!(rig.asked(), ["TransactWriteItems"; 2]);
     assert!(rig.plain.contains(&[mark.key]).await.unwrap().attempt(&mark.key, &mark.attempt));
 
-    next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
+    next(rig.proxy(), 1, "TransactWriteItems", Fault::DropAnswer);
     let waits = entry(vec![outgoing("x")]);
     let waiting =
         save(&rig.store, &key("marked"), Some(&version), &entity(vec![1; LARGE], std::slice::from_ref(&waits))).await;
 
-    next(&rig.proxy, 1, "TransactWriteItems", Fault::DropAnswer);
+    next(rig.proxy(), 1, "TransactWriteItems", Fault::DropAnswer);
     let (done, clean) = (waits.to_dedup_entry(), entity(vec![1; LARGE], &[]));
     let finished = rig.store.finish(&key("marked"), &[done], Some((&waiting, &clean))).await.unwrap();
     let Some(Finished::Cleaned(Some(version))) = finished else { panic!("{finished:?}") };
@@ -67,7 +67,7 @@ async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
 async fn a_save_in_dynamodb_that_is_never_answered_is_an_unknown_outcome() {
     let rig = Rig::new().await;
     for (name, fault, stored) in [("served", Fault::DropAnswer, true), ("lost", Fault::DropRequest, false)] {
-        let lost = rig.proxy.every(|asked| asked.operation() == Some("PutItem"), fault);
+        let lost = rig.proxy().every(|asked| asked.operation() == Some("PutItem"), fault);
         let error = create(&rig.store, &key(name), &entity("a", &[]), &[]).await.unwrap_err();
         lost.end();
         assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
@@ -78,10 +78,10 @@ async fn a_save_in_dynamodb_that_is_never_answered_is_an_unknown_outcome() {
 #[tokio::test]
 async fn a_save_in_dynamodb_that_takes_too_long_is_an_unknown_outcome_and_may_land_later() {
     let rig = Rig::new().await;
-    let options = rig.table.through(rig.proxy.url()).options();
+    let options = rig.table.through(rig.proxy().url()).options();
     let hasty = options.call_limit(Duration::from_millis(200)).open().await.unwrap();
     let gate = Gate::new();
-    let held = rig.proxy.every(|asked| asked.operation() == Some("PutItem"), Fault::Hold(gate.clone()));
+    let held = rig.proxy().every(|asked| asked.operation() == Some("PutItem"), Fault::Hold(gate.clone()));
     let error = create(&hasty, &key("late"), &entity("a", &[]), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     assert_eq!(rig.plain.version(&key("late")).await.unwrap(), None);
@@ -94,10 +94,10 @@ async fn a_save_in_dynamodb_that_takes_too_long_is_an_unknown_outcome_and_may_la
 async fn what_dynamodb_throttles_was_not_written_and_is_tried_again() {
     let rig = Rig::new().await;
     for name in ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"] {
-        next(&rig.proxy, 2, "PutItem", error(400, name));
+        next(rig.proxy(), 2, "PutItem", error(400, name));
         won(create(&rig.store, &key(name), &entity("a", &[]), &[]).await.unwrap());
     }
-    next(&rig.proxy, ALWAYS, "PutItem", throttled());
+    next(rig.proxy(), ALWAYS, "PutItem", throttled());
     let error = create(&rig.store, &key("never"), &entity("a", &[]), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(rig.plain.version(&key("never")).await.unwrap(), None);
@@ -106,8 +106,8 @@ async fn what_dynamodb_throttles_was_not_written_and_is_tried_again() {
 #[tokio::test]
 async fn a_throttle_after_a_lost_answer_of_dynamodb_is_an_unknown_outcome() {
     let rig = Rig::new().await;
-    next(&rig.proxy, 1, "PutItem", Fault::DropAnswer);
-    next(&rig.proxy, ALWAYS, "PutItem", throttled());
+    next(rig.proxy(), 1, "PutItem", Fault::DropAnswer);
+    next(rig.proxy(), ALWAYS, "PutItem", throttled());
     let error = create(&rig.store, &key("there"), &entity("a", &[]), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     assert!(rig.plain.version(&key("there")).await.unwrap().is_some());
@@ -121,7 +121,7 @@ async fn an_error_of_dynamodbs_own_may_have_written() {
         &[("content-type", "application/x-amz-json-1.0")],
         r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"injected"}"#,
     );
-    next(&rig.proxy, ALWAYS, "PutItem", served);
+    next(rig.proxy(), ALWAYS, "PutItem", served);
     let error = create(&rig.store, &key("there"), &entity("a", &[]), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     assert!(rig.plain.version(&key("there")).await.unwrap().is_some());
@@ -130,13 +130,13 @@ async fn an_error_of_dynamodbs_own_may_have_written() {
 #[tokio::test]
 async fn another_transaction_on_the_items_is_waited_for_in_dynamodb() {
     let rig = Rig::new().await;
-    next(&rig.proxy, 2, "TransactWriteItems", cancelled(&["TransactionConflict", "None"]));
+    next(rig.proxy(), 2, "TransactWriteItems", cancelled(&["TransactionConflict", "None"]));
     won(create(&rig.store, &key("waited"), &entity("a", &[]), &[mark()]).await.unwrap());
-    next(&rig.proxy, 2, "PutItem", error(400, "TransactionConflictException"));
+    next(rig.proxy(), 2, "PutItem", error(400, "TransactionConflictException"));
     won(create(&rig.store, &key("put"), &entity("a", &[]), &[]).await.unwrap());
 
     let mark = mark();
-    next(&rig.proxy, ALWAYS, "TransactWriteItems", cancelled(&["None", "TransactionConflict"]));
+    next(rig.proxy(), ALWAYS, "TransactWriteItems", cancelled(&["None", "TransactionConflict"]));
     let error = create(&rig.store, &key("never"), &entity("a", &[]), std::slice::from_ref(&mark)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(rig.plain.version(&key("never")).await.unwrap(), None);
@@ -180,21 +180,21 @@ async fn dedup_entries_in_dynamodb_are_read_when_no_transaction_holds_them() {
     rig.store.insert(&marks).await.unwrap();
     let keys = marks.clone().map(|mark| mark.key);
     rig.asked();
-    next(&rig.proxy, 2, "TransactGetItems", cancelled(&["TransactionConflict", "None"]));
+    next(rig.proxy(), 2, "TransactGetItems", cancelled(&["TransactionConflict", "None"]));
     let known = rig.store.contains(&keys).await.unwrap();
     assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
     assert_eq!(rig.asked(), ["TransactGetItems"; 3]);
     rig.store.load(&key("none"), &keys[..1]).await.unwrap();
     assert_eq!(rig.asked(), ["GetItem", "TransactGetItems"]);
 
-    next(&rig.proxy, ALWAYS, "TransactGetItems", cancelled(&["None", "TransactionConflict"]));
+    next(rig.proxy(), ALWAYS, "TransactGetItems", cancelled(&["None", "TransactionConflict"]));
     assert_eq!(rig.store.contains(&keys).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn an_answer_of_dynamodb_for_fewer_keys_than_were_asked_for_is_an_error() {
     let rig = Rig::new().await;
-    next(&rig.proxy, 1, "TransactGetItems", answer(200, r#"{"Responses":[{}]}"#));
+    next(rig.proxy(), 1, "TransactGetItems", answer(200, r#"{"Responses":[{}]}"#));
     let error = rig.store.contains(&[mark().key, mark().key]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
@@ -208,12 +208,12 @@ async fn dedup_entries_that_are_too_large_for_one_answer_of_dynamodb_are_asked_f
     let marks: Vec<_> = (0..MARKS).map(|_| DedupEntry { reply: Some(outgoing(vec![7; REPLY])), ..mark() }).collect();
     rig.plain.insert(&marks).await.unwrap();
     let keys: Vec<_> = marks.iter().map(|mark| mark.key).collect();
-    next(&rig.proxy, 1, "TransactGetItems", error(400, "ValidationException"));
+    next(rig.proxy(), 1, "TransactGetItems", error(400, "ValidationException"));
     let known = rig.store.contains(&keys).await.unwrap();
     assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
     assert!(rig.asked().len() > 2);
     let error = error(400, "ValidationException");
-    next(&rig.proxy, ALWAYS, "TransactGetItems", error);
+    next(rig.proxy(), ALWAYS, "TransactGetItems", error);
     assert_eq!(rig.store.contains(&keys).await.unwrap_err().kind(), ErrorKind::Misconfigured);
 }
 
@@ -231,11 +231,11 @@ async fn chunks_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_ne
     let none = format!(
         r#"{{"Responses":{{"{table}":[]}},"UnprocessedKeys":{{"{table}":{{"Keys":[{left}],"ConsistentRead":true}}}}}}"#
     );
-    next(&rig.proxy, 2, "BatchGetItem", answer(200, &none));
+    next(rig.proxy(), 2, "BatchGetItem", answer(200, &none));
     let stored = rig.store.load(&key("large"), &[]).await.unwrap().stored.unwrap();
     assert_eq!(stored.entity, large);
 
-    next(&rig.proxy, ALWAYS, "BatchGetItem", answer(200, &none));
+    next(rig.proxy(), ALWAYS, "BatchGetItem", answer(200, &none));
     let error = rig.store.load(&key("large"), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
@@ -243,8 +243,8 @@ async fn chunks_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_ne
 #[tokio::test]
 async fn a_read_that_dynamodb_does_not_answer_is_an_error_and_never_absence() {
     let rig = Rig::new().await;
-    next(&rig.proxy, ALWAYS, "GetItem", Fault::DropAnswer);
-    next(&rig.proxy, ALWAYS, "TransactGetItems", Fault::DropAnswer);
+    next(rig.proxy(), ALWAYS, "GetItem", Fault::DropAnswer);
+    next(rig.proxy(), ALWAYS, "TransactGetItems", Fault::DropAnswer);
     let error = rig.store.load(&key("x"), &[mark().key]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(rig.store.version(&key("x")).await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -256,7 +256,7 @@ async fn somebody_elses_save_after_a_lost_answer_of_dynamodb_is_a_conflict() {
     let rig = Rig::new().await;
     let version = save(&rig.plain, &key("raced"), None, &entity("a", &[])).await;
     let gate = Gate::new();
-    let held = rig.proxy.first(1, |asked| asked.operation() == Some("PutItem"), Fault::Hold(gate.clone()));
+    let held = rig.proxy().first(1, |asked| asked.operation() == Some("PutItem"), Fault::Hold(gate.clone()));
     let (late, expected) = (rig.store.clone(), Expected::Version(version.clone()));
     let late = tokio::spawn(async move { late.save(&key("raced"), &expected, &entity("late", &[]), &[]).await });
     held.until_matched(1).await;
@@ -269,7 +269,7 @@ async fn somebody_elses_save_after_a_lost_answer_of_dynamodb_is_a_conflict() {
 #[tokio::test]
 async fn a_refused_permission_of_dynamodb_says_what_to_allow() {
     let rig = Rig::new().await;
-    next(&rig.proxy, 1, "PutItem", error(400, "AccessDeniedException"));
+    next(rig.proxy(), 1, "PutItem", error(400, "AccessDeniedException"));
     let error = create(&rig.store, &key("x"), &entity("a", &[]), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.to_string().contains("policy_json"), "{error}");

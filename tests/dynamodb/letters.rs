@@ -62,34 +62,39 @@ async fn a_letter_in_dynamodb_that_was_deleted_is_kept_again_when_its_message_fa
     assert_eq!(listed(&rig, &letter).await, [letter.clone(), letter]);
 }
 
-#[tokio::test]
-async fn a_deleted_letter_in_dynamodb_that_several_keep_again_is_there_once() {
-    let rig = Rig::new().await;
-    let letter = letter();
-    rig.plain.add(&letter).await.unwrap();
-    delete(&rig, "l#shop").await;
-    // One has seen that it is gone when another takes the cause over.
-    let gate = Gate::new();
-    let held = rig.proxy.first(1, |asked| asked.operation() == Some("GetItem"), Fault::HoldAnswer(gate.clone()));
-    let late = tokio::spawn({
-        let (store, letter) = (rig.store.clone(), letter.clone());
-        async move { store.add(&letter).await }
-    });
-    held.until_served(1).await;
-    rig.plain.add(&letter).await.unwrap();
-    gate.open();
-    late.await.unwrap().unwrap();
-    assert_eq!(listed(&rig, &letter).await, [letter]);
-}
+/// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).
+mod dynamodb_proxied {
+    use super::*;
 
-#[tokio::test]
-async fn a_letter_in_dynamodb_whose_cause_cannot_be_looked_up_is_an_error() {
-    let rig = Rig::new().await;
-    let letter = letter();
-    rig.plain.add(&letter).await.unwrap();
-    delete(&rig, "l#shop").await;
-    next(&rig.proxy, 100, "GetItem", Fault::DropAnswer);
-    let error = rig.store.add(&letter).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert_eq!(listed(&rig, &letter).await, []);
+    #[tokio::test]
+    async fn a_deleted_letter_in_dynamodb_that_several_keep_again_is_there_once() {
+        let rig = Rig::new().await;
+        let letter = letter();
+        rig.plain.add(&letter).await.unwrap();
+        delete(&rig, "l#shop").await;
+        // One has seen that it is gone when another takes the cause over.
+        let gate = Gate::new();
+        let held = rig.proxy().first(1, |asked| asked.operation() == Some("GetItem"), Fault::HoldAnswer(gate.clone()));
+        let late = tokio::spawn({
+            let (store, letter) = (rig.store.clone(), letter.clone());
+            async move { store.add(&letter).await }
+        });
+        held.until_served(1).await;
+        rig.plain.add(&letter).await.unwrap();
+        gate.open();
+        late.await.unwrap().unwrap();
+        assert_eq!(listed(&rig, &letter).await, [letter]);
+    }
+
+    #[tokio::test]
+    async fn a_letter_in_dynamodb_whose_cause_cannot_be_looked_up_is_an_error() {
+        let rig = Rig::new().await;
+        let letter = letter();
+        rig.plain.add(&letter).await.unwrap();
+        delete(&rig, "l#shop").await;
+        next(rig.proxy(), 100, "GetItem", Fault::DropAnswer);
+        let error = rig.store.add(&letter).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(listed(&rig, &letter).await, []);
+    }
 }

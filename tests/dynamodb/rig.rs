@@ -14,12 +14,15 @@ use hapax::{
 use hapax_tests::{
     DynamoDbTable,
     http_faults::{Fault, FaultProxy},
+    real::{self, AWS},
 };
 
-/// One table: a store that is reached through the proxy, and one that is not.
+/// One table: a store that is reached through the proxy, and one that is not. Before the service itself, which no proxy can stand
+/// before, they are two handles.
 pub(crate) struct Rig {
     pub(crate) table: DynamoDbTable,
-    pub(crate) proxy: FaultProxy,
+    /// None before the service itself.
+    proxy: Option<FaultProxy>,
     pub(crate) store: DynamoDb,
     pub(crate) plain: DynamoDb,
 }
@@ -28,16 +31,25 @@ impl Rig {
     pub(crate) async fn new() -> Self {
         let table = DynamoDbTable::new();
         let plain = table.open().await;
+        if real::is_asked(AWS) {
+            let store = table.open().await;
+            return Self { table, proxy: None, store, plain };
+        }
         let proxy = FaultProxy::start(table.url()).unwrap();
         let store = table.through(proxy.url()).open().await;
         proxy.forget();
-        Self { table, proxy, store, plain }
+        Self { table, proxy: Some(proxy), store, plain }
+    }
+
+    /// For tests in a module `dynamodb_proxied`: those are left out where the service itself is asked for.
+    pub(crate) fn proxy(&self) -> &FaultProxy {
+        self.proxy.as_ref().unwrap_or_else(|| panic!("no proxy before {}", self.table.url()))
     }
 
     /// What was asked for through the proxy since the last call of this.
     pub(crate) fn asked(&self) -> Vec<String> {
-        let asked = self.proxy.asked();
-        self.proxy.forget();
+        let asked = self.proxy().asked();
+        self.proxy().forget();
         asked.iter().filter_map(|asked| asked.operation().map(str::to_owned)).collect()
     }
 

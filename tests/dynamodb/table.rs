@@ -13,6 +13,7 @@ use hapax::{
 use hapax_tests::{
     DynamoDbTable, LogLines,
     http_faults::{Fault, FaultProxy},
+    real::{expect_refusals, refusal},
 };
 
 use crate::rig::{error, next};
@@ -102,23 +103,6 @@ async fn a_table_of_dynamodb_whose_entries_would_stay_for_ever_is_refused() {
     table.options().create_if_missing(false).open().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_global_table_of_dynamodb_is_refused_unless_it_is_pinned() {
-    let table = DynamoDbTable::new();
-    table.open().await;
-    let proxy = FaultProxy::start(table.url()).unwrap();
-    let replicas = Fault::rewrite(|body| {
-        let text = std::str::from_utf8(body).unwrap();
-        let with = r#"{"Table":{"Replicas":[{"RegionName":"eu-west-1","ReplicaStatus":"ACTIVE"}],"#;
-        text.replacen(r#"{"Table":{"#, with, 1).into_bytes()
-    });
-    next(&proxy, 2, "DescribeTable", replicas);
-    let options = table.through(proxy.url()).options();
-    let error = options.clone().open().await.unwrap_err();
-    expect(&error, ErrorKind::Misconfigured, "global_table_pinned(true)");
-    options.global_table_pinned(true).open().await.unwrap();
-}
-
 /// Another status in the next answer to a look at the table; the index has one of its own.
 fn status(proxy: &FaultProxy, name: &'static str, status: &'static str) {
     let with = Fault::rewrite(move |body| {
@@ -129,23 +113,6 @@ fn status(proxy: &FaultProxy, name: &'static str, status: &'static str) {
         body.to_string().into_bytes()
     });
     next(proxy, 1, "DescribeTable", with);
-}
-
-#[tokio::test]
-async fn a_table_of_dynamodb_is_opened_while_it_is_updated_and_in_no_other_state() {
-    let table = DynamoDbTable::new();
-    table.open().await;
-    let proxy = FaultProxy::start(table.url()).unwrap();
-    let options = table.through(proxy.url()).options().create_if_missing(false);
-    for name in ["TableStatus", "IndexStatus"] {
-        status(&proxy, name, "UPDATING");
-        options.clone().open().await.unwrap();
-        for state in ["CREATING", "DELETING", "ARCHIVED"] {
-            status(&proxy, name, state);
-            let error = options.clone().open().await.unwrap_err();
-            expect(&error, ErrorKind::Unavailable, state);
-        }
-    }
 }
 
 /// The next answer to a look at the table says that these units of reads and writes a second were bought for it, and so many of
@@ -164,28 +131,6 @@ fn bought(proxy: &FaultProxy, reads: u64, writes: u64, index_writes: u64) {
 }
 
 #[tokio::test]
-async fn a_table_of_dynamodb_with_too_little_bought_capacity_is_warned_of() {
-    let table = DynamoDbTable::new();
-    let logged = LogLines::here();
-    table.open().await;
-    let proxy = FaultProxy::start(table.url()).unwrap();
-    let open = async || drop(table.through(proxy.url()).open().await);
-    open().await; // On demand.
-    bought(&proxy, 100, 100, 40);
-    open().await;
-    assert_eq!(logged.with("PAY_PER_REQUEST").len(), 0);
-    for (units, says) in [((1, 5, 5), "throttled"), ((5, 4, 5), "throttled"), ((5, 5, 1), "throttled")] {
-        bought(&proxy, units.0, units.1, units.2);
-        let before = logged.with(says).len();
-        open().await;
-        assert_eq!(logged.with(says).len(), before + 1, "{units:?}");
-    }
-    bought(&proxy, 100, 100, 39);
-    open().await;
-    assert_eq!(logged.with("two for each five").len(), 1);
-}
-
-#[tokio::test]
 async fn a_table_of_dynamodb_of_another_program_is_refused() {
     let table = DynamoDbTable::new();
     table.open().await;
@@ -194,15 +139,6 @@ async fn a_table_of_dynamodb_of_another_program_is_refused() {
     put.item("schema", AttributeValue::N("2".into())).send().await.unwrap();
     let error = table.options().open().await.unwrap_err();
     expect(&error, ErrorKind::Misconfigured, "upgrade the program");
-}
-
-#[tokio::test]
-async fn a_table_of_dynamodb_that_may_not_be_looked_at_is_refused_as_denied() {
-    let table = DynamoDbTable::new();
-    let proxy = FaultProxy::start(table.url()).unwrap();
-    next(&proxy, 1, "DescribeTable", error(400, "AccessDeniedException"));
-    let error = table.through(proxy.url()).options().open().await.unwrap_err();
-    expect(&error, ErrorKind::Denied, "policy_json");
 }
 
 #[tokio::test]
@@ -230,23 +166,6 @@ async fn a_table_of_dynamodb_keeps_entries_for_as_long_as_it_says_and_for_more_o
 }
 
 #[tokio::test]
-async fn what_dynamodb_is_to_remove_is_stamped_by_its_own_clock() {
-    const LATER: &str = "Tue, 15 Nov 2050 08:12:31 GMT";
-    const IN_2050: u64 = 2_540_000_000;
-    let rig = crate::rig::Rig::new().await;
-    let headers = [("content-type", "application/x-amz-json-1.0"), ("date", LATER)];
-    next(&rig.proxy, 1, "TransactGetItems", Fault::answer(200, &headers, r#"{"Responses":[{}]}"#));
-    let mark = crate::rig::mark();
-    assert!(rig.store.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
-    rig.store.insert(std::slice::from_ref(&mark)).await.unwrap();
-    let text = |text: String| AttributeValue::S(text);
-    let read = rig.table.client().get_item().table_name(rig.table.name()).consistent_read(true);
-    let read = read.key("pk", text(format!("d#{}", mark.key))).key("sk", text("d".into())).send().await.unwrap();
-    let expires: u64 = read.item().unwrap()["x"].as_n().unwrap().parse().unwrap();
-    assert!(expires > IN_2050, "{expires}");
-}
-
-#[tokio::test]
 async fn an_entry_of_dynamodb_is_there_for_as_long_as_it_is_in_the_table_whatever_its_time_to_live() {
     let table = DynamoDbTable::new();
     let store = table.options().keeps(Duration::ZERO).margin(Duration::ZERO).open().await.unwrap();
@@ -260,4 +179,108 @@ async fn an_entry_of_dynamodb_is_there_for_as_long_as_it_is_in_the_table_whateve
         update.update_expression("SET x = :x").expression_attribute_values(":x", AttributeValue::N("1".into()));
     update.send().await.unwrap();
     assert_eq!(store.contains(&[mark.key]).await.unwrap().entry(&mark.key), Some(&mark));
+}
+
+#[test]
+fn dynamodb_itself_is_asked_for_by_a_variable_and_what_it_takes_is_told() {
+    let variables = [
+        ("HAPAX_AWS", "1"),
+        ("AWS_REGION", "eu-central-1"),
+        ("AWS_ACCESS_KEY_ID", "none"),
+        ("AWS_SECRET_ACCESS_KEY", "none"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1"),
+    ];
+    let test = "table::a_table_of_dynamodb_of_another_program_is_refused";
+    expect_refusals(test, &variables, &["set AWS_REGION", "set AWS_ACCESS_KEY_ID"]);
+    // Nobody is there, so that nothing is made and nothing removed.
+    let said = refusal(test, &variables);
+    let told = if cfg!(feature = "real") { "in DynamoDB stays, remove it yourself" } else { "--features real" };
+    assert!(said.contains(told), "{said}");
+}
+
+/// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).
+mod dynamodb_proxied {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_global_table_of_dynamodb_is_refused_unless_it_is_pinned() {
+        let table = DynamoDbTable::new();
+        table.open().await;
+        let proxy = FaultProxy::start(table.url()).unwrap();
+        let replicas = Fault::rewrite(|body| {
+            let text = std::str::from_utf8(body).unwrap();
+            let with = r#"{"Table":{"Replicas":[{"RegionName":"eu-west-1","ReplicaStatus":"ACTIVE"}],"#;
+            text.replacen(r#"{"Table":{"#, with, 1).into_bytes()
+        });
+        next(&proxy, 2, "DescribeTable", replicas);
+        let options = table.through(proxy.url()).options();
+        let error = options.clone().open().await.unwrap_err();
+        expect(&error, ErrorKind::Misconfigured, "global_table_pinned(true)");
+        options.global_table_pinned(true).open().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_table_of_dynamodb_is_opened_while_it_is_updated_and_in_no_other_state() {
+        let table = DynamoDbTable::new();
+        table.open().await;
+        let proxy = FaultProxy::start(table.url()).unwrap();
+        let options = table.through(proxy.url()).options().create_if_missing(false);
+        for name in ["TableStatus", "IndexStatus"] {
+            status(&proxy, name, "UPDATING");
+            options.clone().open().await.unwrap();
+            for state in ["CREATING", "DELETING", "ARCHIVED"] {
+                status(&proxy, name, state);
+                let error = options.clone().open().await.unwrap_err();
+                expect(&error, ErrorKind::Unavailable, state);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_of_dynamodb_with_too_little_bought_capacity_is_warned_of() {
+        let table = DynamoDbTable::new();
+        let logged = LogLines::here();
+        table.open().await;
+        let proxy = FaultProxy::start(table.url()).unwrap();
+        let open = async || drop(table.through(proxy.url()).open().await);
+        open().await; // On demand.
+        bought(&proxy, 100, 100, 40);
+        open().await;
+        assert_eq!(logged.with("PAY_PER_REQUEST").len(), 0);
+        for (units, says) in [((1, 5, 5), "throttled"), ((5, 4, 5), "throttled"), ((5, 5, 1), "throttled")] {
+            bought(&proxy, units.0, units.1, units.2);
+            let before = logged.with(says).len();
+            open().await;
+            assert_eq!(logged.with(says).len(), before + 1, "{units:?}");
+        }
+        bought(&proxy, 100, 100, 39);
+        open().await;
+        assert_eq!(logged.with("two for each five").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_table_of_dynamodb_that_may_not_be_looked_at_is_refused_as_denied() {
+        let table = DynamoDbTable::new();
+        let proxy = FaultProxy::start(table.url()).unwrap();
+        next(&proxy, 1, "DescribeTable", error(400, "AccessDeniedException"));
+        let error = table.through(proxy.url()).options().open().await.unwrap_err();
+        expect(&error, ErrorKind::Denied, "policy_json");
+    }
+
+    #[tokio::test]
+    async fn what_dynamodb_is_to_remove_is_stamped_by_its_own_clock() {
+        const LATER: &str = "Tue, 15 Nov 2050 08:12:31 GMT";
+        const IN_2050: u64 = 2_540_000_000;
+        let rig = crate::rig::Rig::new().await;
+        let headers = [("content-type", "application/x-amz-json-1.0"), ("date", LATER)];
+        next(rig.proxy(), 1, "TransactGetItems", Fault::answer(200, &headers, r#"{"Responses":[{}]}"#));
+        let mark = crate::rig::mark();
+        assert!(rig.store.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
+        rig.store.insert(std::slice::from_ref(&mark)).await.unwrap();
+        let text = |text: String| AttributeValue::S(text);
+        let read = rig.table.client().get_item().table_name(rig.table.name()).consistent_read(true);
+        let read = read.key("pk", text(format!("d#{}", mark.key))).key("sk", text("d".into())).send().await.unwrap();
+        let expires: u64 = read.item().unwrap()["x"].as_n().unwrap().parse().unwrap();
+        assert!(expires > IN_2050, "{expires}");
+    }
 }

@@ -45,23 +45,6 @@ fn over() -> Entity {
 }
 
 #[tokio::test]
-async fn tombstones_of_dynamodb_are_removed_sixteen_at_a_time_and_all_of_them() {
-    const TOMBSTONES: usize = 400; // In each of the eight partitions more than are removed at a time.
-    let rig = Rig::new().await;
-    let store = patient(&rig.table.through(rig.proxy.url())).await;
-    save_all(&store, TOMBSTONES, over).await;
-    let gate = Gate::new();
-    let held = rig.proxy.every(|asked| asked.operation() == Some("DeleteItem"), Fault::Hold(gate.clone()));
-    let purges = store.clone();
-    let purging = tokio::spawn(async move { purges.purge(&scope(), Duration::ZERO, TOMBSTONES).await });
-    tokio::time::timeout(MINUTE / 2, held.until_matched(16)).await.expect("sixteen at a time");
-    assert_eq!(held.matched(), 16, "and no more");
-    gate.open();
-    assert_eq!(purging.await.unwrap().unwrap(), TOMBSTONES);
-    assert_eq!(store.purge(&scope(), Duration::ZERO, TOMBSTONES).await.unwrap(), 0);
-}
-
-#[tokio::test]
 async fn a_purge_in_dynamodb_removes_no_more_than_it_is_asked_for() {
     let rig = Rig::new().await;
     let store = patient(&rig.table).await;
@@ -72,20 +55,6 @@ async fn a_purge_in_dynamodb_removes_no_more_than_it_is_asked_for() {
         assert_eq!(purged, left.min(25));
         left -= purged;
     }
-}
-
-#[tokio::test]
-async fn purges_in_dynamodb_begin_anywhere() {
-    let rig = Rig::new().await;
-    let mut first = HashSet::new();
-    for _ in 0..40 {
-        rig.proxy.forget();
-        rig.store.purge(&scope(), Duration::ZERO, 10).await.unwrap();
-        let asked = rig.proxy.asked();
-        let query: serde_json::Value = serde_json::from_slice(asked[0].body()).unwrap();
-        first.insert(query["ExpressionAttributeValues"][":pk"]["S"].as_str().unwrap().to_owned());
-    }
-    assert!(first.len() > 1, "{first:?}"); // Eight ways, forty times: the same by chance in no test of anybody's.
 }
 
 /// As a restored table, a newer program or a person has left it.
@@ -124,33 +93,70 @@ async fn an_entity_that_cannot_be_read_holds_up_no_other_in_dynamodbs_upkeep() {
     assert_eq!(logged.with("is left out").len(), 2 * damaged.len());
 }
 
-#[tokio::test]
-async fn what_waits_in_dynamodb_is_listed_page_by_page_and_read_about_once() {
-    const ENTITIES: usize = 400;
-    const PAGE: usize = 64;
-    let rig = Rig::new().await;
-    let keys = save_all(&patient(&rig.table).await, ENTITIES, || entity("a", &[entry(vec![outgoing("x")])])).await;
-    let (mut listed, mut read) = (Vec::<EntityKey>::new(), 0);
-    loop {
-        rig.proxy.forget();
-        let page = rig.store.pending(&scope(), Duration::ZERO, listed.last(), PAGE).await.unwrap();
-        let limit = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).unwrap()["Limit"].as_u64().unwrap();
-        read += rig.proxy.asked().iter().map(|asked| limit(asked.body())).sum::<u64>();
-        listed.extend(page.iter().map(|pending| pending.key.clone()));
-        if page.len() < PAGE {
-            break;
-        }
-    }
-    assert_eq!(listed, keys);
-    assert!(read < 3 * ENTITIES as u64, "{read} asked for, to list {ENTITIES}");
-}
+/// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).
+mod dynamodb_proxied {
+    use super::*;
 
-#[tokio::test]
-async fn what_is_too_young_is_read_from_dynamodb_in_pages_that_grow() {
-    let rig = Rig::new().await;
-    save_all(&patient(&rig.table).await, 400, || entity("a", &[entry(vec![outgoing("x")])])).await;
-    assert_eq!(rig.store.pending(&scope(), Duration::from_secs(3600), None, 10).await.unwrap(), []);
-    // Some 50 in each of eight partitions, of which 10 are wanted in all.
-    let asked = rig.asked().len();
-    assert!((8..=48).contains(&asked), "{asked} requests");
+    #[tokio::test]
+    async fn tombstones_of_dynamodb_are_removed_sixteen_at_a_time_and_all_of_them() {
+        const TOMBSTONES: usize = 400; // In each of the eight partitions more than are removed at a time.
+        let rig = Rig::new().await;
+        let store = patient(&rig.table.through(rig.proxy().url())).await;
+        save_all(&store, TOMBSTONES, over).await;
+        let gate = Gate::new();
+        let held = rig.proxy().every(|asked| asked.operation() == Some("DeleteItem"), Fault::Hold(gate.clone()));
+        let purges = store.clone();
+        let purging = tokio::spawn(async move { purges.purge(&scope(), Duration::ZERO, TOMBSTONES).await });
+        tokio::time::timeout(MINUTE / 2, held.until_matched(16)).await.expect("sixteen at a time");
+        assert_eq!(held.matched(), 16, "and no more");
+        gate.open();
+        assert_eq!(purging.await.unwrap().unwrap(), TOMBSTONES);
+        assert_eq!(store.purge(&scope(), Duration::ZERO, TOMBSTONES).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn purges_in_dynamodb_begin_anywhere() {
+        let rig = Rig::new().await;
+        let mut first = HashSet::new();
+        for _ in 0..40 {
+            rig.proxy().forget();
+            rig.store.purge(&scope(), Duration::ZERO, 10).await.unwrap();
+            let asked = rig.proxy().asked();
+            let query: serde_json::Value = serde_json::from_slice(asked[0].body()).unwrap();
+            first.insert(query["ExpressionAttributeValues"][":pk"]["S"].as_str().unwrap().to_owned());
+        }
+        assert!(first.len() > 1, "{first:?}"); // Eight ways, forty times: the same by chance in no test of anybody's.
+    }
+
+    #[tokio::test]
+    async fn what_waits_in_dynamodb_is_listed_page_by_page_and_read_about_once() {
+        const ENTITIES: usize = 400;
+        const PAGE: usize = 64;
+        let rig = Rig::new().await;
+        let keys = save_all(&patient(&rig.table).await, ENTITIES, || entity("a", &[entry(vec![outgoing("x")])])).await;
+        let (mut listed, mut read) = (Vec::<EntityKey>::new(), 0);
+        loop {
+            rig.proxy().forget();
+            let page = rig.store.pending(&scope(), Duration::ZERO, listed.last(), PAGE).await.unwrap();
+            let limit =
+                |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).unwrap()["Limit"].as_u64().unwrap();
+            read += rig.proxy().asked().iter().map(|asked| limit(asked.body())).sum::<u64>();
+            listed.extend(page.iter().map(|pending| pending.key.clone()));
+            if page.len() < PAGE {
+                break;
+            }
+        }
+        assert_eq!(listed, keys);
+        assert!(read < 3 * ENTITIES as u64, "{read} asked for, to list {ENTITIES}");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_young_is_read_from_dynamodb_in_pages_that_grow() {
+        let rig = Rig::new().await;
+        save_all(&patient(&rig.table).await, 400, || entity("a", &[entry(vec![outgoing("x")])])).await;
+        assert_eq!(rig.store.pending(&scope(), Duration::from_secs(3600), None, 10).await.unwrap(), []);
+        // Some 50 in each of eight partitions, of which 10 are wanted in all.
+        let asked = rig.asked().len();
+        assert!((8..=48).contains(&asked), "{asked} requests");
+    }
 }

@@ -1,5 +1,5 @@
 //! Every promise of the port on emulators of services, through clients with connections of their own: Azurite for Azure's
-//! blobs, moto for S3.
+//! blobs, moto for S3. Or on the services [themselves](hapax_tests::real), where a variable asks for them.
 
 use std::{
     io::{Read, Write},
@@ -15,6 +15,7 @@ use hapax::{
     ports::{DedupStore, ErrorKind},
     testing,
 };
+use hapax_tests::real::{AWS, AZURE, expect_refusals, is_asked};
 use object_store::{ObjectStore, ObjectStoreExt, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder, memory::InMemory};
 use sha2::{Digest, Sha256};
 
@@ -27,22 +28,33 @@ use crate::{
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
+/// A bucket or container that nobody has: the names of buckets are everybody's.
+const NOWHERE: &str = "hapax-t-nowhere-5d1f0c9a7be34d62";
+
 /// A bucket or container that no other test uses.
 #[derive(Debug)]
 struct Place {
     url: String,
     name: String,
     azure: bool,
+    #[cfg(feature = "real")]
+    itself: Option<crate::real::Service>,
 }
 
 impl Place {
-    fn s3() -> Self {
+    async fn s3() -> Self {
+        if is_asked(AWS) {
+            return Self::in_the_service(false).await;
+        }
         let place = Self::named("HAPAX_TEST_S3", false);
         place.make("", "");
         place
     }
 
     async fn azure_blob() -> Self {
+        if is_asked(AZURE) {
+            return Self::in_the_service(true).await;
+        }
         let place = Self::named("HAPAX_TEST_AZURE_BLOB", true);
         let (date, resource) = (now().await, format!("/{ACCOUNT}/{ACCOUNT}/{}", place.name));
         let signed =
@@ -60,7 +72,27 @@ impl Place {
             panic!("nothing to test with: run `cargo xtask test`, or set {variable}=http://HOST:PORT")
         });
         let url = url.trim_end_matches('/').to_owned();
-        Self { url, name: format!("t-{:016x}", fastrand::u64(..)), azure }
+        Self {
+            url,
+            name: format!("t-{:016x}", fastrand::u64(..)),
+            azure,
+            #[cfg(feature = "real")]
+            itself: None,
+        }
+    }
+
+    #[cfg(feature = "real")]
+    async fn in_the_service(azure: bool) -> Self {
+        use crate::real::Service;
+        let (service, name) =
+            (if azure { Service::AzureBlob } else { Service::S3 }, format!("hapax-t-{:016x}", fastrand::u64(..)));
+        service.make(&name).await;
+        Self { url: String::new(), name, azure, itself: Some(service) }
+    }
+
+    #[cfg(not(feature = "real"))]
+    async fn in_the_service(_: bool) -> Self {
+        unreachable!("who asks for it without the feature is refused")
     }
 
     /// Makes it, which the clients cannot.
@@ -77,6 +109,10 @@ impl Place {
 
     /// A client with connections of its own.
     fn client(&self, name: &str) -> Arc<dyn ObjectStore> {
+        #[cfg(feature = "real")]
+        if let Some(service) = self.itself {
+            return service.client(name);
+        }
         if self.azure {
             let client = MicrosoftAzureBuilder::new()
                 .with_account(ACCOUNT)
@@ -106,13 +142,13 @@ impl Place {
 
     /// What is not there is an error, and what is there is seen by others, once.
     async fn check(&self) {
-        let error = ObjectDedup::options(self.client("t-nowhere"), "shop").open().await.unwrap_err();
+        let error = ObjectDedup::options(self.client(NOWHERE), "shop").open().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
         assert!(error.to_string().contains("create the bucket"), "{error:?}");
 
         // Nor may it read as an object that is not there: what the library tells as the same is told apart by these words.
         let words = if self.azure { "ContainerNotFound" } else { "NoSuchBucket" };
-        let error = self.client("t-nowhere").get(&"shop/d/00/00".into()).await.unwrap_err();
+        let error = self.client(NOWHERE).get(&"shop/d/00/00".into()).await.unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
 
         let (one, two) = (self.open("shop").await, self.open("shop").await);
@@ -150,7 +186,7 @@ impl testing::dedup_store::Builder for Place {
 
 #[tokio::test]
 async fn objects_in_s3_are_seen_by_others_and_a_bucket_that_is_not_there_is_refused() {
-    Place::s3().check().await;
+    Place::s3().await.check().await;
 }
 
 #[tokio::test]
@@ -158,8 +194,18 @@ async fn objects_in_azure_blob_are_seen_by_others_and_a_container_that_is_not_th
     Place::azure_blob().await.check().await;
 }
 
+#[test]
+fn services_of_objects_are_asked_for_by_variables_and_what_they_take_is_told() {
+    let s3 = "services::objects_in_s3_are_seen_by_others_and_a_bucket_that_is_not_there_is_refused";
+    let variables = [("HAPAX_AWS", "1"), ("AWS_REGION", "eu-central-1")];
+    expect_refusals(s3, &variables, &["set AWS_REGION", "set AWS_ACCESS_KEY_ID"]);
+    let azure = "services::objects_in_azure_blob_are_seen_by_others_and_a_container_that_is_not_there_is_refused";
+    let variables = [("HAPAX_AZURE", "1"), ("HAPAX_AZURE_BLOB_ACCOUNT", "none")];
+    expect_refusals(azure, &variables, &["set HAPAX_AZURE_BLOB_ACCOUNT", "set HAPAX_AZURE_BLOB_KEY"]);
+}
+
 mod s3 {
-    hapax_core::dedup_store_suite!(super::Place::s3());
+    hapax_core::dedup_store_suite!(super::Place::s3().await);
 }
 
 mod azure_blob {

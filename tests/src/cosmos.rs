@@ -1,4 +1,7 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use azure_core::credentials::Secret;
 use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy, options::Region};
@@ -7,20 +10,27 @@ use hapax::{
     stores::cosmos::{CosmosDbOptions, Layout},
 };
 
-use crate::http_faults::Asked;
+use crate::{
+    http_faults::{Asked, FaultProxy},
+    real::{self, AZURE},
+};
 
 /// Where the emulator is: set by `cargo xtask test`.
 const SERVER: &str = "HAPAX_TEST_COSMOS";
 /// The emulator does not look at it.
 const KEY: &str = "dGVzdGtleQ==";
+/// Where the service itself is, and a key of the account: making databases takes one.
+const ENDPOINT_OF_SERVICE: &str = "HAPAX_AZURE_COSMOS_ENDPOINT";
+const KEY_OF_SERVICE: &str = "HAPAX_AZURE_COSMOS_KEY";
 
-/// A database that no other test uses. Databases are not removed: the emulator that `cargo xtask test` starts has them in
-/// memory.
+/// A database that no other test uses: on the emulator, whose databases are not removed since it has them in memory; or in
+/// Cosmos DB [itself](real), and removed when the test's thread ends.
 #[derive(Debug, Clone)]
 pub struct CosmosDatabase {
     url: String,
     name: String,
     layout: Layout,
+    path: Option<&'static str>,
 }
 
 impl CosmosDatabase {
@@ -31,12 +41,39 @@ impl CosmosDatabase {
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hapax-t-{}-{number}-{:08x}", std::process::id(), fastrand::u32(..));
+        if real::is_asked(AZURE) {
+            let database = Self { url: before_the_service().to_owned(), name, layout, path: None };
+            database.remove_later();
+            return database;
+        }
         let url = std::env::var(SERVER).unwrap_or_else(|_| {
             panic!("no Cosmos DB emulator to test with: run `cargo xtask test`, or set {SERVER}=http://HOST:PORT")
         });
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("t-{}-{number}-{:08x}", std::process::id(), fastrand::u32(..));
-        Self { url, name, layout }
+        Self { url, name, layout, path: None }
+    }
+
+    #[cfg(feature = "real")]
+    fn remove_later(&self) {
+        let database = self.clone();
+        real::remove_later(format!("the database {} in Cosmos DB", self.name), || async move {
+            let deleted = database.client().await.database_client(database.name).delete(None).await;
+            match deleted {
+                Err(error) if !error.status().is_not_found() => Err(error.to_string()),
+                _ => Ok(()),
+            }
+        });
+    }
+
+    #[cfg(not(feature = "real"))]
+    const fn remove_later(&self) {}
+
+    /// The same database with another partition key path.
+    #[must_use]
+    pub const fn partition_path(mut self, path: &'static str) -> Self {
+        self.path = Some(path);
+        self
     }
 
     /// The same database by another way, for example through a proxy.
@@ -45,7 +82,7 @@ impl CosmosDatabase {
         Self { url: url.to_owned(), ..self.clone() }
     }
 
-    /// Where the emulator is.
+    /// Where the emulator is, or what stands before the service itself.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -71,12 +108,12 @@ impl CosmosDatabase {
     /// When the emulator does not answer.
     pub async fn client(&self) -> CosmosClient {
         let endpoint = self.url.parse().expect("the emulator's address is a URL");
-        let account = AccountReference::with_authentication_key(endpoint, Secret::new(KEY));
+        let account = AccountReference::with_authentication_key(endpoint, Secret::new(key()));
         // The library's connections are the process's by default, and end with the runtime of the test that opened them.
         let runtime = CosmosRuntime::builder().build().await.expect("connections of its own");
         let builder = CosmosClient::builder().with_runtime(runtime);
         let client = builder.build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await;
-        client.expect("a client of the emulator")
+        client.expect("a client of Cosmos DB")
     }
 
     /// How a store in it is opened; database and containers are made.
@@ -84,7 +121,11 @@ impl CosmosDatabase {
     /// # Panics
     /// When the emulator does not answer.
     pub async fn options(&self) -> CosmosDbOptions {
-        CosmosDb::options(self.client().await, &self.name).layout(self.layout).create(true)
+        let options = CosmosDb::options(self.client().await, &self.name).layout(self.layout).create(true);
+        match self.path {
+            Some(path) => options.partition_path(path),
+            None => options,
+        }
     }
 
     /// A store in it.
@@ -93,5 +134,24 @@ impl CosmosDatabase {
     /// When it cannot be opened.
     pub async fn open(&self) -> CosmosDb {
         self.options().await.open().await.expect("a store in Cosmos DB")
+    }
+}
+
+/// Where clients find the service itself: a proxy of this process, which speaks TLS to it. The client library takes plain HTTP on
+/// this host, signs neither host nor port, and with TLS of its own it would bring another library along.
+fn before_the_service() -> &'static str {
+    static PROXY: OnceLock<FaultProxy> = OnceLock::new();
+    let start = || {
+        let url = real::needed(AZURE, ENDPOINT_OF_SERVICE, "https://ACCOUNT.documents.azure.com/");
+        let _ = key(); // Both are named before anything is asked.
+        FaultProxy::start(&url).unwrap_or_else(|error| panic!("{ENDPOINT_OF_SERVICE}: {error}"))
+    };
+    PROXY.get_or_init(start).url()
+}
+
+fn key() -> String {
+    match real::is_asked(AZURE) {
+        true => real::needed(AZURE, KEY_OF_SERVICE, "a key of the account that may write"),
+        false => KEY.to_owned(),
     }
 }

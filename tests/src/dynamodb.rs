@@ -3,13 +3,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aws_sdk_dynamodb::{Client, config::Intercept};
 use hapax::{DynamoDb, stores::dynamodb::DynamoDbOptions};
 
+use crate::real::{self, AWS};
+
 /// Where the emulator is: set by `cargo xtask test`.
 const SERVER: &str = "HAPAX_TEST_DYNAMODB";
 
-/// A table that no other test uses. Tables are not removed: the emulator that `cargo xtask test` starts has them in memory.
+/// A table that no other test uses: on the emulator, whose tables are not removed since it has them in memory; or on DynamoDB
+/// [itself](real), and removed when the test's thread ends.
 #[derive(Debug, Clone)]
 pub struct DynamoDbTable {
-    url: String,
+    /// None on the service itself, which has addresses of its own.
+    url: Option<String>,
     name: String,
 }
 
@@ -17,28 +21,53 @@ impl DynamoDbTable {
     /// A name that no other test uses; there is no such table yet.
     ///
     /// # Panics
-    /// When no emulator is known.
+    /// When no emulator is known and the service itself is not asked for.
     #[must_use]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hapax-t-{}-{number}-{:08x}", std::process::id(), fastrand::u32(..));
+        if real::is_asked(AWS) {
+            return Self::in_the_service(name);
+        }
         let url = std::env::var(SERVER).unwrap_or_else(|_| {
             panic!("no DynamoDB emulator to test with: run `cargo xtask test`, or set {SERVER}=http://HOST:PORT")
         });
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { url, name: format!("t-{}-{number}-{:08x}", std::process::id(), fastrand::u32(..)) }
+        Self { url: Some(url), name }
+    }
+
+    #[cfg(feature = "real")]
+    fn in_the_service(name: String) -> Self {
+        let table = name.clone();
+        real::remove_later(format!("the table {name} in DynamoDB"), || async move {
+            let deleted = real::dynamodb_client().delete_table().table_name(table).send().await;
+            match deleted.map_err(aws_sdk_dynamodb::Error::from) {
+                Ok(_) | Err(aws_sdk_dynamodb::Error::ResourceNotFoundException(_)) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        Self { url: None, name }
+    }
+
+    #[cfg(not(feature = "real"))]
+    fn in_the_service(_: String) -> Self {
+        unreachable!("who asks for it without the feature is refused")
     }
 
     /// The same table by another way, for example through a proxy.
     #[must_use]
     pub fn through(&self, url: &str) -> Self {
-        Self { url: url.to_owned(), ..self.clone() }
+        Self { url: Some(url.to_owned()), ..self.clone() }
     }
 
     /// Where the emulator is.
+    ///
+    /// # Panics
+    /// On the service itself: a request is signed for its own host, and a proxy would be another.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        self.url.as_deref().unwrap_or_else(|| panic!("no proxy can stand before DynamoDB itself: unset {AWS}"))
     }
 
     /// The table's name.
@@ -50,7 +79,13 @@ impl DynamoDbTable {
     /// A client with connections of its own.
     #[must_use]
     pub fn client(&self) -> Client {
-        DynamoDb::local_client(&self.url)
+        match &self.url {
+            Some(url) => DynamoDb::local_client(url),
+            #[cfg(feature = "real")]
+            None => real::dynamodb_client(),
+            #[cfg(not(feature = "real"))]
+            None => unreachable!("who asks for it without the feature is refused"),
+        }
     }
 
     /// A client whose requests and answers `intercept` sees.

@@ -24,10 +24,21 @@ mod postgres_role;
 mod postgres_server;
 #[cfg(feature = "databases")]
 mod rabbitmq_server;
+#[cfg(feature = "http-faults")]
+pub mod real;
 mod rig;
 mod scripted;
 mod watched;
 mod workbench;
+
+/// The chapters whose examples take client libraries that only these tests depend on, so that what they show compiles.
+#[cfg(all(doctest, feature = "dynamodb"))]
+#[doc = include_str!("../../docs/dynamodb.md")]
+mod dynamodb_chapter {}
+
+#[cfg(all(doctest, feature = "cosmos"))]
+#[doc = include_str!("../../docs/cosmos.md")]
+mod cosmos_chapter {}
 
 pub use backend::{Backend, Scratch, purged};
 pub use contended::contended;

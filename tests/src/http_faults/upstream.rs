@@ -11,7 +11,11 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 
 use super::Asked;
 
@@ -24,6 +28,8 @@ const OF_THE_CONNECTION: [header::HeaderName; 5] =
 pub(super) struct Upstream {
     /// Host and port.
     place: String,
+    /// The host alone, where it is asked over TLS.
+    over_tls: Option<String>,
     /// Its URLs in the answer to `GET /`, and what they become.
     replaced: Vec<String>,
     by: String,
@@ -32,15 +38,30 @@ pub(super) struct Upstream {
 
 impl Upstream {
     pub(super) fn new(url: &str, by: &str) -> io::Result<Self> {
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, format!("{url} {why}"));
+        if let Some(place) = url.strip_prefix("https://") {
+            if !cfg!(feature = "real") {
+                return Err(invalid("is asked over TLS, which is not built in: add `--features real`"));
+            }
+            let place = place.trim_end_matches('/');
+            let (host, port) = place.rsplit_once(':').unwrap_or((place, "443"));
+            let (place, host) = (format!("{host}:{port}"), host.to_owned());
+            return Ok(Self {
+                place,
+                over_tls: Some(host),
+                replaced: Vec::new(),
+                by: by.to_owned(),
+                idle: Mutex::default(),
+            });
+        }
         let place = url.strip_prefix("http://").map(|place| place.trim_end_matches('/'));
         let place = place.filter(|place| place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()));
-        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, format!("{url} is not http://HOST:PORT"));
-        let place = place.ok_or_else(invalid)?.to_owned();
+        let place = place.ok_or_else(|| invalid("is not http://HOST:PORT"))?.to_owned();
         let mut replaced = vec![format!("http://{place}")];
         if let Some(port) = place.strip_prefix("localhost:") {
             replaced.push(format!("http://127.0.0.1:{port}"));
         }
-        Ok(Self { place, replaced, by: by.to_owned(), idle: Mutex::default() })
+        Ok(Self { place, over_tls: None, replaced, by: by.to_owned(), idle: Mutex::default() })
     }
 
     /// The server's answer, all of it. None if there was none.
@@ -74,9 +95,13 @@ impl Upstream {
         }
         let stream = TcpStream::connect(&self.place).await.ok()?;
         let _ = stream.set_nodelay(true); // Slower without it, no worse.
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-        tokio::spawn(connection); // Its errors are those of its requests.
-        Some(sender)
+        match &self.over_tls {
+            None => begun(stream).await,
+            #[cfg(feature = "real")]
+            Some(host) => begun(crate::real::encrypted(host, stream).await.ok()?).await,
+            #[cfg(not(feature = "real"))]
+            Some(_) => None,
+        }
     }
 
     fn disguised(&self, answer: Response<Bytes>, is_account: bool) -> Response<Bytes> {
@@ -86,6 +111,7 @@ impl Upstream {
         }
         if is_account && let Ok(text) = std::str::from_utf8(&body) {
             let text = self.replaced.iter().fold(text.to_owned(), |text, url| text.replace(url, &self.by));
+            let text = if self.over_tls.is_some() { kept_here(&text, &self.by).unwrap_or(text) } else { text };
             body = text.into();
             parts.headers.remove(header::CONTENT_LENGTH);
         }
@@ -99,8 +125,10 @@ impl Upstream {
         }
         // The body is sent as a whole, whatever it came as.
         headers.remove(header::CONTENT_LENGTH);
-        // HTTP/2 has it elsewhere.
-        if !headers.contains_key(header::HOST) {
+        // HTTP/2 has it elsewhere; and a service that others share goes by it.
+        if let Some(host) = &self.over_tls {
+            headers.insert(header::HOST, host.parse().ok()?);
+        } else if !headers.contains_key(header::HOST) {
             headers.insert(header::HOST, self.place.parse().ok()?);
         }
         let mut request = Request::builder().method(method).uri(path).body(Full::new(body)).ok()?;
@@ -110,5 +138,51 @@ impl Upstream {
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<SendRequest<Full<Bytes>>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection on which requests may be sent.
+async fn begun(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Option<SendRequest<Full<Bytes>>> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+    tokio::spawn(connection); // Its errors are those of its requests.
+    Some(sender)
+}
+
+/// What an account of Cosmos DB says of itself, with this proxy as the address of each of its regions; none of those for another
+/// protocol. None for what is no account.
+fn kept_here(account: &str, by: &str) -> Option<String> {
+    let mut account: Value = serde_json::from_str(account).ok()?;
+    for locations in ["writableLocations", "readableLocations"] {
+        for location in account.get_mut(locations)?.as_array_mut()? {
+            location["databaseAccountEndpoint"] = format!("{by}/").into();
+        }
+    }
+    account.as_object_mut()?.retain(|name, _| !name.starts_with("thinClient"));
+    Some(account.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_regions_of_an_account_are_all_here() {
+        let account = r#"{"id":"a","thinClientReadableLocations":[],"writableLocations":[{"name":"West Europe",
+            "databaseAccountEndpoint":"https://a-westeurope.documents.azure.com:443/"}],"readableLocations":[{"name":"West Europe",
+            "databaseAccountEndpoint":"https://a-westeurope.documents.azure.com:443/"}]}"#;
+        let here = kept_here(account, "http://127.0.0.1:1").unwrap();
+        assert!(!here.contains("azure.com") && !here.contains("thinClient"), "{here}");
+        assert_eq!(here.matches("http://127.0.0.1:1/").count(), 2, "{here}");
+        assert_eq!(kept_here("[]", "http://127.0.0.1:1"), None);
+    }
+
+    #[test]
+    fn a_service_over_tls_is_known_by_its_host() {
+        let upstream = Upstream::new("https://a.documents.azure.com/", "http://127.0.0.1:1");
+        match cfg!(feature = "real") {
+            true => assert_eq!(upstream.unwrap().place, "a.documents.azure.com:443"),
+            false => assert!(upstream.unwrap_err().to_string().contains("--features real")),
+        }
     }
 }
