@@ -10,6 +10,7 @@ mod mysql;
 mod objects;
 mod postgres;
 mod rabbitmq;
+mod real;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use crate::report::{Report, Verdict};
 use crate::workspace::Workspace;
 
 use machine::Machine;
+use real::{REAL, Real};
 use server::{Lack, Origin, Provided, Server};
 
 /// Names of backends, with commas between them, whose absence is a failure.
@@ -129,6 +131,8 @@ pub(crate) struct Backends {
     required: BTreeSet<String>,
     /// By the variable that tells the tests where each is.
     servers: Vec<(&'static str, Result<Provided, String>)>,
+    /// The services behind the emulators, and whether each is asked for.
+    real: Vec<(&'static Real, bool)>,
 }
 
 /// One backend, and how it is there or why it is not.
@@ -157,7 +161,9 @@ impl Backends {
         required: BTreeSet<String>,
         machine: &Machine,
     ) -> Result<Self, String> {
-        let mut all = Self { rows: Vec::new(), required, servers: Vec::new() };
+        let real = REAL.iter().filter(|real| backends.iter().any(|backend| backend.name == real.backend));
+        let real = real.map(|real| (real, real.is_asked(machine))).collect();
+        let mut all = Self { rows: Vec::new(), required, servers: Vec::new(), real };
         for backend in backends {
             let Backend { name, package, feature, server } = backend;
             let provided = match server {
@@ -193,10 +199,16 @@ impl Backends {
         self.servers.iter().filter_map(|(name, provided)| Some((*name, provided.as_ref().ok()?.url.as_str())))
     }
 
-    /// What the tests bear in their names that cannot run, for want of a server.
+    /// What the tests bear in their names that cannot run, for want of a server or of a place for a proxy.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let without = self.rows.iter().filter(|row| row.needs_server && row.provided.is_err());
-        without.map(|row| row.name.replace('-', "_")).collect()
+        let proxied = self.real.iter().filter(|(_, asked)| *asked).filter_map(|(real, _)| real.left_out());
+        without.map(|row| row.name.replace('-', "_")).chain(proxied.map(str::to_owned)).collect()
+    }
+
+    /// The service that took this emulator's place.
+    fn asked(&self, name: &str) -> Option<&Real> {
+        self.real.iter().find(|(real, asked)| *asked && real.backend == name).map(|(real, _)| *real)
     }
 
     /// Adds one row for each backend. `complete` is false where only some tests were asked for, so that a backend
@@ -205,12 +217,16 @@ impl Backends {
         let names: Vec<&str> = self.rows.iter().map(|row| row.name).collect();
         for Row { name, provided, .. } in &self.rows {
             let tests = seen.passed.iter().filter(|test| bears(test, name, &names)).count();
-            let verdict = match provided {
-                Ok(how) if tests > 0 || !complete => Verdict::Passed(format!("{how}, {tests} tests passed")),
-                Ok(how) => missing(format!("{how}, but no test that bears its name passed"), name, &self.required),
-                Err(why) => missing(why.clone(), name, &self.required),
+            let verdict = match (self.asked(name), provided) {
+                (Some(real), Ok(_)) => missing(real.instead(), name, &self.required),
+                (_, Ok(how)) if tests > 0 || !complete => Verdict::Passed(format!("{how}, {tests} tests passed")),
+                (_, Ok(how)) => missing(format!("{how}, but no test that bears its name passed"), name, &self.required),
+                (_, Err(why)) => missing(why.clone(), name, &self.required),
             };
             report.note(&format!("backend {name}"), verdict);
+        }
+        for (real, asked) in &self.real {
+            real.report(*asked, seen, complete, &names, report);
         }
     }
 }

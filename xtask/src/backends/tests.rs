@@ -247,7 +247,7 @@ fn run(required: &[&str], provided: Result<String, String>, output: &str, comple
     let required = required.iter().map(|name| (*name).to_owned()).collect();
     let mut report = Report::default();
     let rows = vec![Row { name: "in-process", provided, needs_server: false }];
-    Backends { rows, required, servers: Vec::new() }.report(&seen, complete, &mut report);
+    Backends { rows, required, servers: Vec::new(), real: Vec::new() }.report(&seen, complete, &mut report);
     report
 }
 
@@ -288,4 +288,51 @@ fn a_required_backend_must_be_one_that_exists() {
     assert_eq!(required(" memory, in-process,", &all).unwrap().len(), 2);
     assert!(required("", &all).unwrap().is_empty());
     assert!(required("sqllite", &all).unwrap_err().contains("`sqllite`"));
+}
+
+/// What a run says of a service and of its emulator, which is there.
+fn run_real(real: &'static Real, asked: Option<&str>, output: &str) -> (Vec<String>, Report) {
+    let variables: Vec<(&str, &str)> = asked.map(|value| (real.variable, value)).into_iter().collect();
+    let asked = real.is_asked(&Stubs::new().machine(&variables));
+    let mut seen = Seen::default();
+    output.lines().for_each(|line| seen.line(Runner::Nextest, line));
+    let mut report = Report::default();
+    let rows = vec![Row { name: real.backend, provided: Ok("an emulator".into()), needs_server: true }];
+    let backends = Backends { rows, required: BTreeSet::new(), servers: Vec::new(), real: vec![(real, asked)] };
+    let left_out = backends.left_out();
+    backends.report(&seen, true, &mut report);
+    (left_out, report)
+}
+
+/// A passed test of that service.
+fn passed(real: &Real) -> String {
+    let name = real.backend.replace('-', "_");
+    format!("PASS [ 0.1s] (1/1) hapax-tests::{} {name}::a_copy_comes_twice", real.program)
+}
+
+#[test]
+fn a_service_that_nobody_asks_for_is_skipped_aloud_with_how_to_ask() {
+    for real in &REAL {
+        for asked in [None, Some(""), Some("0")] {
+            let (left_out, report) = run_real(real, asked, &passed(real));
+            assert!(left_out.is_empty() && !report.has_failed());
+            let (table, name) = (report.to_string(), real.backend);
+            let how = format!("`{}=1 cargo xtask test {name}`", real.variable);
+            assert!(table.contains(&format!("backend {name} (real)")) && table.contains(&how), "{table}");
+            assert!(table.contains("an emulator, 1 tests passed"), "{table}");
+        }
+    }
+}
+
+#[test]
+fn a_service_that_is_asked_for_takes_the_place_of_its_emulator() {
+    for real in &REAL {
+        let (left_out, report) = run_real(real, Some("1"), &passed(real));
+        let table = report.to_string();
+        assert!(table.contains("the service itself") && table.contains("1 tests passed"), "{table}");
+        assert!(table.contains(&format!("unset {}", real.variable)) && !table.contains("an emulator"), "{table}");
+        assert_eq!(left_out, real.left_out().map(str::to_owned).into_iter().collect::<Vec<_>>());
+        let (_, report) = run_real(real, Some("1"), "");
+        assert!(report.has_failed(), "asked for, and nothing tested it: {report}");
+    }
 }
