@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, body::Bytes, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-/// A server that answers `served N: BODY` to its Nth request, and keeps connections until `connection: close` is asked.
+/// A server that answers `served N: BODY` to its Nth request, and the header `x-echo` if it has one, and keeps connections until `connection: close` is asked.
 struct Served {
     url: String,
     count: Arc<AtomicU32>,
@@ -51,7 +51,10 @@ fn serve(mut stream: TcpStream, count: &AtomicU32, own: &str) {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         let said = match head.starts_with("GET / ") {
             true => format!("my address is {own}/"),
-            false => format!("served {number}: {body}"),
+            false => {
+                let echo = head.lines().find_map(|line| line.strip_prefix("x-echo: "));
+                format!("served {number}: {body}{}", echo.map(|echo| format!(", {echo}")).unwrap_or_default())
+            }
         };
         let answer = format!("HTTP/1.1 200 OK\r\nx-served: {number}\r\ncontent-length: {}\r\n\r\n{said}", said.len());
         stream.write_all(answer.as_bytes()).unwrap();
@@ -181,6 +184,27 @@ fn the_client_is_told_something_else_than_what_was_served() {
     let (head, said) = client.ask("Put", "one").unwrap();
     assert!(head.starts_with("HTTP/1.1 500") && said == "broken", "{head}");
     assert_eq!((rule.served(), served.count()), (1, 1));
+}
+
+#[test]
+fn an_answer_that_is_cut_in_the_middle_was_served() {
+    let (served, proxy, mut client) = rig();
+    let rule = proxy.first(1, |_| true, Fault::CutAnswer);
+    client.send("Put", "one");
+    let mut came = String::new();
+    let _ = client.0.read_to_string(&mut came); // It may end by a reset.
+    assert!(came.starts_with("HTTP/1.1 200") && came.contains("content-length: 13"), "{came}");
+    assert!(came.ends_with("\r\n\r\nserved"), "{came}");
+    assert_eq!((rule.matched(), rule.served(), served.count()), (1, 1, 1));
+    assert_eq!(Client::new(&proxy).said("Put", "two").unwrap(), "served 2: two");
+}
+
+#[test]
+fn the_server_is_asked_with_another_header() {
+    let (_served, proxy, mut client) = rig();
+    proxy.first(1, |_| true, Fault::ask_with(&[("x-echo", "small pages")]));
+    assert_eq!(client.said("Put", "one").unwrap(), "served 1: one, small pages");
+    assert_eq!(client.said("Put", "two").unwrap(), "served 2: two");
 }
 
 #[tokio::test]

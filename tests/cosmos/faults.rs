@@ -21,7 +21,7 @@ use hapax_tests::{
 use super::store::{entity, entry, key, mark};
 
 /// Enough of them that the client library gives up before its call does.
-const THROTTLED: [(&str, &str); 2] = [("x-ms-retry-after-ms", "1"), ("x-ms-substatus", "3200")];
+pub(super) const THROTTLED: [(&str, &str); 2] = [("x-ms-retry-after-ms", "1"), ("x-ms-substatus", "3200")];
 
 fn is_write(asked: &Asked) -> bool {
     CosmosDatabase::is_write(asked)
@@ -207,6 +207,22 @@ async fn a_read_that_fails_says_nothing() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     denied.end();
     store.load(&key("unread"), &[]).await.unwrap();
+}
+
+/// The client library reads an empty body as a page in which nothing was found.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_is_answered_with_nothing_is_an_error_and_never_absence() {
+    let proxy = proxy();
+    let store = behind(&proxy, Layout::Together).await;
+    let (key, marks) = (key("nothing"), [mark(), mark()]);
+    assert_eq!(store.finish(&key, &marks, None).await.unwrap(), Some(Finished::Cleaned(None)));
+    let is_query = |asked: &Asked| asked.header("x-ms-documentdb-isquery").is_some();
+    let nothing = proxy.first(1, is_query, Fault::answer_after_served(200, &[], ""));
+    let ids = [marks[0].key, marks[1].key];
+    let error = store.load(&key, &ids).await.unwrap_err();
+    assert_eq!((error.kind(), nothing.served()), (ErrorKind::Unavailable, 1), "{error:?}");
+    let known = store.load(&key, &ids).await.unwrap().known.unwrap();
+    assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)));
 }
 
 /// A server that is not there takes nothing.

@@ -3,5 +3,6 @@ mod enqueue;
 mod faults;
 mod full_partition;
 mod limits;
+mod races;
 mod start;
 mod store;

@@ -85,6 +85,19 @@ fn cosmos_itself_is_asked_for_by_a_variable_and_what_it_takes_is_told() {
     assert!(said.contains(told), "{said}");
 }
 
+/// In a process of its own: a process has one environment.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_environment_that_switches_hedging_on_is_refused() {
+    const OVERRIDE: &str = "AZURE_COSMOS_HEDGING_ENABLED_OVERRIDE";
+    const THIS: &str = "cosmos::start::an_environment_that_switches_hedging_on_is_refused";
+    if std::env::var_os(OVERRIDE).is_some() {
+        return expect_refusal(CosmosDatabase::new(Layout::Together).options().await, "unset it").await;
+    }
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    let ended = program.args(["--exact", THIS]).env(OVERRIDE, "true").output().unwrap();
+    assert!(ended.status.success() && String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{ended:?}");
+}
+
 /// The account document says *session*, and the client library believes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_that_is_not_strong_is_refused_unless_it_has_one_write_region() {

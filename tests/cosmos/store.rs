@@ -193,8 +193,17 @@ async fn a_message_costs_four_calls_and_three_when_it_sends_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dedup_entries_have_a_time_to_live_and_a_longer_retention_is_refused() {
-    let store = CosmosDatabase::new(Layout::Apart).open().await;
+    const DAY_SECONDS: u64 = 24 * 3600;
+    let database = CosmosDatabase::new(Layout::Apart);
+    let store = database.open().await;
     let keeps = store.dedup_capabilities().keeps.unwrap();
+    let mark = mark();
+    store.insert(std::slice::from_ref(&mark)).await.unwrap();
+    let (client, id) = (database.client().await, mark.key.to_string());
+    let container = client.database_client(database.name().to_owned());
+    let container = container.container_client("hapax-dedup", None).await.unwrap();
+    let document: serde_json::Value = container.read_item(id.clone(), &id, None).await.unwrap().into_model().unwrap();
+    assert_eq!(document["ttl"], keeps.as_secs() + DAY_SECONDS, "beyond any clock and any pass that is under way");
     store.evict(keeps).await.unwrap();
     let error = store.evict(keeps + std::time::Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured);

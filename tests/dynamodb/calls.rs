@@ -4,11 +4,12 @@ use std::{collections::BTreeSet, time::Duration};
 
 use hapax::{
     Context, Correlation, DynamoDb, Endpoint, Handle, HandlerError, InProcess, Message, Saga,
-    entity::Entity,
+    entity::{Entity, Version},
     ids::Scope,
     ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, Finished, Page, Saved},
     time::Timestamp,
 };
+use hapax_tests::purged;
 use serde::{Deserialize, Serialize};
 
 use crate::rig::{Rig, entity, entry, key, mark, outgoing, save};
@@ -82,6 +83,20 @@ async fn everything(rig: &Rig) {
     rig.store.list(&letter.endpoint, &Page::first(1)).await.unwrap();
 }
 
+/// For people who look at what is stored; what the promise rests on is that no two are equal.
+#[tokio::test]
+async fn versions_of_dynamodb_grow_with_each_save_and_over_a_purge() {
+    let rig = Rig::new().await;
+    let number = |version: &Version| -> u64 { version.as_text().unwrap().split_once('.').unwrap().0.parse().unwrap() };
+    let first = save(&rig.store, &key("grows"), None, &entity("a", &[])).await;
+    let over = Entity { completed: true, ..Entity::default() };
+    let second = save(&rig.store, &key("grows"), Some(&first), &over).await;
+    assert_eq!(purged(&rig.store, key("grows").scope()).await, [1, 0]);
+    let third = save(&rig.store, &key("grows"), None, &entity("a", &[])).await;
+    let numbers = [first, second, third].map(|version| number(&version));
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+}
+
 #[tokio::test]
 async fn what_calls_to_dynamodb_cost_is_counted() {
     let rig = Rig::new().await;
@@ -134,5 +149,26 @@ mod dynamodb_proxied {
         let named: BTreeSet<String> = actions.map(|action| action.as_str().unwrap().to_owned()).collect();
         assert_eq!(named, asked);
         assert_eq!(policy["Statement"][1]["Resource"][1], "arn:aws:dynamodb:eu:1:table/t/index/hapax_upkeep");
+    }
+
+    /// An entry that a read had missed would be handled again. The index has no consistent reads, and is believed nothing.
+    #[tokio::test]
+    async fn every_read_of_dynamodb_but_of_the_index_is_strongly_consistent() {
+        let rig = Rig::new().await;
+        rig.table.through(rig.proxy().url()).open().await;
+        everything(&rig).await;
+        let mut read = BTreeSet::new();
+        for asked in rig.proxy().asked() {
+            let body: serde_json::Value = serde_json::from_slice(asked.body()).unwrap();
+            let consistent = match asked.operation() {
+                Some("BatchGetItem") => body["RequestItems"][rig.table.name()]["ConsistentRead"].clone(),
+                Some("GetItem") => body["ConsistentRead"].clone(),
+                Some("Query") if body["IndexName"].is_null() => body["ConsistentRead"].clone(),
+                _ => continue,
+            };
+            assert_eq!(consistent, true, "{body}");
+            read.insert(asked.operation().unwrap().to_owned());
+        }
+        assert_eq!(read.len(), 3, "{read:?}");
     }
 }

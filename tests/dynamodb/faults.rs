@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::{Client, config::retry::RetryConfig};
 use hapax::{
     DynamoDb,
     entity::{DedupEntry, Entity, Expected},
@@ -10,7 +11,7 @@ use hapax::{
 };
 use hapax_tests::http_faults::{Fault, Gate};
 
-use crate::rig::{Rig, answer, cancelled, entity, entry, error, key, mark, next, outgoing, save, throttled, won};
+use crate::rig::{JSON, Rig, answer, cancelled, entity, entry, error, key, mark, next, outgoing, save, throttled, won};
 
 /// More than the store tries.
 const ALWAYS: u32 = 100;
@@ -46,6 +47,10 @@ async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
     next(rig.proxy(), 1, "TransactWriteItems", Fault::DropAnswer);
     let marked = create(&rig.store, &key("marked"), &entity("a", &[]), std::slice::from_ref(&mark)).await.unwrap();
     let version = won(marked);
+    // The service does what has one token once.
+    let token = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).unwrap()["ClientRequestToken"].clone();
+    let tokens: Vec<_> = rig.proxy().asked().iter().map(|asked| token(asked.body())).collect();
+    assert!(tokens.len() == 2 && tokens[0] == tokens[1] && tokens[0].is_string(), "{tokens:?}");
     assert_eq!(rig.asked(), ["TransactWriteItems"; 2]);
     assert!(rig.plain.contains(&[mark.key]).await.unwrap().attempt(&mark.key, &mark.attempt));
 
@@ -113,6 +118,22 @@ async fn a_throttle_after_a_lost_answer_of_dynamodb_is_an_unknown_outcome() {
     assert!(rig.plain.version(&key("there")).await.unwrap().is_some());
 }
 
+/// The client library tells of its last try alone, so that a throttle would hide the lost answer before it.
+#[tokio::test]
+async fn the_client_librarys_own_repetitions_are_off_in_dynamodb() {
+    let rig = Rig::new().await;
+    let table = rig.table.through(rig.proxy().url());
+    let eager = RetryConfig::standard().with_max_attempts(10).with_initial_backoff(Duration::from_millis(1));
+    let client = Client::from_conf(table.client().config().to_builder().retry_config(eager).build());
+    let store = table.options_of(client).open().await.unwrap();
+    rig.proxy().forget();
+    next(rig.proxy(), 1, "PutItem", Fault::DropAnswer);
+    next(rig.proxy(), ALWAYS, "PutItem", throttled());
+    let error = create(&store, &key("eager"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert_eq!(rig.asked(), ["PutItem"; 5], "the store's own tries");
+}
+
 #[tokio::test]
 async fn an_error_of_dynamodbs_own_may_have_written() {
     let rig = Rig::new().await;
@@ -169,6 +190,15 @@ async fn an_entry_of_another_attempt_stays_as_it_is_in_dynamodb_and_stops_no_fin
     assert!(matches!(finished, Some(Finished::Cleaned(Some(_)))), "{finished:?}");
     let known = rig.plain.contains(&[first.key, new.key]).await.unwrap();
     assert_eq!((known.entry(&first.key), known.entry(&new.key)), (Some(&first), Some(&new)));
+}
+
+#[tokio::test]
+async fn ones_own_entry_that_is_there_stops_no_transaction_of_dynamodb() {
+    let rig = Rig::new().await;
+    let mark = mark();
+    rig.plain.insert(std::slice::from_ref(&mark)).await.unwrap();
+    won(create(&rig.store, &key("own"), &entity("a", &[]), std::slice::from_ref(&mark)).await.unwrap());
+    assert_eq!(rig.asked(), ["TransactWriteItems"], "it is not taken for another attempt's and left out");
 }
 
 /// A transaction becomes seen item by item: whoever has seen its entity must not find its dedup entry missing. That is so for
@@ -229,7 +259,7 @@ async fn chunks_that_dynamodb_leaves_out_of_an_answer_are_asked_for_again_and_ne
     let left = left.iter().map(|(pk, sk)| format!(r#"{{"pk":{{"S":"{pk}"}},"sk":{{"S":"{sk}"}}}}"#));
     let left = left.collect::<Vec<_>>().join(",");
     let none = format!(
-        r#"{{"Responses":{{"{table}":[]}},"UnprocessedKeys":{{"{table}":{{"Keys":[{left}],"ConsistentRead":true}}}}}}"#
+        r#"{{"ConsumedCapacity":[{{"TableName":"t","CapacityUnits":0.5}}],"Responses":{{"{table}":[]}},"UnprocessedKeys":{{"{table}":{{"Keys":[{left}],"ConsistentRead":true}}}}}}"#
     );
     next(rig.proxy(), 2, "BatchGetItem", answer(200, &none));
     let stored = rig.store.load(&key("large"), &[]).await.unwrap().stored.unwrap();
@@ -249,6 +279,32 @@ async fn a_read_that_dynamodb_does_not_answer_is_an_error_and_never_absence() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(rig.store.version(&key("x")).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(rig.store.contains(&[mark().key]).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// The client library tells of it as of a refusal of the service.
+#[tokio::test]
+async fn a_write_whose_answer_from_dynamodb_cannot_be_read_may_have_happened() {
+    let rig = Rig::new().await;
+    next(rig.proxy(), ALWAYS, "PutItem", Fault::answer_after_served(200, &JSON, "<html>"));
+    let error = create(&rig.store, &key("unread"), &entity("a", &[]), &[]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert!(rig.plain.version(&key("unread")).await.unwrap().is_some());
+}
+
+/// The client library reads an empty body as an answer that found nothing.
+#[tokio::test]
+async fn a_read_that_dynamodb_answers_with_nothing_is_an_error_and_never_absence() {
+    let rig = Rig::new().await;
+    let marks = [mark(), mark()];
+    rig.plain.insert(&marks).await.unwrap();
+    let keys = marks.map(|mark| mark.key);
+    for (operation, keys) in [("GetItem", &keys[..1]), ("BatchGetItem", &keys[..])] {
+        next(rig.proxy(), 1, operation, Fault::answer_after_served(200, &JSON, ""));
+        let error = rig.store.contains(keys).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{operation}: {error}");
+    }
+    next(rig.proxy(), 1, "GetItem", Fault::answer_after_served(200, &JSON, ""));
+    assert_eq!(rig.store.load(&key("x"), &keys).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]

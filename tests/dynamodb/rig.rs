@@ -98,8 +98,11 @@ pub(crate) fn cancelled(reasons: &[&str]) -> Fault {
     answer(400, &format!(r#"{{"__type":"{name}","Message":"injected","CancellationReasons":[{reasons}]}}"#))
 }
 
+/// The headers of an answer.
+pub(crate) const JSON: [(&str, &str); 1] = [("content-type", "application/x-amz-json-1.0")];
+
 pub(crate) fn answer(status: u16, body: &str) -> Fault {
-    Fault::answer(status, &[("content-type", "application/x-amz-json-1.0")], body)
+    Fault::answer(status, &JSON, body)
 }
 
 pub(crate) fn key(name: &str) -> EntityKey {

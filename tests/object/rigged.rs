@@ -53,6 +53,8 @@ pub(crate) enum Way {
     Denied,
     /// Deletes fail after half of them were done.
     DeletesHalf,
+    /// Everything is served, and no answer comes but an error.
+    Unanswered,
     /// Every other call waits for a moment, so that a future can be dropped there.
     Yields,
     /// It takes so long to look at an object, and to delete one.
@@ -73,6 +75,8 @@ pub(crate) struct Rigged {
     /// When objects were deleted, and which.
     deleted: Arc<Mutex<Vec<(Instant, Path)>>>,
     count: AtomicU64,
+    /// How many calls there were since [`set_at`](Self::set_at), and from which on another way is taken.
+    turns: Mutex<(usize, Option<(usize, bool, Way)>)>,
 }
 
 impl Rigged {
@@ -89,8 +93,27 @@ impl Rigged {
         *self.way.lock().unwrap() = way;
     }
 
+    /// At the call with this number from now on, the first being 0, it does it this way; `always`: at all behind it too.
+    pub(crate) fn set_at(&self, number: usize, always: bool, way: Way) {
+        *self.turns.lock().unwrap() = (0, Some((number, always, way)));
+    }
+
+    /// Ends that, and answers whether there was such a call.
+    pub(crate) fn end_at(&self) -> bool {
+        let (calls, at) = std::mem::take(&mut *self.turns.lock().unwrap());
+        at.is_some_and(|(number, ..)| calls > number)
+    }
+
+    /// How the call is served that was counted last.
     fn way(&self) -> Way {
-        *self.way.lock().unwrap()
+        match *self.turns.lock().unwrap() {
+            (calls, Some((number, always, way))) if calls == number + 1 || always && calls > number => way,
+            _ => *self.way.lock().unwrap(),
+        }
+    }
+
+    fn take_turn(&self) {
+        self.turns.lock().unwrap().0 += 1;
     }
 
     /// Sets the service's clock, by which what is written from now on is stamped, so far ahead of or behind the true one.
@@ -116,6 +139,7 @@ impl Rigged {
     }
 
     fn note(&self, what: &str, path: &Path) {
+        self.take_turn();
         self.calls.lock().unwrap().push(format!("{what} {path}"));
     }
 
@@ -200,6 +224,7 @@ impl ObjectStore for Rigged {
         }
         match self.way() {
             Way::AnswersLost if creates => Err(Self::error("the answer was lost")),
+            Way::Unanswered => Err(Self::error("the answer was lost")),
             _ => put,
         }
     }
@@ -224,6 +249,7 @@ impl ObjectStore for Rigged {
             return Err(not_found("404 from a cache"));
         }
         match self.inner.get_opts(path, options).await {
+            _ if self.way() == Way::Unanswered => Err(Self::error("the answer was lost")),
             Ok(mut found) => {
                 found.meta = self.stamp(found.meta);
                 Ok(found)
@@ -236,7 +262,12 @@ impl ObjectStore for Rigged {
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.take_turn();
         match self.way() {
+            Way::Unanswered => {
+                let deleted = self.inner.delete_stream(paths);
+                deleted.map(|_| Err(Self::error("the answer was lost"))).boxed()
+            }
             Way::Keeps => paths,
             Way::Unreachable => futures_util::stream::once(async { Err(Self::error("it cannot be reached")) }).boxed(),
             Way::Silent => futures_util::stream::pending().boxed(),
@@ -272,7 +303,7 @@ impl ObjectStore for Rigged {
         self.note("list", &prefix);
         match self.way() {
             Way::Silent => return futures_util::stream::pending().boxed(),
-            Way::Unreachable => {
+            Way::Unreachable | Way::Unanswered => {
                 return futures_util::stream::once(async { Err(Self::error("it cannot be reached")) }).boxed();
             }
             _ => {}
@@ -300,7 +331,10 @@ impl ObjectStore for Rigged {
         let path = prefix.cloned().unwrap_or_default();
         self.note("folders", &path);
         self.way_in(&path).await?;
-        self.inner.list_with_delimiter(prefix).await
+        match self.inner.list_with_delimiter(prefix).await {
+            _ if self.way() == Way::Unanswered => Err(Self::error("the answer was lost")),
+            listed => listed,
+        }
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

@@ -7,6 +7,7 @@ use azure_core::credentials::Secret;
 use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy, options::Region};
 use hapax::{
     CosmosDb,
+    ports::{ErrorKind, StoreError},
     stores::cosmos::{CosmosDbOptions, Layout},
 };
 
@@ -76,6 +77,12 @@ impl CosmosDatabase {
         self
     }
 
+    /// The one of that name, as another process made it.
+    #[must_use]
+    pub fn named(url: &str, name: &str, layout: Layout) -> Self {
+        Self { url: url.to_owned(), name: name.to_owned(), layout, path: None }
+    }
+
     /// The same database by another way, for example through a proxy.
     #[must_use]
     pub fn through(&self, url: &str) -> Self {
@@ -107,13 +114,16 @@ impl CosmosDatabase {
     /// # Panics
     /// When the emulator does not answer.
     pub async fn client(&self) -> CosmosClient {
+        self.try_client().await.expect("a client of the emulator")
+    }
+
+    async fn try_client(&self) -> azure_data_cosmos::Result<CosmosClient> {
         let endpoint = self.url.parse().expect("the emulator's address is a URL");
         let account = AccountReference::with_authentication_key(endpoint, Secret::new(key()));
         // The library's connections are the process's by default, and end with the runtime of the test that opened them.
         let runtime = CosmosRuntime::builder().build().await.expect("connections of its own");
         let builder = CosmosClient::builder().with_runtime(runtime);
-        let client = builder.build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await;
-        client.expect("a client of Cosmos DB")
+        builder.build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await
     }
 
     /// How a store in it is opened; database and containers are made.
@@ -121,7 +131,20 @@ impl CosmosDatabase {
     /// # Panics
     /// When the emulator does not answer.
     pub async fn options(&self) -> CosmosDbOptions {
-        let options = CosmosDb::options(self.client().await, &self.name).layout(self.layout).create(true);
+        self.options_of(self.client().await)
+    }
+
+    /// The same where the emulator may not answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`]: it does not.
+    pub async fn try_options(&self) -> Result<CosmosDbOptions, StoreError> {
+        let failed = |e| StoreError::new(ErrorKind::Unavailable, "building a client", "no answer").caused_by(e);
+        Ok(self.options_of(self.try_client().await.map_err(failed)?))
+    }
+
+    fn options_of(&self, client: CosmosClient) -> CosmosDbOptions {
+        let options = CosmosDb::options(client, &self.name).layout(self.layout).create(true);
         match self.path {
             Some(path) => options.partition_path(path),
             None => options,

@@ -55,6 +55,12 @@ impl DynamoDbTable {
         unreachable!("who asks for it without the feature is refused")
     }
 
+    /// The one of that name, as another process made it.
+    #[must_use]
+    pub fn named(url: &str, name: &str) -> Self {
+        Self { url: url.to_owned(), name: name.to_owned() }
+    }
+
     /// The same table by another way, for example through a proxy.
     #[must_use]
     pub fn through(&self, url: &str) -> Self {

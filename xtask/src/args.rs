@@ -11,7 +11,8 @@ cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite;
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
-cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants in a copy of the tree: the tests that it names must find it out
+cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants/relay in a copy of the tree: the tests that it names must find it out
+cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stores, in the stores without transactions
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Mutants(mutants::Wanted),
     /// Names of mistakes in the relay; none: all.
     RelayMutants(Vec<String>),
+    /// The same in the stores without transactions.
+    StoreMutants(Vec<String>),
     /// Parts of the names of those that are tried; none: all.
     Survivors(Vec<String>),
     Verify(Extent),
@@ -87,10 +90,8 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
             [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
         },
         "mutants" => mutants_wanted(rest).map(Command::Mutants),
-        "relay-mutants" => match rest.iter().find(|arg| arg.starts_with('-')) {
-            None => Ok(Command::RelayMutants(rest.to_vec())),
-            Some(flag) => Err(format!("`{flag}` is not for relay-mutants: it takes names of mutants")),
-        },
+        "relay-mutants" => names(command, rest).map(Command::RelayMutants),
+        "store-mutants" => names(command, rest).map(Command::StoreMutants),
         "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
             None => Ok(Command::Survivors(rest.to_vec())),
             Some(flag) => Err(format!("`{flag}` is not for survivors: it takes parts of the names of mutants")),
@@ -104,6 +105,13 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
             }
         },
         other => Err(format!("`{other}` is not a command: run `cargo xtask` for the list")),
+    }
+}
+
+fn names(command: &str, args: &[String]) -> Result<Vec<String>, String> {
+    match args.iter().find(|arg| arg.starts_with('-')) {
+        None => Ok(args.to_vec()),
+        Some(flag) => Err(format!("`{flag}` is not for {command}: it takes names of mutants")),
     }
 }
 
@@ -147,7 +155,18 @@ mod tests {
     #[test]
     fn nothing_asked_is_answered_with_one_line_for_each_command() {
         assert_eq!(parsed(""), Ok(Command::Help));
-        for command in ["test", "ci", "bench", "emulator", "tla", "mutants", "relay-mutants", "survivors", "verify"] {
+        for command in [
+            "test",
+            "ci",
+            "bench",
+            "emulator",
+            "tla",
+            "mutants",
+            "relay-mutants",
+            "store-mutants",
+            "survivors",
+            "verify",
+        ] {
             let lines = HELP.lines().filter(|line| line.starts_with(&format!("cargo xtask {command} ")));
             assert_eq!(lines.count(), 1, "{command}");
         }
@@ -200,6 +219,7 @@ mod tests {
             ("tla fast", "`fast`", "nothing"),
             ("survivors --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),
+            ("store-mutants --all", "`--all` is not for store-mutants", "names"),
             ("mutants --keep", "`--keep`", "--keep-stories"),
             ("verify --all", "`--all`", "--thorough"),
         ] {

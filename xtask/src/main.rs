@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         },
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
-        Ok(Command::RelayMutants(names)) => mutants::relay::run(&names),
+        Ok(Command::RelayMutants(names)) => mutants::tested::run(&mutants::tested::RELAY, &names),
+        Ok(Command::StoreMutants(names)) => mutants::tested::run(&mutants::tested::STORES, &names),
         Ok(Command::Survivors(parts)) => survivors::run(&parts),
         Ok(Command::Verify(extent)) => verify::run(extent),
         Err(remedy) => {

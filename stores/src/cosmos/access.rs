@@ -155,6 +155,11 @@ impl Access {
         while found.len() < limit {
             let Some(page) = self.calls.in_time(doing, false, pages.try_next()).await?.map_err(failed)? else { break };
             let asked = self.calls.heard(&page.diagnostics());
+            // The client library reads an empty body as a page in which nothing was found; a page tells what it was charged.
+            if page.headers().request_charge().is_none() {
+                let why = "the answer does not tell what it was charged, so it is not whole";
+                return Err(StoreError::new(ErrorKind::Unavailable, doing, why));
+            }
             if !self.counts(doing, &asked).await? {
                 return Ok(None);
             }

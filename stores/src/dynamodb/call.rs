@@ -216,7 +216,8 @@ impl Limits {
             Ok(done) => Tried::Done(done),
             Err(SdkError::ConstructionFailure(e)) => Tried::Unsent(format!("the request could not be made: {e:?}")),
             Err(SdkError::ServiceError(e)) => {
-                let broken = e.raw().status().is_server_error();
+                // What says that it went well and cannot be read went well, for all that is known.
+                let broken = e.raw().status().is_server_error() || e.raw().status().is_success();
                 let answer = e.into_err();
                 if answer.is_busy() {
                     Tried::Busy(answer)

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, ReturnConsumedCapacity, TransactGetItem};
+use aws_sdk_dynamodb::types::{ConsumedCapacity, Get, KeysAndAttributes, ReturnConsumedCapacity, TransactGetItem};
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use hapax_core::{
     entity::Version,
@@ -46,6 +46,7 @@ impl DynamoDb {
         }
         let request = request.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = self.0.limits.plainly(doing, || request.clone().send()).await?;
+        is_answer(doing, answer.consumed_capacity())?;
         self.spent(answer.consumed_capacity());
         Ok(answer.item)
     }
@@ -69,6 +70,7 @@ impl DynamoDb {
             let request = self.0.client.batch_get_item().request_items(&self.0.table, keys);
             let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
             let answer = self.0.limits.plainly(doing, || request.clone().send()).await?;
+            is_answer(doing, answer.consumed_capacity())?;
             self.spent(answer.consumed_capacity());
             let mut answered = answer.responses.unwrap_or_default();
             found.extend(answered.remove(&self.0.table).unwrap_or_default());
@@ -155,5 +157,17 @@ impl DynamoDb {
             Some((place, into_bytes(item.remove(BYTES)?).ok()?))
         });
         Ok(found.collect())
+    }
+}
+
+/// That it is an answer: the client library reads an empty body as one that found nothing, which would say "not seen" of what is
+/// over. Each answer tells what it cost, as it was asked to.
+pub(super) fn is_answer<'a>(
+    doing: Doing,
+    cost: impl IntoIterator<Item = &'a ConsumedCapacity>,
+) -> Result<(), StoreError> {
+    match cost.into_iter().next() {
+        Some(_) => Ok(()),
+        None => Err(doing.error(ErrorKind::Unavailable, "the answer does not tell what it cost, so it is not whole")),
     }
 }

@@ -21,6 +21,7 @@ use super::{
     call::{Doing, Failed},
     entity::{in_order, version_of},
     keys::{Care, INDEX, INDEX_PK, INDEX_SK, Item, Place, SHARDS, VERSION, text},
+    read::is_answer,
     token::Token,
 };
 
@@ -207,6 +208,7 @@ impl DynamoDb {
             query.clone().set_exclusive_start_key(start).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let doing = Doing::reading(doing.operation);
         let answer = self.0.limits.plainly(doing, || query.clone().send()).await?;
+        is_answer(doing, answer.consumed_capacity())?;
         self.spent(answer.consumed_capacity());
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
     }

@@ -237,3 +237,28 @@ fn marks_bytes(marks: &[Item]) -> usize {
         |mark: &Item| mark.get(super::keys::BYTES).and_then(|reply| reply.as_b().ok()).map_or(0, |b| b.as_ref().len());
     marks.iter().map(|mark| MARK_BYTES + reply(mark)).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries of one call have one token, which the service knows for ten minutes; a try that comes later still meets its own.
+    #[test]
+    fn a_transaction_of_dynamodb_that_met_its_own_write_has_won() {
+        let version = "1.00000000000000000000000000000007||";
+        let written = Written {
+            expected: None,
+            version: version.into(),
+            item: Item::new(),
+            puts: Vec::new(),
+            deletes: Vec::new(),
+            bytes: 0,
+        };
+        let met = |stored: &str| {
+            let reason = CancellationReason::builder().code(CONDITION_FAILED).item(VERSION, text(stored)).build();
+            judge(&[reason, CancellationReason::builder().code("None").build()], &written, 1)
+        };
+        assert!(matches!(met(version), Some(Cancelled::Ours)));
+        assert!(matches!(met("1.00000000000000000000000000000008||"), Some(Cancelled::Lost)));
+    }
+}

@@ -1,4 +1,9 @@
-use hyper::{HeaderMap, Method, body::Bytes, http::request::Parts};
+use hyper::{
+    HeaderMap, Method,
+    body::Bytes,
+    header::{HeaderName, HeaderValue},
+    http::request::Parts,
+};
 
 /// One request, as the proxy read it.
 #[derive(Debug, Clone)]
@@ -13,6 +18,14 @@ impl Asked {
     pub(super) fn new(parts: Parts, body: Bytes) -> Self {
         let path = parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
         Self { method: parts.method, path, headers: parts.headers, body }
+    }
+
+    /// Sets a header; one that is none of HTTP's is said.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        match (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            (Ok(name), Ok(value)) => drop(self.headers.insert(name, value)),
+            _ => eprintln!("http_faults: `{name}: {value}` is no header"),
+        }
     }
 
     /// The method, say `PUT`.

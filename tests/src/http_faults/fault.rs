@@ -27,6 +27,11 @@ pub enum Fault {
     HoldAnswer(Gate),
     /// The body of the server's answer is another one; see [`Fault::rewrite`].
     Rewrite(Rewrite),
+    /// The server serves it; half of the answer's body arrives, then the connection is closed. An answer without a body
+    /// does not arrive at all.
+    CutAnswer,
+    /// The server is asked with these headers too, say for small pages.
+    AskWith(Vec<(String, String)>),
 }
 
 impl Fault {
@@ -40,6 +45,12 @@ impl Fault {
     #[must_use]
     pub fn answer_after_served(status: u16, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Self {
         Self::AnswerAfterServed(Canned::new(status, headers, body))
+    }
+
+    /// The server is asked with these headers and their values too.
+    #[must_use]
+    pub fn ask_with(headers: &[(&str, &str)]) -> Self {
+        Self::AskWith(headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
     /// The body of the server's answer goes through `rewrite`, whatever its status. A checksum in `x-amz-crc32` is left
@@ -61,6 +72,8 @@ impl fmt::Debug for Fault {
             Self::Hold(_) => f.write_str("Hold"),
             Self::HoldAnswer(_) => f.write_str("HoldAnswer"),
             Self::Rewrite(_) => f.write_str("Rewrite"),
+            Self::CutAnswer => f.write_str("CutAnswer"),
+            Self::AskWith(headers) => f.debug_tuple("AskWith").field(headers).finish(),
         }
     }
 }

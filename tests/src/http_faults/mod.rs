@@ -16,6 +16,7 @@
 //! clock paused does not hold it up. Requests under way or held end with the proxy.
 
 mod asked;
+mod cut;
 mod fault;
 mod rule;
 mod serve;

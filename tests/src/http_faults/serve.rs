@@ -1,6 +1,6 @@
 use std::{convert::Infallible, future::pending, sync::Arc};
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::{Request, Response, body::Bytes, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -11,9 +11,9 @@ use tokio::{
     sync::Notify,
 };
 
-use super::{Asked, Fault, Shared, rule::Rule};
+use super::{Asked, Fault, Shared, cut::Cut, rule::Rule};
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<Either<Full<Bytes>, Cut>>;
 
 /// Serves whoever connects.
 pub(super) async fn all(listener: TcpListener, shared: Arc<Shared>) {
@@ -54,12 +54,13 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>, cut: Arc<Notify
 }
 
 /// None: the connection is to be closed.
-async fn carry_out(asked: Asked, shared: Arc<Shared>) -> Option<Answer> {
+async fn carry_out(mut asked: Asked, shared: Arc<Shared>) -> Option<Answer> {
     let rule = shared.rule(&asked);
     let fault = rule.as_deref().map(|rule| &rule.fault);
     match fault {
         Some(Fault::DropRequest) => return None,
-        Some(Fault::Answer(canned)) => return canned.response(),
+        Some(Fault::Answer(canned)) => return canned.response().map(whole),
+        Some(Fault::AskWith(headers)) => headers.iter().for_each(|(name, value)| asked.set(name, value)),
         Some(Fault::Delay(by)) => tokio::time::sleep(*by).await,
         Some(Fault::Hold(gate)) => gate.pass().await,
         _ => {}
@@ -70,7 +71,10 @@ async fn carry_out(asked: Asked, shared: Arc<Shared>) -> Option<Answer> {
     }
     match fault {
         Some(Fault::DropAnswer) => return None,
-        Some(Fault::AnswerAfterServed(canned)) => return canned.response(),
+        Some(Fault::AnswerAfterServed(canned)) => return canned.response().map(whole),
+        Some(Fault::CutAnswer) => {
+            return (!body.is_empty()).then(|| Response::from_parts(parts, Either::Right(Cut::half_of(&body))));
+        }
         Some(Fault::HoldAnswer(gate)) => gate.pass().await,
         Some(Fault::Rewrite(rewrite)) => {
             body = rewrite(&body).into();
@@ -79,5 +83,9 @@ async fn carry_out(asked: Asked, shared: Arc<Shared>) -> Option<Answer> {
         }
         _ => {}
     }
-    Some(Response::from_parts(parts, Full::new(body)))
+    Some(Response::from_parts(parts, Either::Left(Full::new(body))))
+}
+
+fn whole(answer: Response<Full<Bytes>>) -> Answer {
+    answer.map(Either::Left)
 }

@@ -1,7 +1,7 @@
 //! Emulators for tests, built from `servers/emulators`: a workspace of its own in a target folder of its own, so that
 //! neither its dependencies nor its lock are in anybody's way.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::http;
@@ -129,12 +129,17 @@ fn account(said: &str) -> Result<String, String> {
 /// Builds both. What is up to date takes no time.
 fn build(machine: &Machine) -> Result<(), String> {
     let mut cargo = process::cargo(["build", "--locked", "--manifest-path", MANIFEST]);
-    process::run(cargo.env("CARGO_TARGET_DIR", machine.target.join(BUILT)))
+    process::run(cargo.env("CARGO_TARGET_DIR", target(machine)))
+}
+
+/// Where they are built.
+pub(super) fn target(machine: &Machine) -> PathBuf {
+    machine.target.join(BUILT)
 }
 
 fn programs(machine: &Machine, name: &str) -> Result<Programs, String> {
     let prepare = machine.program(&["mkdir"]).ok_or("there is no mkdir")?;
-    let serve = machine.target.join(BUILT).join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    let serve = target(machine).join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     if serve.is_file() { Ok(Programs { prepare, serve }) } else { Err(format!("{} is not there", serve.display())) }
 }
 

@@ -16,6 +16,7 @@ mod server;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use crate::lines::Seen;
 use crate::report::{Report, Verdict};
@@ -153,6 +154,21 @@ impl Backends {
         let backends = listed(workspace);
         let required = required(&std::env::var(REQUIRE).unwrap_or_default(), &backends)?;
         Self::from(workspace, &backends, required, &Machine::here())
+    }
+
+    /// Provides those alone whose names are `wanted`.
+    ///
+    /// # Errors
+    /// A variable names a server that does not answer.
+    pub(crate) fn provide_some(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Result<Self, String> {
+        let mut backends = listed(workspace);
+        backends.retain(|backend| wanted(backend.name));
+        Self::from(workspace, &backends, BTreeSet::new(), &Machine::here())
+    }
+
+    /// Where what the emulators are made of is built.
+    pub(crate) fn emulators_target() -> PathBuf {
+        emulators::target(&Machine::here())
     }
 
     fn from(

@@ -6,8 +6,8 @@
 
 mod explored;
 mod patch;
-pub(crate) mod relay;
 mod story;
+pub(crate) mod tested;
 mod tree;
 
 use std::path::{Path, PathBuf};

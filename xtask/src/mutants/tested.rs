@@ -1,0 +1,268 @@
+//! `cargo xtask relay-mutants` and `store-mutants`: mistakes in a part of the shipped source, which the tests must find out.
+//!
+//! Each patch below the part's folder makes one mistake and names the tests that turn red by it. It is applied to a copy of the
+//! tree, and those tests are run there: all of them must fail, and must pass where nothing is changed. The model has no part
+//! in it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use super::Tree;
+use crate::backends::Backends;
+use crate::process;
+use crate::report::Report;
+use crate::workspace::Workspace;
+
+/// A part of the source, and how its tests are run.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Where its patches are.
+    folder: &'static str,
+    /// Where a mutant may be made.
+    places: &'static [&'static str],
+    /// What `hapax-tests` is built with.
+    tests: &'static [&'static str],
+    /// What `hapax-stores` is built with, for the tests within its source.
+    stores: &'static str,
+    /// Test programs, and the one backend that each needs. Where none is listed, there are all.
+    backends: &'static [(&'static str, &'static str)],
+}
+
+/// The relay and its tables.
+pub(crate) const RELAY: Part = Part {
+    folder: "tests/mutants/relay",
+    places: &["core/src/relay/", "stores/src/sql/"],
+    tests: &[],
+    // With which all that the databases share is compiled.
+    stores: "--features=sqlite",
+    backends: &[],
+};
+
+/// The stores without transactions.
+pub(crate) const STORES: Part = Part {
+    folder: "tests/mutants/stores",
+    places: &["stores/src/dynamodb/", "stores/src/cosmos/", "stores/src/object/"],
+    tests: &["--no-default-features", "--features=dynamodb,cosmos,object"],
+    stores: "--features=dynamodb,cosmos,object",
+    backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
+};
+
+/// As a test program: the tests within the source of the stores.
+const WITHIN_STORES: &str = "hapax-stores";
+/// As a test program: those of the emulators, a workspace of its own, in whose process an account has several regions.
+const OF_EMULATORS: &str = "cosmos_regions";
+/// Lines of a run that are shown when it did not do what it should.
+const LINES_MAX: usize = 20;
+
+/// One mistake.
+#[derive(Debug, PartialEq, Eq)]
+struct Mutant {
+    name: String,
+    what: String,
+    /// Test programs, and words in the names of tests there.
+    tests: Vec<(String, String)>,
+}
+
+/// Tries those with these names, all for none, and prints the table.
+pub(crate) fn run(part: &Part, names: &[String]) -> ExitCode {
+    let mut report = Report::default();
+    let mut prepared = None;
+    report.step("unchanged", || {
+        let mutants = chosen(part, names)?;
+        let backends = Backends::provide_some(&Workspace::load()?, |name| part.needs(name, &mutants))?;
+        let bench = Bench { part, backends, tree: Tree::copy()? };
+        let tests: BTreeSet<&(String, String)> = mutants.iter().flat_map(|mutant| &mutant.tests).collect();
+        for test in &tests {
+            bench.passes(test)?;
+        }
+        let seen = format!("{} tests pass", tests.len());
+        prepared = Some((mutants, bench));
+        Ok(seen)
+    });
+    if let Some((mutants, bench)) = &prepared {
+        for mutant in mutants {
+            println!("{}", mutant.what);
+            report.step(&mutant.name, || bench.kill(mutant));
+        }
+        report.step("restored", || bench.tree.restore().map(|()| String::new()));
+    }
+    println!("\n{report}");
+    if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn chosen(part: &Part, names: &[String]) -> Result<Vec<Mutant>, String> {
+    let mut mutants = all(part)?;
+    if let Some(name) = names.iter().find(|name| !mutants.iter().any(|mutant| mutant.name == **name)) {
+        return Err(format!("`{name}` is no mutant: the files {}/*.patch are", part.folder));
+    }
+    mutants.retain(|mutant| names.is_empty() || names.contains(&mutant.name));
+    Ok(mutants)
+}
+
+fn all(part: &Part) -> Result<Vec<Mutant>, String> {
+    let folder = part.path();
+    let failed = |error| format!("{}: cannot be read: {error}", folder.display());
+    let mut mutants = Vec::new();
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "patch") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: cannot be read: {error}"))?;
+            mutants.push(parse(part, &name, &text)?);
+        }
+    }
+    mutants.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(mutants)
+}
+
+fn parse(part: &Part, name: &str, text: &str) -> Result<Mutant, String> {
+    let all_of = |key: &str| {
+        let lines = text.lines().take_while(|line| !line.starts_with("diff --git "));
+        lines.filter_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": ")).collect::<Vec<&str>>()
+    };
+    let what = all_of("what").join(" ");
+    let test = |line: &&str| line.split_once(' ').map(|(program, words)| (program.to_owned(), words.to_owned()));
+    let tests: Vec<(String, String)> = all_of("test").iter().filter_map(test).collect();
+    if what.is_empty() || tests.is_empty() {
+        return Err(format!("{name}: the header needs `# what: ...` and `# test: PROGRAM NAME`"));
+    }
+    let paths = text.lines().filter_map(|line| line.strip_prefix("+++ b/"));
+    match paths.into_iter().find(|path| !part.places.iter().any(|place| path.starts_with(place))) {
+        Some(path) => Err(format!("{name}: changes {path}: a mutant is one of {}", part.places.join(" and "))),
+        None => Ok(Mutant { name: name.to_owned(), what, tests }),
+    }
+}
+
+impl Part {
+    fn path(&self) -> PathBuf {
+        process::root().join(self.folder)
+    }
+
+    /// Whether the tests of these mutants need that backend.
+    fn needs(&self, backend: &str, mutants: &[Mutant]) -> bool {
+        let is_run = |program: &str| mutants.iter().flat_map(|mutant| &mutant.tests).any(|(it, _)| it == program);
+        self.backends.is_empty() || self.backends.iter().any(|(program, needed)| *needed == backend && is_run(program))
+    }
+
+    /// What cargo is told to run a test program.
+    fn args<'a>(&self, program: &'a str) -> Vec<&'a str> {
+        let mut args = vec!["test", "--quiet", "--locked"];
+        match program {
+            WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
+            OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
+            program => {
+                args.extend(["--package", "hapax-tests", "--test", program]);
+                args.extend(self.tests);
+            }
+        }
+        args
+    }
+}
+
+/// The copy of the tree in which a part's mutants are tried, and what its tests run against.
+#[derive(Debug)]
+struct Bench<'a> {
+    part: &'a Part,
+    backends: Backends,
+    tree: Tree,
+}
+
+impl Bench<'_> {
+    fn kill(&self, mutant: &Mutant) -> Result<String, String> {
+        self.tree.restore()?;
+        self.tree.apply(&self.part.path().join(format!("{}.patch", mutant.name)))?;
+        for test in &mutant.tests {
+            let (ended_well, said) = self.ended(test)?;
+            if ended_well {
+                return Err(format!("SURVIVED {} in {}: write a test that sees it", test.1, test.0));
+            }
+            if !said.contains("test result: FAILED") {
+                return Err(format!("was not tested\n{}", last(&said)));
+            }
+        }
+        let tests: Vec<&str> = mutant.tests.iter().map(|(_, words)| words.as_str()).collect();
+        Ok(format!("killed by {}", tests.join(", ")))
+    }
+
+    fn passes(&self, test: &(String, String)) -> Result<(), String> {
+        let (ended_well, said) = self.ended(test)?;
+        if !ended_well {
+            return Err(format!("{} fails without a mutant: nothing is shown by it\n{}", test.1, last(&said)));
+        }
+        if said.contains("running 0 tests") {
+            return Err(format!("there is no test {} in {}", test.1, test.0));
+        }
+        Ok(())
+    }
+
+    fn ended(&self, (program, words): &(String, String)) -> Result<(bool, String), String> {
+        let args = self.part.args(program).into_iter().chain(["--", words.as_str()]);
+        let mut command: Command = self.tree.usual_cargo(args);
+        if program == OF_EMULATORS {
+            command.env("CARGO_TARGET_DIR", Backends::emulators_target());
+        }
+        command.envs(self.backends.variables()).stdin(Stdio::null());
+        let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).join("\n");
+        Ok((output.status.success(), said))
+    }
+}
+
+fn last(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(LINES_MAX)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HEADER: &str = "# what: sends early\n# test: postgres_outbox claims::lost\n# test: outbox_faults stalls\n";
+
+    #[test]
+    fn a_header_names_the_mistake_and_the_tests_that_see_it() {
+        let diff = "diff --git a/x b/x\n+++ b/core/src/relay/table.rs\n";
+        let mutant = parse(&RELAY, "m", &format!("{HEADER}{diff}")).unwrap();
+        assert_eq!(mutant.what, "sends early");
+        let tests = [("postgres_outbox", "claims::lost"), ("outbox_faults", "stalls")];
+        assert_eq!(mutant.tests, tests.map(|(program, words)| (program.to_owned(), words.to_owned())));
+        assert!(parse(&RELAY, "m", diff).unwrap_err().contains("# what"));
+        for elsewhere in [diff.replace("relay", "manager"), diff.replace("core/src/relay", "stores/src/cosmos")] {
+            let path = elsewhere.lines().last().unwrap().trim_start_matches("+++ b/");
+            let why = parse(&RELAY, "m", &format!("{HEADER}{elsewhere}")).unwrap_err();
+            assert!(why.contains(path), "{why}");
+        }
+        assert!(
+            parse(&STORES, "m", &format!("{HEADER}{}", diff.replace("core/src/relay", "stores/src/cosmos"))).is_ok()
+        );
+    }
+
+    #[test]
+    fn a_test_program_is_run_with_what_its_part_is_built_with() {
+        assert_eq!(RELAY.args("rules"), ["test", "--quiet", "--locked", "--package", "hapax-tests", "--test", "rules"]);
+        let args = STORES.args("dynamodb_store").join(" ");
+        assert!(
+            args.ends_with("--test dynamodb_store --no-default-features --features=dynamodb,cosmos,object"),
+            "{args}"
+        );
+        assert!(STORES.args(WITHIN_STORES).join(" ").ends_with("--lib --features=dynamodb,cosmos,object"));
+        assert!(STORES.args(OF_EMULATORS).join(" ").ends_with("servers/emulators/Cargo.toml --test cosmos_regions"));
+    }
+
+    #[test]
+    fn only_what_the_tests_need_is_provided() {
+        let mutants = chosen(&STORES, &["dynamodb-index-trusted".into()]).unwrap();
+        assert!(STORES.needs("dynamodb", &mutants) && !STORES.needs("cosmos", &mutants));
+        assert!(RELAY.needs("postgres", &[]));
+        assert!(chosen(&STORES, &["no-such".into()]).unwrap_err().contains("tests/mutants/stores/*.patch"));
+    }
+
+    #[test]
+    fn every_patch_of_the_tree_has_a_whole_header() {
+        for part in [RELAY, STORES] {
+            assert!(!all(&part).unwrap().is_empty(), "{}", part.folder);
+        }
+    }
+}
