@@ -76,8 +76,11 @@ pub(crate) struct Rigged {
     deleted: Arc<Mutex<Vec<(Instant, Path)>>>,
     count: AtomicU64,
     /// How many calls there were since [`set_at`](Self::set_at), and from which on another way is taken.
-    turns: Mutex<(usize, Option<(usize, bool, Way)>)>,
+    turns: Mutex<(usize, Option<Turn>)>,
 }
+
+/// The call from which on, whether also all behind it, and which way.
+type Turn = (usize, bool, Way);
 
 impl Rigged {
     pub(crate) fn new(way: Way) -> Arc<Self> {

@@ -58,7 +58,7 @@ impl DynamoDbTable {
     /// The one of that name, as another process made it.
     #[must_use]
     pub fn named(url: &str, name: &str) -> Self {
-        Self { url: url.to_owned(), name: name.to_owned() }
+        Self { url: Some(url.to_owned()), name: name.to_owned() }
     }
 
     /// The same table by another way, for example through a proxy.
