@@ -181,7 +181,7 @@ async fn is_sent_if_the_batch_is_committed(layout: Layout) {
     assert!(!rig.commit("ann", "order 3", &done).await, "that it was sent is known");
 
     // What is left goes by itself, and the user's own stays.
-    let tombstones = rig.documents("ann", "over").await;
+    let tombstones = rig.documents("ann", "ended").await;
     let keeps = rig.store.dedup_capabilities().keeps.unwrap() + MARGIN;
     assert_eq!(tombstones.iter().map(|left| left["ttl"].as_u64()).collect::<Vec<_>>(), [Some(keeps.as_secs())]);
     assert_eq!(rig.store.purge(key.scope(), Duration::ZERO, 10).await.unwrap(), 1);

@@ -116,4 +116,9 @@ async fn letters_below_at_and_above_the_limit() {
     let error = store.add(&of(ENCODED_BYTES_MAX + 1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(store.list(&kept[0].endpoint, &Page::first(10)).await.unwrap(), kept);
+    // A reason is cut before a letter is refused for it.
+    let (endpoint, reason) = ("verbose".parse().unwrap(), "\u{1F980}".repeat(1 << 20));
+    store.add(&DeadLetter { endpoint, reason: reason.clone(), ..of(1000) }).await.unwrap();
+    let found = store.list(&"verbose".parse().unwrap(), &Page::first(10)).await.unwrap();
+    assert!(found.len() == 1 && found[0].reason == reason[..64 << 10]);
 }

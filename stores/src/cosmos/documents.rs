@@ -27,6 +27,8 @@ pub(super) const ENTITY_BYTES_MAX: usize = 1_400 << 10;
 pub(super) const DOCUMENT_BYTES_MAX: usize = 2_000_000;
 /// What a document has beside what is in it: names, quotes, the partition and the id, each byte of them escaped at worst.
 pub(super) const FRAME_BYTES: usize = 6_000;
+/// What is kept of a dead letter's reason: more than any chain of errors says, and no reason to lose a letter.
+const REASON_BYTES_MAX: usize = 64 * 1024;
 /// Format of all documents. What has a larger one is refused.
 pub(super) const FORMAT: u32 = 1;
 /// A time to live is counted in seconds of an `i32`.
@@ -55,7 +57,7 @@ pub(super) struct EntityDocument {
     oldest: Option<u32>,
     /// The scope of a tombstone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    over: Option<String>,
+    ended: Option<String>,
     /// Of a tombstone in a partition that a user has named, in seconds: it goes also where no endpoint purges.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u64>,
@@ -93,7 +95,7 @@ impl EntityDocument {
             waits: waits.then(|| order_of(key)),
             waiting: waits.then(|| waiting.to_text()),
             oldest: waiting.oldest(),
-            over: is_over.then(|| scope_of(key.scope())),
+            ended: is_over.then(|| scope_of(key.scope())),
             ttl: (is_over && is_among_others).then(|| ttl_of(kept)),
             etag: String::new(),
             stamp: 0,
@@ -237,7 +239,7 @@ pub(super) struct LetterDocument {
     pk: String,
     format: u32,
     /// Oldest first.
-    order: String,
+    sorted: String,
     /// The message's id.
     message: String,
     envelope: String,
@@ -257,12 +259,12 @@ impl LetterDocument {
             id: id_of(letter),
             pk: letters_of(&letter.endpoint),
             format: FORMAT,
-            order: format!("{time:020} {}", Uuid::now_v7().simple()),
+            sorted: format!("{time:020} {}", Uuid::now_v7().simple()),
             message: letter.envelope.message_id.to_string(),
             envelope: BASE64.encode(envelope),
             saga: letter.saga.as_ref().map(ToString::to_string),
             destination: letter.destination.as_ref().map(ToString::to_string),
-            reason: letter.reason.clone(),
+            reason: letter.reason[..letter.reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned(),
             attempts: letter.attempts,
             time,
         };

@@ -26,7 +26,7 @@ impl DeadLetters for CosmosDb {
         }
         let wanted = if page.message_id.is_some() { " WHERE c.message = @message" } else { "" };
         let (skip, limit) = (page.skip, page.limit);
-        let mut query = Query::from(format!("SELECT * FROM c{wanted} ORDER BY c.order OFFSET {skip} LIMIT {limit}"));
+        let mut query = Query::from(format!("SELECT * FROM c{wanted} ORDER BY c.sorted OFFSET {skip} LIMIT {limit}"));
         if let Some(id) = &page.message_id {
             query = query.with_parameter("@message", id.to_string()).map_err(|e| error::malformed(LISTING, e))?;
         }

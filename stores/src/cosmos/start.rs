@@ -23,7 +23,7 @@ const OPENING: &str = "opening the Cosmos DB store";
 /// Overrides what a program says about hedging, and hedged reads say "not seen" of what is over.
 const HEDGING_OVERRIDE: &str = "AZURE_COSMOS_HEDGING_ENABLED_OVERRIDE";
 /// What is looked for by the sweeper, the purge and whoever lists dead letters.
-const INDEXED: [&str; 6] = ["/pk/?", "/waits/?", "/oldest/?", "/over/?", "/order/?", "/message/?"];
+const INDEXED: [&str; 6] = ["/pk/?", "/waits/?", "/oldest/?", "/ended/?", "/sorted/?", "/message/?"];
 const SETTINGS: &str = "settings";
 
 pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreError> {
@@ -139,10 +139,12 @@ fn check_container(name: &str, path: &str, properties: &ContainerProperties) -> 
     }
     let is_included = |wanted: &str| {
         let wide = wanted.replace("/?", "/*");
-        policy.included_paths.iter().any(|path| [wanted, wide.as_str(), "/*"].contains(&&*path.path))
+        let has = |paths: &[PropertyPath], wanted: &[&str]| paths.iter().any(|path| wanted.contains(&&*path.path));
+        // The service's own policy includes everything, and one without paths is that. Of two paths the more precise one counts.
+        let is_wide = policy.included_paths.is_empty() || has(&policy.included_paths, &[wide.as_str(), "/*"]);
+        has(&policy.included_paths, &[wanted]) || is_wide && !has(&policy.excluded_paths, &[wanted, wide.as_str()])
     };
-    // The service's own policy includes everything, and one without paths is that.
-    let missing = INDEXED.iter().find(|path| !policy.included_paths.is_empty() && !is_included(path));
+    let missing = INDEXED.iter().find(|path| !is_included(path));
     match missing {
         Some(path) => Err(unfit(format!("the index of container {name} leaves out {path}; include it"))),
         None => Ok(()),
@@ -232,6 +234,11 @@ mod tests {
         let lazy = IndexingPolicy::default().with_indexing_mode(IndexingMode::None);
         let mut narrow = IndexingPolicy::default().with_included_path(PropertyPath::from("/waits/?"));
         narrow.automatic = true;
+        let wide = IndexingPolicy::default().with_included_path(PropertyPath::from("/*"));
+        let mut pierced = wide.with_excluded_path(PropertyPath::from("/waits/*"));
+        pierced.automatic = true;
+        let precise = pierced.clone().with_included_path(PropertyPath::from("/waits/?"));
+        check_container("c", PARTITION_PATH, &properties().with_indexing_policy(precise)).unwrap();
         let key = ContainerProperties::new("c", "/id".into()).with_default_ttl(TimeToLive::NoDefault);
         for (unfit, remedy) in [
             (key, "create another"),
@@ -239,6 +246,7 @@ mod tests {
             (properties().with_default_ttl(TimeToLive::Seconds(60)), "change it"),
             (properties().with_indexing_policy(lazy), "make it consistent"),
             (properties().with_indexing_policy(narrow), "include it"),
+            (properties().with_indexing_policy(pierced), "/waits/?; include it"),
         ] {
             let why = check_container("c", PARTITION_PATH, &unfit).unwrap_err().to_string();
             assert!(why.contains(remedy), "{why}");

@@ -81,7 +81,7 @@ impl CosmosDb {
         let entities = &self.0.everything;
         let now = entities.second(PURGING).await?;
         let query = Query::from(format!(
-            "SELECT TOP {limit} c.pk, c.id, c._etag FROM c WHERE c.over = @scope AND c._ts <= @latest"
+            "SELECT TOP {limit} c.pk, c.id, c._etag FROM c WHERE c.ended = @scope AND c._ts <= @latest"
         ));
         let query = query
             .with_parameter("@scope", scope_of(scope))
