@@ -18,8 +18,8 @@ use aws_sdk_dynamodb::{
     error::BoxError,
     primitives::Blob,
     types::{
-        AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put, ScalarAttributeType,
-        TransactWriteItem, Update,
+        AttributeDefinition, AttributeValue, BillingMode, Get, KeySchemaElement, KeyType, Put, ScalarAttributeType,
+        TransactGetItem, TransactWriteItem, Update,
     },
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -147,7 +147,7 @@ impl Table {
             let Some(found) = self.get(text(format!("e#{key}"))).await? else {
                 return Err("an account is missing".into());
             };
-            if self.get(mark.clone()).await?.is_some() {
+            if self.is_there(mark.clone()).await? {
                 return Ok(()); // A repeat.
             }
             let version: u64 = found["v"].as_n().map_err(|_| "a version is no number")?.parse()?;
@@ -192,6 +192,15 @@ impl Table {
             }
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// Whether there is a dedup entry: read by a transaction, as a careful hand does, since a plain read may be before the transaction
+    /// that wrote it although the entity was read after it.
+    async fn is_there(&self, pk: AttributeValue) -> Result<bool, AnyError> {
+        let get = Get::builder().table_name(&self.by_hand).key("pk", pk).build()?;
+        let get = TransactGetItem::builder().get(get).build();
+        let answer = self.client.transact_get_items().transact_items(get).send().await?;
+        Ok(answer.responses().iter().any(|found| found.item().is_some_and(|item| !item.is_empty())))
     }
 
     async fn get(&self, pk: AttributeValue) -> Result<Option<Item>, AnyError> {
