@@ -209,3 +209,20 @@ async fn dedup_entries_have_a_time_to_live_and_a_longer_retention_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(error.to_string().contains("lower the retention"), "{error}");
 }
+
+/// Whoever saves with another attempt's entry there has not known of it: were its state stored, the message would be handled twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_save_with_the_entry_of_another_attempt_is_a_lost_race_and_with_its_own_is_none() {
+    let store = CosmosDatabase::new(Layout::Together).open().await;
+    let (key, own, other) = (key("raced"), mark(), mark());
+    store.finish(&key, &[own.clone(), other.clone()], None).await.unwrap();
+    let late = DedupEntry { attempt: attempt(), ..other.clone() };
+    let (first, new) = (entity("one", &[]), mark());
+    let lost = store.save(&key, &Expected::Absent, &first, &[late, new.clone()]).await.unwrap();
+    assert_eq!(lost, Saved::Conflict);
+    assert_eq!(store.version(&key).await.unwrap(), None);
+    let won = store.save(&key, &Expected::Absent, &first, &[own.clone(), new.clone()]).await.unwrap();
+    assert!(matches!(won, Saved::At(_)), "{won:?}");
+    let known = store.load(&key, &[own.key, other.key, new.key]).await.unwrap().known.unwrap();
+    assert_eq!([&own, &other, &new].map(|mark| known.entry(&mark.key)), [Some(&own), Some(&other), Some(&new)]);
+}

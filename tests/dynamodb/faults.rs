@@ -298,13 +298,17 @@ async fn a_read_that_dynamodb_answers_with_nothing_is_an_error_and_never_absence
     let marks = [mark(), mark()];
     rig.plain.insert(&marks).await.unwrap();
     let keys = marks.map(|mark| mark.key);
-    for (operation, keys) in [("GetItem", &keys[..1]), ("BatchGetItem", &keys[..])] {
-        next(rig.proxy(), 1, operation, Fault::answer_after_served(200, &JSON, ""));
+    for keys in [&keys[..1], &keys[..]] {
+        next(rig.proxy(), 1, "TransactGetItems", Fault::answer_after_served(200, &JSON, ""));
         let error = rig.store.contains(keys).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    save(&rig.plain, &key("large"), None, &entity(vec![1; 3 * LARGE], &[])).await;
+    for operation in ["GetItem", "BatchGetItem"] {
+        next(rig.proxy(), 1, operation, Fault::answer_after_served(200, &JSON, ""));
+        let error = rig.store.load(&key("large"), &keys).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{operation}: {error}");
     }
-    next(rig.proxy(), 1, "GetItem", Fault::answer_after_served(200, &JSON, ""));
-    assert_eq!(rig.store.load(&key("x"), &keys).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]

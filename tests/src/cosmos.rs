@@ -114,7 +114,7 @@ impl CosmosDatabase {
     /// # Panics
     /// When the emulator does not answer.
     pub async fn client(&self) -> CosmosClient {
-        self.try_client().await.expect("a client of the emulator")
+        self.try_client().await.expect("a client of Cosmos DB")
     }
 
     async fn try_client(&self) -> azure_data_cosmos::Result<CosmosClient> {

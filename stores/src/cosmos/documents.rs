@@ -169,7 +169,7 @@ pub(super) struct MarkDocument {
     pub(super) id: String,
     pk: String,
     format: u32,
-    attempt: String,
+    pub(super) attempt: String,
     fingerprint: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<String>,

@@ -95,6 +95,12 @@ impl CosmosDb {
         }
     }
 
+    /// Whether `mark` is stored, with its own attempt.
+    async fn is_there(&self, doing: &'static str, partition: &str, mark: &MarkDocument) -> Result<bool, StoreError> {
+        let found = self.0.everything.read::<MarkDocument>(doing, partition, &mark.id).await?;
+        Ok(found.is_some_and(|found| found.attempt == mark.attempt))
+    }
+
     async fn put_alone(&self, doing: &'static str, draft: &Draft) -> Result<Saved, StoreError> {
         let (entities, document) = (&self.0.everything, &draft.document);
         let (partition, id) = (document.partition(), document.id());
@@ -108,8 +114,8 @@ impl CosmosDb {
         }
     }
 
-    /// Stores the entity and `marks` in one batch. A mark that is there already is a lost race where the message was handled just now;
-    /// where it is finished, it is left out, and `marks` is what is left.
+    /// Stores the entity and `marks` in one batch. A mark of this attempt that is there already is left out, and `marks` is what is
+    /// left; so is another attempt's where messages are finished. Where they were handled just now, that is a lost race.
     async fn put_with(
         &self,
         doing: &'static str,
@@ -124,8 +130,12 @@ impl CosmosDb {
                     return draft.version(&stamp).map(Saved::At);
                 }
                 Written::Refused(0) => return Ok(self.ghost(draft).await?.map_or(Saved::Conflict, Saved::At)),
-                Written::Refused(_) if doing == SAVING => return Ok(Saved::Conflict),
-                Written::Refused(index) => drop(marks.remove(index - 1)),
+                Written::Refused(index) => {
+                    let mark = marks.remove(index - 1);
+                    if doing == SAVING && !self.is_there(doing, draft.document.partition(), &mark).await? {
+                        return Ok(Saved::Conflict);
+                    }
+                }
             }
         }
         self.put_alone(doing, draft).await
