@@ -291,6 +291,24 @@ async fn a_write_whose_answer_from_dynamodb_cannot_be_read_may_have_happened() {
     assert!(rig.plain.version(&key("unread")).await.unwrap().is_some());
 }
 
+/// Behind an answer with nothing in it may be a refusal.
+#[tokio::test]
+async fn a_write_that_dynamodb_answers_with_nothing_is_tried_again_and_then_may_have_happened() {
+    let rig = Rig::new().await;
+    let empty = || Fault::answer_after_served(200, &JSON, "");
+    save(&rig.plain, &key("other"), None, &entity("a", &[])).await;
+    for (operation, marks) in [("PutItem", &[][..]), ("TransactWriteItems", &[mark()])] {
+        next(rig.proxy(), 1, operation, empty());
+        let saved = create(&rig.store, &key("other"), &entity("b", &[]), marks).await.unwrap();
+        assert_eq!(saved, Saved::Conflict, "{operation}");
+    }
+
+    next(rig.proxy(), ALWAYS, "PutItem", empty());
+    let saved = create(&rig.store, &key("new"), &entity("a", &[]), &[]).await;
+    assert_eq!(saved.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    assert_eq!(rig.store.insert(&[mark()]).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+}
+
 /// The client library reads an empty body as an answer that found nothing.
 #[tokio::test]
 async fn a_read_that_dynamodb_answers_with_nothing_is_an_error_and_never_absence() {

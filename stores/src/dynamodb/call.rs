@@ -166,13 +166,33 @@ impl Limits {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: Answer,
     {
+        self.call_whole(doing, |_| true, send).await
+    }
+
+    /// The same where what is not `whole` is no answer, as for a write that was asked to tell what it cost: the client library
+    /// reads an empty body as a write that went well, and behind it may be a refusal.
+    pub(super) async fn call_whole<T, E, F>(
+        &self,
+        doing: Doing,
+        whole: impl Fn(&T) -> bool,
+        send: impl Fn() -> F,
+    ) -> Result<T, Failed<E>>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: Answer,
+    {
         let deadline = Instant::now() + self.call + 2 * doing.more;
         let mut unclear = None;
         let mut tries = 0;
         loop {
             tries += 1;
             let why = match self.attempt(deadline, self.attempt + doing.more, &send).await {
-                Tried::Done(done) => return Ok(done),
+                Tried::Done(done) if whole(&done) => return Ok(done),
+                Tried::Done(_) => {
+                    let why = "the answer does not tell what it cost, so it is not whole".to_owned();
+                    unclear = Some(why.clone());
+                    why
+                }
                 Tried::Refused(refused) => {
                     // A refusal that says what is stored is for the caller to judge; any other says nothing of earlier tries.
                     let judged = matches!(

@@ -3,7 +3,10 @@
 use std::{collections::HashSet, time::Duration};
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnConsumedCapacity};
+use aws_sdk_dynamodb::{
+    operation::put_item::{PutItemError, PutItemOutput},
+    types::ReturnConsumedCapacity,
+};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hapax_core::{
     codec::record,
@@ -124,7 +127,8 @@ impl DynamoDb {
             .expression_attribute_names("#a", ATTEMPT)
             .set_expression_attribute_values(attempt)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match self.0.limits.call(doing, || request.clone().send()).await {
+        let whole = |answer: &PutItemOutput| answer.consumed_capacity().is_some();
+        match self.0.limits.call_whole(doing, whole, || request.clone().send()).await {
             Ok(answer) => {
                 self.spent(answer.consumed_capacity());
                 Ok(())

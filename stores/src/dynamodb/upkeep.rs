@@ -5,7 +5,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::{
     operation::{
-        delete_item::DeleteItemError, query::builders::QueryFluentBuilder,
+        delete_item::{DeleteItemError, DeleteItemOutput},
+        query::builders::QueryFluentBuilder,
         transact_write_items::TransactWriteItemsError,
     },
     types::{Delete, ReturnConsumedCapacity, TransactWriteItem},
@@ -149,7 +150,8 @@ impl DynamoDb {
                 .expression_attribute_names("#v", VERSION)
                 .expression_attribute_values(":v", text(version))
                 .return_consumed_capacity(ReturnConsumedCapacity::Total);
-            return match self.0.limits.call(doing, || request.clone().send()).await {
+            let whole = |answer: &DeleteItemOutput| answer.consumed_capacity().is_some();
+            return match self.0.limits.call_whole(doing, whole, || request.clone().send()).await {
                 Ok(answer) => {
                     self.spent(answer.consumed_capacity());
                     Ok(true)

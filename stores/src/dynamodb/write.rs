@@ -1,7 +1,10 @@
 //! Writing an entity, alone or with dedup entries: one request, all or nothing.
 
 use aws_sdk_dynamodb::{
-    operation::{put_item::PutItemError, transact_write_items::TransactWriteItemsError},
+    operation::{
+        put_item::{PutItemError, PutItemOutput},
+        transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput},
+    },
     types::{
         CancellationReason, Delete, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
         TransactWriteItem, builders::PutBuilder,
@@ -123,7 +126,8 @@ impl DynamoDb {
         let request = request
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match self.0.limits.call(doing, || request.clone().send()).await {
+        let whole = |answer: &PutItemOutput| answer.consumed_capacity().is_some();
+        match self.0.limits.call_whole(doing, whole, || request.clone().send()).await {
             Ok(answer) => {
                 self.spent(answer.consumed_capacity());
                 Ok(true)
@@ -170,7 +174,8 @@ impl DynamoDb {
         let request = request
             .client_request_token(Uuid::new_v4().to_string())
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let answer = self.0.limits.call(doing, || request.clone().send()).await?;
+        let whole = |answer: &TransactWriteItemsOutput| !answer.consumed_capacity().is_empty();
+        let answer = self.0.limits.call_whole(doing, whole, || request.clone().send()).await?;
         self.spent(answer.consumed_capacity());
         Ok(())
     }
