@@ -7,6 +7,8 @@ mod calls;
 mod conformance;
 #[path = "dynamodb/faults.rs"]
 mod dynamodb_proxied;
+#[path = "dynamodb/every_call.rs"]
+mod dynamodb_proxied_every_call;
 #[path = "dynamodb/races.rs"]
 mod dynamodb_proxied_races;
 #[path = "dynamodb/enqueue.rs"]

@@ -6,6 +6,8 @@
 mod conformance;
 #[path = "object/directory.rs"]
 mod directory;
+#[path = "object/every_call.rs"]
+mod every_call;
 #[path = "object/eviction.rs"]
 mod eviction;
 #[path = "object/faults.rs"]

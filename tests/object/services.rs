@@ -13,6 +13,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use hapax::{
     ObjectDedup,
     ports::{DedupStore, ErrorKind},
+    stores::object::ObjectDedupOptions,
     testing,
 };
 use hapax_tests::real::{AWS, AZURE, expect_refusals, is_asked};
@@ -33,7 +34,7 @@ const NOWHERE: &str = "hapax-t-nowhere-5d1f0c9a7be34d62";
 
 /// A bucket or container that no other test uses.
 #[derive(Debug)]
-struct Place {
+pub(crate) struct Place {
     url: String,
     name: String,
     azure: bool,
@@ -42,10 +43,15 @@ struct Place {
 }
 
 impl Place {
-    async fn s3() -> Self {
+    pub(crate) async fn s3() -> Self {
         if is_asked(AWS) {
             return Self::in_the_service(false).await;
         }
+        Self::emulated_s3()
+    }
+
+    /// In the emulator, whatever is asked for: where a proxy is to stand before it.
+    pub(crate) fn emulated_s3() -> Self {
         let place = Self::named("HAPAX_TEST_S3", false);
         place.make("", "");
         place
@@ -135,9 +141,29 @@ impl Place {
         }
     }
 
-    async fn open(&self, prefix: &str) -> ObjectDedup {
+    /// Where the service is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The same by another way, for example through a proxy.
+    pub(crate) fn through(&self, url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            name: self.name.clone(),
+            azure: self.azure,
+            #[cfg(feature = "real")]
+            itself: self.itself,
+        }
+    }
+
+    pub(crate) fn options(&self, prefix: &str) -> ObjectDedupOptions {
         let options = ObjectDedup::options(self.client(&self.name), prefix).second(self.client(&self.name));
-        options.clock_margin(Duration::ZERO).open().await.unwrap()
+        options.clock_margin(Duration::ZERO)
+    }
+
+    async fn open(&self, prefix: &str) -> ObjectDedup {
+        self.options(prefix).open().await.unwrap()
     }
 
     /// What is not there is an error, and what is there is seen by others, once.

@@ -8,6 +8,8 @@ mod driver;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 #[cfg(feature = "http-faults")]
+pub mod faulted;
+#[cfg(feature = "http-faults")]
 pub mod http_faults;
 mod log;
 #[cfg(feature = "databases")]
