@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod charges;
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+mod clouds;
 mod forgetful;
 mod fuse;
 mod imports;
@@ -57,6 +59,10 @@ async fn main() {
         "import" => imports::run(folder).await,
         "charge" => charges::charge(folder).await,
         task => match stored::server_of(folder) {
+            #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+            Some((place, name)) if clouds::is_one(&place) => {
+                clouds::run(task, &place, &name, queue_beside(folder).await, fuse()).await;
+            }
             Some((url, prefix)) if url.starts_with("mysql") => {
                 let store = MySql::options(url)
                     .table_prefix(prefix)
@@ -89,11 +95,15 @@ async fn main() {
 
 async fn run<S: Store>(task: &str, store: S, queue: SqliteQueue, fuse: Fuse) {
     match task {
-        "work" => Worker::new(store, queue, fuse, true).await.work().await,
-        "ack-early" => Worker::new(store, queue, fuse, true).await.ack_early().await,
-        "leave" => Worker::new(store, queue, fuse, false).await.leave().await,
-        "sweep" => Worker::new(store, queue, fuse, true).await.sweep().await,
-        "upkeep" => Worker::new(store, queue, fuse, true).await.upkeep().await,
+        "work" => Worker::new(store, queue, fuse, true, Stores::one).await.work().await,
+        // As if entities were in one store and dedup entries in another, so that each step is a call of its own.
+        "work-in-two" => {
+            Worker::new(store, queue, fuse, true, |port| Stores::two(port.clone(), port)).await.work().await
+        }
+        "ack-early" => Worker::new(store, queue, fuse, true, Stores::one).await.ack_early().await,
+        "leave" => Worker::new(store, queue, fuse, false, Stores::one).await.leave().await,
+        "sweep" => Worker::new(store, queue, fuse, true, Stores::one).await.sweep().await,
+        "upkeep" => Worker::new(store, queue, fuse, true, Stores::one).await.upkeep().await,
         "stop" => stop(store, queue, fuse).await,
         other => panic!("there is no task {other}"),
     }
@@ -154,13 +164,19 @@ struct Worker<S> {
 }
 
 impl<S: Store> Worker<S> {
-    async fn new(store: S, queue: SqliteQueue, fuse: Fuse, sends: bool) -> Self {
+    async fn new(
+        store: S,
+        queue: SqliteQueue,
+        fuse: Fuse,
+        sends: bool,
+        stores: impl FnOnce(Arc<Fused<S>>) -> Stores,
+    ) -> Self {
         let endpoint: EndpointName = ENDPOINT.parse().unwrap();
         let transport = Fused { port: Arc::new(queue.clone()), fuse: fuse.clone() };
         let connected = transport.connect(&endpoint, &[]).await.unwrap();
         let fused = Arc::new(Fused { port: Arc::new(store.clone()), fuse });
         let ports = Ports {
-            stores: Stores::one(fused.clone()),
+            stores: stores(fused.clone()),
             dispatcher: if sends { connected.dispatcher } else { Arc::new(Never) },
             dead_letters: fused.clone(),
             clock: Arc::new(SystemClock::default()),
