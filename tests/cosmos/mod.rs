@@ -1,6 +1,5 @@
 mod conformance;
 mod enqueue;
-mod every_call;
 mod faults;
 mod full_partition;
 mod limits;
