@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::{
     ObjectDedup,
-    ports::{DedupStore, ErrorKind, Evicted},
+    ports::{DedupStore, Evicted},
 };
 
 use crate::{
@@ -278,50 +278,4 @@ async fn a_slow_eviction_of_objects_removes_nothing_when_its_turn_is_over() {
         evict_all(&dedup, DAY).await;
         assert_eq!(store.names("shop/d").await, [""; 0]);
     }
-}
-
-/// Each request of an eviction is refused, or served without an answer, or never answered; alone, and with all behind it.
-#[tokio::test(start_paused = true)]
-async fn whatever_happens_to_an_eviction_of_objects_it_is_made_good_and_nothing_young_goes() {
-    const REQUESTS_MAX: usize = 100;
-    let retention = HOUR;
-    let mut reached = 0;
-    for way in [Way::Unreachable, Way::Unanswered, Way::Silent] {
-        for always in [false, true] {
-            for number in 0..REQUESTS_MAX {
-                let store = Rigged::new(Way::Honest);
-                let dedup = ObjectDedup::options(store.clone(), "shop").open().await.unwrap();
-                let old = entries(5);
-                dedup.insert(&old).await.unwrap();
-                store.set_clock(4 * HOUR_MILLIS);
-                let dedup = ObjectDedup::options(store.clone(), "shop").open().await.unwrap();
-                let young = entries(5);
-                dedup.insert(&young).await.unwrap();
-                let case = format!("{way:?} at {number}, always: {always}");
-
-                store.set_at(number, always, way);
-                let said = dedup.evict(retention).await;
-                let was_reached = store.end_at();
-                let left = dedup.contains(&keys(&old)).await.unwrap();
-                let left = old.iter().filter(|entry| left.entry(&entry.key).is_some()).count();
-                match said {
-                    Ok(evicted) => assert!(evicted.entries as usize + left <= old.len(), "{case}: {evicted:?}"),
-                    Err(e) if e.kind() == ErrorKind::Unavailable => assert_eq!(left, old.len(), "{case}: {e:?}"),
-                    Err(e) => assert_eq!(e.kind(), ErrorKind::UnknownOutcome, "{case}: {e:?}"),
-                }
-                // A turn that was not ended is over in the end, by the service's clock.
-                store.set_clock(4 * HOUR_MILLIS + 10 * 60_000);
-                while dedup.evict(retention).await.unwrap().more {}
-                let known = dedup.contains(&keys(&[old, young.clone()].concat())).await.unwrap();
-                let young = young.iter().filter(|entry| known.entry(&entry.key) == Some(entry)).count();
-                assert_eq!(young, 5, "{case}");
-                assert_eq!(store.names("shop/d").await.len(), 5, "{case}");
-                if !was_reached {
-                    break;
-                }
-                reached += 1;
-            }
-        }
-    }
-    assert!(reached > 6 * 10, "{reached}");
 }
