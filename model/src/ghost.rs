@@ -161,6 +161,11 @@ impl Ghost {
         self.marks.extend(entries.iter().map(|entry| ((entry.key, entry.attempt), ())));
     }
 
+    /// Whether some answer has told of this entry.
+    pub(crate) fn has_mark(&self, entry: &DedupEntry) -> bool {
+        self.marks.contains_key(&(entry.key, entry.attempt))
+    }
+
     /// Whether the same message was sent before.
     pub(crate) fn sent_now(&mut self, outgoing: &Outgoing) -> bool {
         self.sent.push(outgoing.clone());

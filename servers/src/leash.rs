@@ -1,7 +1,10 @@
 //! A server's process, who runs it, and where its program is.
 
 use std::{
-    fs, io,
+    collections::hash_map::RandomState,
+    fs,
+    hash::{BuildHasher, Hasher},
+    io,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -13,6 +16,13 @@ use rustix::process::{Pid, Signal, kill_process};
 /// A server stands still at once, unless it waits for its disk.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
+
+/// Far above what is registered for services that run on many hosts.
+const SERVERS_FROM: u16 = 10_000;
+/// Where nothing else is known, as on Linux.
+const CLIENTS_FROM: u16 = 32_768;
+/// So many ports in a row are taken on no host that can run tests.
+const PORTS_TRIED: usize = 100;
 
 /// A server's process, and one that ends it should this one be gone without a word.
 #[derive(Debug)]
@@ -143,18 +153,55 @@ pub fn find(name: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// A port of this host on which nobody listens.
+/// A port of this host on which nobody listens, and which the system gives to no client.
+///
+/// Of those that it does give, one could be in use when a server comes back after a kill: by any client of any server, or by the
+/// killed server's own, which the system may well connect to itself while nobody listens.
 ///
 /// # Errors
 /// There is none.
 pub fn free_port() -> io::Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    let mut why = io::Error::other("clients may be given every port of this host");
+    for _ in 0..PORTS_TRIED {
+        // Seeded anew by the standard library for each; other processes look for ports at the same time.
+        let random = RandomState::new().build_hasher().finish();
+        let Some(port) = port_for_servers(random, clients_from()) else { break };
+        match std::net::TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(taken) => why = taken,
+        }
+    }
+    Err(why)
+}
+
+/// The first port that clients are given, where the system tells; on Linux, what it begins with.
+fn clients_from() -> u16 {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    range.split_whitespace().next().and_then(|from| from.parse().ok()).unwrap_or(CLIENTS_FROM)
+}
+
+/// Any of those from the first that needs no rights of a well-known service up to where clients begin.
+fn port_for_servers(random: u64, clients_from: u16) -> Option<u16> {
+    let ports = u64::from(clients_from.checked_sub(SERVERS_FROM)?);
+    u16::try_from(random.checked_rem(ports)?).ok().map(|port| SERVERS_FROM + port)
 }
 
 #[cfg(all(test, target_os = "linux"))] // Processes are looked for in /proc.
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn no_server_is_given_a_port_that_a_client_may_be_given() {
+        for _ in 0..100 {
+            assert!((SERVERS_FROM..clients_from()).contains(&free_port().unwrap()));
+        }
+        for random in [0, 1, u64::MAX] {
+            assert!(port_for_servers(random, 10_002).is_some_and(|port| port < 10_002));
+            assert_eq!(port_for_servers(random, SERVERS_FROM), None);
+            assert_eq!(port_for_servers(random, 1_024), None);
+        }
+    }
 
     /// Processes whose last argument is `mark`.
     fn marked(mark: &str) -> Vec<Pid> {

@@ -40,6 +40,7 @@ impl<P: EntityStore + 'static> EntityStore for Faulty<P> {
         if let Some(stored) = &loaded.stored {
             self.world.saw(key, &stored.version, &stored.entity);
         }
+        self.see_what_it_knows_of(key, ids, &loaded).await?;
         self.world.silence(Call::Load, fate).await;
         self.world.point(Call::Load, Side::After).await;
         Ok(loaded)
@@ -151,6 +152,22 @@ impl<P: EntityStore + 'static> EntityStore for Faulty<P> {
 }
 
 impl<P: EntityStore> Faulty<P> {
+    /// Where the entity is read first and then what is known, a write may come in between whose answer nobody has heard, for example
+    /// since its caller was dropped: what is known is then of a state that this load does not show. It is stored, so it can
+    /// be seen; what is known of no state at all is found out all the same.
+    async fn see_what_it_knows_of(&self, key: &EntityKey, ids: &[DedupKey], loaded: &Loaded) -> Result<(), StoreError> {
+        let Some(known) = &loaded.known else { return Ok(()) };
+        let entries: Vec<&DedupEntry> = ids.iter().filter_map(|id| known.entry(id)).collect();
+        let heard = self.world.ghost(|ghost| Ok(ghost.exact || entries.iter().all(|entry| ghost.has_mark(entry))));
+        if heard != Some(false) {
+            return Ok(());
+        }
+        if let Some(stored) = self.inner.load(key, &[]).await?.stored {
+            self.world.saw(key, &stored.version, &stored.entity);
+        }
+        Ok(())
+    }
+
     /// Some older version of the entity, with what is known now: as a replica may answer.
     async fn load_stale(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
         let older = self.world.older(key);
