@@ -218,9 +218,13 @@ async fn a_held_request_reaches_the_server_when_the_client_has_gone() {
     // Held all the same, whether the proxy has seen by now that the client is gone or not.
     assert_eq!(Client::new(&proxy).said("Put", "early").unwrap(), "served 1: early");
     assert_eq!(rule.served(), 0);
+    // Idle only when it is served.
+    let idle = proxy.until_idle();
+    tokio::pin!(idle);
+    assert!(futures_util::poll!(&mut idle).is_pending());
     gate.open();
-    rule.until_served(1).await;
-    assert_eq!(served.count(), 2);
+    idle.await;
+    assert_eq!((rule.served(), served.count()), (1, 2));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 mod conformance;
 mod enqueue;
+mod every_call;
 mod faults;
 mod full_partition;
 mod limits;

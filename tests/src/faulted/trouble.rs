@@ -63,10 +63,9 @@ impl<'a> Armed<'a> {
         let answer = call.await;
         rule.end();
         self.gate.open();
-        if matches!((self.case.trouble.fault)(&self.gate), Fault::Hold(_) | Fault::HoldAnswer(_)) {
-            let held = timeout(PATIENCE, rule.until_served(rule.matched())).await;
-            held.expect("the service answers what was held");
-        }
+        // What was held, and also what was tried again shortly before the call has given up.
+        let served = timeout(PATIENCE, self.route.proxy.until_idle()).await;
+        served.expect("the service answers what is under way");
         answer
     }
 

@@ -28,7 +28,10 @@ use std::{
     thread::JoinHandle,
 };
 
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+};
 
 pub use asked::Asked;
 pub use fault::{Canned, Fault, Gate, Rewrite};
@@ -50,7 +53,12 @@ pub struct FaultProxy {
 struct Shared {
     upstream: Upstream,
     told: Mutex<Told>,
+    /// How many requests have been read and are neither answered nor given up.
+    under_way: watch::Sender<usize>,
 }
+
+/// One of them.
+struct UnderWay<'a>(&'a Shared);
 
 /// The rules, and what was asked so far.
 #[derive(Debug, Default)]
@@ -69,7 +77,11 @@ impl FaultProxy {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let shared = Arc::new(Shared { upstream: Upstream::new(upstream, &url)?, told: Mutex::default() });
+        let shared = Arc::new(Shared {
+            upstream: Upstream::new(upstream, &url)?,
+            told: Mutex::default(),
+            under_way: watch::Sender::default(),
+        });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _inside = runtime.enter();
@@ -118,6 +130,11 @@ impl FaultProxy {
         self.asked().iter().filter(|asked| matches(asked)).count()
     }
 
+    /// Waits until of the requests that were read none is under way any more, whoever still waits for its answer.
+    pub async fn until_idle(&self) {
+        let _ = self.shared.under_way.subscribe().wait_for(|under_way| *under_way == 0).await; // The sender is this proxy's own.
+    }
+
     /// Empties the log. The rules stay.
     pub fn forget(&self) {
         self.shared.told().log.clear();
@@ -138,6 +155,11 @@ impl Shared {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn begins(&self) -> UnderWay<'_> {
+        self.under_way.send_modify(|under_way| *under_way += 1);
+        UnderWay(self)
+    }
+
     /// Notes the request, and finds the rule for it.
     fn rule(&self, asked: &Asked) -> Option<Arc<Rule>> {
         let rules = {
@@ -147,5 +169,11 @@ impl Shared {
         };
         // Outside the lock: a matcher may ask the proxy.
         rules.into_iter().find(|rule| rule.takes(asked))
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|under_way| *under_way -= 1);
     }
 }
