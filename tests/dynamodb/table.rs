@@ -16,7 +16,7 @@ use hapax_tests::{
     real::{expect_refusals, refusal},
 };
 
-use crate::rig::{error, next};
+use crate::rig::{answer, error, next};
 
 fn expect(error: &StoreError, kind: ErrorKind, says: &str) {
     assert_eq!(error.kind(), kind, "{error}");
@@ -201,6 +201,24 @@ fn dynamodb_itself_is_asked_for_by_a_variable_and_what_it_takes_is_told() {
 /// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).
 mod dynamodb_proxied {
     use super::*;
+
+    #[tokio::test]
+    async fn how_long_a_table_of_dynamodb_keeps_entries_is_written_before_it_is_promised() {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let table = DynamoDbTable::new();
+        let proxy = FaultProxy::start(table.url()).unwrap();
+        // Neither reaches the service, and the client library takes both for answers: not there, and written.
+        for asked in ["GetItem", "PutItem"] {
+            next(&proxy, 1, asked, answer(200, ""));
+        }
+        let options = table.through(proxy.url()).options().keeps(2 * DAY);
+        let error = options.clone().open().await.unwrap_err();
+        expect(&error, ErrorKind::Unavailable, "is not whole");
+        let store = options.open().await.unwrap();
+        assert_eq!(store.dedup_capabilities().keeps, Some(2 * DAY));
+        let error = table.options().keeps(3 * DAY).open().await.unwrap_err();
+        expect(&error, ErrorKind::Misconfigured, "keeps dedup entries for 172800 s");
+    }
 
     #[tokio::test]
     async fn a_global_table_of_dynamodb_is_refused_unless_it_is_pinned() {

@@ -15,7 +15,7 @@ use hapax_tests::{
     http_faults::{Fault, Gate},
 };
 
-use crate::rig::{Rig, entity, entry, key, outgoing, save};
+use crate::rig::{Rig, entity, entry, error, key, outgoing, save};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -112,6 +112,23 @@ mod dynamodb_proxied {
         gate.open();
         assert_eq!(purging.await.unwrap().unwrap(), TOMBSTONES);
         assert_eq!(store.purge(&scope(), Duration::ZERO, TOMBSTONES).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_purge_in_dynamodb_that_has_removed_something_tells_how_much_though_it_cannot_go_on() {
+        let rig = Rig::new().await;
+        save_all(&patient(&rig.table).await, 100, over).await;
+        // The second partition that it looks into, and each after that, cannot be listed.
+        let lists = |asked: &hapax_tests::http_faults::Asked| asked.operation() == Some("Query");
+        let first = rig.proxy().first(1, lists, Fault::AskWith(Vec::new()));
+        let failing = rig.proxy().every(lists, error(400, "AccessDeniedException"));
+        let purged = rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap();
+        assert_eq!((first.served(), failing.matched()), (1, 1));
+        assert!((1..100).contains(&purged), "{purged} in one of eight partitions");
+        // Where it has removed nothing, it says why.
+        rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap_err();
+        failing.end();
+        assert_eq!(rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), 100 - purged);
     }
 
     #[tokio::test]

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::{
     operation::{
-        create_table::CreateTableError, describe_table::DescribeTableError, put_item::PutItemError,
+        create_table::CreateTableError,
+        describe_table::DescribeTableError,
+        put_item::{PutItemError, PutItemOutput},
         update_time_to_live::UpdateTimeToLiveError,
     },
     types::{
         AttributeDefinition, BillingMode, BillingModeSummary, GlobalSecondaryIndex, GlobalSecondaryIndexDescription,
         IndexStatus, KeySchemaElement, KeyType, Projection, ProjectionType, ProvisionedThroughputDescription,
-        ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+        ReturnConsumedCapacity, ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification,
+        TimeToLiveStatus,
     },
 };
 use hapax_core::ports::{ErrorKind, StoreError};
@@ -21,6 +24,7 @@ use super::{
     call::{Answer, Doing, Failed},
     keys::{EXPIRES, INDEX, INDEX_PK, INDEX_SK, Item, PK, Place, SK, VERSION, number},
     options::DynamoDbOptions,
+    read::is_answer,
 };
 
 /// How items are written. Another is another program's.
@@ -256,9 +260,11 @@ async fn kept(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, Stor
     let asked = options.keeps.as_secs() + u64::from(options.keeps.subsec_nanos() > 0);
     let place = Place::meta();
     for _ in 0..TRIES_MAX {
-        let reading =
-            || store.client.get_item().table_name(&store.table).set_key(Some(place.key())).consistent_read(true).send();
-        match store.limits.plainly(OPENING, reading).await?.item {
+        let request = store.client.get_item().table_name(&store.table).set_key(Some(place.key())).consistent_read(true);
+        let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let answer = store.limits.plainly(OPENING, || request.clone().send()).await?;
+        is_answer(OPENING, answer.consumed_capacity())?;
+        match answer.item {
             Some(found) => return stored_keeps(store, &found).and_then(|keeps| long_enough(store, keeps, asked)),
             None => {
                 let item = place.item([(SCHEMA_NAME, number(SCHEMA)), (KEEPS_NAME, number(asked))]);
@@ -304,7 +310,9 @@ fn stored_keeps(store: &Inner, found: &Item) -> Result<u64, StoreError> {
 async fn put(store: &Inner, item: Item) -> Result<bool, StoreError> {
     let request = store.client.put_item().table_name(&store.table).set_item(Some(item));
     let request = request.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
-    match store.limits.call(OPENING, || request.clone().send()).await {
+    let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
+    let whole = |answer: &PutItemOutput| answer.consumed_capacity().is_some();
+    match store.limits.call_whole(OPENING, whole, || request.clone().send()).await {
         Ok(_) => Ok(true),
         Err(Failed::Refused(PutItemError::ConditionalCheckFailedException(_))) => Ok(false),
         Err(failed) => Err(failed.into_error(OPENING)),

@@ -104,12 +104,16 @@ impl DynamoDb {
                 .expression_attribute_values(":until", text(in_order(until.saturating_add(1))));
             let mut start = None;
             loop {
-                let (mut items, next) = self.page(doing, &query, start).await?;
+                let (mut items, next) = match self.page(doing, &query, start).await {
+                    Ok(page) => page,
+                    Err(_) if purged > 0 => return Ok(purged), // The next call meets it again.
+                    Err(e) => return Err(e),
+                };
                 items.truncate(limit - purged);
                 let (removed, failed) = self.remove_all(doing, &items).await;
                 purged += removed;
                 match failed {
-                    Some(_) if purged > 0 => return Ok(purged), // The next call meets it again.
+                    Some(_) if purged > 0 => return Ok(purged), // It too.
                     Some(e) => return Err(e),
                     None if purged >= limit => return Ok(purged),
                     None => {}
