@@ -117,18 +117,19 @@ mod dynamodb_proxied {
     #[tokio::test]
     async fn a_purge_in_dynamodb_that_has_removed_something_tells_how_much_though_it_cannot_go_on() {
         let rig = Rig::new().await;
-        save_all(&patient(&rig.table).await, 100, over).await;
+        let store = patient(&rig.table.through(rig.proxy().url())).await;
+        save_all(&store, 100, over).await;
         // The second partition that it looks into, and each after that, cannot be listed.
         let lists = |asked: &hapax_tests::http_faults::Asked| asked.operation() == Some("Query");
         let first = rig.proxy().first(1, lists, Fault::AskWith(Vec::new()));
         let failing = rig.proxy().every(lists, error(400, "AccessDeniedException"));
-        let purged = rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap();
+        let purged = store.purge(&scope(), Duration::ZERO, 100).await.unwrap();
         assert_eq!((first.served(), failing.matched()), (1, 1));
         assert!((1..100).contains(&purged), "{purged} in one of eight partitions");
         // Where it has removed nothing, it says why.
-        rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap_err();
+        store.purge(&scope(), Duration::ZERO, 100).await.unwrap_err();
         failing.end();
-        assert_eq!(rig.store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), 100 - purged);
+        assert_eq!(store.purge(&scope(), Duration::ZERO, 100).await.unwrap(), 100 - purged);
     }
 
     #[tokio::test]
