@@ -3,6 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use crate::args::Wanted;
+use crate::backends::{Backends, EMULATORS};
 use crate::dependencies::{self, ARROWS};
 use crate::features;
 use crate::policy::Policy;
@@ -86,6 +87,9 @@ fn lints(report: &mut Report) {
     let strict = ["--", "-D", "warnings"];
     report.step("clippy, all features", || ends_well(process::cargo(clippy).arg("--all-features").args(strict)));
     report.step("clippy, default features", || ends_well(process::cargo(clippy).args(strict)));
+    let mut emulators = process::cargo(["clippy", "--locked", "--all-targets", "--manifest-path", EMULATORS]);
+    emulators.args(strict).env("CARGO_TARGET_DIR", Backends::emulators_target());
+    report.step("clippy of the emulators", || ends_well(&mut emulators));
     let doc = ["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
     report.step("docs", || ends_well(process::cargo(doc).env("RUSTDOCFLAGS", "-Dwarnings")));
 }

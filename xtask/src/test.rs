@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use crate::args::Wanted;
-use crate::backends::Backends;
+use crate::backends::{Backends, EMULATORS};
 use crate::lines::{Runner, Seen, Totals};
 use crate::process;
 use crate::report::{Report, Verdict};
@@ -47,6 +47,9 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
         report.note("nextest", Verdict::Skipped(remedy.to_owned()));
     }
     report.step("doctests", || cargo_test(&["--doc"], wanted, &backends, &mut seen));
+    if !backends.left_out().iter().any(|name| name == "cosmos") {
+        report.step("tests of the emulators", || tests_of_emulators(wanted, &backends, &mut seen));
+    }
     backends.report(&seen, wanted.filters.is_empty(), &mut report);
     if !wanted.all {
         let remedy = "what is too slow for each push: `cargo xtask test --all`";
@@ -69,6 +72,13 @@ fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<Stri
 fn cargo_test(targets: &[&str], wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
     let mut command = process::cargo(["test", "--no-fail-fast"]);
     command.args(targets).args(EVERYTHING).args(cargo_test_choice(&wanted.filters, &backends.left_out()));
+    watch(Runner::CargoTest, &mut command, wanted, backends, seen)
+}
+
+/// Those that need what only the emulators' own process has: an account of several regions.
+fn tests_of_emulators(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
+    let mut command = process::cargo(["test", "--no-fail-fast", "--locked", "--manifest-path", EMULATORS]);
+    command.args(cargo_test_choice(&wanted.filters, &[])).env("CARGO_TARGET_DIR", Backends::emulators_target());
     watch(Runner::CargoTest, &mut command, wanted, backends, seen)
 }
 

@@ -201,7 +201,7 @@ impl EntityStore for Wire {
 #[async_trait]
 impl DedupStore for Wire {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "explored", keeps: None, alone: true, durable: true }
+        DedupCapabilities { name: "explored", keeps: None, alone: true, durable: true, reply_bytes_max: usize::MAX }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -9,7 +9,8 @@ use super::machine::Machine;
 use super::server::{Origin, Programs, Server};
 use crate::process;
 
-const MANIFEST: &str = "servers/emulators/Cargo.toml";
+/// A workspace of its own.
+pub(crate) const MANIFEST: &str = "servers/emulators/Cargo.toml";
 /// Below `target`.
 const BUILT: &str = "emulators";
 const ORIGIN: Origin =

@@ -22,6 +22,7 @@ use crate::lines::Seen;
 use crate::report::{Report, Verdict};
 use crate::workspace::Workspace;
 
+pub(crate) use emulators::MANIFEST as EMULATORS;
 use machine::Machine;
 use real::{REAL, Real};
 use server::{Lack, Origin, Provided, Server};

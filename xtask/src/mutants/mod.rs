@@ -218,12 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn every_patch_of_the_tree_has_a_whole_header_and_a_story() {
+    fn every_patch_of_the_tree_has_a_whole_header_and_a_story_and_applies() {
         let patches = Patch::all(&folder()).unwrap();
         for Patch { name, claim, .. } in patches {
             let file = process::root().join("model/stories").join(format!("{name}.md"));
             let page = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             assert_eq!(story::claim_of(&page), Some(claim.as_str()), "{name}");
+            process::output(process::git(["apply", "--check"]).arg(folder().join(format!("{name}.patch")))).unwrap();
         }
     }
 }
