@@ -12,6 +12,8 @@ mod every_call;
 mod eviction;
 #[path = "object/faults.rs"]
 mod faults;
+#[path = "object/place.rs"]
+mod place;
 #[path = "object/plain.rs"]
 mod plain;
 #[path = "object/probes.rs"]

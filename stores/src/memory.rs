@@ -282,7 +282,13 @@ impl EntityStore for Memory {
 #[async_trait]
 impl DedupStore for Memory {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "memory", keeps: None, alone: true, durable: false }
+        DedupCapabilities {
+            name: "memory",
+            keeps: None,
+            alone: true,
+            durable: false,
+            reply_bytes_max: ENTITY_BYTES_MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -10,7 +10,7 @@ use hapax::{
 use hapax_tests::{
     CosmosDatabase,
     faulted::{self, Met, Opening, Operation, Ports, Route, Trouble},
-    http_faults::{Asked, Fault, FaultProxy},
+    http_faults::{Asked, Fault},
     real::{AZURE, is_asked},
 };
 use tokio::time::timeout;
@@ -50,13 +50,14 @@ fn kind(asked: &Asked) -> Option<String> {
 const MAY_BE: [ErrorKind; 3] = [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Malformed];
 
 fn troubles() -> Vec<Trouble> {
-    let everywhere = |name, fault| Trouble { name, fits: |_| true, fault };
+    let everywhere = Trouble::everywhere;
     let mut troubles = Trouble::ANYWHERE.to_vec();
     troubles.extend([
         everywhere("throttled", |_| Fault::answer(429, &THROTTLED, "")),
         everywhere("too late for the service", |_| Fault::answer(408, &[], "")),
         everywhere("too late for the service when it was served", |_| Fault::answer_after_served(408, &[], "")),
         everywhere("to be tried again", |_| Fault::answer(449, &[], "")),
+        everywhere("not there yet for its session", |_| Fault::answer(404, &[("x-ms-substatus", "1002")], "")),
         everywhere("not available", |_| Fault::answer(503, &[], "")),
         everywhere("not available when it was served", |_| Fault::answer_after_served(503, &[], "")),
         everywhere("failed when it was served", |_| Fault::answer_after_served(500, &[], "")),
@@ -73,19 +74,12 @@ async fn open(database: &CosmosDatabase, is_hasty: bool) -> Result<CosmosDb, Sto
 
 async fn routes(layout: Layout) -> Vec<Route> {
     let database = CosmosDatabase::new(layout);
-    let plain = database.open().await;
-    let mut routes = Vec::new();
-    for _ in 0..ROUTES {
-        let proxy = FaultProxy::start(database.url()).unwrap();
-        let through = database.through(proxy.url());
-        let faulty = loop {
-            if let Ok(faulty) = open(&through, true).await {
-                break faulty; // On a busy machine not at once.
-            }
-        };
-        routes.push(Route { proxy, faulty: Ports::of(&faulty), plain: Ports::of(&plain) });
-    }
-    routes
+    let plain = Ports::of(&database.open().await);
+    let through = |url: String| {
+        let database = database.through(&url);
+        async move { open(&database, true).await.map(|faulty| Ports::of(&faulty)) }
+    };
+    faulted::routes(ROUTES, database.url(), &plain, through).await
 }
 
 /// A database that nobody has made.

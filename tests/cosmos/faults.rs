@@ -16,9 +16,8 @@ use hapax::{
 use hapax_tests::{
     CosmosDatabase,
     http_faults::{Asked, Fault, FaultProxy, Gate},
+    samples::{entity, entry, key, mark},
 };
-
-use super::store::{entity, entry, key, mark};
 
 /// Enough of them that the client library gives up before its call does.
 pub(super) const THROTTLED: [(&str, &str); 2] = [("x-ms-retry-after-ms", "1"), ("x-ms-substatus", "3200")];

@@ -8,9 +8,8 @@ use hapax::{
 use hapax_tests::{
     CosmosDatabase,
     http_faults::{Fault, FaultProxy},
+    samples::{entity, key},
 };
-
-use super::store::{entity, key};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_partition_is_no_question_of_keys_and_waits_until_entries_are_over() {

@@ -1,53 +1,33 @@
 //! What is a byte below a limit, at it, and a byte above it.
 
-use std::sync::Arc;
-
 use hapax::{
-    entity::{DedupEntry, Entity, Expected},
-    envelope::{Destination, Outgoing},
+    entity::{DedupEntry, Expected},
     ids::DedupKey,
     ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Finished, Page},
     stores::cosmos::Layout,
-    time::Timestamp,
 };
 use hapax_core::codec::record;
-use hapax_tests::CosmosDatabase;
-
-use super::store::{entity, envelope, key, mark, won};
+use hapax_tests::{
+    CosmosDatabase,
+    samples::{body_for, entity, envelope, filled, key, letter, mark, outgoing, won},
+};
 
 /// What is left of the two million bytes of a document, without its frame and before base64.
 const ENCODED_BYTES_MAX: usize = (2_000_000 - 6_000) / 4 * 3;
-
-/// How long a body has to be for what is `encoded` with it to have so many bytes.
-fn body_for(bytes: usize, encoded: impl Fn(usize) -> usize) -> usize {
-    let mut body = bytes - encoded(0);
-    while encoded(body) > bytes {
-        body -= 1;
-    }
-    assert_eq!(encoded(body), bytes);
-    body
-}
-
-fn reply(body: usize) -> Outgoing {
-    let destination = Destination::Endpoint("mail".parse().unwrap());
-    Outgoing { destination, envelope: Arc::new(envelope(vec![b'r'; body])) }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entities_below_at_and_above_the_limit() {
     for layout in [Layout::Together, Layout::Apart] {
         let store = CosmosDatabase::new(layout).open().await;
         let max = store.capabilities().entity_bytes_max;
-        let of =
-            |bytes: usize| Entity { state: vec![b'x'; bytes - Entity::default().size()].into(), ..Entity::default() };
         let (stays, absent) = (key("large"), key("too large"));
-        let below = won(store.save(&stays, &Expected::Absent, &of(max - 1), &[]).await.unwrap());
-        let at = won(store.save(&stays, &Expected::Version(below), &of(max), &[]).await.unwrap());
+        let below = won(store.save(&stays, &Expected::Absent, &filled(max - 1), &[]).await.unwrap());
+        let at = won(store.save(&stays, &Expected::Version(below), &filled(max), &[]).await.unwrap());
         for (key, expected) in [(&stays, Expected::Version(at)), (&absent, Expected::Absent)] {
-            let error = store.save(key, &expected, &of(max + 1), &[]).await.unwrap_err();
+            let error = store.save(key, &expected, &filled(max + 1), &[]).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TooLarge);
         }
-        assert_eq!(store.load(&stays, &[]).await.unwrap().stored.unwrap().entity, of(max));
+        assert_eq!(store.load(&stays, &[]).await.unwrap().stored.unwrap().entity, filled(max));
         assert_eq!(store.version(&absent).await.unwrap(), None);
     }
 }
@@ -74,8 +54,8 @@ async fn marks_go_with_a_save_up_to_ninety_nine_and_with_a_finish_without_end() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dedup_entries_below_at_and_above_the_limit() {
-    let encoded = |body| record::encode_outgoing(&reply(body)).unwrap().len();
-    let of = |bytes| DedupEntry { reply: Some(reply(body_for(bytes, encoded))), ..mark() };
+    let encoded = |body| record::encode_outgoing(&outgoing(vec![b'r'; body])).unwrap().len();
+    let of = |bytes| DedupEntry { reply: Some(outgoing(vec![b'r'; body_for(bytes, encoded)])), ..mark() };
     let [below, at, above] = [ENCODED_BYTES_MAX - 1, ENCODED_BYTES_MAX, ENCODED_BYTES_MAX + 1].map(of);
     let (together, key) = (CosmosDatabase::new(Layout::Together).open().await, key("replies"));
     let apart = CosmosDatabase::new(Layout::Apart).open().await;
@@ -98,14 +78,9 @@ async fn dedup_entries_below_at_and_above_the_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn letters_below_at_and_above_the_limit() {
     let encoded = |body| record::encode_envelope(&envelope(vec![b'l'; body])).unwrap().len();
-    let of = |bytes| DeadLetter {
-        envelope: Arc::new(envelope(vec![b'l'; body_for(bytes, encoded)])),
-        endpoint: "shop".parse().unwrap(),
-        saga: None,
-        destination: None,
-        reason: String::new(),
-        attempts: 1,
-        time: Timestamp::now(),
+    let of = |bytes| {
+        let letter = letter("shop".parse().unwrap(), vec![b'l'; body_for(bytes, encoded)]);
+        DeadLetter { reason: String::new(), ..letter }
     };
     let store = CosmosDatabase::new(Layout::Together).open().await;
     let mut kept = Vec::new();

@@ -7,3 +7,4 @@ mod limits;
 mod races;
 mod start;
 mod store;
+mod upkeep;

@@ -15,9 +15,8 @@ use hapax::{
 use hapax_tests::{
     CosmosDatabase,
     http_faults::{Asked, Fault, FaultProxy, Gate},
+    samples::{entity, entry, key, mark},
 };
-
-use super::store::{entity, entry, key, mark};
 
 /// A store behind a proxy, and one on the same database that is not.
 async fn two() -> (FaultProxy, CosmosDb, CosmosDb) {

@@ -13,9 +13,8 @@ use hapax_tests::{
     CosmosDatabase,
     http_faults::{Fault, FaultProxy},
     real::{expect_refusals, refusal},
+    samples::{entity, entry, key},
 };
-
-use super::store::{entity, entry, key};
 
 async fn expect_refusal(options: CosmosDbOptions, remedy: &str) {
     let error = options.open().await.unwrap_err();
@@ -37,6 +36,21 @@ async fn a_container_is_opened_as_it_was_set_up() {
     expect_refusal(database.options().await.layout(Layout::Apart), "open it as it was").await;
     let keeps = Duration::from_secs(3600);
     expect_refusal(database.options().await.keeps(keeps), "open it as it was").await;
+}
+
+/// With others, or without those that they had, what is over would be taken once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn entities_are_opened_with_their_own_dedup_entries_and_with_no_others() {
+    let database = CosmosDatabase::new(Layout::Apart);
+    drop(database.open().await);
+    let options = database.options().await;
+    drop(options.clone().create(false).open().await.unwrap());
+    drop(options.clone().container("others").open().await.unwrap()); // They may share them.
+    expect_refusal(options.clone().dedup_container("hapax-dedub"), "with its own `dedup_container`").await;
+    let client = database.client().await.database_client(database.name().to_owned());
+    client.container_client("hapax-dedup".to_owned(), None).await.unwrap().delete(None).await.unwrap();
+    let database = database.through(database.url()); // The client library remembers containers.
+    expect_refusal(database.options().await, "was made anew since").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,65 +3,16 @@
 use std::sync::Arc;
 
 use hapax::{
-    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
-    envelope::{Destination, Envelope, Outgoing},
-    ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, MessageId, SagaKey, SagaName, Scope, TypeName},
+    entity::{DedupEntry, Expected},
+    ids::{DedupKey, EntityKey, SagaKey, SagaName, Scope},
     ports::{DedupStore, EntityStore, ErrorKind, Finished, Saved},
     stores::cosmos::Layout,
-    time::Timestamp,
 };
 use hapax_tests::{
     CosmosDatabase, contended,
     http_faults::{Asked, FaultProxy},
+    samples::{attempt, entity, entry, key, mark, won},
 };
-
-/// A key that no other test uses.
-pub(super) fn key(name: &str) -> EntityKey {
-    let endpoint = EndpointName::parse(format!("shop-{:016x}", fastrand::u64(..))).unwrap();
-    let scope = Scope { endpoint, saga: SagaName::parse("order").unwrap() };
-    EntityKey::new(Arc::new(scope), SagaKey::parse(name).unwrap())
-}
-
-fn attempt() -> AttemptId {
-    AttemptId::from_bytes(fastrand::u128(..).to_be_bytes())
-}
-
-pub(super) fn envelope(body: Vec<u8>) -> Envelope {
-    Envelope::new(MessageId::random(), TypeName::parse("shop.added").unwrap(), body)
-}
-
-pub(super) fn entry(messages: usize) -> Arc<OutboxEntry> {
-    let outgoing = |_| Outgoing {
-        destination: Destination::Endpoint(EndpointName::parse("mail").unwrap()),
-        envelope: Arc::new(envelope(b"a body".to_vec())),
-    };
-    let mut bytes = [0; DedupKey::BYTES];
-    bytes.fill_with(|| fastrand::u8(..));
-    Arc::new(OutboxEntry {
-        key: DedupKey::from_bytes(bytes),
-        attempt: attempt(),
-        fingerprint: Fingerprint::of(&envelope(Vec::new())),
-        commit: 1,
-        saved_at: Timestamp::now(),
-        outgoing: (0..messages).map(outgoing).collect(),
-        reply: None,
-    })
-}
-
-pub(super) fn won(saved: Saved) -> Version {
-    match saved {
-        Saved::At(version) => version,
-        Saved::Conflict => panic!("a conflict"),
-    }
-}
-
-pub(super) fn mark() -> DedupEntry {
-    entry(1).to_dedup_entry()
-}
-
-pub(super) fn entity(state: &str, outbox: &[Arc<OutboxEntry>]) -> Entity {
-    Entity { state: state.to_owned().into(), commits: 1, outbox: outbox.to_vec(), ..Entity::default() }
-}
 
 /// Promise 14 of the entity store, with marks that have come with their entity, as all do here.
 #[tokio::test(flavor = "multi_thread")]

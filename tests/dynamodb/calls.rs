@@ -9,10 +9,13 @@ use hapax::{
     ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, Finished, Page, Saved},
     time::Timestamp,
 };
-use hapax_tests::purged;
+use hapax_tests::{
+    purged,
+    samples::{entity, entry_of, mark, outgoing, save},
+};
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{Rig, entity, entry, key, mark, outgoing, save};
+use crate::rig::{Rig, key};
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Add {
@@ -53,7 +56,7 @@ impl Handle<Add> for Order {
 
 /// Everything that the store does while messages are handled.
 async fn everything(rig: &Rig) {
-    let waits = entry(vec![outgoing("x")]);
+    let waits = entry_of(vec![outgoing("x")]);
     let version = save(&rig.store, &key("all"), None, &entity("a", std::slice::from_ref(&waits))).await;
     let scope: std::sync::Arc<Scope> = key("all").scope().clone();
     assert_eq!(rig.store.pending(&scope, Duration::ZERO, None, 10).await.unwrap().len(), 1);

@@ -10,9 +10,11 @@ use hapax::{
     ports::{EntityStore, ErrorKind},
 };
 
+use hapax_tests::samples::outgoing;
+
 use crate::{
     calls::{Add, Order},
-    rig::{Rig, outgoing},
+    rig::Rig,
 };
 
 /// A row of the user's own, which must not be there yet.

@@ -9,7 +9,7 @@ use hapax::{
 use hapax_tests::{
     DynamoDbTable,
     faulted::{self, Opening, Operation, Ports, Route, Trouble},
-    http_faults::{Asked, Fault, FaultProxy},
+    http_faults::{Asked, Fault},
 };
 
 use crate::rig::{JSON, cancelled, error, throttled};
@@ -32,7 +32,7 @@ fn is_write(kind: &str) -> bool {
 const MAY_BE: [ErrorKind; 3] = [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Malformed];
 
 fn troubles() -> Vec<Trouble> {
-    let everywhere = |name, fault| Trouble { name, fits: |_| true, fault };
+    let everywhere = Trouble::everywhere;
     let mut troubles = Trouble::ANYWHERE.to_vec();
     troubles.extend([
         everywhere("throttled", |_| throttled()),
@@ -54,6 +54,21 @@ fn troubles() -> Vec<Trouble> {
             fits: |kind| kind == "TransactWriteItems",
             fault: |_| cancelled(&["None", "TransactionConflict"]),
         },
+        Trouble {
+            name: "in conflict with a replica",
+            fits: is_write,
+            fault: |_| error(400, "ReplicatedWriteConflictException"),
+        },
+        Trouble {
+            name: "a transaction under way",
+            fits: |kind| kind == "TransactWriteItems",
+            fault: |_| error(400, "TransactionInProgressException"),
+        },
+        Trouble {
+            name: "a transaction with the token of another",
+            fits: |kind| kind == "TransactWriteItems",
+            fault: |_| error(400, "IdempotentParameterMismatchException"),
+        },
     ]);
     troubles
 }
@@ -63,15 +78,13 @@ async fn open(table: &DynamoDbTable, is_hasty: bool) -> Result<DynamoDb, StoreEr
     if is_hasty { options.call_limit(CALL).attempt_limit(TRY).open().await } else { options.open().await }
 }
 
-async fn route(table: &DynamoDbTable, plain: &DynamoDb) -> Route {
-    let proxy = FaultProxy::start(table.url()).unwrap();
-    let through = table.through(proxy.url());
-    let faulty = loop {
-        if let Ok(faulty) = open(&through, true).await {
-            break faulty; // On a busy machine not at once.
-        }
+async fn routes(table: &DynamoDbTable) -> Vec<Route> {
+    let plain = Ports::of(&table.open().await);
+    let through = |url: String| {
+        let table = table.through(&url);
+        async move { open(&table, true).await.map(|faulty| Ports::of(&faulty)) }
     };
-    Route { proxy, faulty: Ports::of(&faulty), plain: Ports::of(plain) }
+    faulted::routes(ROUTES, table.url(), &plain, through).await
 }
 
 /// A table that nobody has made.
@@ -92,13 +105,8 @@ fn in_one_word(method: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_on_the_way_to_dynamodb_no_call_says_what_is_not_so() {
     let (table, troubles) = (DynamoDbTable::new(), troubles());
-    let plain = table.open().await;
-    let mut routes = Vec::new();
-    for _ in 0..ROUTES {
-        routes.push(route(&table, &plain).await);
-    }
     let operations = [Operation::ENTITIES, Operation::DEDUP, Operation::LETTERS].concat();
-    let mut met = faulted::check(routes, kind, &troubles, &operations).await;
+    let mut met = faulted::check(routes(&table).await, kind, &troubles, &operations).await;
     met.extend(faulted::check_opening(table.url(), kind, &troubles, &MAY_BE, opening).await);
 
     // Nothing was left out: no request that the store can make, and no method of its ports but `evict`, which asks for nothing.

@@ -1,6 +1,10 @@
 //! Answers that are lost, throttles, conflicts of transactions, parts of answers.
 
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
 
 use aws_sdk_dynamodb::{Client, config::retry::RetryConfig};
 use hapax::{
@@ -9,13 +13,18 @@ use hapax::{
     ids::EntityKey,
     ports::{DedupStore, EntityStore, ErrorKind, Finished, Saved, StoreError},
 };
-use hapax_tests::http_faults::{Fault, Gate};
+use hapax_tests::{
+    http_faults::{Asked, Fault, Gate},
+    samples::{entity, entry_of, mark, outgoing, save, won},
+};
 
-use crate::rig::{JSON, Rig, answer, cancelled, entity, entry, error, key, mark, next, outgoing, save, throttled, won};
+use crate::rig::{JSON, Rig, answer, cancelled, error, key, next, throttled};
 
 /// More than the store tries.
 const ALWAYS: u32 = 100;
 const LARGE: usize = 500_000;
+/// For a try that is held meanwhile.
+const LATE: Duration = Duration::from_secs(60);
 
 async fn create(
     store: &DynamoDb,
@@ -55,7 +64,7 @@ async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
     assert!(rig.plain.contains(&[mark.key]).await.unwrap().attempt(&mark.key, &mark.attempt));
 
     next(rig.proxy(), 1, "TransactWriteItems", Fault::DropAnswer);
-    let waits = entry(vec![outgoing("x")]);
+    let waits = entry_of(vec![outgoing("x")]);
     let waiting =
         save(&rig.store, &key("marked"), Some(&version), &entity(vec![1; LARGE], std::slice::from_ref(&waits))).await;
 
@@ -66,6 +75,45 @@ async fn a_transaction_in_dynamodb_whose_answer_was_lost_is_done_once() {
     let stored = rig.plain.load(&key("marked"), &[waits.key]).await.unwrap();
     assert_eq!(stored.stored.map(|stored| (stored.version, stored.entity)), Some((version, clean)));
     assert!(stored.known.unwrap().attempt(&waits.key, &waits.attempt));
+}
+
+/// Sends what was held to the emulator itself.
+fn post(url: &str, asked: &Asked, body: &[u8]) {
+    let address = url.trim_start_matches("http://");
+    let target = asked.target().unwrap();
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: {}\r\nx-amz-target: {target}\r\n\
+         authorization: {}\r\nx-amz-date: {}\r\ncontent-length: {}\r\n\r\n",
+        JSON[0].1,
+        asked.header("authorization").unwrap(),
+        asked.header("x-amz-date").unwrap(),
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// The service knows a token for ten minutes, and a try may be on its way for longer.
+#[tokio::test]
+async fn a_transaction_in_dynamodb_whose_token_is_forgotten_meets_itself_and_has_won() {
+    let rig = Rig::new().await;
+    let (gate, mark) = (Gate::new(), mark());
+    let held = rig.proxy().first(1, |asked| asked.operation() == Some("TransactWriteItems"), Fault::Hold(gate.clone()));
+    let store =
+        rig.table.through(rig.proxy().url()).options().attempt_limit(LATE).call_limit(LATE).open().await.unwrap();
+    let saving = tokio::spawn(async move { create(&store, &key("late"), &entity("a", &[]), &[mark]).await });
+    held.until_matched(1).await;
+    let asked = rig.proxy().asked().into_iter().find(|asked| asked.operation() == Some("TransactWriteItems")).unwrap();
+    let mut body: serde_json::Value = serde_json::from_slice(asked.body()).unwrap();
+    body["ClientRequestToken"] = "another".into();
+    let url = rig.table.url().to_owned();
+    tokio::task::spawn_blocking(move || post(&url, &asked, body.to_string().as_bytes())).await.unwrap();
+    gate.open();
+    let version = won(saving.await.unwrap().unwrap());
+    assert_eq!(rig.plain.version(&key("late")).await.unwrap(), Some(version));
 }
 
 #[tokio::test]
@@ -347,10 +395,12 @@ async fn somebody_elses_save_after_a_lost_answer_of_dynamodb_is_a_conflict() {
 #[tokio::test]
 async fn a_refused_permission_of_dynamodb_says_what_to_allow() {
     let rig = Rig::new().await;
-    next(rig.proxy(), 1, "PutItem", error(400, "AccessDeniedException"));
-    let error = create(&rig.store, &key("x"), &entity("a", &[]), &[]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(error.to_string().contains("policy_json"), "{error}");
+    for (refusal, remedy) in [("AccessDeniedException", "policy_json"), ("ExpiredTokenException", "credentials")] {
+        next(rig.proxy(), 1, "PutItem", error(400, refusal));
+        let error = create(&rig.store, &key("x"), &entity("a", &[]), &[]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains(remedy), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -9,19 +9,21 @@ use hapax::{
     time::Timestamp,
 };
 
-use crate::rig::{Rig, entity, entry, key, outgoing, save};
+use hapax_tests::samples::{entity, entry_of, outgoing, save};
+
+use crate::rig::{Rig, key};
 
 const LARGE: usize = 1_000_000;
 
 fn large_entry() -> Arc<OutboxEntry> {
-    entry(vec![outgoing(vec![b'e'; LARGE])])
+    entry_of(vec![outgoing(vec![b'e'; LARGE])])
 }
 
 #[tokio::test]
 async fn a_thousand_outgoing_messages_are_saved_in_dynamodb_and_cleaned_up() {
     let rig = Rig::new().await;
     let messages = (0..1000).map(|number| outgoing(format!("{number:02000}"))).collect();
-    let waits = entry(messages);
+    let waits = entry_of(messages);
     let saved = entity("a", std::slice::from_ref(&waits));
     let version = save(&rig.store, &key("many"), None, &saved).await;
     assert_eq!(rig.plain.load(&key("many"), &[]).await.unwrap().stored.unwrap().entity, saved);
@@ -37,7 +39,7 @@ async fn a_thousand_outgoing_messages_are_saved_in_dynamodb_and_cleaned_up() {
 #[tokio::test]
 async fn many_small_entries_that_do_not_fit_into_an_item_of_dynamodb_come_back_in_order() {
     let rig = Rig::new().await;
-    let small: Vec<_> = (0..300).map(|_| entry(vec![outgoing(vec![b's'; 2000])])).collect();
+    let small: Vec<_> = (0..300).map(|_| entry_of(vec![outgoing(vec![b's'; 2000])])).collect();
     let mut mixed = small.clone();
     mixed.insert(150, large_entry());
     mixed.push(large_entry());
@@ -102,7 +104,7 @@ async fn a_loser_leaves_no_chunk_in_dynamodb() {
 async fn an_entity_whose_chunks_are_replaced_while_it_is_read_from_dynamodb_is_read_whole() {
     const SAVES: usize = 15;
     let rig = Rig::new().await;
-    let waits = entry((0..400).map(|_| outgoing(vec![b'x'; 1200])).collect());
+    let waits = entry_of((0..400).map(|_| outgoing(vec![b'x'; 1200])).collect());
     let saved = |number: usize| entity(vec![number as u8; 200_000], std::slice::from_ref(&waits));
     let mut version = save(&rig.plain, &key("replaced"), None, &saved(0)).await;
     let writing = async {
@@ -130,7 +132,7 @@ async fn an_entity_whose_chunks_are_replaced_while_it_is_read_from_dynamodb_is_r
 #[tokio::test]
 async fn a_reply_that_no_entry_of_dynamodb_can_keep_is_refused_before_it_is_saved() {
     let rig = Rig::new().await;
-    let mut replies = (*entry(vec![outgoing(vec![b'r'; LARGE])])).clone();
+    let mut replies = (*entry_of(vec![outgoing(vec![b'r'; LARGE])])).clone();
     replies.reply = Some(0);
     let error = rig.store.save(&key("reply"), &Expected::Absent, &entity("a", &[Arc::new(replies)]), &[]).await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::TooLarge);
@@ -140,7 +142,7 @@ async fn a_reply_that_no_entry_of_dynamodb_can_keep_is_refused_before_it_is_save
 #[tokio::test]
 async fn more_dedup_entries_than_a_transaction_of_dynamodb_takes_are_refused_with_a_save_and_split_in_a_finish() {
     let rig = Rig::new().await;
-    let marks: Vec<_> = (0..100).map(|_| crate::rig::mark()).collect();
+    let marks: Vec<_> = (0..100).map(|_| hapax_tests::samples::mark()).collect();
     let error = rig.store.save(&key("marks"), &Expected::Absent, &entity("a", &[]), &marks).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     let loaded = rig.plain.load(&key("marks"), &[marks[0].key]).await.unwrap();

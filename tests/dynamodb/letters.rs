@@ -2,23 +2,19 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use hapax::{
+    ids::EndpointName,
     ports::{DeadLetter, DeadLetters, ErrorKind, Page},
-    time::Timestamp,
 };
-use hapax_tests::http_faults::{Fault, Gate};
+use hapax_tests::{
+    LogLines,
+    http_faults::{Fault, Gate},
+    samples,
+};
 
-use crate::rig::{Rig, next, outgoing};
+use crate::rig::{Rig, next};
 
 fn letter() -> DeadLetter {
-    DeadLetter {
-        envelope: outgoing("x").envelope,
-        endpoint: "shop".parse().unwrap(),
-        saga: None,
-        destination: None,
-        reason: "no such card".into(),
-        attempts: 1,
-        time: Timestamp::now(),
-    }
+    samples::letter("shop".parse().unwrap(), "x")
 }
 
 async fn listed(rig: &Rig, letter: &DeadLetter) -> Vec<DeadLetter> {
@@ -60,6 +56,24 @@ async fn a_letter_in_dynamodb_that_was_deleted_is_kept_again_when_its_message_fa
     delete(&rig, "c#shop").await;
     rig.store.add(&letter).await.unwrap();
     assert_eq!(listed(&rig, &letter).await, [letter.clone(), letter]);
+}
+
+#[tokio::test]
+async fn a_letter_in_dynamodb_that_cannot_be_read_hides_no_other() {
+    let rig = Rig::new().await;
+    let endpoint: EndpointName = "shop".parse().unwrap();
+    // One of them in chunks, which a person has tidied away.
+    let letters = [500_000, 1, 1].map(|bytes| samples::letter(endpoint.clone(), vec![b'x'; bytes]));
+    for letter in &letters {
+        rig.plain.add(letter).await.unwrap();
+    }
+    let scan = rig.table.client().scan().table_name(rig.table.name()).send().await.unwrap();
+    let chunk = scan.items().iter().find(|item| item["pk"].as_s().unwrap().starts_with("b#")).unwrap();
+    let gone = rig.table.client().delete_item().table_name(rig.table.name());
+    gone.key("pk", chunk["pk"].clone()).key("sk", chunk["sk"].clone()).send().await.unwrap();
+    let logged = LogLines::here();
+    assert_eq!(rig.plain.list(&endpoint, &Page::first(10)).await.unwrap(), letters[1..]);
+    assert_eq!(logged.with("is left out").len(), 1);
 }
 
 /// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).

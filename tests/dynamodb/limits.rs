@@ -3,32 +3,20 @@
 use std::sync::Arc;
 
 use hapax::{
-    entity::{DedupEntry, Entity, Expected},
-    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Finished, Page},
+    entity::{DedupEntry, Expected},
+    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Finished, Page},
     stores::dynamodb::REPLY_BYTES_MAX,
-    time::Timestamp,
 };
 use hapax_core::codec::record;
-use hapax_tests::contended;
+use hapax_tests::{
+    contended,
+    samples::{body_for, dedup_key, entity, entry_of, envelope, filled, letter, mark, outgoing, save},
+};
 
-use crate::rig::{Rig, entity, entry, key, mark, outgoing, save};
+use crate::rig::{Rig, key};
 
 /// Of a letter that is one item, and of any, as it is stored.
 const LETTER_BYTES_MAX: [usize; 2] = [256 * 1024, 3_800_000];
-
-/// How long a body has to be for what is `encoded` with it to have so many bytes.
-fn body_for(bytes: usize, encoded: impl Fn(usize) -> usize) -> usize {
-    let mut body = bytes - encoded(0);
-    while encoded(body) > bytes {
-        body -= 1;
-    }
-    assert_eq!(encoded(body), bytes);
-    body
-}
-
-fn filled(bytes: usize) -> Entity {
-    Entity { state: vec![b'x'; bytes - Entity::default().size()].into(), ..Entity::default() }
-}
 
 /// Over two clients, as two processes would have them.
 #[tokio::test(flavor = "multi_thread")]
@@ -97,10 +85,10 @@ async fn replies_below_at_and_above_what_dynamodb_keeps_for_duplicates() {
     let store = Rig::new().await.plain;
     let encoded = |body| record::encode_outgoing(&outgoing(vec![b'r'; body])).unwrap().len();
     for bytes in [REPLY_BYTES_MAX - 1, REPLY_BYTES_MAX, REPLY_BYTES_MAX + 1] {
-        let mut replies = (*entry(vec![outgoing(vec![b'r'; body_for(bytes, encoded)])])).clone();
+        let mut replies = (*entry_of(vec![outgoing(vec![b'r'; body_for(bytes, encoded)])])).clone();
         replies.reply = Some(0);
         let (key, mark) = (key(&format!("{bytes}")), replies.to_dedup_entry());
-        let inserted = DedupEntry { key: crate::rig::mark().key, ..mark.clone() };
+        let inserted = DedupEntry { key: dedup_key(), ..mark.clone() };
         let (waiting, clean) = (entity("a", &[Arc::new(replies)]), entity("a", &[]));
         if bytes > REPLY_BYTES_MAX {
             let saved = store.save(&key, &Expected::Absent, &waiting, &[]).await;
@@ -121,16 +109,8 @@ async fn replies_below_at_and_above_what_dynamodb_keeps_for_duplicates() {
 
 #[tokio::test]
 async fn letters_below_at_and_above_the_limits_of_dynamodb() {
-    let encoded = |body| record::encode_envelope(&outgoing(vec![b'l'; body]).envelope).unwrap().len();
-    let of = |bytes| DeadLetter {
-        envelope: outgoing(vec![b'l'; body_for(bytes, encoded)]).envelope,
-        endpoint: "shop".parse().unwrap(),
-        saga: None,
-        destination: None,
-        reason: String::new(),
-        attempts: 1,
-        time: Timestamp::now(),
-    };
+    let encoded = |body| record::encode_envelope(&envelope(vec![b'l'; body])).unwrap().len();
+    let of = |bytes| letter("shop".parse().unwrap(), vec![b'l'; body_for(bytes, encoded)]);
     let store = Rig::new().await.plain;
     let [one_item, any] = LETTER_BYTES_MAX;
     let mut kept = Vec::new();

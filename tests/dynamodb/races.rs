@@ -12,9 +12,12 @@ use hapax::{
     entity::{Entity, OutboxEntry},
     ports::{EntityStore, Finished},
 };
-use hapax_tests::http_faults::{Fault, Gate};
+use hapax_tests::{
+    http_faults::{Fault, Gate},
+    samples::{entity, entry_of, outgoing, save},
+};
 
-use crate::rig::{Rig, entity, entry, key, outgoing, save};
+use crate::rig::{Rig, key};
 
 const LARGE: usize = 500_000;
 
@@ -22,7 +25,7 @@ const LARGE: usize = 500_000;
 #[tokio::test]
 async fn a_load_from_dynamodb_asks_what_is_over_when_the_entity_is_here() {
     let rig = Rig::new().await;
-    let (key, waits) = (key("order"), entry(vec![outgoing("x")]));
+    let (key, waits) = (key("order"), entry_of(vec![outgoing("x")]));
     let version = save(&rig.plain, &key, None, &entity("a", std::slice::from_ref(&waits))).await;
     let (gate, reads) = (Gate::new(), AtomicUsize::new(0));
     let is_second = move |_: &_| reads.fetch_add(1, Ordering::SeqCst) == 1;
@@ -45,7 +48,7 @@ fn saved(number: u8, waits: &Arc<OutboxEntry>) -> Entity {
 #[tokio::test]
 async fn an_entity_that_is_saved_in_dynamodb_between_its_item_and_its_chunks_is_read_again() {
     let rig = Rig::new().await;
-    let (key, waits) = (key("torn"), entry(vec![outgoing(vec![b'e'; LARGE])]));
+    let (key, waits) = (key("torn"), entry_of(vec![outgoing(vec![b'e'; LARGE])]));
     let first = save(&rig.plain, &key, None, &saved(1, &waits)).await;
     let gate = Gate::new();
     let held = rig.proxy().first(1, |asked| asked.operation() == Some("BatchGetItem"), Fault::Hold(gate.clone()));

@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use hapax::{
-    DynamoDb, MessageId,
-    entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
-    envelope::{Destination, Envelope, Outgoing},
-    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, Scope},
-    ports::{EntityStore, Saved},
-    time::Timestamp,
+    DynamoDb,
+    ids::{EntityKey, Scope},
 };
 use hapax_tests::{
     DynamoDbTable,
@@ -108,44 +104,4 @@ pub(crate) fn answer(status: u16, body: &str) -> Fault {
 pub(crate) fn key(name: &str) -> EntityKey {
     let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
     EntityKey::new(Arc::new(scope), name.parse().unwrap())
-}
-
-pub(crate) fn entity(state: impl Into<Vec<u8>>, outbox: &[Arc<OutboxEntry>]) -> Entity {
-    Entity { state: state.into().into(), commits: 1, outbox: outbox.to_vec(), ..Entity::default() }
-}
-
-pub(crate) fn outgoing(body: impl Into<Vec<u8>>) -> Outgoing {
-    let envelope = Envelope::new(MessageId::random(), "shop.added".parse().unwrap(), body.into());
-    Outgoing { destination: Destination::Endpoint("elsewhere".parse().unwrap()), envelope: Arc::new(envelope) }
-}
-
-pub(crate) fn entry(outgoing: Vec<Outgoing>) -> Arc<OutboxEntry> {
-    let mut key = [0; DedupKey::BYTES];
-    key.fill_with(|| fastrand::u8(..));
-    Arc::new(OutboxEntry {
-        key: DedupKey::from_bytes(key),
-        attempt: AttemptId::from_bytes(fastrand::u128(..).to_be_bytes()),
-        fingerprint: Fingerprint::from_bytes([7; Fingerprint::BYTES]),
-        commit: 1,
-        saved_at: Timestamp::now(),
-        outgoing,
-        reply: None,
-    })
-}
-
-pub(crate) fn mark() -> DedupEntry {
-    entry(vec![outgoing("x")]).to_dedup_entry()
-}
-
-pub(crate) fn won(saved: Saved) -> Version {
-    match saved {
-        Saved::At(version) => version,
-        Saved::Conflict => panic!("a conflict"),
-    }
-}
-
-/// A save that nothing speaks against.
-pub(crate) async fn save(store: &DynamoDb, key: &EntityKey, before: Option<&Version>, entity: &Entity) -> Version {
-    let expected = before.map_or(Expected::Absent, |version| Expected::Version(version.clone()));
-    won(store.save(key, &expected, entity, &[]).await.unwrap())
 }

@@ -169,7 +169,7 @@ async fn a_table_of_dynamodb_keeps_entries_for_as_long_as_it_says_and_for_more_o
 async fn an_entry_of_dynamodb_is_there_for_as_long_as_it_is_in_the_table_whatever_its_time_to_live() {
     let table = DynamoDbTable::new();
     let store = table.options().keeps(Duration::ZERO).margin(Duration::ZERO).open().await.unwrap();
-    let mark = crate::rig::mark();
+    let mark = hapax_tests::samples::mark();
     store.insert(std::slice::from_ref(&mark)).await.unwrap();
     // As one that has expired long ago, and that the service has not come to remove.
     let text = |text: String| AttributeValue::S(text);
@@ -293,7 +293,7 @@ mod dynamodb_proxied {
         let rig = crate::rig::Rig::new().await;
         let headers = [("content-type", "application/x-amz-json-1.0"), ("date", LATER)];
         next(rig.proxy(), 1, "TransactGetItems", Fault::answer(200, &headers, r#"{"Responses":[{}]}"#));
-        let mark = crate::rig::mark();
+        let mark = hapax_tests::samples::mark();
         assert!(rig.store.contains(&[mark.key]).await.unwrap().entry(&mark.key).is_none());
         rig.store.insert(std::slice::from_ref(&mark)).await.unwrap();
         let text = |text: String| AttributeValue::S(text);

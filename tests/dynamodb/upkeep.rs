@@ -13,9 +13,10 @@ use hapax::{
 use hapax_tests::{
     DynamoDbTable, LogLines,
     http_faults::{Fault, Gate},
+    samples::{entity, entry_of, outgoing, save},
 };
 
-use crate::rig::{Rig, entity, entry, error, key, outgoing, save};
+use crate::rig::{Rig, error, key};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -69,7 +70,7 @@ async fn damage(rig: &Rig, key: &EntityKey) {
 #[tokio::test]
 async fn an_entity_that_cannot_be_read_holds_up_no_other_in_dynamodbs_upkeep() {
     let rig = Rig::new().await;
-    let waits = || entity("a", &[entry(vec![outgoing("x")])]);
+    let waits = || entity("a", &[entry_of(vec![outgoing("x")])]);
     let store = patient(&rig.table).await;
     let keys = save_all(&store, 40, waits).await;
     // In more than one partition, the first and the last in order among them.
@@ -151,7 +152,8 @@ mod dynamodb_proxied {
         const ENTITIES: usize = 400;
         const PAGE: usize = 64;
         let rig = Rig::new().await;
-        let keys = save_all(&patient(&rig.table).await, ENTITIES, || entity("a", &[entry(vec![outgoing("x")])])).await;
+        let keys =
+            save_all(&patient(&rig.table).await, ENTITIES, || entity("a", &[entry_of(vec![outgoing("x")])])).await;
         let (mut listed, mut read) = (Vec::<EntityKey>::new(), 0);
         loop {
             rig.proxy().forget();
@@ -171,7 +173,7 @@ mod dynamodb_proxied {
     #[tokio::test]
     async fn what_is_too_young_is_read_from_dynamodb_in_pages_that_grow() {
         let rig = Rig::new().await;
-        save_all(&patient(&rig.table).await, 400, || entity("a", &[entry(vec![outgoing("x")])])).await;
+        save_all(&patient(&rig.table).await, 400, || entity("a", &[entry_of(vec![outgoing("x")])])).await;
         assert_eq!(rig.store.pending(&scope(), Duration::from_secs(3600), None, 10).await.unwrap(), []);
         // Some 50 in each of eight partitions, of which 10 are wanted in all.
         let asked = rig.asked().len();

@@ -105,7 +105,13 @@ pub(crate) struct Dedup {
 #[async_trait]
 impl DedupStore for Dedup {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "kept-apart", keeps: self.keeps, alone: self.alone, durable: self.durable }
+        DedupCapabilities {
+            name: "kept-apart",
+            keeps: self.keeps,
+            alone: self.alone,
+            durable: self.durable,
+            reply_bytes_max: usize::MAX,
+        }
     }
     async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
         Ok(Known::default())

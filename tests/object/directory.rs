@@ -27,7 +27,7 @@ async fn an_object_in_a_directory_survives_its_handle() {
     assert!(entries.iter().all(|entry| known.entry(&entry.key) == Some(entry)));
 }
 
-/// Many tasks with a handle each, as processes would have; the processes themselves are in the test of an endpoint.
+/// Many tasks with a handle each, as processes would have; processes that are killed are in the tests of the example `orders`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_inserts_by_two_handles_on_a_directory_one_object_stays() {
     let scratch = Scratch::new("object-two-handles");

@@ -9,14 +9,14 @@ use hapax::{
 };
 use hapax_tests::{
     faulted::{self, Opening, Operation, Ports, Route, Trouble},
-    http_faults::{Asked, Fault, FaultProxy},
+    http_faults::{Asked, Fault},
     real::{AWS, is_asked},
 };
 
 use crate::{
+    place::Place,
     rigged::{Rigged, Way},
     samples::{entries, keys},
-    services::Place,
 };
 
 /// Calls that are made at a time.
@@ -47,7 +47,7 @@ const MAY_BE: [ErrorKind; 4] =
     [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Malformed, ErrorKind::Misconfigured];
 
 fn troubles() -> Vec<Trouble> {
-    let everywhere = |name, fault| Trouble { name, fits: |_| true, fault };
+    let everywhere = Trouble::everywhere;
     let mut troubles = Trouble::ANYWHERE.to_vec();
     troubles.extend([
         everywhere("throttled", |_| Fault::answer(503, &XML, "<Error><Code>SlowDown</Code></Error>")),
@@ -70,18 +70,11 @@ async fn routes() -> Vec<Route> {
     let place = Place::emulated_s3();
     let ports = |dedup| Ports { dedup: Some(Arc::new(dedup)), ..Ports::default() };
     let plain = ports(open(&place, false).await.unwrap());
-    let mut routes = Vec::new();
-    for _ in 0..ROUTES {
-        let proxy = FaultProxy::start(place.url()).unwrap();
-        let through = place.through(proxy.url());
-        let faulty = loop {
-            if let Ok(faulty) = open(&through, true).await {
-                break faulty; // On a busy machine not at once.
-            }
-        };
-        routes.push(Route { proxy, faulty: ports(faulty), plain: plain.clone() });
-    }
-    routes
+    let through = |url: String| {
+        let place = place.through(&url);
+        async move { open(&place, true).await.map(ports) }
+    };
+    faulted::routes(ROUTES, place.url(), &plain, through).await
 }
 
 /// A bucket that nobody has used.

@@ -253,6 +253,26 @@ async fn an_eviction_of_objects_that_fails_in_the_middle_is_finished_by_the_next
     assert_eq!(store.names("shop/t").await, [""; 0]);
 }
 
+#[tokio::test]
+async fn an_object_that_cannot_be_removed_keeps_no_other_from_being_evicted() {
+    for place in ["shop/d", "shop/t"] {
+        let store = Rigged::new(Way::Honest);
+        let dedup = open(&store).await;
+        dedup.insert(&entries(600)).await.unwrap();
+        let held = store.names(place).await.swap_remove(0);
+        store.hold(Some(&held));
+        store.set_clock(26 * HOUR_MILLIS);
+        for _ in 0..2 {
+            let told = dedup.evict(DAY).await.unwrap_err();
+            assert!(format!("{told:?}").contains("it is held"), "{told:?}");
+            assert_eq!(store.names(place).await, [held.as_str()]);
+        }
+        store.hold(None);
+        evict_all(&dedup, DAY).await;
+        assert_eq!((store.names("shop/d").await.len(), store.names("shop/t").await.len()), (0, 0));
+    }
+}
+
 /// From the end of a turn on others evict, and what a slow handle has found to be old may have been inserted again.
 #[tokio::test(start_paused = true)]
 async fn a_slow_eviction_of_objects_removes_nothing_when_its_turn_is_over() {

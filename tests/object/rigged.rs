@@ -69,6 +69,8 @@ pub(crate) struct Rigged {
     absent: Mutex<HashMap<Path, u32>>,
     /// How far each object's stamp is off, and how far that of the next one will be, in milliseconds.
     stamps: Mutex<(HashMap<Path, i64>, i64)>,
+    /// What cannot be deleted, as under a legal hold.
+    held: Mutex<Option<Path>>,
     /// Stamps are cut to seconds.
     whole_seconds: bool,
     calls: Mutex<Vec<String>>,
@@ -122,6 +124,11 @@ impl Rigged {
     /// Sets the service's clock, by which what is written from now on is stamped, so far ahead of or behind the true one.
     pub(crate) fn set_clock(&self, millis: i64) {
         self.stamps.lock().unwrap().1 = millis;
+    }
+
+    /// That object cannot be deleted any more, or all can be again.
+    pub(crate) fn hold(&self, name: Option<&str>) {
+        *self.held.lock().unwrap() = name.map(Path::from);
     }
 
     /// What it was asked since the last time.
@@ -266,6 +273,14 @@ impl ObjectStore for Rigged {
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.take_turn();
+        let held = self.held.lock().unwrap().clone();
+        let allowed = move |path: Result<Path>| {
+            path.and_then(|path| match held.as_ref() == Some(&path) {
+                true => Err(Self::error("it is held")),
+                false => Ok(path),
+            })
+        };
+        let paths = paths.map(allowed).boxed();
         match self.way() {
             Way::Unanswered => {
                 let deleted = self.inner.delete_stream(paths);

@@ -2,20 +2,21 @@
 
 use hapax::{
     entity::DedupEntry,
-    ids::{AttemptId, DedupKey, Fingerprint},
+    ids::{DedupKey, Fingerprint},
     time::Timestamp,
 };
+use hapax_tests::samples::{attempt, dedup_key};
 
 /// An entry that nobody else uses.
 pub(crate) fn entry() -> DedupEntry {
-    entry_of(DedupKey::from_bytes(std::array::from_fn(|_| fastrand::u8(..))))
+    entry_of(dedup_key())
 }
 
 /// An entry of `key`, by another attempt each time.
 pub(crate) fn entry_of(key: DedupKey) -> DedupEntry {
     DedupEntry {
         key,
-        attempt: AttemptId::from_bytes(std::array::from_fn(|_| fastrand::u8(..))),
+        attempt: attempt(),
         fingerprint: Fingerprint::from_bytes([7; Fingerprint::BYTES]),
         reply: None,
         time: Timestamp::from_millis(1_700_000_000_000),

@@ -11,9 +11,10 @@ use hapax::{
     manager::Limits,
     ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError},
 };
+use hapax_core::codec::record;
 use hapax_model::{
     Call,
-    ledger::{Post, Trouble},
+    ledger::{Act, Post, Trouble},
 };
 use hapax_tests::{Bench, Shape, message, words};
 
@@ -100,5 +101,25 @@ async fn an_entity_may_have_as_many_bytes_as_its_store_takes_and_not_one_more() 
     for (entity_bytes_max, word) in [(bytes, "Handled"), (bytes - 1, "DeadLetter")] {
         let bench = Bench { entity_bytes_max, ..Bench::new(Shape::One) }.ledgers();
         assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), [word], "{bytes} bytes into {entity_bytes_max}");
+    }
+}
+
+/// Its message could never be finished otherwise, and what it has sent would be sent again and again.
+#[tokio::test]
+async fn a_reply_may_have_as_many_bytes_as_the_dedup_store_keeps_and_not_one_more() {
+    for shape in Shape::ALL {
+        let m = message("m", &Post { act: Act::Reply, ..post("m") });
+        let bench = Bench::new(shape).ledgers();
+        bench.pass(std::slice::from_ref(&m)).await;
+        let sent = bench.out.sent();
+        let bytes = record::encode_outgoing(&sent[1]).unwrap().len();
+        for (reply_bytes_max, word) in [(bytes, "Handled"), (bytes - 1, "DeadLetter")] {
+            let bench = Bench::new(shape).ledgers();
+            bench.store.set_reply_bytes_max(reply_bytes_max);
+            let said = words(&bench.pass(std::slice::from_ref(&m)).await);
+            assert_eq!(said, [word], "{bytes} bytes where {reply_bytes_max} are kept, {shape:?}");
+            let (sent, is_stored) = (bench.out.sent().len(), bench.store.stored(&bench.key("a")).await.is_some());
+            assert_eq!((sent, is_stored), if word == "Handled" { (2, true) } else { (0, false) });
+        }
     }
 }

@@ -2,12 +2,11 @@ use std::sync::Arc;
 
 use hapax::{
     entity::{DedupEntry, Entity, Expected},
-    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, Scope},
+    ids::{DedupKey, EntityKey, Scope},
     ports::{ErrorKind, Saved, StoreError},
-    time::Timestamp,
 };
 
-use crate::Backend;
+use crate::{Backend, samples::mark};
 
 /// Lets `tasks` tasks at a time add one to one entity, through `hands` by turns, until each has won `wins` times. Where the
 /// store keeps both, every other save carries a mark. A store may be too busy for a call, and is asked again then.
@@ -89,16 +88,4 @@ fn busy<T>(answer: Result<T, StoreError>) -> Result<Option<T>, String> {
 
 fn failed(error: StoreError) -> String {
     format!("{error:?}")
-}
-
-fn mark() -> DedupEntry {
-    let mut key = [0; DedupKey::BYTES];
-    key.fill_with(|| fastrand::u8(..));
-    DedupEntry {
-        key: DedupKey::from_bytes(key),
-        attempt: AttemptId::from_bytes(fastrand::u128(..).to_be_bytes()),
-        fingerprint: Fingerprint::from_bytes([7; Fingerprint::BYTES]),
-        reply: None,
-        time: Timestamp::now(),
-    }
 }

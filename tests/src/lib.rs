@@ -29,6 +29,7 @@ mod rabbitmq_server;
 #[cfg(feature = "http-faults")]
 pub mod real;
 mod rig;
+pub mod samples;
 mod scripted;
 mod watched;
 mod workbench;

@@ -38,6 +38,7 @@ struct Script {
     contains_fail: u32,
     inserts_fail: u32,
     letters_fail: u32,
+    reply_bytes_max: Option<usize>,
 }
 
 /// What becomes of a save, or of a finish.
@@ -62,6 +63,11 @@ impl Scripted {
 
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it keeps replies of up to so many bytes.
+    pub fn set_reply_bytes_max(&self, bytes: usize) {
+        self.script().reply_bytes_max = Some(bytes);
     }
 
     /// The next load answers with this, an older version.
@@ -198,7 +204,8 @@ impl EntityStore for Scripted {
 #[async_trait]
 impl DedupStore for Scripted {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        self.memory.dedup_capabilities()
+        let own = self.memory.dedup_capabilities();
+        DedupCapabilities { reply_bytes_max: self.script().reply_bytes_max.unwrap_or(own.reply_bytes_max), ..own }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -72,7 +72,7 @@ impl EntityStore for Nothing {
 #[async_trait]
 impl DedupStore for Nothing {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "nothing", keeps: None, alone: true, durable: true }
+        DedupCapabilities { name: "nothing", keeps: None, alone: true, durable: true, reply_bytes_max: usize::MAX }
     }
 
     async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {

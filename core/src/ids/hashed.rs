@@ -55,6 +55,12 @@ impl DedupKey {
         Self(bytes)
     }
 
+    /// A key from its digits, as `Display` writes them; `None` for anything else.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        unhex(text).map(Self)
+    }
+
     /// A key from bytes that a store has kept.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
@@ -137,6 +143,12 @@ impl AttemptId {
     /// Length of every attempt id, in bytes.
     pub const BYTES: usize = 16;
 
+    /// An attempt id from its digits, as `Display` writes them; `None` for anything else.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        unhex(text).map(Self)
+    }
+
     /// An attempt id from its bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
@@ -205,8 +217,33 @@ impl Preimage {
     }
 }
 
+/// What [`hex`] wrote. Not by the standard library's parser, which takes a sign for a digit.
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let bytes: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
+    bytes?.try_into().ok()
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_from_the_digits_that_it_is_written_in_and_from_nothing_else() {
+        let key = DedupKey::from_bytes(std::array::from_fn(|byte| 11 * byte as u8));
+        let text = key.to_string();
+        assert_eq!(DedupKey::from_hex(&text), Some(key));
+        let signed = format!("+f{}", &text[2..]);
+        let split = format!("é{}", &text[2..]);
+        for other in ["", &text[1..], &text[2..], &format!("{text}00"), &signed, &split, &text.replace('b', "g")] {
+            assert_eq!(DedupKey::from_hex(other), None, "{other}");
+        }
+    }
 }

@@ -253,6 +253,7 @@ impl<T: Saga> SagaManager<T> {
             outgoing,
             reply,
         });
+        self.check_reply(&entry)?;
         // Only a message that has nothing to send may be marked in the commit that saves it (S04).
         let mark_now = capabilities.together && entry.outgoing.is_empty();
         let mut entity = draft.with(stored, &entry);

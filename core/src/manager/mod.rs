@@ -40,6 +40,7 @@ mod judge;
 mod limits;
 mod outcome;
 mod passes;
+mod replies;
 mod stores;
 mod tail;
 mod timeouts;

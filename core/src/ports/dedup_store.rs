@@ -59,6 +59,10 @@ pub struct DedupCapabilities {
     pub alone: bool,
     /// What is confirmed survives the process.
     pub durable: bool,
+    /// Largest reply in an entry, in bytes as [`encode_outgoing`](crate::codec::record::encode_outgoing) writes it. `insert` may refuse
+    /// a larger one with [`ErrorKind::TooLarge`](super::ErrorKind::TooLarge), by when it would have been sent: the manager refuses
+    /// it before anything is saved.
+    pub reply_bytes_max: usize,
 }
 
 /// What a dedup store knows of the keys it was asked for.

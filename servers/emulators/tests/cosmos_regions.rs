@@ -12,7 +12,7 @@ use azure_data_cosmos::fault_injection::{
 use azure_data_cosmos::options::Region;
 use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntimeBuilder, RoutingStrategy};
 use azure_data_cosmos_driver::in_memory_emulator::{
-    ConsistencyLevel, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion,
+    ConsistencyLevel, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion, WriteMode,
 };
 use hapax_core::{
     entity::DedupEntry,
@@ -35,9 +35,13 @@ const SLOW: Duration = Duration::from_millis(2_500);
 type Account = Arc<InMemoryEmulatorHttpClient>;
 
 fn account(consistency: ConsistencyLevel) -> Account {
+    in_mode(consistency, WriteMode::Single)
+}
+
+fn in_mode(consistency: ConsistencyLevel, mode: WriteMode) -> Account {
     let region = |name: &str, url: &str| VirtualRegion::new(name, url.parse().unwrap());
     let regions = vec![region("East US", EAST), region("West US", WEST)];
-    let account = VirtualAccountConfig::new(regions).unwrap().with_consistency(consistency);
+    let account = VirtualAccountConfig::new(regions).unwrap().with_consistency(consistency).with_write_mode(mode);
     Arc::new(InMemoryEmulatorHttpClient::new(account))
 }
 
@@ -99,7 +103,19 @@ async fn a_slow_read_in_cosmos_is_not_hedged_to_a_region_that_lags_behind() {
     );
 
     let slow = options(&account, Region::EAST_US, true).await.open().await.unwrap();
+    let before = slow.requests();
     assert_eq!(slow.contains(&[mark.key]).await.unwrap().entry(&mark.key), Some(&mark));
+    // What a hedged read says would not count, and would be asked again.
+    assert_eq!(slow.requests() - before, 1);
+}
+
+/// Two regions would both let a message through. Such an account cannot be strong.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_of_cosmos_that_takes_writes_in_several_regions_is_refused() {
+    let account = in_mode(ConsistencyLevel::Session, WriteMode::Multi);
+    let options = CosmosDb::options(client(&account, Region::EAST_US, false).await, DATABASE);
+    let error = options.layout(Layout::Apart).create(true).open().await.unwrap_err();
+    assert!(error.to_string().contains("in several cannot be used"), "{error}");
 }
 
 /// A client that is near the other region finds what was written all the same, whatever the account's consistency.

@@ -27,6 +27,8 @@ pub(super) const ENTITY_BYTES_MAX: usize = 1_400 << 10;
 pub(super) const DOCUMENT_BYTES_MAX: usize = 2_000_000;
 /// What a document has beside what is in it: names, quotes, the partition and the id, each byte of them escaped at worst.
 pub(super) const FRAME_BYTES: usize = 6_000;
+/// Largest reply that is kept, in bytes before base64.
+pub(super) const REPLY_BYTES_MAX: usize = (DOCUMENT_BYTES_MAX - FRAME_BYTES) / 4 * 3;
 /// What is kept of a dead letter's reason: more than any chain of errors says, and no reason to lose a letter.
 const REASON_BYTES_MAX: usize = 64 * 1024;
 /// Format of all documents. What has a larger one is refused.
@@ -211,21 +213,13 @@ impl MarkDocument {
             .as_ref()
             .map(|reply| record::decode_outgoing(&bytes_of(READING, reply)?).map_err(|e| malformed(READING, e)));
         Ok(DedupEntry {
-            key: key_in(&self.id).ok_or_else(damaged)?,
+            key: DedupKey::from_hex(&self.id).ok_or_else(damaged)?,
             attempt: AttemptId::from_bytes(attempt),
             fingerprint: Fingerprint::from_bytes(fingerprint),
             reply: reply.transpose()?,
             time: Timestamp::from_millis(self.time),
         })
     }
-}
-
-/// The dedup key that is written so.
-fn key_in(id: &str) -> Option<DedupKey> {
-    let (pairs, []) = id.as_bytes().as_chunks::<2>() else { return None };
-    let byte = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
-    Some(DedupKey::from_bytes(bytes.try_into().ok()?))
 }
 
 fn ttl_of(keep: Duration) -> u64 {
@@ -319,6 +313,10 @@ pub(super) struct SettingsDocument {
     pub(super) format: u32,
     pub(super) layout: String,
     pub(super) keeps_seconds: u64,
+    /// Of the container of dedup entries: what it was called when it was new. Of one with entities: which one has theirs. Nothing
+    /// where they are in one.
+    #[serde(default)]
+    pub(super) history: String,
 }
 
 /// Written to be told the time.
@@ -345,4 +343,77 @@ pub(super) fn check_bytes(operation: &'static str, bytes: usize) -> Result<(), S
 
 fn bytes_of(reading: &'static str, text: &str) -> Result<Vec<u8>, StoreError> {
     BASE64.decode(text).map_err(|e| malformed(reading, e))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{super::places::property_of, *};
+
+    /// A partition key of a user's own under one of these names could not be written beside what is there.
+    #[test]
+    fn no_property_of_a_document_is_taken_for_a_partition_key_of_a_users_own() {
+        let text = || "x".to_owned();
+        let some = || Some(text());
+        let entity = EntityDocument {
+            id: text(),
+            pk: text(),
+            entity: some(),
+            format: FORMAT,
+            save: text(),
+            state: text(),
+            record: text(),
+            waits: some(),
+            waiting: some(),
+            oldest: Some(1),
+            ended: some(),
+            ttl: Some(1),
+            etag: text(),
+            stamp: 1,
+        };
+        let mark = MarkDocument {
+            id: text(),
+            pk: text(),
+            format: FORMAT,
+            attempt: text(),
+            fingerprint: text(),
+            reply: some(),
+            time: 1,
+            ttl: 1,
+        };
+        let letter = LetterDocument {
+            id: text(),
+            pk: text(),
+            format: FORMAT,
+            sorted: text(),
+            message: text(),
+            envelope: text(),
+            saga: some(),
+            destination: some(),
+            reason: text(),
+            attempts: 1,
+            time: 1,
+        };
+        let settings = SettingsDocument {
+            id: text(),
+            pk: text(),
+            format: FORMAT,
+            layout: text(),
+            keeps_seconds: 1,
+            history: text(),
+        };
+        let clock = ClockDocument { id: "x", pk: "x" };
+        let documents = [
+            serde_json::to_value(entity).unwrap(),
+            serde_json::to_value(mark).unwrap(),
+            serde_json::to_value(letter).unwrap(),
+            serde_json::to_value(settings).unwrap(),
+            serde_json::to_value(clock).unwrap(),
+        ];
+        let names = documents.iter().flat_map(|document| document.as_object().unwrap().keys());
+        for name in names.filter(|name| *name != "pk") {
+            assert_eq!(property_of(&format!("/{name}")), None);
+        }
+        assert_eq!(property_of("/order"), Some("order"));
+    }
 }

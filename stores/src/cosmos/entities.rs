@@ -88,7 +88,10 @@ impl CosmosDb {
     /// What cannot be read now says nothing of the write, and neither does its error.
     async fn ghost(&self, draft: &Draft) -> Result<Option<Version>, StoreError> {
         let place = (draft.document.partition(), draft.document.id());
-        let stored = self.document(SAVING, place).await.map_err(outcome_unknown)?;
+        let stored = self.document(SAVING, place).await.map_err(|error| {
+            let why = "it was refused, and whether that was by an earlier try of its own cannot be looked up";
+            StoreError::new(ErrorKind::UnknownOutcome, SAVING, why).caused_by(error)
+        })?;
         match stored {
             Some(stored) if stored.save == draft.document.save => stored.version().map(Some),
             _ => Ok(None),
@@ -156,7 +159,7 @@ impl CosmosDb {
         let some = !marks.is_empty();
         self.put_marks(FINISHING, partition, marks).await?;
         // From here on an error cannot say that nothing was written, if some marks were.
-        let unless_some = |e| if some { outcome_unknown(e) } else { e };
+        let unless_some = |e| if some { outcome_unknown(FINISHING, e) } else { e };
         match self.put_with(FINISHING, &draft, &mut last).await.map_err(unless_some)? {
             Saved::At(version) => Ok(Finished::Cleaned(Some(version))),
             Saved::Conflict => {

@@ -7,7 +7,15 @@ use hapax_core::{
     ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
 
-use super::{CosmosDb, documents::LetterDocument, error, places::letters_of};
+use serde_json::Value;
+
+use super::{
+    CosmosDb,
+    documents::LetterDocument,
+    error,
+    places::letters_of,
+    rows::{readable, row_in},
+};
 
 const ADDING: &str = "setting a message aside";
 const LISTING: &str = "listing messages set aside";
@@ -31,7 +39,8 @@ impl DeadLetters for CosmosDb {
             query = query.with_parameter("@message", id.to_string()).map_err(|e| error::malformed(LISTING, e))?;
         }
         let scope = FeedScope::partition(letters_of(endpoint));
-        let found = self.0.everything.query::<LetterDocument>(LISTING, query, scope, limit).await?;
-        found.into_iter().map(|letter| letter.into_letter(endpoint)).collect()
+        let found: Vec<Value> = self.0.everything.query(LISTING, query, scope, limit).await?;
+        let letter = |row| row_in::<LetterDocument>(LISTING, row)?.into_letter(endpoint);
+        Ok(found.into_iter().filter_map(|row| readable(letter(row))).collect())
     }
 }

@@ -14,7 +14,7 @@ use hapax_core::{
 use super::{
     CosmosDb, Layout, NAME,
     access::{Put, Written},
-    documents::{DOCUMENT_BYTES_MAX, MarkDocument},
+    documents::{DOCUMENT_BYTES_MAX, MarkDocument, REPLY_BYTES_MAX},
     error,
 };
 
@@ -62,7 +62,7 @@ impl CosmosDb {
             // Each alone is small enough, or it would not have been made.
             let count = marks.iter().take(MARKS_MAX).take_while(fits).count().max(1);
             let written = self.put_some(doing, partition, &marks[..count]).await;
-            match written.map_err(|e| if some { outcome_unknown(e) } else { e })? {
+            match written.map_err(|e| if some { outcome_unknown(doing, e) } else { e })? {
                 Written::Done(()) => {
                     some = true;
                     marks.drain(..count);
@@ -143,18 +143,18 @@ impl CosmosDb {
             .map(|mark| async move { self.0.marks.create(ADDING, (&mark.id, &mark.id), mark, false).await.map(drop) });
         let mut inserts = Box::pin(stream::iter(inserts.collect::<Vec<_>>()).buffer_unordered(SIDE_BY_SIDE));
         while let Some(inserted) = inserts.next().await {
-            inserted.map_err(|e| if several { outcome_unknown(e) } else { e })?;
+            inserted.map_err(|e| if several { outcome_unknown(ADDING, e) } else { e })?;
         }
         Ok(())
     }
 }
 
 /// Of a call that wrote in several steps, one of which failed: that one may have written nothing, the call has.
-pub(super) fn outcome_unknown(error: StoreError) -> StoreError {
+pub(super) fn outcome_unknown(doing: &'static str, error: StoreError) -> StoreError {
     if error.is_unknown_outcome() {
         return error;
     }
-    StoreError::new(ErrorKind::UnknownOutcome, ADDING, "a part of it is written, and the rest is not known")
+    StoreError::new(ErrorKind::UnknownOutcome, doing, "a part of it is written, and the rest is not known")
         .caused_by(error)
 }
 
@@ -162,7 +162,13 @@ pub(super) fn outcome_unknown(error: StoreError) -> StoreError {
 impl DedupStore for CosmosDb {
     fn dedup_capabilities(&self) -> DedupCapabilities {
         let alone = self.0.layout == Layout::Apart;
-        DedupCapabilities { name: NAME, keeps: Some(self.0.keeps), alone, durable: true }
+        DedupCapabilities {
+            name: NAME,
+            keeps: Some(self.0.keeps),
+            alone,
+            durable: true,
+            reply_bytes_max: REPLY_BYTES_MAX,
+        }
     }
 
     /// [Together](Layout::Together) it asks every partition: for tests and for people, never for a message.

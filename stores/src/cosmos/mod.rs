@@ -41,6 +41,7 @@ mod letters;
 mod marks;
 mod options;
 mod places;
+mod rows;
 mod start;
 mod upkeep;
 mod waiting;

@@ -28,13 +28,13 @@ const PROPERTIES: &[&str] = &[
     "waits",
     "waiting",
     "oldest",
-    "over",
+    "ended",
     "ttl",
     "attempt",
     "fingerprint",
     "reply",
     "time",
-    "order",
+    "sorted",
     "message",
     "envelope",
     "saga",
@@ -43,6 +43,7 @@ const PROPERTIES: &[&str] = &[
     "attempts",
     "layout",
     "keeps_seconds",
+    "history",
 ];
 
 /// Of an entity: endpoints and sagas have no spaces in their names, so no two keys share one.

@@ -8,6 +8,7 @@ use azure_data_cosmos::{
     options::{ItemReadOptions, OperationOptions, ReadConsistencyStrategy},
 };
 use hapax_core::ports::StoreError;
+use uuid::Uuid;
 
 use super::{
     CosmosDb, Inner, Layout,
@@ -37,7 +38,8 @@ pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreErro
     if !strong && !options.one_write_region {
         return Err(unfit(
             "the account's default consistency is not strong, so a region may not know yet what is over; make it strong, \
-             or say `one_write_region(true)` if the account takes writes in one region only",
+             or say `one_write_region(true)` if the account takes writes in one region only; one that takes them in several \
+             cannot be used",
         ));
     }
     let calls = Arc::new(Calls::new(options.call_limit, options.throttle_wait(), strong));
@@ -51,10 +53,7 @@ pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreErro
             Access { container, calls, property: None }
         }
     };
-    check_settings(&everything, &options).await?;
-    if options.layout == Layout::Apart {
-        check_settings(&marks, &options).await?;
-    }
+    check_history(&everything, &marks, &options).await?;
     let kept = options.keeps.saturating_add(KEEPS_MARGIN);
     Ok(CosmosDb(Arc::new(Inner { everything, marks, layout: options.layout, keeps: options.keeps, kept })))
 }
@@ -165,21 +164,39 @@ async fn is_strong(container: &ContainerClient) -> Result<bool, StoreError> {
     }
 }
 
+/// With other dedup entries than theirs, or without those that they had, entities would take what is over once more.
+async fn check_history(everything: &Access, marks: &Access, options: &CosmosDbOptions) -> Result<(), StoreError> {
+    let history = match options.layout {
+        Layout::Together => String::new(),
+        Layout::Apart => settings(marks, options, Uuid::new_v4().simple().to_string()).await?.history,
+    };
+    if settings(everything, options, history.clone()).await?.history == history {
+        return Ok(());
+    }
+    Err(unfit(format!(
+        "the dedup entries of the entities in container {} are not those in {}, which is another container, or was made anew since; \
+         open it with its own `dedup_container`; only where no message from before can come again, remove the document \
+         `{SETTINGS}` of partition `{OWN_PARTITION}` from container {}",
+        options.container, options.dedup_container, options.container
+    )))
+}
+
 /// The settings are written by whoever comes first; all others have to agree.
-async fn check_settings(access: &Access, options: &CosmosDbOptions) -> Result<(), StoreError> {
+async fn settings(access: &Access, options: &CosmosDbOptions, history: String) -> Result<SettingsDocument, StoreError> {
     let ours = SettingsDocument {
         id: SETTINGS.into(),
         pk: OWN_PARTITION.into(),
         format: FORMAT,
         layout: options.layout.name().into(),
         keeps_seconds: options.keeps.as_secs(),
+        history,
     };
     let theirs = match access.read::<SettingsDocument>(OPENING, OWN_PARTITION, SETTINGS).await? {
         Some(theirs) => theirs,
         None => {
             let written = access.create(OPENING, (OWN_PARTITION, SETTINGS), &ours, false).await?;
             match written {
-                Written::Done(_) => return Ok(()),
+                Written::Done(_) => return Ok(ours),
                 Written::Refused(_) => {
                     access.read(OPENING, OWN_PARTITION, SETTINGS).await?.unwrap_or_else(|| ours.clone())
                 }
@@ -206,7 +223,7 @@ async fn check_settings(access: &Access, options: &CosmosDbOptions) -> Result<()
             theirs.keeps_seconds, ours.keeps_seconds
         )));
     }
-    Ok(())
+    Ok(theirs)
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@ use hapax_core::{
     ports::{Pending, PendingEntry, StoreError},
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
     CosmosDb,
     documents::WaitingRow,
     error,
     places::{order_of, scope_of},
+    rows::{readable, row_in},
 };
 
 const LISTING: &str = "listing what waits";
@@ -42,6 +44,23 @@ impl CosmosDb {
             _ => format!("{name} "), // Of a scope before: all come after it, and none of its own.
         };
         let now = self.0.everything.second(LISTING).await?;
+        let (mut from, mut found) = (from, Vec::new());
+        // Again where some of a page were left out: to whoever asks, a page that is not full is the last.
+        loop {
+            let rows = self.waiting_rows(&name, &from, latest(now, older_than), limit - found.len()).await?;
+            let is_last = rows.len() < limit - found.len();
+            let Some(last) = rows.last().and_then(|row| row["waits"].as_str()) else { break };
+            last.clone_into(&mut from);
+            found.extend(rows.into_iter().filter_map(|row| readable(pending_in(scope, row, now, older_than))));
+            if is_last || found.len() >= limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// What waits behind `from`, as it is stored: one that is damaged must not hold up the others.
+    async fn waiting_rows(&self, scope: &str, from: &str, latest: i64, limit: usize) -> Result<Vec<Value>, StoreError> {
         // An entry without a second of its own waits since the stamp of its document.
         let query = Query::from(format!(
             "SELECT TOP {limit} c.pk, c.entity, c.waiting, c._ts, c.waits FROM c WHERE c.waits > @from AND c.waits < @to AND \
@@ -49,24 +68,10 @@ impl CosmosDb {
         ));
         let query = query
             .with_parameter("@from", from)
-            .and_then(|query| query.with_parameter("@to", format!("{name}!"))) // Right behind the space.
-            .and_then(|query| query.with_parameter("@latest", latest(now, older_than)))
+            .and_then(|query| query.with_parameter("@to", format!("{scope}!"))) // Right behind the space.
+            .and_then(|query| query.with_parameter("@latest", latest))
             .map_err(|e| error::malformed(LISTING, e))?;
-        let everything = FeedScope::full_container();
-        let rows = self.0.everything.query::<WaitingRow>(LISTING, query, everything, limit).await?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (Some(waiting), Some(key)) = (readable(row.waiting()), readable(key_in(scope, &row))) else {
-                continue;
-            };
-            let entries = waiting.entries().filter_map(|(attempt, since)| {
-                let age = age(now, since, older_than)?;
-                Some(PendingEntry { attempt, age })
-            });
-            let entries: Vec<PendingEntry> = entries.collect();
-            found.push(Pending { key, entries });
-        }
-        Ok(found)
+        self.0.everything.query(LISTING, query, FeedScope::full_container(), limit).await
     }
 
     pub(super) async fn purge_tombstones(
@@ -87,7 +92,9 @@ impl CosmosDb {
             .with_parameter("@scope", scope_of(scope))
             .and_then(|query| query.with_parameter("@latest", latest(now, older_than)))
             .map_err(|e| error::malformed(PURGING, e))?;
-        let found = entities.query::<Tombstone>(PURGING, query, FeedScope::full_container(), limit).await?;
+        let found: Vec<Value> = entities.query(PURGING, query, FeedScope::full_container(), limit).await?;
+        let found = found.into_iter().filter_map(|row| readable(row_in::<Tombstone>(PURGING, row)));
+        let found: Vec<Tombstone> = found.collect();
         // One that has been saved since has another etag, and stays.
         let deletes =
             found.iter().map(|tombstone| entities.delete(PURGING, &tombstone.pk, &tombstone.id, &tombstone.etag));
@@ -100,16 +107,16 @@ impl CosmosDb {
     }
 }
 
-fn key_in(scope: &Arc<Scope>, row: &WaitingRow) -> Result<EntityKey, StoreError> {
-    row.key(scope).ok_or_else(|| error::malformed(LISTING, format!("what waits in {} is no key", row.pk)))
-}
-
-/// What is not readable is told of and left out: it must not hold up what is.
-fn readable<T>(row: Result<T, StoreError>) -> Option<T> {
-    let tell = |error: &StoreError| {
-        tracing::warn!(%error, "an entity is left out: nothing of it is sent until a person repairs it");
-    };
-    row.inspect_err(tell).ok()
+fn pending_in(scope: &Arc<Scope>, row: Value, now: u32, older_than: Duration) -> Result<Pending, StoreError> {
+    let row: WaitingRow = row_in(LISTING, row)?;
+    let key = row.key(scope);
+    let key = key.ok_or_else(|| error::malformed(LISTING, format!("what waits in {} is no key", row.pk)))?;
+    let waiting = row.waiting()?;
+    let entries = waiting.entries().filter_map(|(attempt, since)| {
+        let age = age(now, since, older_than)?;
+        Some(PendingEntry { attempt, age })
+    });
+    Ok(Pending { key, entries: entries.collect() })
 }
 
 #[derive(Debug, Deserialize)]

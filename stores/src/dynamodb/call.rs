@@ -284,13 +284,13 @@ impl<E: Answer> Failed<E> {
 /// What a refusal means that no caller looks for.
 fn meaning(refused: &impl Answer) -> (ErrorKind, &'static str) {
     match refused.code().unwrap_or_default() {
-        "AccessDeniedException"
-        | "UnrecognizedClientException"
+        "AccessDeniedException" => (ErrorKind::Denied, "; give the client's role what `DynamoDb::policy_json` names"),
+        "UnrecognizedClientException"
         | "IncompleteSignatureException"
         | "InvalidSignatureException"
         | "ExpiredTokenException"
         | "MissingAuthenticationTokenException" => {
-            (ErrorKind::Denied, "; give the client's role what `DynamoDb::policy_json` names")
+            (ErrorKind::Denied, "; look at the client's credentials, and at this host's clock")
         }
         "ResourceNotFoundException" => {
             (ErrorKind::Misconfigured, "; create the table, or open the store with `create_if_missing`")

@@ -32,7 +32,13 @@ const INSERTS_AT_ONCE: usize = 16;
 #[async_trait]
 impl DedupStore for DynamoDb {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: NAME, keeps: Some(self.0.keeps), alone: true, durable: true }
+        DedupCapabilities {
+            name: NAME,
+            keeps: Some(self.0.keeps),
+            alone: true,
+            durable: true,
+            reply_bytes_max: REPLY_BYTES_MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
@@ -175,7 +181,7 @@ fn read(doing: Doing, mut item: Item) -> Result<DedupEntry, StoreError> {
     let entry = || {
         let field = |name| Some(item.get(name)?.as_b().ok()?.as_ref());
         Some(DedupEntry {
-            key: DedupKey::from_bytes(unhex(place.pk.strip_prefix("d#")?)?),
+            key: DedupKey::from_hex(place.pk.strip_prefix("d#")?)?,
             attempt: AttemptId::from_bytes(field(ATTEMPT)?.try_into().ok()?),
             fingerprint: Fingerprint::from_bytes(field(FINGERPRINT)?.try_into().ok()?),
             reply: None,
@@ -188,15 +194,4 @@ fn read(doing: Doing, mut item: Item) -> Result<DedupEntry, StoreError> {
         entry.reply = Some(record::decode_outgoing(&reply).map_err(|e| damaged(doing, &place).caused_by(e))?);
     }
     Ok(entry)
-}
-
-fn unhex(text: &str) -> Option<[u8; DedupKey::BYTES]> {
-    let mut bytes = [0; DedupKey::BYTES];
-    if text.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }

@@ -88,7 +88,7 @@ pub(super) fn write(
         (entry.attempt, since)
     });
     let first = now.saturating_mul(1000);
-    let number = old.map_or(first, |old| old.number + 1);
+    let number = old.map_or(first, |old| old.number.saturating_add(1));
     let token = Token { number, write, waiting: waiting.collect(), parts: spread.parts.clone() };
     let place = Place::entity(key);
     let version: Arc<str> = token.to_string().into();

@@ -24,6 +24,7 @@ use super::{
     call::{CONDITION_FAILED, Doing, Failed},
     entity::{CHUNK_BYTES_MAX, damaged, in_order, into_bytes},
     keys::{BYTES, Item, PK, Place, SK, bytes, letters, number, text},
+    token::CHUNKS_MAX,
 };
 
 const MESSAGE: &str = "m";
@@ -127,7 +128,8 @@ impl DeadLetters for DynamoDb {
             }
         }
         found.truncate(page.limit);
-        try_join_all(found.into_iter().map(|item| self.whole(doing, endpoint, item))).await
+        let letters = found.into_iter().map(|item| async move { readable(self.whole(doing, endpoint, item).await) });
+        Ok(try_join_all(letters).await?.into_iter().flatten().collect())
     }
 }
 
@@ -191,7 +193,7 @@ impl DynamoDb {
             Some(bytes) => into_bytes(bytes).map_err(|()| damaged())?,
             None => {
                 let id = string(&item, CHUNKED).ok_or_else(damaged)?;
-                let chunks: u32 = parsed(&item, CHUNKS).ok_or_else(damaged)?;
+                let chunks = parsed(&item, CHUNKS).filter(|chunks| *chunks <= CHUNKS_MAX).ok_or_else(damaged)?;
                 let places: Vec<Place> = (0..chunks).map(|number| Place::letter_chunk(id, number)).collect();
                 let mut found = self.chunks(doing, &places).await?;
                 let whole = places.iter().map(|place| found.remove(place)).collect::<Option<Vec<_>>>();
@@ -200,6 +202,17 @@ impl DynamoDb {
         };
         let envelope = record::decode_envelope(&envelope).map_err(|e| damaged().caused_by(e))?;
         read(&item, endpoint, envelope).ok_or_else(damaged)
+    }
+}
+
+/// A letter that is damaged is told of and left out: it must not hide the others.
+fn readable(letter: Result<DeadLetter, StoreError>) -> Result<Option<DeadLetter>, StoreError> {
+    match letter {
+        Err(error) if error.kind() == ErrorKind::Malformed => {
+            tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
+            Ok(None)
+        }
+        letter => letter.map(Some),
     }
 }
 

@@ -8,6 +8,9 @@ use std::fmt::{self, Write};
 use hapax_core::ids::AttemptId;
 use uuid::Uuid;
 
+/// Chunks of a part, or of a letter, at most: they are written in one transaction, which has 100 actions.
+pub(super) const CHUNKS_MAX: u32 = 99;
+
 /// A version: `NUMBER.WRITE|waiting|parts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
@@ -98,6 +101,10 @@ impl Part {
         };
         let id = Uuid::try_parse(fields.next()?).ok()?;
         let (chunks, index) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        // Each is to be read: what says so many is damaged.
+        if chunks > CHUNKS_MAX {
+            return None;
+        }
         Some(Self { kind, id, chunks, index })
     }
 }
@@ -148,5 +155,6 @@ mod tests {
         }
         assert_eq!(Token::parse(&format!("{whole}|")), None);
         assert_eq!(Token::parse(&whole.replace("s:", "q:")), None);
+        assert_eq!(Token::parse(&whole.replace(":2:", ":4294967295:")), None, "so many chunks are never read");
     }
 }

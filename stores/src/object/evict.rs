@@ -92,6 +92,8 @@ struct Done {
     entries: u64,
     /// Marks that are gone from where they were.
     gone: usize,
+    /// Why the first of those that could not be removed was not.
+    failed: Option<Failure>,
 }
 
 impl Shared {
@@ -154,10 +156,14 @@ impl Shared {
         let mut done = Done::default();
         for bucket in buckets {
             if !self.evict_bucket(*bucket, age, turn, &mut done).await? {
+                if let (Some(failure), false) = (done.failed, done.gone > 0) {
+                    return Err(failure);
+                }
                 return Ok(Evicted { entries: done.entries, more: done.gone > 0 });
             }
         }
-        Ok(Evicted { entries: done.entries, more: false })
+        // Told when all the others are gone: the next call would meet it again, and first.
+        done.failed.map_or(Ok(Evicted { entries: done.entries, more: false }), Err)
     }
 
     /// Goes through `bucket` in rounds; answers whether to its end.
@@ -170,11 +176,12 @@ impl Shared {
             }
             let marks = self.marks(&mut walk, bucket, age).await?;
             let fates = self.fates(bucket, &marks, age).await?;
-            let Some(gone) = self.apply(&marks, &fates, turn).await? else { return Ok(false) };
+            let before = done.gone;
+            if !self.apply(&marks, &fates, turn, done).await? {
+                return Ok(false);
+            }
             done.looked += marks.len();
-            done.entries += fates.iter().filter(|fate| **fate == Fate::Evict).count() as u64;
-            done.gone += gone;
-            stays |= gone < marks.len();
+            stays |= done.gone - before < marks.len();
             if marks.len() < ROUND {
                 break;
             }
@@ -221,29 +228,36 @@ impl Shared {
         })
     }
 
-    /// How many marks are gone from where they were; `None` if the turn was over before.
-    async fn apply(&self, marks: &[Mark], fates: &[Fate], turn: &Turn) -> Result<Option<usize>, Failure> {
+    /// Whether it was done before the turn was over.
+    async fn apply(&self, marks: &[Mark], fates: &[Fate], turn: &Turn, done: &mut Done) -> Result<bool, Failure> {
         let (mut entries, mut gone, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         for (mark, fate) in marks.iter().zip(fates) {
             match fate {
-                Fate::Keep => continue,
-                Fate::Evict => entries.push(self.names.entry(&mark.key)),
-                Fate::Move(bucket) => moved.push(self.names.mark(*bucket, &mark.key)),
-                Fate::Remove => {}
+                Fate::Keep => {}
+                Fate::Evict => entries.push((self.names.entry(&mark.key), &mark.path)),
+                Fate::Move(bucket) => {
+                    moved.push(self.names.mark(*bucket, &mark.key));
+                    gone.push(mark.path.clone());
+                }
+                Fate::Remove => gone.push(mark.path.clone()),
             }
-            gone.push(mark.path.clone());
         }
-        let count = gone.len();
         // Marks last: what is cut short here is found by them again.
         for moved in moved.chunks(self.parallel) {
             try_join_all(moved.iter().map(|path| self.objects.touch(path))).await?;
         }
         // What these looks have found may be another's work by now, and then inserted again.
         if turn.is_over() {
-            return Ok(None);
+            return Ok(false);
         }
-        turn.within(self.objects.delete(entries)).await?;
-        self.objects.delete(gone).await?;
-        Ok(Some(count))
+        let paths = entries.iter().map(|(entry, _)| entry.clone()).collect();
+        let evicted = turn.within(self.objects.delete_each(paths)).await?;
+        // An entry that stays keeps its mark, by which it is found again.
+        gone.extend(entries.iter().filter(|(entry, _)| evicted.gone.contains(entry)).map(|(_, mark)| (*mark).clone()));
+        let removed = self.objects.delete_each(gone).await?;
+        done.entries += evicted.gone.len() as u64;
+        done.gone += removed.gone.len();
+        done.failed = done.failed.take().or(evicted.failed).or(removed.failed);
+        Ok(true)
     }
 }

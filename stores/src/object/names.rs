@@ -105,15 +105,7 @@ impl Names {
 
     /// Whose mark it is.
     pub(super) fn to_key(path: &Path) -> Option<DedupKey> {
-        let hex = path.filename()?.as_bytes();
-        let mut key = [0; DedupKey::BYTES];
-        if hex.len() != 2 * DedupKey::BYTES {
-            return None;
-        }
-        for (byte, digits) in key.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-        }
-        Some(DedupKey::from_bytes(key))
+        DedupKey::from_hex(path.filename()?)
     }
 
     /// What [`retention`](Self::retention) named, in milliseconds.

@@ -1,6 +1,6 @@
 //! The calls of an object store that this store makes, each with its limit of time.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::BoxStream};
@@ -27,6 +27,14 @@ pub(super) enum Created {
     New,
     /// The store says that there is one already; see [`Failure::is_already_there`].
     Refused,
+}
+
+/// What has become of several objects.
+#[derive(Debug, Default)]
+pub(super) struct Deleted {
+    pub(super) gone: HashSet<Path>,
+    /// Why the first of the others is not.
+    pub(super) failed: Option<Failure>,
 }
 
 type Answer<T> = Result<T, Failure>;
@@ -114,14 +122,20 @@ impl Objects {
 
     /// Removes `paths`; one that is not there is success. After an error any part of them may be gone.
     pub(super) async fn delete(&self, paths: Vec<Path>) -> Answer<()> {
+        self.delete_each(paths).await?.failed.map_or(Ok(()), Err)
+    }
+
+    /// The same, where some may stay: one that is kept by force must not keep the others.
+    pub(super) async fn delete_each(&self, paths: Vec<Path>) -> Answer<Deleted> {
         let paths = futures_util::stream::iter(paths.into_iter().map(Ok)).boxed();
-        let mut deleted = self.store.delete_stream(paths);
+        let (mut answers, mut deleted) = (self.store.delete_stream(paths), Deleted::default());
         loop {
-            match timeout(self.write_limit, deleted.next()).await {
+            match timeout(self.write_limit, answers.next()).await {
                 Err(_) => return Err(Failure::TooLate),
-                Ok(None) => return Ok(()),
-                Ok(Some(Ok(_) | Err(Error::NotFound { .. }))) => {}
-                Ok(Some(Err(error))) => return Err(Failure::Client(error)),
+                Ok(None) => return Ok(deleted),
+                Ok(Some(Ok(path))) => drop(deleted.gone.insert(path)),
+                Ok(Some(Err(Error::NotFound { path, .. }))) => drop(deleted.gone.insert(path.into())),
+                Ok(Some(Err(error))) => drop(deleted.failed.get_or_insert(Failure::Client(error))),
             }
         }
     }

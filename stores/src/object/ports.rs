@@ -20,7 +20,13 @@ const MARK_FRESH: Duration = Duration::from_secs(5 * 60);
 #[async_trait]
 impl DedupStore for ObjectDedup {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "object", keeps: None, alone: true, durable: self.0.durable }
+        DedupCapabilities {
+            name: "object",
+            keeps: None,
+            alone: true,
+            durable: self.0.durable,
+            reply_bytes_max: usize::MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -12,9 +12,9 @@ use super::{
     Ports, is_query,
     marks::{Said, insert_into, marked},
     reads::prepared,
-    samples,
     trouble::Armed,
 };
+use crate::samples;
 
 /// How long a purge may take to find what is there: by the service's clock that is a second at most.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,16 +37,16 @@ pub(super) async fn save(
     bytes: usize,
     marks: usize,
 ) -> Result<(), String> {
-    let key = samples::key();
+    let key = samples::key("one");
     let before = match over {
         None => None,
         Some(bytes) => {
-            prepared(plain, &key, &samples::entity(bytes, &[])).await?;
+            prepared(plain, &key, &samples::entity(samples::state(bytes), &[])).await?;
             stored(plain, &key).await?
         }
     };
-    let entity = samples::entity(bytes, &[samples::entry()]);
-    let marks: Vec<DedupEntry> = (0..marks).map(|_| samples::entry().to_dedup_entry()).collect();
+    let entity = samples::entity(samples::state(bytes), &[samples::entry(1)]);
+    let marks: Vec<DedupEntry> = (0..marks).map(|_| samples::mark()).collect();
     let answer = armed.call(faulty.entities().save(&key, &expected(before.as_ref()), &entity, &marks)).await;
     let (now, marked_now) = (stored(plain, &key).await?, marked_if_any(plain, &key, &marks).await?);
     let is_there = now.as_ref().is_some_and(|now| now.entity == entity);
@@ -97,8 +97,8 @@ pub(super) async fn finish(
     again: bool,
     overtaken: bool,
 ) -> Result<(), String> {
-    let (key, entries) = (samples::key(), [samples::entry(), samples::entry()]);
-    let waiting = samples::entity(0, &entries);
+    let (key, entries) = (samples::key("one"), [samples::entry(1), samples::entry(1)]);
+    let waiting = samples::entity(samples::state(0), &entries);
     let clean = Entity { outbox: Vec::new(), ..waiting.clone() };
     let version = prepared(plain, &key, &waiting).await?;
     let marks = entries.map(|entry| entry.to_dedup_entry());
@@ -146,8 +146,8 @@ pub(super) async fn finish(
 }
 
 pub(super) async fn finish_marks(faulty: &Ports, plain: &Ports, armed: &Armed<'_>) -> Result<(), String> {
-    let key = samples::key();
-    let marks = [(); 3].map(|()| samples::entry().to_dedup_entry());
+    let key = samples::key("one");
+    let marks = [(); 3].map(|()| samples::mark());
     let finished = |answer: Result<Option<Finished>, StoreError>| match Said::of(answer)? {
         Said::Done(Some(Finished::Cleaned(None))) => Ok(Said::Done(())),
         Said::Done(other) => Err(format!("{other:?}, with nothing to be cleaned up")),
@@ -168,8 +168,9 @@ pub(super) async fn finish_marks(faulty: &Ports, plain: &Ports, armed: &Armed<'_
 }
 
 pub(super) async fn purge(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes: usize) -> Result<(), String> {
-    let key = samples::key();
-    let (scope, tombstone) = (key.scope().clone(), samples::tombstone(bytes));
+    let key = samples::key("one");
+    let (scope, tombstone) =
+        (key.scope().clone(), Entity { completed: true, ..samples::entity(samples::state(bytes), &[]) });
     // By the handle that purges: by another's idea of the service's clock it may not be old enough for a second.
     while stored(plain, &key).await?.is_none() {
         let _ = faulty.entities().save(&key, &Expected::Absent, &tombstone, &[]).await; // Looked at above.

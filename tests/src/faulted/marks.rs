@@ -6,7 +6,8 @@ use hapax::{
     ports::{ErrorKind, Known, Page, StoreError},
 };
 
-use super::{Ports, samples, trouble::Armed};
+use super::{Ports, trouble::Armed};
+use crate::samples;
 
 /// What a write has said.
 #[derive(Debug)]
@@ -62,8 +63,8 @@ pub(super) async fn marked(plain: &Ports, key: &EntityKey, marks: &[DedupEntry])
 }
 
 pub(super) async fn insert(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, count: usize) -> Result<(), String> {
-    let marks: Vec<DedupEntry> = (0..count).map(|_| samples::entry().to_dedup_entry()).collect();
-    let nowhere = samples::key();
+    let marks: Vec<DedupEntry> = (0..count).map(|_| samples::mark()).collect();
+    let nowhere = samples::key("one");
     let said = Said::of(armed.call(faulty.dedup().insert(&marks)).await)?;
     match (said, marked(plain, &nowhere, &marks).await?) {
         (Said::Done(()), marked) if marked < count => return Err(format!("done, and {marked} of {count} are there")),
@@ -78,20 +79,20 @@ pub(super) async fn insert(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, cou
 }
 
 pub(super) async fn insert_known(faulty: &Ports, plain: &Ports, armed: &Armed<'_>) -> Result<(), String> {
-    let first = samples::entry().to_dedup_entry();
+    let first = samples::mark();
     plain.dedup().insert(std::slice::from_ref(&first)).await.map_err(|error| format!("preparing: {error:?}"))?;
-    let other = DedupEntry { key: first.key, ..samples::entry().to_dedup_entry() };
+    let other = DedupEntry { key: first.key, ..samples::mark() };
     // Nothing is written, whatever it says.
     Said::of(armed.call(faulty.dedup().insert(std::slice::from_ref(&other))).await)?;
     plain.dedup().insert(&[other]).await.map_err(|error| format!("inserted again: {error:?}"))?;
-    match marked(plain, &samples::key(), &[first]).await? {
+    match marked(plain, &samples::key("one"), &[first]).await? {
         1 => Ok(()),
         _ => Err("what was there first is there no more".to_owned()),
     }
 }
 
 pub(super) async fn add(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes: usize) -> Result<(), String> {
-    let letter = samples::letter(bytes);
+    let letter = samples::letter(samples::endpoint(), vec![b'b'; bytes]);
     let listed = async || {
         let listed = plain.letters().list(&letter.endpoint, &Page::first(10)).await;
         listed.map_err(|error| format!("listing: {error:?}"))

@@ -10,13 +10,13 @@ mod marks;
 mod opening;
 mod operation;
 mod reads;
-mod samples;
 mod source;
 mod trouble;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -41,6 +41,8 @@ const REQUESTS_MAX: usize = 60;
 const SAMPLED: usize = 4;
 /// Failures that are shown.
 const SHOWN_MAX: usize = 30;
+/// On a busy machine a handle that gives up soon is not opened at once; one that never is, is none.
+const OPENINGS_MAX: usize = 100;
 
 /// Of what kind a request is; `None` for one that is not the store's own, say the client library's for an account.
 pub type Kind = fn(&Asked) -> Option<String>;
@@ -89,6 +91,32 @@ pub struct Route {
     pub faulty: Ports,
     /// Nothing goes wrong with it.
     pub plain: Ports,
+}
+
+/// So many routes to the store at `url`. `open` is called with the URL of a route's own proxy, and makes the handle that
+/// goes through it.
+///
+/// # Panics
+/// Where it cannot be opened at all.
+pub async fn routes<F, E>(count: usize, url: &str, plain: &Ports, open: impl Fn(String) -> F) -> Vec<Route>
+where
+    F: Future<Output = Result<Ports, E>>,
+    E: fmt::Display,
+{
+    let mut routes = Vec::new();
+    for _ in 0..count {
+        let proxy = FaultProxy::start(url).expect("a free port");
+        let mut opened = open(proxy.url().to_owned()).await;
+        for _ in 1..OPENINGS_MAX {
+            if opened.is_ok() {
+                break;
+            }
+            opened = open(proxy.url().to_owned()).await;
+        }
+        let faulty = opened.unwrap_or_else(|e| panic!("not opened in {OPENINGS_MAX} tries: {e}"));
+        routes.push(Route { proxy, faulty, plain: plain.clone() });
+    }
+    routes
 }
 
 /// Which kinds of requests have met which troubles.

@@ -1,5 +1,7 @@
-use super::{Ports, entities, marks, reads, samples::LARGE, trouble::Armed};
+use super::{Ports, entities, marks, reads, trouble::Armed};
 
+/// More than one item or one page of a service holds.
+const LARGE: usize = 500_000;
 /// What calls with large bodies meet, once each: a client library takes long for them where it is not optimised.
 const FOR_LARGE: [&str; 3] = ["request lost", "answer lost", "answered with nothing"];
 

@@ -8,7 +8,8 @@ use hapax::{
     ports::{ErrorKind, Page, Saved, StoreError, Stored},
 };
 
-use super::{Ports, marks::insert_into, samples, trouble::Armed};
+use super::{Ports, marks::insert_into, trouble::Armed};
+use crate::samples;
 
 /// What a read may say where things go wrong.
 fn judge<T: Debug>(answer: Result<T, StoreError>, is_true: impl FnOnce(&T) -> bool) -> Result<(), String> {
@@ -41,10 +42,10 @@ pub(super) async fn prepared(
 }
 
 pub(super) async fn load(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes: usize) -> Result<(), String> {
-    let (key, waits) = (samples::key(), samples::entry());
-    let entity = samples::entity(bytes, std::slice::from_ref(&waits));
+    let (key, waits) = (samples::key("one"), samples::entry(1));
+    let entity = samples::entity(samples::state(bytes), std::slice::from_ref(&waits));
     let version = prepared(plain, &key, &entity).await?;
-    let (mark, absent) = (samples::entry().to_dedup_entry(), samples::entry().key);
+    let (mark, absent) = (samples::mark(), samples::dedup_key());
     insert_into(plain, &key, &[mark.clone(), waits.to_dedup_entry()]).await?;
     let stored = Stored { version, entity };
     let ids = [mark.key, absent];
@@ -60,15 +61,15 @@ pub(super) async fn load(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes
 }
 
 pub(super) async fn version(faulty: &Ports, plain: &Ports, armed: &Armed<'_>) -> Result<(), String> {
-    let key = samples::key();
-    let version = Some(prepared(plain, &key, &samples::entity(0, &[])).await?);
+    let key = samples::key("one");
+    let version = Some(prepared(plain, &key, &samples::entity(samples::state(0), &[])).await?);
     judge(armed.call(faulty.entities().version(&key)).await, |answer| *answer == version)?;
     judge_plain(plain.entities().version(&key).await, |answer| *answer == version)
 }
 
 pub(super) async fn pending(faulty: &Ports, plain: &Ports, armed: &Armed<'_>) -> Result<(), String> {
-    let (key, waits) = (samples::key(), samples::entry());
-    prepared(plain, &key, &samples::entity(0, std::slice::from_ref(&waits))).await?;
+    let (key, waits) = (samples::key("one"), samples::entry(1));
+    prepared(plain, &key, &samples::entity(samples::state(0), std::slice::from_ref(&waits))).await?;
     let is_true = |listed: &Vec<hapax::ports::Pending>| match &listed[..] {
         [pending] => pending.key == key && pending.entries.iter().all(|entry| entry.attempt == waits.attempt),
         _ => false,
@@ -81,10 +82,10 @@ pub(super) async fn pending(faulty: &Ports, plain: &Ports, armed: &Armed<'_>) ->
 }
 
 pub(super) async fn contains(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, count: usize) -> Result<(), String> {
-    let marks: Vec<DedupEntry> = (0..count).map(|_| samples::entry().to_dedup_entry()).collect();
-    insert_into(plain, &samples::key(), &marks).await?;
+    let marks: Vec<DedupEntry> = (0..count).map(|_| samples::mark()).collect();
+    insert_into(plain, &samples::key("one"), &marks).await?;
     let mut keys: Vec<DedupKey> = marks.iter().map(|mark| mark.key).collect();
-    let absent = samples::entry().key;
+    let absent = samples::dedup_key();
     if count > 1 {
         keys.push(absent);
     }
@@ -96,7 +97,7 @@ pub(super) async fn contains(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, c
 }
 
 pub(super) async fn list(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes: usize) -> Result<(), String> {
-    let letter = samples::letter(bytes);
+    let letter = samples::letter(samples::endpoint(), vec![b'b'; bytes]);
     plain.letters().add(&letter).await.map_err(|error| format!("preparing: {error:?}"))?;
     let is_true = |listed: &Vec<hapax::ports::DeadLetter>| listed[..] == [letter.clone()];
     let page = Page::first(10);

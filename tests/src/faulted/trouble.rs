@@ -31,12 +31,18 @@ impl Trouble {
     /// What may happen to any request of any service: it is lost, or its answer, or half of that; or they come after
     /// the call has given up.
     pub const ANYWHERE: [Self; 5] = [
-        Self { name: "request lost", fits: |_| true, fault: |_| Fault::DropRequest },
-        Self { name: "answer lost", fits: |_| true, fault: |_| Fault::DropAnswer },
-        Self { name: "answer cut off", fits: |_| true, fault: |_| Fault::CutAnswer },
-        Self { name: "request late", fits: |_| true, fault: |gate| Fault::Hold(gate.clone()) },
-        Self { name: "answer late", fits: |_| true, fault: |gate| Fault::HoldAnswer(gate.clone()) },
+        Self::everywhere("request lost", |_| Fault::DropRequest),
+        Self::everywhere("answer lost", |_| Fault::DropAnswer),
+        Self::everywhere("answer cut off", |_| Fault::CutAnswer),
+        Self::everywhere("request late", |gate| Fault::Hold(gate.clone())),
+        Self::everywhere("answer late", |gate| Fault::HoldAnswer(gate.clone())),
     ];
+
+    /// One that can happen to a request of any kind.
+    #[must_use]
+    pub const fn everywhere(name: &'static str, fault: fn(&Gate) -> Fault) -> Self {
+        Self { name, fits: |_| true, fault }
+    }
 }
 
 /// A trouble that waits for its request.

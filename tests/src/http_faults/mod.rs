@@ -57,7 +57,7 @@ struct Shared {
     under_way: watch::Sender<usize>,
 }
 
-/// One of them.
+/// One of them, counted until this is dropped: a request ends in many ways, its task's own end among them.
 struct UnderWay<'a>(&'a Shared);
 
 /// The rules, and what was asked so far.

@@ -55,7 +55,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>, cut: Arc<Notify
 
 /// None: the connection is to be closed.
 async fn carry_out(mut asked: Asked, shared: Arc<Shared>) -> Option<Answer> {
-    let _under_way = shared.begins();
+    let _under_way = shared.begins(); // Not `_`, which would end it here.
     let rule = shared.rule(&asked);
     let fault = rule.as_deref().map(|rule| &rule.fault);
     match fault {

@@ -217,7 +217,13 @@ impl EntityStore for MySql {
 #[async_trait]
 impl DedupStore for MySql {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "mysql", keeps: None, alone: true, durable: true }
+        DedupCapabilities {
+            name: "mysql",
+            keeps: None,
+            alone: true,
+            durable: true,
+            reply_bytes_max: self.0.entity_bytes_max,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

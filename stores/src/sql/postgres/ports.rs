@@ -200,7 +200,13 @@ impl EntityStore for Postgres {
 #[async_trait]
 impl DedupStore for Postgres {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "postgres", keeps: None, alone: true, durable: true }
+        DedupCapabilities {
+            name: "postgres",
+            keeps: None,
+            alone: true,
+            durable: true,
+            reply_bytes_max: ENTITY_BYTES_MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

@@ -193,7 +193,7 @@ impl EntityStore for Sqlite {
 #[async_trait]
 impl DedupStore for Sqlite {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "sqlite", keeps: None, alone: true, durable: true }
+        DedupCapabilities { name: "sqlite", keeps: None, alone: true, durable: true, reply_bytes_max: ENTITY_BYTES_MAX }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {

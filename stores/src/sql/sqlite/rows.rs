@@ -45,23 +45,12 @@ pub(super) fn pending_entries(json: &str, now: i64, before: i64) -> Option<Vec<P
     for (attempt, entry) in entries {
         let saved_at = entry.get(1)?.as_i64()?;
         if saved_at <= before {
-            let attempt = AttemptId::from_bytes(unhex(&attempt)?);
+            let attempt = AttemptId::from_hex(&attempt)?;
             let age = Duration::from_millis(u64::try_from(now.saturating_sub(saved_at)).unwrap_or_default());
             old.push(PendingEntry { attempt, age });
         }
     }
     Some(old)
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// Rows of an array statement: JSON for what `json_each` reads, and beside it what needs no escaping.
