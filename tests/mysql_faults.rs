@@ -54,6 +54,8 @@ impl Told {
 struct Count {
     saved: AtomicU32,
     unknown: AtomicU32,
+    /// What the last save that was none has said.
+    last: std::sync::Mutex<String>,
 }
 
 /// New entities, each with a dedup entry, saved by several tasks until `until` says so; what each was told.
@@ -75,7 +77,10 @@ async fn save_until(store: &MySql, samples: &Samples, until: &Arc<AtomicBool>, c
                 match answer {
                     Ok(_) => drop(count.saved.fetch_add(1, Ordering::Relaxed)),
                     // As a caller does, so that it is not only refusals.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                    Err(why) => {
+                        *count.last.lock().unwrap() = format!("{why:?}");
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
                 }
             }
             told
@@ -127,7 +132,11 @@ async fn a_mysql_server_that_is_killed_loses_nothing_that_it_has_confirmed() {
     // By itself: nothing is opened again.
     let more = async || {
         let than = count.saved.load(Ordering::Relaxed) + 300;
-        until("saves go on", || count.saved.load(Ordering::Relaxed) >= than).await;
+        let began = Instant::now();
+        while count.saved.load(Ordering::Relaxed) < than {
+            assert!(began.elapsed() < PATIENCE, "saves do not go on: {}", count.last.lock().unwrap());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     };
     let mut kills = 0;
     more().await;
