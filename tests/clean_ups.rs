@@ -2,9 +2,6 @@
 //! see, and that none is lost.
 #![allow(clippy::unwrap_used)]
 
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -16,8 +13,7 @@ use hapax::{
     ids::EntityKey,
     ports::{DedupStore, EntityStore, Finished, Saved, Stored},
 };
-use hapax_tests::{MySqlTables, PostgresSchema};
-use samples::Samples;
+use hapax_tests::{MySqlTables, PostgresSchema, Samples};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(600);

@@ -6,9 +6,6 @@
 mod bodies;
 #[path = "group/large.rs"]
 mod large;
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -21,8 +18,7 @@ use hapax::{
     entity::Expected,
     ports::{DedupStore, EntityStore, ErrorKind},
 };
-use hapax_tests::{MySqlServer, MySqlTables};
-use samples::Samples;
+use hapax_tests::{MySqlServer, MySqlTables, Samples};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row};
 
 /// A session of somebody else. `hapax.` in a text stands for the prefix of a test's tables.

@@ -5,9 +5,6 @@
 
 #[path = "isolation/bodies.rs"]
 mod bodies;
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -22,8 +19,7 @@ use hapax::{
     stores::mysql::MySqlOptions,
     testing,
 };
-use hapax_tests::{MySqlServer, MySqlTables};
-use samples::Samples;
+use hapax_tests::{MySqlServer, MySqlTables, Samples};
 use sqlx::{AssertSqlSafe, Executor};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},

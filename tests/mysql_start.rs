@@ -3,9 +3,6 @@
 //! hand, a newer schema that says it may be used.
 #![allow(clippy::unwrap_used)]
 
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::time::Duration;
 
 use hapax::{
@@ -14,8 +11,7 @@ use hapax::{
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, StoreError},
     stores::mysql::MySqlOptions,
 };
-use hapax_tests::{MySqlServer, MySqlTables};
-use samples::Samples;
+use hapax_tests::{MySqlServer, MySqlTables, Samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, mysql::MySqlConnectOptions};
 
 async fn refusal(options: MySqlOptions) -> StoreError {

@@ -3,14 +3,8 @@
 //! not, and nothing needs to be opened again.
 #![allow(clippy::unwrap_used)]
 
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -21,135 +15,46 @@ use hapax::{
     ids::EntityKey,
     ports::{DedupStore, EntityStore, ErrorKind, Saved, StoreError},
 };
-use hapax_tests::{PostgresSchema, PostgresServer};
-use samples::Samples;
+use hapax_tests::{PostgresSchema, PostgresServer, Samples, Saves, Told};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a caller of `save` knows afterwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Saved,
-    Refused,
-    Unknown,
-}
-
-impl Told {
-    /// # Panics
-    /// At what no fault here may be told as: a conflict where nobody else writes, or an error that is not transient.
-    fn by(answer: &Result<Saved, StoreError>) -> Self {
-        match answer {
-            Ok(Saved::At(_)) => Self::Saved,
-            Err(e) if e.is_unknown_outcome() => Self::Unknown,
-            Err(e) if e.kind() == ErrorKind::Unavailable => Self::Refused,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// New entities, each with a dedup entry, saved by several tasks until `until` says so; what each was told.
-async fn save_until(
-    store: &Postgres,
-    samples: &Samples,
-    until: &Arc<AtomicBool>,
-    saved: &Arc<AtomicU32>,
-) -> Vec<(u32, Told)> {
-    const TASKS: u32 = 8;
-    let tasks = (0..TASKS).map(|task| {
-        let (store, samples, until, saved) = (store.clone(), samples.clone(), until.clone(), saved.clone());
-        tokio::spawn(async move {
-            let mut told = Vec::new();
-            for number in (task..).step_by(TASKS as usize) {
-                if until.load(Ordering::Relaxed) {
-                    break;
-                }
-                let done = [samples.done(number)];
-                let answer = store.save(&samples.key(number), &Expected::Absent, &samples.entity(number), &done).await;
-                told.push((number, Told::by(&answer)));
-                match answer {
-                    Ok(_) => drop(saved.fetch_add(1, Ordering::Relaxed)),
-                    // As a caller does, so that it is not only refusals.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-                }
-            }
-            told
-        })
-    });
-    join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect()
-}
-
-/// What is stored is what was told; how many of each.
-async fn audit(store: &Postgres, samples: &Samples, told: &[(u32, Told)]) -> [usize; 3] {
-    let mut counts = [0; 3];
-    for (number, told) in told {
-        let done = samples.done(*number);
-        let loaded = store.load(&samples.key(*number), &[done.key]).await.unwrap();
-        let marked = loaded.known.unwrap().entry(&done.key).cloned();
-        let stored = loaded.stored.map(|stored| stored.entity);
-        assert_eq!(stored.is_some(), marked.is_some(), "{number}, {told:?}: half of it is stored");
-        match told {
-            Told::Saved => assert_eq!(stored, Some(samples.entity(*number)), "{number}: confirmed and lost"),
-            Told::Refused => assert_eq!(stored, None, "{number}: refused and stored"),
-            Told::Unknown => {}
-        }
-        counts[*told as usize] += 1;
-    }
-    counts
-}
-
-async fn until(what: &str, is: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_postgres_server_that_is_killed_loses_nothing_that_it_has_confirmed() {
+    // A kill may come between two commits, so there are more of them until one was cut.
     const KILLS: u32 = 3;
+    const KILLS_MAX: u32 = 30;
     let mut server = PostgresServer::start(&[]).await;
-    let store = Postgres::open(server.url()).await.unwrap();
-    let samples = Samples::new("killed");
-    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let saving = {
-        let (store, samples, end, saved) = (store.clone(), samples.clone(), end.clone(), saved.clone());
-        tokio::spawn(async move { save_until(&store, &samples, &end, &saved).await })
-    };
-    let more = async |than: u32| until("saves go on", || saved.load(Ordering::Relaxed) >= than).await;
-    for _ in 0..KILLS {
-        more(saved.load(Ordering::Relaxed) + 300).await;
+    let store: Arc<dyn EntityStore> = Arc::new(Postgres::open(server.url()).await.unwrap());
+    let saves = Saves::begin(&store, &Samples::new("killed"));
+    saves.go_on(300).await;
+    let mut kills = 0;
+    while kills < KILLS || kills < KILLS_MAX && saves.unknown() == 0 {
         server.kill();
         server.restart().await;
+        kills += 1;
+        // By itself: nothing is opened again.
+        saves.go_on(300).await;
     }
-    // By itself: nothing is opened again.
-    more(saved.load(Ordering::Relaxed) + 300).await;
-    end.store(true, Ordering::Relaxed);
-    let told = saving.await.unwrap();
-    let [saved, refused, unknown] = audit(&store, &samples, &told).await;
-    println!("{KILLS} kills: {saved} saved, {refused} refused, {unknown} unknown");
+    let [saved, refused, unknown] = saves.end(&*store).await;
+    println!("{kills} kills: {saved} saved, {refused} refused, {unknown} unknown");
     assert!(saved >= 1200 && refused > 0 && unknown > 0, "{saved} {refused} {unknown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_postgres_commit_whose_connection_is_ended_is_unknown_and_never_called_rolled_back() {
     let schema = PostgresSchema::new();
-    let samples = Samples::new("cut");
-    let (end, saved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let cut: Arc<Postgres> = schema.open_and_cut(Arc::new).await;
-    let saving = {
-        let (samples, end, saved) = (samples.clone(), end.clone(), saved.clone());
-        tokio::spawn(async move { save_until(&cut, &samples, &end, &saved).await })
-    };
-    let began = Instant::now();
-    until("saves go on", || saved.load(Ordering::Relaxed) >= 500 && began.elapsed() > Duration::from_secs(2)).await;
-    end.store(true, Ordering::Relaxed);
-    let told = saving.await.unwrap();
-    let [saved, refused, unknown] = audit(&schema.open().await, &samples, &told).await;
+    let cut: Arc<dyn EntityStore> = schema.open_and_cut(Arc::new).await;
+    let saves = Saves::begin(&cut, &Samples::new("cut"));
+    drop(cut);
+    saves.go_on(500).await;
+    while saves.unknown() == 0 {
+        saves.go_on(1).await;
+    }
+    let [saved, refused, unknown] = saves.end(&schema.open().await).await;
     println!("cut: {saved} saved, {refused} refused, {unknown} unknown");
-    assert!(unknown > 0, "no commit was cut: {saved} {refused}");
 }
 
 /// The one moment that can be held: the commit is on the disk, and the server waits for a standby before it says so.

@@ -4,9 +4,6 @@
 
 #[path = "group/bodies.rs"]
 mod bodies;
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::time::{Duration, Instant};
 
 use bodies::{PATIENCE, Place as _, Rows, begin, save, version};
@@ -16,8 +13,7 @@ use hapax::{
     entity::Expected,
     ports::{DedupStore, EntityStore, ErrorKind},
 };
-use hapax_tests::{PostgresDatabase, PostgresSchema, PostgresServer};
-use samples::Samples;
+use hapax_tests::{PostgresDatabase, PostgresSchema, PostgresServer, Samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 /// A session of somebody else, in the database of a test. `s.` in a text stands for the schema.

@@ -2,9 +2,6 @@
 //! transactions the server rolls back for the sake of others; and whose server is told to keep less while it runs.
 #![allow(clippy::unwrap_used)]
 
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::time::{Duration, Instant};
 
 use futures_util::{future::join_all, join};
@@ -13,8 +10,7 @@ use hapax::{
     entity::{Entity, Expected},
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved},
 };
-use hapax_tests::{PostgresDatabase, PostgresSchema, PostgresServer};
-use samples::Samples;
+use hapax_tests::{PostgresDatabase, PostgresSchema, PostgresServer, Samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 /// Longer than anything here takes.

@@ -5,9 +5,6 @@
 
 #[path = "isolation/bodies.rs"]
 mod bodies;
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

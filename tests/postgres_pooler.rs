@@ -4,9 +4,6 @@
 //! Skipped, and said aloud, where there is no pgbouncer: `apt-get install pgbouncer`.
 #![allow(clippy::unwrap_used)]
 
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{
     sync::{
         Arc,
@@ -23,8 +20,7 @@ use hapax::{
     stores::postgres::PostgresOptions,
     testing,
 };
-use hapax_tests::{Pgbouncer, PostgresSchema};
-use samples::Samples;
+use hapax_tests::{Pgbouncer, PostgresSchema, Samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
 /// A schema behind a pooler of one test.

@@ -6,9 +6,6 @@
 
 #[path = "postgres_standby/queue.rs"]
 mod queue;
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::{
     fmt::Debug,
     future::poll_fn,
@@ -23,8 +20,7 @@ use hapax::{
     entity::{Entity, Expected},
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, StoreError},
 };
-use hapax_tests::{PostgresSchema, PostgresServer};
-use samples::Samples;
+use hapax_tests::{PostgresSchema, PostgresServer, Samples};
 use sqlx::{Connection, PgConnection};
 
 /// Longer than anything here takes.

@@ -3,9 +3,6 @@
 //! by hand, a newer schema that says it may be used.
 #![allow(clippy::unwrap_used)]
 
-#[path = "postgres/samples.rs"]
-mod samples;
-
 use std::time::Duration;
 
 use hapax::{
@@ -14,8 +11,7 @@ use hapax::{
     ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, StoreError},
     stores::postgres::PostgresOptions,
 };
-use hapax_tests::{PostgresRole, PostgresSchema, PostgresServer};
-use samples::Samples;
+use hapax_tests::{PostgresRole, PostgresSchema, PostgresServer, Samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
 async fn refusal(options: PostgresOptions) -> StoreError {

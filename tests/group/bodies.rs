@@ -15,9 +15,7 @@ use hapax::{
     entity::{Expected, Version},
     ports::{DedupStore, EntityStore, Finished, Saved, StoreError},
 };
-use hapax_tests::Backend;
-
-use super::samples::Samples;
+use hapax_tests::{Backend, Samples};
 
 /// Longer than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

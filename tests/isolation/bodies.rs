@@ -15,7 +15,7 @@ use hapax::{
     testing,
 };
 
-use super::samples::Samples;
+use hapax_tests::Samples;
 
 /// What both a store and a queue can be opened at.
 pub(crate) trait Opens:

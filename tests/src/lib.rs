@@ -11,11 +11,13 @@ mod dynamodb;
 pub mod faulted;
 #[cfg(feature = "http-faults")]
 pub mod http_faults;
+mod hurt;
 mod log;
 #[cfg(feature = "databases")]
 mod mysql;
 #[cfg(feature = "databases")]
 mod mysql_server;
+mod numbered;
 #[cfg(feature = "databases")]
 mod postgres;
 #[cfg(feature = "databases")]
@@ -50,11 +52,13 @@ pub use cosmos::CosmosDatabase;
 pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
+pub use hurt::{Saves, Told};
 pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;
 #[cfg(feature = "databases")]
 pub use mysql_server::MySqlServer;
+pub use numbered::Samples;
 #[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
 #[cfg(feature = "databases")]

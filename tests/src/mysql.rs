@@ -9,10 +9,10 @@ use std::{
 use hapax::{MySql, MySqlQueue, stores::mysql::MySqlOptions, transports::mysql_queue::MySqlQueueOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 
+use crate::hurt::between_cuts;
+
 /// Where the server is: set by `cargo xtask test`, which finds or starts one.
 const SERVER: &str = "HAPAX_TEST_MYSQL";
-/// Often enough to meet statements that are running, seldom enough for some to end.
-const CUT_EVERY: Duration = Duration::from_millis(3);
 
 /// The tables of one test, in the database of all, which go with it.
 #[derive(Debug)]
@@ -88,7 +88,8 @@ impl MySqlTables {
         self.run(&format!("CREATE USER {account}; GRANT ALL ON *.* TO {account}")).await.expect("an account");
         let (_, place) = self.url.rsplit_once('@').expect("an account in the server's URL");
         let options = MySql::options(format!("mysql://{name}@{place}")).table_prefix(&self.prefix).writers(1);
-        let cut = store(options.migrate(true).open().await.expect("the store"));
+        let opened = options.migrate(true).open().await.expect("the store");
+        let cut = store(opened.clone());
         let alive = Arc::downgrade(&cut);
         let mut connection = self.connection().await;
         tokio::spawn(async move {
@@ -99,7 +100,7 @@ impl MySqlTables {
                     // It may have ended by itself.
                     drop(connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("KILL CONNECTION {id}")))).await);
                 }
-                tokio::time::sleep(CUT_EVERY).await;
+                between_cuts(|| opened.commits()).await;
             }
             drop(connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DROP USER {account}")))).await);
         });

@@ -11,10 +11,10 @@ use hapax::{
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};
 
+use crate::hurt::between_cuts;
+
 /// Where the server is: set by `cargo xtask test`, which finds or starts one.
 const SERVER: &str = "HAPAX_TEST_POSTGRES";
-/// Often enough to meet statements that are running, seldom enough for some to end.
-const CUT_EVERY: Duration = Duration::from_millis(3);
 
 /// A schema of one test, which goes with it.
 #[derive(Debug)]
@@ -81,14 +81,15 @@ impl PostgresSchema {
         let name = format!("cut_{}_{}", self.name, fastrand::u32(..));
         let options: PgConnectOptions = self.url.parse().expect("the server's URL");
         let options = Postgres::with(options.application_name(&name)).schema(&self.name).writers(1);
-        let cut = store(options.migrate(true).open().await.expect("the store"));
+        let opened = options.migrate(true).open().await.expect("the store");
+        let cut = store(opened.clone());
         let alive = Arc::downgrade(&cut);
         let mut connection = PgConnection::connect(&self.url).await.expect("a connection");
         tokio::spawn(async move {
             let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND state = 'active'";
             while alive.strong_count() > 0 {
                 sqlx::query(sql).bind(&name).fetch_all(&mut connection).await.expect("others' connections are ended");
-                tokio::time::sleep(CUT_EVERY).await;
+                between_cuts(|| opened.commits()).await;
             }
         });
         cut
