@@ -249,3 +249,44 @@ async fn a_crash_at_any_point_is_made_good_on_cosmos_together() {
 async fn a_crash_at_any_point_is_made_good_on_cosmos_apart() {
     crash_everywhere_on_cosmos("cosmos, apart", hapax::stores::cosmos::Layout::Apart).await;
 }
+
+/// The dedup entries apart from their entities: in objects, in memory and in a folder.
+#[cfg(feature = "object")]
+mod object {
+    use std::{sync::Arc, time::Duration};
+
+    use hapax::ObjectDedup;
+    use hapax_tests::Pair;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_crash_at_any_point_is_made_good_with_dedup_entries_in_objects() {
+        let objects = Arc::new(InMemory::new());
+        let dedup = ObjectDedup::options(objects.clone(), "crashes").second(objects);
+        let dedup = dedup.clock_margin(Duration::ZERO).open().await.unwrap();
+        let pair = Pair { entities: Memory::new(), dedup };
+        let pairs = std::env::var_os("HAPAX_THOROUGH").is_some();
+        crash_everywhere("objects", pairs, || (pair.clone(), pair.clone())).await;
+    }
+
+    #[tokio::test]
+    async fn a_crash_at_any_point_is_made_good_with_dedup_entries_in_a_folder() {
+        let scratch = Scratch::new("crash-points-folder");
+        let dedup = ObjectDedup::directory(scratch.file("dedup")).create_if_missing(true).open().await.unwrap();
+        let pairs = std::env::var_os("HAPAX_THOROUGH").is_some();
+        let pair = Pair { entities: Memory::new(), dedup };
+        crash_everywhere("a folder", pairs, || (pair.clone(), pair.clone())).await;
+    }
+
+    #[cfg(feature = "dynamodb")]
+    #[tokio::test]
+    async fn a_crash_at_any_point_is_made_good_with_entities_in_dynamodb_and_dedup_entries_in_objects() {
+        let objects = Arc::new(InMemory::new());
+        let dedup = ObjectDedup::options(objects.clone(), "crashes").second(objects);
+        let dedup = dedup.clock_margin(Duration::ZERO).open().await.unwrap();
+        let pair = Pair { entities: hapax_tests::DynamoDbTable::new().open().await, dedup };
+        crash_everywhere("dynamodb and objects", false, || (pair.clone(), pair.clone())).await;
+    }
+}

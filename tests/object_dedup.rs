@@ -6,6 +6,9 @@
 mod conformance;
 #[path = "object/directory.rs"]
 mod directory;
+#[cfg(feature = "real")]
+#[path = "object/encrypted.rs"]
+mod encrypted;
 #[path = "object/every_call.rs"]
 mod every_call;
 #[path = "object/eviction.rs"]
@@ -14,8 +17,6 @@ mod eviction;
 mod faults;
 #[path = "object/place.rs"]
 mod place;
-#[path = "object/plain.rs"]
-mod plain;
 #[path = "object/probes.rs"]
 mod probes;
 #[cfg(feature = "real")]

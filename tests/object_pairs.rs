@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg(all(feature = "dynamodb", feature = "real"))]
+#[path = "object/encrypted.rs"]
+mod encrypted;
 #[path = "object/endpoint.rs"]
 mod endpoint;
 #[cfg(feature = "dynamodb")]
 #[allow(dead_code, reason = "the rest of it is for tests of object storage alone")]
 #[path = "object/place.rs"]
 mod place;
-#[cfg(feature = "dynamodb")]
-#[path = "object/plain.rs"]
-mod plain;
 #[path = "object/properties.rs"]
 mod properties;
 #[cfg(all(feature = "dynamodb", feature = "real"))]

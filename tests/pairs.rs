@@ -1,4 +1,4 @@
-//! The tables of `docs/stores.md` say what the stores declare.
+//! The tables of `docs/stores.md` and of the README say what the stores declare.
 //!
 //! `HAPAX_WRITE=1` writes them. A store that is not there keeps its line, aloud.
 
@@ -11,18 +11,15 @@ mod declared;
 #[path = "pairs/table.rs"]
 mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- pairs:begin -->\n";
 const END: &str = "<!-- pairs:end -->";
 
 #[tokio::test]
 async fn the_tables_of_pairs_say_what_the_stores_declare() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/stores.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (written, after) = rest.split_once(END).unwrap();
-    let mut lines = table::parse(written);
+    let [chapter, readme] = ["docs/stores.md", "README.md"].map(Written::read);
+    let mut lines = table::parse(&chapter.tables);
     for (name, opened) in declared::all().await {
         match opened {
             Some(line) => {
@@ -32,13 +29,33 @@ async fn the_tables_of_pairs_say_what_the_stores_declare() {
         }
     }
     let calls = counted::calls().await;
-    let rendered = table::render(&lines, calls);
-    if std::env::var_os("HAPAX_WRITE").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{rendered}{END}{after}")).unwrap();
-        return;
+    chapter.is_or_becomes(&table::render(&lines, calls));
+    readme.is_or_becomes(&table::render_short(&lines, calls));
+}
+
+/// What stands between the marks of a file.
+struct Written {
+    path: PathBuf,
+    text: String,
+    tables: String,
+}
+
+impl Written {
+    fn read(file: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (_, rest) = text.split_once(BEGIN).unwrap();
+        let tables = rest.split_once(END).unwrap().0.to_owned();
+        Self { path, text, tables }
     }
-    assert_eq!(
-        written, rendered,
-        "docs/stores.md is behind the stores: run `HAPAX_WRITE=1 cargo nextest run -p hapax-tests --features object --test pairs`"
-    );
+
+    fn is_or_becomes(&self, tables: &str) {
+        let Self { path, text, tables: written } = self;
+        if std::env::var_os("HAPAX_WRITE").is_some() {
+            std::fs::write(path, text.replacen(&format!("{BEGIN}{written}"), &format!("{BEGIN}{tables}"), 1)).unwrap();
+            return;
+        }
+        let how = "`HAPAX_WRITE=1 cargo nextest run -p hapax-tests --features object --test pairs`";
+        assert_eq!(written, tables, "{} is behind the stores: run {how}", path.display());
+    }
 }

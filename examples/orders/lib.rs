@@ -5,6 +5,7 @@
 //! wrong on purpose), [`books`] (the proof, from the database file alone), `breaks` (the proof of the proof: one rule
 //! broken, and what comes of it). The rest is input and output.
 
+mod apart;
 mod backend;
 pub mod books;
 mod breaks;

@@ -68,8 +68,9 @@ pub struct Options {
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
 
-    /// Keep the dedup entries in this folder and not beside the entities; in worker processes
-    #[arg(long, value_name = "FOLDER", conflicts_with = "breaks")]
+    /// Keep the dedup entries in this folder, s3://HOST:PORT or azure-blob://HOST:PORT (emulators), and not beside the
+    /// entities; in worker processes
+    #[arg(long, value_name = "PLACE", conflicts_with = "breaks")]
     pub dedup: Option<PathBuf>,
 
     /// Keep the temporary database, schema or tables, and say where it is
@@ -206,13 +207,6 @@ impl Options {
         }
         if self.transport.as_deref().is_some_and(|url| !url.starts_with("amqp://") && !url.starts_with("amqps://")) {
             return refuse("--transport takes a RabbitMQ server; write amqp://USER:PASSWORD@HOST:PORT/VHOST");
-        }
-        if let Some(folder) = &self.dedup
-            && self.worker_of.is_none()
-            && std::fs::read_dir(folder).is_ok_and(|mut holds| holds.next().is_some())
-        {
-            let folder = folder.display();
-            return refuse(&format!("--dedup: {folder} is not empty; name a folder of the run's own"));
         }
         if is_blank(self.input.as_deref().and_then(Path::to_str)) {
             return refuse("--input is blank; give a file of orders, or - for standard input, or leave it out");

@@ -3,10 +3,7 @@
 
 use std::{io::Write, pin::pin, sync::Arc};
 
-use hapax::{
-    ObjectDedup,
-    endpoint::{ErrorKind, Settings},
-};
+use hapax::endpoint::{ErrorKind, Settings};
 use indicatif::ProgressBar;
 use tokio::io::AsyncReadExt;
 
@@ -38,9 +35,8 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
             async || B::open(place, database.broker.as_ref(), false).await.map_err(|e| Refusal::of_store(&what, &e));
         let opened = again(patience, opened).await?;
         let dedup = match &database.dedup {
-            Some(folder) => {
-                let open =
-                    async || ObjectDedup::directory(folder).open().await.map_err(|e| Refusal::of_store(&what, &e));
+            Some(apart) => {
+                let open = async || apart.open(false).await.map_err(|e| Refusal::of_store(&what, &e));
                 Some(again(patience, open).await?)
             }
             None => None,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use hapax::{
-    Message, MessageId, ObjectDedup, SendError, Sender,
+    Message, MessageId, SendError, Sender,
     ids::{EndpointName, InvalidId},
     ports::DispatchError,
 };
@@ -53,10 +53,8 @@ pub(crate) async fn run<B: Backend>(
     let what = format!("{database} cannot be used");
     let opened = B::open(place, database.broker.as_ref(), true).await.map_err(|e| Refusal::of_store(&what, &e))?;
     CardService::found(&database.ledger).await.map_err(|e| cannot(&e))?;
-    if let Some(folder) = &database.dedup {
-        // Here alone: a worker that made another one would know nothing of what was handled.
-        let new = ObjectDedup::directory(folder).create_if_missing(true);
-        new.open().await.map_err(|e| Refusal::of_store(&what, &e))?;
+    if let Some(apart) = &database.dedup {
+        apart.open(true).await.map_err(|e| Refusal::of_store(&what, &e))?;
     }
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, workers, seed)?;

@@ -1,10 +1,12 @@
 //! Private database servers, brokers and poolers, for tests and examples that kill one: run from the installed programs, on a free port, with
 //! their data in a folder of the caller's, and gone with the process that started them, however that ends.
 //!
-//! Nothing here speaks to a server. Whether it answers, those ask who connect to it anyway.
+//! Nothing here speaks to such a server. Whether it answers, those ask who connect to it anyway.
 
 mod leash;
 mod mysql;
+#[cfg(feature = "objects")]
+pub mod objects;
 mod pgbouncer;
 mod postgres;
 mod rabbitmq;

@@ -128,6 +128,26 @@ impl Place for InMySql {
     }
 }
 
+/// Entities in memory, dedup entries in objects.
+#[cfg(feature = "object")]
+#[derive(Debug)]
+pub(crate) struct InObjects(Memory, std::sync::Arc<object_store::memory::InMemory>);
+
+#[cfg(feature = "object")]
+impl Place for InObjects {
+    type Store = hapax_tests::Pair<Memory, hapax::ObjectDedup>;
+
+    fn new() -> Self {
+        Self(Memory::new(), Default::default())
+    }
+
+    async fn open(&self) -> Self::Store {
+        let dedup = hapax::ObjectDedup::options(self.1.clone(), "machine").second(self.1.clone());
+        let dedup = dedup.clock_margin(Duration::ZERO).open().await.unwrap();
+        hapax_tests::Pair { entities: self.0.clone(), dedup }
+    }
+}
+
 /// Without waiting for the disk: nobody cuts the power here.
 fn options(scratch: &Scratch) -> SqliteOptions {
     let options = Sqlite::options(scratch.file("machine.db")).create_if_missing(true).migrate(true);
@@ -156,6 +176,11 @@ macro_rules! on_every_store {
         #[test]
         fn on_mysql() {
             $($check)::+::<$crate::stores::InMySql>("mysql");
+        }
+        #[cfg(feature = "object")]
+        #[test]
+        fn on_objects() {
+            $($check)::+::<$crate::stores::InObjects>("object");
         }
         #[cfg(feature = "dynamodb")]
         #[test]

@@ -13,6 +13,8 @@ use hapax_tests::{
     real::{AWS, is_asked},
 };
 
+use tokio::sync::OnceCell;
+
 use crate::{
     place::Place,
     rigged::{Rigged, Way},
@@ -67,7 +69,7 @@ async fn open(place: &Place, is_hasty: bool) -> Result<ObjectDedup, StoreError> 
 }
 
 async fn routes() -> Vec<Route> {
-    let place = Place::emulated_s3();
+    let place = Place::emulated_s3().await;
     let ports = |dedup| Ports { dedup: Some(Arc::new(dedup)), ..Ports::default() };
     let plain = ports(open(&place, false).await.unwrap());
     let through = |url: String| {
@@ -79,10 +81,13 @@ async fn routes() -> Vec<Route> {
 
 /// A bucket that nobody has used.
 fn opening() -> Opening {
-    let place = Arc::new(Place::emulated_s3());
+    let place = Arc::new(OnceCell::new());
     Arc::new(move |url: String, is_hasty| {
-        let place = place.through(&url);
-        Box::pin(async move { open(&place, is_hasty).await.map(drop) })
+        let place = place.clone();
+        Box::pin(async move {
+            let place = place.get_or_init(Place::emulated_s3).await.through(&url);
+            open(&place, is_hasty).await.map(drop)
+        })
     })
 }
 
@@ -94,7 +99,7 @@ async fn whatever_happens_on_the_way_to_s3_no_call_says_what_is_not_so() {
     }
     let troubles = troubles();
     let mut met = faulted::check(routes().await, kind, &troubles, Operation::DEDUP).await;
-    let place = Place::emulated_s3();
+    let place = Place::emulated_s3().await;
     met.extend(faulted::check_opening(place.url(), kind, &troubles, &MAY_BE, opening).await);
 
     // Nothing was left out but what an eviction alone asks for, and it itself: see below.

@@ -1,107 +1,14 @@
 //! Whatever happens, in any order, to any number of workers: the sentences of the README hold for a pair of stores too.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use async_trait::async_trait;
-use hapax::{
-    Memory, ObjectDedup,
-    entity::{DedupEntry, Entity, Expected, Version},
-    ids::{DedupKey, EndpointName, EntityKey, Scope},
-    ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
-        Pending, Saved, StoreCapabilities, StoreError,
-    },
-};
+use hapax::{Memory, ObjectDedup};
 use hapax_model::{
     Fault, Plan,
     ledger::{Act, Trouble},
 };
-use hapax_tests::{Backend, Case, Driver, Order, Scratch, Shape};
+use hapax_tests::{Case, Driver, Order, Pair, Scratch, Shape};
 use object_store::memory::InMemory;
-
-/// Entities in memory, dedup entries in objects: what a rig takes for one store, and uses as two.
-#[derive(Debug, Clone)]
-struct Pair {
-    entities: Memory,
-    dedup: ObjectDedup,
-}
-
-impl Backend for Pair {
-    const EXACT: bool = false;
-
-    fn dedup_entries(&self) -> Option<usize> {
-        None
-    }
-}
-
-#[async_trait]
-impl EntityStore for Pair {
-    fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { together: false, ..self.entities.capabilities() }
-    }
-    async fn load(&self, key: &EntityKey, _: &[DedupKey]) -> Result<Loaded, StoreError> {
-        Ok(Loaded { known: None, ..self.entities.load(key, &[]).await? })
-    }
-    async fn save(
-        &self,
-        key: &EntityKey,
-        expected: &Expected,
-        entity: &Entity,
-        processed: &[DedupEntry],
-    ) -> Result<Saved, StoreError> {
-        assert!(processed.is_empty(), "its dedup entries are elsewhere");
-        self.entities.save(key, expected, entity, &[]).await
-    }
-    async fn finish(
-        &self,
-        _: &EntityKey,
-        _: &[DedupEntry],
-        _: Option<(&Version, &Entity)>,
-    ) -> Result<Option<Finished>, StoreError> {
-        Ok(None)
-    }
-    async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
-        self.entities.version(key).await
-    }
-    async fn pending(
-        &self,
-        scope: &Arc<Scope>,
-        older_than: Duration,
-        after: Option<&EntityKey>,
-        limit: usize,
-    ) -> Result<Vec<Pending>, StoreError> {
-        self.entities.pending(scope, older_than, after, limit).await
-    }
-    async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
-        self.entities.purge(scope, older_than, limit).await
-    }
-}
-
-#[async_trait]
-impl DedupStore for Pair {
-    fn dedup_capabilities(&self) -> DedupCapabilities {
-        self.dedup.dedup_capabilities()
-    }
-    async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
-        self.dedup.contains(keys).await
-    }
-    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
-        self.dedup.insert(entries).await
-    }
-    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        self.dedup.evict(retention).await
-    }
-}
-
-#[async_trait]
-impl DeadLetters for Pair {
-    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        self.entities.add(letter).await
-    }
-    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
-        self.entities.list(endpoint, page).await
-    }
-}
 
 fn order(random: &mut fastrand::Rng) -> Order {
     let acts = [

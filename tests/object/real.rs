@@ -13,7 +13,7 @@ use object_store::{
     client::{HttpRequest, HttpService},
 };
 
-use crate::plain::Plain;
+use crate::encrypted::Encrypted;
 
 /// Whose objects they are.
 #[derive(Debug, Clone, Copy)]
@@ -54,12 +54,12 @@ impl Service {
             Self::S3 => {
                 let client = AmazonS3Builder::new().with_endpoint(url).with_allow_http(plain).with_region(region());
                 let client = client.with_credentials(Arc::new(StaticCredentialProvider::new(aws())));
-                Arc::new(client.with_bucket_name(name).with_http_connector(Plain).build().unwrap())
+                Arc::new(client.with_bucket_name(name).with_http_connector(Encrypted).build().unwrap())
             }
             Self::AzureBlob => {
                 let client = MicrosoftAzureBuilder::new().with_endpoint(url).with_allow_http(plain);
                 let client = client.with_account(account()).with_access_key(account_key());
-                Arc::new(client.with_container_name(name).with_http_connector(Plain).build().unwrap())
+                Arc::new(client.with_container_name(name).with_http_connector(Encrypted).build().unwrap())
             }
         }
     }
@@ -88,7 +88,7 @@ impl Service {
             }
         }
         .map_err(|e| e.to_string())?;
-        let answer = Plain.call(request).await.map_err(|e| e.to_string())?;
+        let answer = Encrypted.call(request).await.map_err(|e| e.to_string())?;
         let status = answer.status();
         let said = answer.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
         let said = String::from_utf8_lossy(&said).into_owned();

@@ -8,6 +8,7 @@ use hapax::{
     ports::{DedupStore, ErrorKind},
     testing,
 };
+use hapax_servers::objects::Cloud;
 use hapax_tests::real::expect_refusals;
 use object_store::ObjectStoreExt;
 
@@ -26,7 +27,7 @@ async fn check(place: &Place) {
     assert!(error.to_string().contains("create the bucket"), "{error:?}");
 
     // Nor may it read as an object that is not there: what the library tells as the same is told apart by these words.
-    let words = if place.azure { "ContainerNotFound" } else { "NoSuchBucket" };
+    let words = if place.cloud() == Cloud::AzureBlob { "ContainerNotFound" } else { "NoSuchBucket" };
     let error = place.client(NOWHERE).get(&"shop/d/00/00".into()).await.unwrap_err();
     assert!(error.to_string().contains(words), "{error}");
 

@@ -31,6 +31,7 @@ fn line(entities: Option<StoreCapabilities>, dedup: DedupCapabilities) -> (Strin
         entity: entities.map(|can| bytes(can.entity_bytes_max)),
         together: entities.is_some_and(|can| can.together),
         kept: Some(kept(dedup.keeps)),
+        reply: (dedup.reply_bytes_max < usize::MAX).then(|| bytes(dedup.reply_bytes_max)),
         durable: dedup.durable && entities.is_none_or(|can| can.durable),
     };
     (dedup.name.to_owned(), Some(line))
@@ -93,8 +94,8 @@ async fn databases(all: &mut Vec<(String, Option<Line>)>) {
         true => {
             let (name, line) = of(&hapax_tests::MySqlTables::new().open().await);
             // What one server takes is not what the next one does.
-            let entity = Some("16 MiB, or what the server's packets hold".to_owned());
-            all.push((name, line.map(|line| Line { entity, ..line })));
+            let most = || Some("16 MiB, or what the server's packets hold".to_owned());
+            all.push((name, line.map(|line| Line { entity: most(), reply: most(), ..line })));
         }
         false => all.push(("mysql".to_owned(), None)),
     }

@@ -18,6 +18,7 @@ mod mysql;
 #[cfg(feature = "databases")]
 mod mysql_server;
 mod numbered;
+mod pair;
 #[cfg(feature = "databases")]
 mod postgres;
 #[cfg(feature = "databases")]
@@ -59,6 +60,7 @@ pub use mysql::MySqlTables;
 #[cfg(feature = "databases")]
 pub use mysql_server::MySqlServer;
 pub use numbered::Samples;
+pub use pair::{Entities, Entries, Pair};
 #[cfg(feature = "databases")]
 pub use postgres::PostgresSchema;
 #[cfg(feature = "databases")]

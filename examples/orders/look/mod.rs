@@ -2,7 +2,7 @@
 
 mod sql;
 
-use std::{collections::HashSet, fs, io, path::Path};
+use std::collections::HashSet;
 
 #[cfg(feature = "cosmos")]
 use crate::services::cosmos::Documents;
@@ -73,8 +73,7 @@ impl Look {
     /// Keys of dedup entries. Those that do not count any more are left out.
     pub(crate) async fn dedup_keys(&mut self) -> Result<Vec<Vec<u8>>, Refusal> {
         match &self.database.dedup {
-            Some(folder) => keys_in(folder)
-                .map_err(|e| Refusal::new(format!("{}: {e}; see whether it is still there", folder.display()))),
+            Some(apart) => apart.keys().await,
             None => ask!(self, dedup_keys()),
         }
     }
@@ -87,17 +86,6 @@ impl Look {
     pub(crate) async fn decided(&mut self, of: &HashSet<String>) -> Result<Vec<String>, Refusal> {
         ask!(self, decided(of))
     }
-}
-
-/// Keys of the dedup entries in a folder: each is a file with the key as its name, in one of 256 folders.
-fn keys_in(folder: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let mut keys = Vec::new();
-    for some in fs::read_dir(folder.join("d"))? {
-        for entry in fs::read_dir(some?.path())? {
-            keys.extend(entry?.file_name().to_str().and_then(from_hex));
-        }
-    }
-    Ok(keys)
 }
 
 /// `None` for what is no key, such as a file that is being written.

@@ -20,7 +20,7 @@ pub(crate) use service::{Kind as ServiceKind, Service, is_service};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 
-use crate::{Options, Refusal, broker::Broker};
+use crate::{Options, Refusal, apart::Apart, broker::Broker};
 
 /// How long a server may be away, until a run gives up: far above what one needs that was killed and started again.
 const AWAY_MAX: Duration = Duration::from_secs(30);
@@ -46,8 +46,8 @@ pub struct Database {
     pub(crate) ledger: PathBuf,
     /// Where the messages are, if not beside the rest.
     pub(crate) broker: Option<Broker>,
-    /// The folder with the dedup entries, if they are not beside the entities.
-    pub(crate) dedup: Option<PathBuf>,
+    /// Where the dedup entries are, if not beside the entities.
+    pub(crate) dedup: Option<Apart>,
 }
 
 impl Database {
@@ -86,7 +86,7 @@ impl Database {
             }
             _ => Self::file(place),
         };
-        Some(Self { broker, dedup: options.dedup.clone(), ..database })
+        Some(Self { broker, dedup: options.dedup.as_deref().map(Apart::named), ..database })
     }
 
     /// How long what fails may be tried again: a server comes back.
@@ -104,7 +104,7 @@ impl Database {
             arguments.extend(broker.arguments().map(OsString::from));
         }
         if let Some(dedup) = &self.dedup {
-            arguments.extend(["--dedup".into(), dedup.into()]);
+            arguments.extend(["--dedup".into(), dedup.argument()]);
         }
         arguments
     }
@@ -163,6 +163,7 @@ impl Place {
     /// Finds a place for what `--store` and `--transport` name, or for a temporary file, and refuses what would mix two runs or
     /// two programs.
     pub(crate) async fn find(options: &Options) -> Result<Self, Refusal> {
+        let dedup = options.dedup.as_deref().map(Apart::new).transpose()?;
         let mut place = Self::find_database(options).await?;
         if let Some(url) = &options.transport {
             let broker = Broker::new(url);
@@ -172,7 +173,7 @@ impl Place {
             }
             place.database.broker = Some(broker);
         }
-        place.database.dedup.clone_from(&options.dedup);
+        place.database.dedup = dedup;
         Ok(place)
     }
 
@@ -232,6 +233,10 @@ impl Place {
             Some(server) => format!("{}, {}", self.database, server.how_to_start()),
             None => self.database.to_string(),
         };
+        let kept = || match &self.database.dedup {
+            Some(apart) => format!("{}, dedup entries in {apart}", kept()),
+            None => kept(),
+        };
         self.temporary.is_none().then(kept)
     }
 
@@ -239,6 +244,9 @@ impl Place {
     pub(crate) async fn leave(&self) {
         if let Some(broker) = &self.database.broker {
             broker.remove().await; // What is left in them says nothing: the books are in the database.
+        }
+        if let (Some(apart), Some(_)) = (&self.database.dedup, &self.temporary) {
+            apart.remove().await;
         }
         match (&self.database.kept, &self.temporary, &self.server) {
             (Kept::Postgres(schema), Some(_), None) => schema.remove().await,

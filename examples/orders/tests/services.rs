@@ -32,7 +32,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// `--store` for the emulator that `cargo xtask test` has started.
-#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+#[cfg(any(feature = "dynamodb", feature = "cosmos", feature = "objects"))]
 fn store(scheme: &str, variable: &str) -> String {
     let url = std::env::var(variable).unwrap_or_else(|_| panic!("no {scheme} to test with: run `cargo xtask test`"));
     format!("{scheme}://{}", url.trim_start_matches("http://"))
@@ -40,6 +40,23 @@ fn store(scheme: &str, variable: &str) -> String {
 
 mod object {
     use super::*;
+
+    #[cfg(feature = "objects")]
+    #[test]
+    fn the_books_balance_with_the_dedup_entries_in_s3_while_workers_are_killed() {
+        let dedup = store("s3", "HAPAX_TEST_S3");
+        balanced(&["--orders", "40", "--workers", "2", "--kill-every", "700ms", "--dedup", &dedup]);
+    }
+
+    #[cfg(feature = "objects")]
+    #[test]
+    fn who_does_not_answer_is_named_with_how_to_start_one() {
+        for scheme in ["s3", "azure-blob"] {
+            let output = orders(&["--orders", "3", "--dedup", &format!("{scheme}://127.0.0.1:1")]);
+            assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+            assert!(words(&output).contains(&format!("`cargo xtask emulator {scheme}`")), "{}", words(&output));
+        }
+    }
 
     #[test]
     fn the_books_balance_with_the_dedup_entries_in_a_folder_while_workers_are_killed() {
@@ -74,6 +91,14 @@ mod dynamodb {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
+    #[cfg(feature = "objects")]
+    #[test]
+    fn the_books_balance_with_the_dedup_entries_in_azure_blob_while_workers_are_killed() {
+        let [store, dedup] = [store("dynamodb", "HAPAX_TEST_DYNAMODB"), store("azure-blob", "HAPAX_TEST_AZURE_BLOB")];
+        let faults = ["--workers", "2", "--kill-every", "700ms"];
+        balanced(&[&["--orders", "40", "--store", &store, "--dedup", &dedup], &faults[..]].concat());
+    }
+
     #[test]
     fn who_does_not_answer_is_named_with_how_to_start_one() {
         let output = orders(&["--orders", "3", "--store", "dynamodb://127.0.0.1:1"]);
@@ -92,5 +117,12 @@ mod cosmos {
         let store = store("cosmos", "HAPAX_TEST_COSMOS");
         let faults = ["--workers", "3", "--kill-every", "700ms", "--stall-every", "3s"];
         balanced(&[&["--orders", "40", "--store", &store], &faults[..]].concat());
+    }
+
+    #[cfg(feature = "objects")]
+    #[test]
+    fn the_books_balance_with_the_dedup_entries_in_azure_blob() {
+        let [store, dedup] = [store("cosmos", "HAPAX_TEST_COSMOS"), store("azure-blob", "HAPAX_TEST_AZURE_BLOB")];
+        balanced(&["--orders", "20", "--workers", "2", "--kill-every", "1s", "--store", &store, "--dedup", &dedup]);
     }
 }

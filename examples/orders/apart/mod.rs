@@ -1,0 +1,174 @@
+//! Dedup entries apart from the entities: in a folder, or in a bucket or container of a run's own in object storage.
+
+#[cfg(feature = "objects")]
+mod bucket;
+
+use std::{
+    ffi::OsString,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+#[cfg(feature = "objects")]
+use bucket::Bucket;
+use hapax::{ObjectDedup, ports::StoreError};
+
+use crate::{Refusal, look::from_hex, say};
+
+/// Who keeps objects, by what `--dedup` begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cloud {
+    S3,
+    AzureBlob,
+}
+
+impl Cloud {
+    const ALL: [Self; 2] = [Self::S3, Self::AzureBlob];
+
+    const fn scheme(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::AzureBlob => "azure-blob",
+        }
+    }
+
+    /// The one that `place` names, and what is behind the scheme.
+    fn of(place: &Path) -> Option<(Self, &str)> {
+        let place = place.to_str()?;
+        Self::ALL.into_iter().find_map(|cloud| Some((cloud, place.strip_prefix(cloud.scheme())?.strip_prefix("://")?)))
+    }
+}
+
+/// Where the dedup entries of one run are.
+#[derive(Debug, Clone)]
+pub(crate) enum Apart {
+    Folder(PathBuf),
+    #[cfg(feature = "objects")]
+    Bucket(Bucket),
+}
+
+impl Apart {
+    /// A place for a new run; nothing is made yet.
+    pub(crate) fn new(place: &Path) -> Result<Self, Refusal> {
+        let Some((cloud, at)) = Cloud::of(place) else { return Self::folder(place) };
+        let is_place = at.trim_end_matches('/').rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+        });
+        let scheme = cloud.scheme();
+        if !cfg!(feature = "objects") {
+            let why = format!("--dedup {scheme}: this program was built without it; build it with --features objects");
+            return Err(Refusal::new(why));
+        }
+        if !is_place {
+            return Err(Refusal::new(format!("--dedup: write {scheme}://HOST:PORT of an emulator, which speaks HTTP")));
+        }
+        #[cfg(feature = "objects")]
+        return Ok(Self::Bucket(Bucket::new(cloud, at.trim_end_matches('/'))));
+        #[cfg(not(feature = "objects"))]
+        Self::folder(place)
+    }
+
+    fn folder(folder: &Path) -> Result<Self, Refusal> {
+        if fs::read_dir(folder).is_ok_and(|mut holds| holds.next().is_some()) {
+            let folder = folder.display();
+            return Err(Refusal::new(format!("--dedup: {folder} is not empty; name a folder of the run's own")));
+        }
+        Ok(Self::Folder(folder.to_owned()))
+    }
+
+    /// The one that another process has made and told of in its [`argument`](Self::argument).
+    pub(crate) fn named(place: &Path) -> Self {
+        #[cfg(feature = "objects")]
+        if let Some((cloud, at)) = Cloud::of(place)
+            && let Some((at, name)) = at.split_once('/')
+        {
+            return Self::Bucket(Bucket::named(cloud, at, name));
+        }
+        Self::Folder(place.to_owned())
+    }
+
+    pub(crate) fn argument(&self) -> OsString {
+        match self {
+            Self::Folder(folder) => folder.into(),
+            #[cfg(feature = "objects")]
+            Self::Bucket(bucket) => bucket.to_string().into(),
+        }
+    }
+
+    /// Only where it is new it is made: a worker that made another one would know nothing of what was handled.
+    pub(crate) async fn open(&self, new: bool) -> Result<ObjectDedup, StoreError> {
+        match self {
+            Self::Folder(folder) => ObjectDedup::directory(folder).create_if_missing(new).open().await,
+            #[cfg(feature = "objects")]
+            Self::Bucket(bucket) => bucket.open(new).await,
+        }
+    }
+
+    /// Keys of the entries: each has its key as its name, in one of 256 folders.
+    pub(crate) async fn keys(&self) -> Result<Vec<Vec<u8>>, Refusal> {
+        match self {
+            Self::Folder(folder) => keys_in(folder)
+                .map_err(|e| Refusal::new(format!("{}: {e}; see whether it is still there", folder.display()))),
+            #[cfg(feature = "objects")]
+            Self::Bucket(bucket) => bucket.keys().await,
+        }
+    }
+
+    /// Removes what is the run's own. A folder is the user's.
+    #[allow(clippy::unused_async, reason = "a bucket is elsewhere")]
+    pub(crate) async fn remove(&self) {
+        #[cfg(feature = "objects")]
+        if let Self::Bucket(bucket) = self
+            && let Err(why) = bucket.remove().await
+        {
+            say(format_args!("{bucket} is still there: {why}; remove it"));
+        }
+    }
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => folder.display().fmt(f),
+            #[cfg(feature = "objects")]
+            Self::Bucket(bucket) => bucket.fmt(f),
+        }
+    }
+}
+
+fn keys_in(folder: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    for some in fs::read_dir(folder.join("d"))? {
+        for entry in fs::read_dir(some?.path())? {
+            keys.extend(entry?.file_name().to_str().and_then(from_hex));
+        }
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_no_place_of_object_storage_is_refused_with_what_to_write() {
+        for cloud in Cloud::ALL {
+            let scheme = cloud.scheme();
+            let find = |rest: &str| Apart::new(Path::new(&format!("{scheme}://{rest}")));
+            if !cfg!(feature = "objects") {
+                let said = find("127.0.0.1:1").unwrap_err().to_string();
+                assert!(said.contains("build it with --features objects"), "{said}");
+                continue;
+            }
+            for rest in ["", "host", ":80", "host:0", "a:b@host:80", "host:80/bucket"] {
+                let said = find(rest).unwrap_err().to_string();
+                assert!(said.contains(&format!("write {scheme}://HOST:PORT")), "{rest}: {said}");
+            }
+            let apart = find("127.0.0.1:9000/").unwrap();
+            let same = Apart::named(Path::new(&apart.argument()));
+            assert_eq!(same.to_string(), apart.to_string());
+            assert!(same.to_string().starts_with(&format!("{scheme}://127.0.0.1:9000/orders-")), "{same}");
+        }
+    }
+}
