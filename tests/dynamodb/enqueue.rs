@@ -63,8 +63,20 @@ async fn what_a_transaction_of_dynamodb_enqueues_is_sent_if_the_transaction_is_d
 }
 
 #[tokio::test]
-async fn a_message_too_large_for_an_item_of_dynamodb_is_not_enqueued() {
+async fn messages_below_at_and_above_what_fits_into_an_item_of_dynamodb() {
     let rig = Rig::new().await;
-    let large = Enqueued::new("front", outgoing(vec![b'x'; 500_000])).unwrap();
-    assert_eq!(rig.plain.enqueue(&large).unwrap_err().kind(), ErrorKind::TooLarge);
+    let of = |bytes: usize| Enqueued::new("front", outgoing(vec![b'x'; bytes])).unwrap();
+    let (mut at, mut above) = (380 * 1024, 390 * 1024);
+    while above - at > 1 {
+        let bytes = (at + above) / 2;
+        if rig.plain.enqueue(&of(bytes)).is_ok() { at = bytes } else { above = bytes }
+    }
+    assert_eq!(rig.plain.enqueue(&of(above)).unwrap_err().kind(), ErrorKind::TooLarge);
+    for bytes in [at - 1, at] {
+        let enqueued = of(bytes);
+        assert!(commit(&rig, &format!("row of {bytes}"), &enqueued).await);
+        let stored = rig.plain.load(enqueued.key(), &[]).await.unwrap().stored.unwrap();
+        assert_eq!(&stored.entity, enqueued.entity());
+        assert_eq!(rig.items(enqueued.key()).await, 1);
+    }
 }

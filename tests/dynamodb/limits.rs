@@ -107,6 +107,26 @@ async fn replies_below_at_and_above_what_dynamodb_keeps_for_duplicates() {
     }
 }
 
+/// Four million bytes, with the largest of entities: what does not go with it is written by itself.
+#[tokio::test]
+async fn replies_below_and_above_what_a_transaction_of_dynamodb_holds_are_kept_all_the_same() {
+    let store = Rig::new().await.plain;
+    let max = store.capabilities().entity_bytes_max;
+    for replies in [4, 6] {
+        let (key, body) = (key(&format!("{replies} replies")), vec![b'r'; 100_000]);
+        let version = save(&store, &key, None, &filled(max)).await;
+        let marks: Vec<DedupEntry> =
+            (0..replies).map(|_| DedupEntry { reply: Some(outgoing(body.clone())), ..mark() }).collect();
+        let finished = store.finish(&key, &marks, Some((&version, &filled(max)))).await.unwrap();
+        assert!(matches!(finished, Some(Finished::Cleaned(Some(_)))), "{finished:?}");
+        let keys: Vec<_> = marks.iter().map(|mark| mark.key).collect();
+        let loaded = store.load(&key, &keys).await.unwrap();
+        assert!(loaded.stored.unwrap().entity == filled(max));
+        let known = loaded.known.unwrap();
+        assert!(marks.iter().all(|mark| known.entry(&mark.key) == Some(mark)), "{replies}");
+    }
+}
+
 #[tokio::test]
 async fn letters_below_at_and_above_the_limits_of_dynamodb() {
     let encoded = |body| record::encode_envelope(&envelope(vec![b'l'; body])).unwrap().len();

@@ -15,9 +15,10 @@ use azure_data_cosmos_driver::in_memory_emulator::{
     ConsistencyLevel, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion, WriteMode,
 };
 use hapax_core::{
-    entity::DedupEntry,
-    ids::{AttemptId, DedupKey, Fingerprint},
-    ports::DedupStore,
+    entity::{DedupEntry, Entity, Expected, OutboxEntry},
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, MessageId, SagaName, Scope},
+    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, Page, Saved},
     time::Timestamp,
 };
 use hapax_stores::{
@@ -45,14 +46,16 @@ fn in_mode(consistency: ConsistencyLevel, mode: WriteMode) -> Account {
     Arc::new(InMemoryEmulatorHttpClient::new(account))
 }
 
-/// A client that prefers a region; `slow`: reads in the east take their time.
+/// A client that prefers a region; `slow`: what reads in the east takes its time.
 async fn client(account: &Account, near: Region, slow: bool) -> CosmosClient {
     let runtime = if slow {
-        let reads = FaultInjectionConditionBuilder::new().with_operation_type(FaultOperationType::ReadItem);
-        let late = FaultInjectionResultBuilder::new().with_delay(SLOW).build();
-        let rule =
-            FaultInjectionRuleBuilder::new("slow", late).with_condition(reads.with_region("East US".into()).build());
-        account.runtime_builder_with_fault_rules(vec![Arc::new(rule.build())])
+        let rules = [FaultOperationType::ReadItem, FaultOperationType::QueryItem].map(|operation| {
+            let reads = FaultInjectionConditionBuilder::new().with_operation_type(operation);
+            let late = FaultInjectionResultBuilder::new().with_delay(SLOW).build();
+            let rule = FaultInjectionRuleBuilder::new(operation.as_str(), late);
+            Arc::new(rule.with_condition(reads.with_region("East US".into()).build()).build())
+        });
+        account.runtime_builder_with_fault_rules(rules.into())
     } else {
         account.runtime_builder()
     };
@@ -62,8 +65,12 @@ async fn client(account: &Account, near: Region, slow: bool) -> CosmosClient {
 }
 
 async fn options(account: &Account, near: Region, slow: bool) -> CosmosDbOptions {
+    in_layout(Layout::Apart, account, near, slow).await
+}
+
+async fn in_layout(layout: Layout, account: &Account, near: Region, slow: bool) -> CosmosDbOptions {
     let client = client(account, near, slow).await;
-    CosmosDb::options(client, DATABASE).layout(Layout::Apart).create(!slow).one_write_region(true)
+    CosmosDb::options(client, DATABASE).layout(layout).create(!slow).one_write_region(true)
 }
 
 fn mark() -> DedupEntry {
@@ -128,4 +135,105 @@ async fn only_the_region_of_cosmos_that_takes_the_writes_counts() {
         let mark = mark_in_the_east(&account, &store).await;
         assert_eq!(far.contains(&[mark.key]).await.unwrap().entry(&mark.key), Some(&mark), "{consistency:?}");
     }
+}
+
+/// One that waits with a message.
+fn waiting(message: &DedupEntry) -> Entity {
+    let envelope = Envelope::new(MessageId::random(), "shop.added".parse().unwrap(), "a body");
+    let outgoing = Outgoing { destination: Destination::Endpoint("mail".parse().unwrap()), envelope: envelope.into() };
+    let DedupEntry { key, attempt, fingerprint, time, .. } = message.clone();
+    let entry =
+        OutboxEntry { key, attempt, fingerprint, commit: 1, saved_at: time, outgoing: vec![outgoing], reply: None };
+    Entity { state: "a state".into(), commits: 1, outbox: vec![Arc::new(entry)], ..Entity::default() }
+}
+
+fn letter(scope: &Scope) -> DeadLetter {
+    DeadLetter {
+        envelope: Arc::new(Envelope::new(MessageId::random(), "shop.refused".parse().unwrap(), "a body")),
+        endpoint: scope.endpoint.clone(),
+        saga: None,
+        destination: None,
+        reason: "why".to_owned(),
+        attempts: 3,
+        time: Timestamp::from_millis(3),
+    }
+}
+
+/// Every operation of `store` meets what `east` has written since the other region stopped listening, and the other way round.
+async fn every_operation_counts_in_the_east(account: &Account, east: &CosmosDb, store: &CosmosDb, layout: Layout) {
+    let scope = Arc::new(Scope { endpoint: "shop".parse().unwrap(), saga: SagaName::parse("order").unwrap() });
+    let key = |name: &str| EntityKey::new(scope.clone(), name.parse().unwrap());
+    // The other region has what is older.
+    let (first, second, third) = (mark(), mark(), mark());
+    let old = match east.save(&key("a"), &Expected::Absent, &Entity::default(), &[]).await.unwrap() {
+        Saved::At(version) => version,
+        other => panic!("{other:?}"),
+    };
+    account.store().pause_replication("West US");
+    let entity = waiting(&second);
+    // With a dedup store of its own the marks go in by themselves.
+    let together = layout == Layout::Together;
+    let done = if together { vec![first.clone()] } else { Vec::new() };
+    let saved = east.save(&key("a"), &Expected::Version(old.clone()), &entity, &done).await.unwrap();
+    let Saved::At(new) = saved else { panic!("{saved:?}") };
+    if !together {
+        east.insert(std::slice::from_ref(&first)).await.unwrap();
+    }
+    east.add(&letter(&scope)).await.unwrap();
+
+    let loaded = store.load(&key("a"), &[first.key]).await.unwrap();
+    assert_eq!(loaded.stored.map(|stored| (stored.version, stored.entity)), Some((new.clone(), entity.clone())));
+    assert_eq!(loaded.known.is_some_and(|known| known.entry(&first.key) == Some(&first)), together);
+    assert_eq!(store.contains(&[first.key]).await.unwrap().entry(&first.key), Some(&first));
+    assert_eq!(store.version(&key("a")).await.unwrap(), Some(new.clone()));
+    let pending = store.pending(&scope, Duration::ZERO, None, 10).await.unwrap();
+    assert_eq!(pending.iter().map(|pending| pending.key.clone()).collect::<Vec<_>>(), [key("a")]);
+    assert_eq!(store.list(&scope.endpoint, &Page::first(10)).await.unwrap().len(), 1);
+    // What is not the newest loses, what was inserted may be inserted again.
+    let late = store.save(&key("a"), &Expected::Version(old), &entity, &[]).await.unwrap();
+    assert!(matches!(late, Saved::Conflict), "{late:?}");
+    let empty = Entity { outbox: Vec::new(), ..entity };
+    if together {
+        store.finish(&key("a"), std::slice::from_ref(&second), Some((&new, &empty))).await.unwrap();
+    } else {
+        store.save(&key("a"), &Expected::Version(new), &empty, &[]).await.map(drop).unwrap();
+    }
+    if !together {
+        store.insert(&[first.clone(), third.clone()]).await.unwrap();
+    }
+    let completed = Entity { completed: true, ..Entity::default() };
+    let saved = store.save(&key("b"), &Expected::Absent, &completed, &[]).await.unwrap();
+    assert!(matches!(saved, Saved::At(_)), "{saved:?}");
+
+    // And what it has written is where the others look for it.
+    let loaded = east.load(&key("a"), &[second.key]).await.unwrap();
+    assert_eq!(loaded.stored.map(|stored| stored.entity), Some(empty));
+    assert_eq!(loaded.known.is_some_and(|known| known.entry(&second.key).is_some()), together);
+    assert_eq!(east.contains(&[third.key]).await.unwrap().entry(&third.key).is_some(), !together);
+    assert_eq!(east.load(&key("b"), &[]).await.unwrap().stored.map(|stored| stored.entity), Some(completed));
+    assert_eq!(store.purge(&scope, Duration::ZERO, 10).await.unwrap(), 1);
+    assert_eq!(east.load(&key("b"), &[]).await.unwrap().stored.map(|stored| stored.entity), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_on_cosmos_counts_in_the_region_that_takes_the_writes_however_near_the_other_is() {
+    for layout in [Layout::Together, Layout::Apart] {
+        let account = account(ConsistencyLevel::Session);
+        let east = in_layout(layout, &account, Region::EAST_US, false).await.open().await.unwrap();
+        let far = in_layout(layout, &account, Region::WEST_US, false).await.open().await.unwrap();
+        every_operation_counts_in_the_east(&account, &east, &far, layout).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_on_cosmos_counts_in_the_region_that_takes_the_writes_however_slow_it_is() {
+    let check = async |layout| {
+        let account = account(ConsistencyLevel::Session);
+        let east = in_layout(layout, &account, Region::EAST_US, false).await.open().await.unwrap();
+        let slow = in_layout(layout, &account, Region::EAST_US, true).await;
+        // A list makes several requests, one after the other.
+        let slow = slow.call_limit(12 * SLOW).open().await.unwrap();
+        every_operation_counts_in_the_east(&account, &east, &slow, layout).await;
+    };
+    tokio::join!(check(Layout::Together), check(Layout::Apart));
 }
