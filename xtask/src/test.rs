@@ -1,6 +1,9 @@
 //! `cargo xtask test`: every test and every doctest, with every backend that can be had.
 
-use std::process::{Command, ExitCode};
+use std::{
+    num::NonZero,
+    process::{Command, ExitCode},
+};
 
 use crate::args::Wanted;
 use crate::backends::{Backends, EMULATORS};
@@ -65,8 +68,14 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
 fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
     // A word that only doctests bear is no error here; that nothing ran at all is judged at the end.
     let mut command = process::cargo(["nextest", "run", "--no-fail-fast", "--no-tests=pass", "--status-level=pass"]);
+    command.args(["--test-threads", &threads().to_string()]);
     command.args(EVERYTHING).args(nextest_choice(&wanted.filters, &backends.left_out()));
     watch(Runner::Nextest, &mut command, wanted, backends, seen)
+}
+
+/// Tests at a time: one more than there are processors, since there is always one that waits for a disk or a server.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get) + 1
 }
 
 fn cargo_test(targets: &[&str], wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
