@@ -3,6 +3,7 @@
 //!
 //! Nothing here speaks to such a server. Whether it answers, those ask who connect to it anyway.
 
+mod cloud;
 mod leash;
 mod mysql;
 #[cfg(feature = "objects")]
@@ -11,6 +12,7 @@ mod pgbouncer;
 mod postgres;
 mod rabbitmq;
 
+pub use cloud::Cloud;
 pub use leash::{Leashed, Servant, find, free_port};
 pub use mysql::MySqlServer;
 pub use pgbouncer::Pgbouncer;

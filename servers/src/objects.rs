@@ -20,20 +20,13 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::Cloud;
+
 /// The account that every Azurite has, and its key.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Who keeps the objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cloud {
-    /// Amazon's.
-    S3,
-    /// Microsoft's.
-    AzureBlob,
-}
 
 /// One bucket or container.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{ObjectDedup, stores::object::ObjectDedupOptions};
-use hapax_servers::objects::{Bucket, Cloud};
+use hapax_servers::{Cloud, objects::Bucket};
 use hapax_tests::real::{AWS, AZURE, is_asked};
 use object_store::ObjectStore;
 

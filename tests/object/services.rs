@@ -8,7 +8,7 @@ use hapax::{
     ports::{DedupStore, ErrorKind},
     testing,
 };
-use hapax_servers::objects::Cloud;
+use hapax_servers::Cloud;
 use hapax_tests::real::expect_refusals;
 use object_store::ObjectStoreExt;
 

@@ -7,11 +7,10 @@ use hapax::{
     ObjectDedup,
     ports::{ErrorKind, StoreError},
 };
-use hapax_servers::objects;
+use hapax_servers::{Cloud, objects};
 use object_store::path::Path;
 use uuid::Uuid;
 
-use super::Cloud;
 use crate::{Refusal, look::from_hex};
 
 /// What one run has there.
@@ -25,10 +24,6 @@ impl Bucket {
     }
 
     pub(super) fn named(cloud: Cloud, at: &str, name: &str) -> Self {
-        let cloud = match cloud {
-            Cloud::S3 => objects::Cloud::S3,
-            Cloud::AzureBlob => objects::Cloud::AzureBlob,
-        };
         Self(objects::Bucket::new(cloud, &format!("http://{at}"), name))
     }
 
@@ -36,7 +31,7 @@ impl Bucket {
         let cannot = |why: String| StoreError::new(ErrorKind::Misconfigured, "reaching object storage", why);
         if new {
             self.0.make().await.map_err(|e| {
-                let scheme = self.cloud().scheme();
+                let scheme = self.0.cloud().scheme();
                 cannot(format!("{self}: {e}; start an emulator (`cargo xtask emulator {scheme}`) or name another"))
             })?;
         }
@@ -57,19 +52,12 @@ impl Bucket {
     pub(super) async fn remove(&self) -> Result<(), String> {
         self.0.remove().await.map_err(|e| e.to_string())
     }
-
-    const fn cloud(&self) -> Cloud {
-        match self.0.cloud() {
-            objects::Cloud::S3 => Cloud::S3,
-            objects::Cloud::AzureBlob => Cloud::AzureBlob,
-        }
-    }
 }
 
 impl fmt::Display for Bucket {
     /// As `--dedup` has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, at) = (self.cloud().scheme(), self.0.url().trim_start_matches("http://"));
+        let (scheme, at) = (self.0.cloud().scheme(), self.0.url().trim_start_matches("http://"));
         write!(f, "{scheme}://{at}/{}", self.0.name())
     }
 }

@@ -12,31 +12,14 @@ use std::{
 #[cfg(feature = "objects")]
 use bucket::Bucket;
 use hapax::{ObjectDedup, ports::StoreError};
+use hapax_servers::Cloud;
 
-use crate::{Refusal, look::from_hex, say};
+use crate::{Refusal, look::from_hex, place::is_host_and_port};
 
-/// Who keeps objects, by what `--dedup` begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cloud {
-    S3,
-    AzureBlob,
-}
-
-impl Cloud {
-    const ALL: [Self; 2] = [Self::S3, Self::AzureBlob];
-
-    const fn scheme(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::AzureBlob => "azure-blob",
-        }
-    }
-
-    /// The one that `place` names, and what is behind the scheme.
-    fn of(place: &Path) -> Option<(Self, &str)> {
-        let place = place.to_str()?;
-        Self::ALL.into_iter().find_map(|cloud| Some((cloud, place.strip_prefix(cloud.scheme())?.strip_prefix("://")?)))
-    }
+/// The cloud that `place` names, and what is behind the scheme.
+fn cloud_of(place: &Path) -> Option<(Cloud, &str)> {
+    let place = place.to_str()?;
+    Cloud::ALL.into_iter().find_map(|cloud| Some((cloud, place.strip_prefix(cloud.scheme())?.strip_prefix("://")?)))
 }
 
 /// Where the dedup entries of one run are.
@@ -50,20 +33,17 @@ pub(crate) enum Apart {
 impl Apart {
     /// A place for a new run; nothing is made yet.
     pub(crate) fn new(place: &Path) -> Result<Self, Refusal> {
-        let Some((cloud, at)) = Cloud::of(place) else { return Self::folder(place) };
-        let is_place = at.trim_end_matches('/').rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok_and(|port| port > 0)
-        });
-        let scheme = cloud.scheme();
+        let Some((cloud, at)) = cloud_of(place) else { return Self::folder(place) };
+        let (at, scheme) = (at.trim_end_matches('/'), cloud.scheme());
         if !cfg!(feature = "objects") {
             let why = format!("--dedup {scheme}: this program was built without it; build it with --features objects");
             return Err(Refusal::new(why));
         }
-        if !is_place {
+        if !is_host_and_port(at) {
             return Err(Refusal::new(format!("--dedup: write {scheme}://HOST:PORT of an emulator, which speaks HTTP")));
         }
         #[cfg(feature = "objects")]
-        return Ok(Self::Bucket(Bucket::new(cloud, at.trim_end_matches('/'))));
+        return Ok(Self::Bucket(Bucket::new(cloud, at)));
         #[cfg(not(feature = "objects"))]
         Self::folder(place)
     }
@@ -79,7 +59,7 @@ impl Apart {
     /// The one that another process has made and told of in its [`argument`](Self::argument).
     pub(crate) fn named(place: &Path) -> Self {
         #[cfg(feature = "objects")]
-        if let Some((cloud, at)) = Cloud::of(place)
+        if let Some((cloud, at)) = cloud_of(place)
             && let Some((at, name)) = at.split_once('/')
         {
             return Self::Bucket(Bucket::named(cloud, at, name));
@@ -121,7 +101,7 @@ impl Apart {
         if let Self::Bucket(bucket) = self
             && let Err(why) = bucket.remove().await
         {
-            say(format_args!("{bucket} is still there: {why}; remove it"));
+            crate::say(format_args!("{bucket} is still there: {why}; remove it"));
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server, is_slip};
-pub(crate) use service::{Kind as ServiceKind, Service, is_service};
+pub(crate) use service::{Kind as ServiceKind, Service, is_host_and_port, is_service};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 

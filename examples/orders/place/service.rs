@@ -54,6 +54,13 @@ pub(crate) fn is_service(store: &str) -> bool {
     Kind::of(store).is_some()
 }
 
+/// Whether `at` is where an emulator can be: nothing else is behind it, and no account before it.
+pub(crate) fn is_host_and_port(at: &str) -> bool {
+    at.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
 /// What one run has there.
 #[derive(Debug, Clone)]
 #[cfg_attr(not(any(feature = "dynamodb", feature = "cosmos")), allow(dead_code, reason = "none is compiled in"))]
@@ -79,10 +86,7 @@ impl Service {
                 kind.name()
             )));
         }
-        let is_place = service.at.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok_and(|port| port > 0)
-        });
-        if !is_place {
+        if !is_host_and_port(&service.at) {
             return Err(Refusal::new(format!("--store: write {scheme}://HOST:PORT of an emulator, which speaks HTTP")));
         }
         Ok(service)
