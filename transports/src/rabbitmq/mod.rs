@@ -31,7 +31,9 @@
 //! * Delays are counted in milliseconds and begin at the sender, by its clock. Each is split into powers of two, and the
 //!   message waits in one queue after the other, so that a long delay never holds up a short one; a due time is met within
 //!   a 2,048th of the delay. Beyond 49 days it is put off again at the endpoint; a
-//!   retry is given after 49 days at the latest.
+//!   retry is given after 49 days at the latest. What is on its way from one of these queues to the next when the server is
+//!   killed may be three minutes late: the server sends it again when nothing has confirmed it for so long
+//!   (`dead_letter_worker_publisher_confirm_timeout` of its application `rabbit`).
 //! * A message with a due time has no `expiration` of its own while it waits; its endpoint drops it if it has expired.
 //! * Subscriptions last until they are ended ([`RabbitMq::unsubscribe`]): an endpoint that no longer names a type still
 //!   gets it.
