@@ -107,7 +107,7 @@ async fn replies_below_at_and_above_what_dynamodb_keeps_for_duplicates() {
     }
 }
 
-/// Four million bytes, with the largest of entities: what does not go with it is written by itself.
+/// Four million bytes, with the largest of entities: what does not go with it is written by itself. The emulator would take more.
 #[tokio::test]
 async fn replies_below_and_above_what_a_transaction_of_dynamodb_holds_are_kept_all_the_same() {
     let store = Rig::new().await.plain;
