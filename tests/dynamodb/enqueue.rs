@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use aws_sdk_dynamodb::{
+    error::ProvideErrorMetadata,
+    types::{AttributeValue, Put, TransactWriteItem},
+};
 use hapax::{
     Endpoint, Enqueued, InProcess,
     endpoint::Settings,
@@ -14,7 +17,7 @@ use hapax_tests::samples::outgoing;
 
 use crate::{
     calls::{Add, Order},
-    rig::Rig,
+    rig::{Rig, TRANSACTION_BYTES_MAX, item_bytes, rows},
 };
 
 /// A row of the user's own, which must not be there yet.
@@ -40,7 +43,7 @@ async fn what_a_transaction_of_dynamodb_enqueues_is_sent_if_the_transaction_is_d
     assert!(!commit(&rig, "another row", &done).await, "the message is there");
 
     let queue = InProcess::new("enqueued");
-    let soon = Settings { sweep_age: Duration::ZERO, sweep_interval: Duration::from_millis(50), ..Settings::default() };
+    let soon = Settings { enqueued_interval: Duration::from_millis(50), ..Settings::default() };
     let front = Endpoint::builder("front").store(rig.plain.clone()).transport(queue.clone()).settings(soon);
     let front = front.sends_enqueued().start().await.unwrap();
     let front = tokio::spawn(front.run_until(std::future::pending::<()>()));
@@ -78,5 +81,27 @@ async fn messages_below_at_and_above_what_fits_into_an_item_of_dynamodb() {
         let stored = rig.plain.load(enqueued.key(), &[]).await.unwrap().stored.unwrap();
         assert_eq!(&stored.entity, enqueued.entity());
         assert_eq!(rig.items(enqueued.key()).await, 1);
+    }
+}
+
+/// As many messages as are nearly as large as an item, and rows of the user's own for the rest of what a transaction takes.
+#[tokio::test]
+async fn transactions_with_messages_below_at_and_above_what_dynamodb_takes_in_one() {
+    let rig = Rig::new().await;
+    for bytes in [TRANSACTION_BYTES_MAX - 1, TRANSACTION_BYTES_MAX, TRANSACTION_BYTES_MAX + 1] {
+        let enqueued = [(); 10].map(|()| Enqueued::new("front", outgoing(vec![b'x'; 380 * 1024])).unwrap());
+        let mut actions = enqueued.each_ref().map(|enqueued| rig.plain.enqueue(enqueued).unwrap()).to_vec();
+        let held: usize = actions.iter().map(|action| item_bytes(action.put().unwrap().item())).sum();
+        actions.extend(rows(&rig.table, &format!("{bytes}"), bytes - held));
+        let request = rig.table.client().transact_write_items().set_transact_items(Some(actions));
+        let fits = bytes <= TRANSACTION_BYTES_MAX;
+        match request.send().await {
+            Ok(_) => assert!(fits, "{bytes}"),
+            Err(error) => assert_eq!((error.code(), fits), (Some("ValidationException"), false), "{error:?}"),
+        }
+        for enqueued in &enqueued {
+            let stored = rig.plain.load(enqueued.key(), &[]).await.unwrap().stored;
+            assert_eq!(stored.as_ref().map(|stored| &stored.entity), fits.then(|| enqueued.entity()), "{bytes}");
+        }
     }
 }

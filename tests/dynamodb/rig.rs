@@ -1,8 +1,8 @@
 //! A store behind a proxy that fails as it is told, and what is kept in it.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use hapax::{
     DynamoDb,
     ids::{EntityKey, Scope},
@@ -12,6 +12,9 @@ use hapax_tests::{
     http_faults::{Fault, FaultProxy},
     real::{self, AWS},
 };
+
+/// What the service takes in one transaction: four megabytes, counted as it counts an item.
+pub(crate) const TRANSACTION_BYTES_MAX: usize = 4 << 20;
 
 /// One table: a store that is reached through the proxy, and one that is not. Before the service itself, which no proxy can stand
 /// before, they are two handles.
@@ -70,6 +73,34 @@ impl Rig {
         }
         items
     }
+}
+
+/// What an item counts by the service's rule, where no attribute is a number: its names and what they name.
+pub(crate) fn item_bytes(item: &HashMap<String, AttributeValue>) -> usize {
+    let held = |value: &AttributeValue| match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        other => panic!("{other:?}"),
+    };
+    item.iter().map(|(name, value)| name.len() + held(value)).sum()
+}
+
+/// Rows of the user's own with so many bytes together, in the partition `name`.
+pub(crate) fn rows(table: &DynamoDbTable, name: &str, bytes: usize) -> Vec<TransactWriteItem> {
+    const ROW_BYTES: usize = 400_000; // The service takes 400 KB.
+    let rows = bytes.div_ceil(ROW_BYTES);
+    let row = |number: usize| {
+        let held = bytes / rows + usize::from(number < bytes % rows);
+        let (pk, sk) = (name.to_owned(), format!("row {number}"));
+        let body = vec![b'x'; held - "pkskb".len() - pk.len() - sk.len()];
+        let item =
+            [("pk", AttributeValue::S(pk)), ("sk", AttributeValue::S(sk)), ("b", AttributeValue::B(body.into()))];
+        let item: HashMap<String, AttributeValue> = item.map(|(name, value)| (name.to_owned(), value)).into();
+        assert_eq!(item_bytes(&item), held);
+        let put = Put::builder().table_name(table.name()).set_item(Some(item)).build().unwrap();
+        TransactWriteItem::builder().put(put).build()
+    };
+    (0..rows).map(row).collect()
 }
 
 /// The next `times` requests of `operation` meet `fault`.

@@ -295,9 +295,8 @@ fn meaning(refused: &impl Answer) -> (ErrorKind, &'static str) {
         "ResourceNotFoundException" => {
             (ErrorKind::Misconfigured, "; create the table, or open the store with `create_if_missing`")
         }
-        "ValidationException" if says(refused, "size has exceeded") || says(refused, "size exceeds") => {
-            (ErrorKind::TooLarge, "")
-        }
+        // Of an item and of a transaction it is said in other words each.
+        "ValidationException" if says(refused, "size") && says(refused, "exceed") => (ErrorKind::TooLarge, ""),
         _ => (ErrorKind::Misconfigured, ""),
     }
 }

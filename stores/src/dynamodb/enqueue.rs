@@ -15,7 +15,8 @@ impl DynamoDb {
     /// A message that is there already cancels the transaction.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) for a message that does not fit into one item, some 390 KB.
+    /// [`TooLarge`](ErrorKind::TooLarge) for a message that does not fit into one item, some 390 KB; a transaction that has more
+    /// than 4 MB with it or more than 100 actions is refused by the service.
     pub fn enqueue(&self, enqueued: &Enqueued) -> Result<TransactWriteItem, StoreError> {
         let doing = Doing::writing("enqueueing a message");
         let written = entity::write(doing, enqueued.key(), None, enqueued.entity(), false, self.0.clock.now())?;

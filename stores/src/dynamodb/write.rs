@@ -84,10 +84,11 @@ impl DynamoDb {
     ) -> Result<Saved, StoreError> {
         if !Self::fits(&written, &marks) {
             let why = format!(
-                "{} chunks and {} dedup entries are more than the {ACTIONS_MAX} actions and the {TRANSACTION_BYTES_MAX} bytes \
-                 of one transaction",
+                "{} chunks and {} dedup entries, {} bytes with the entity, are more than the {ACTIONS_MAX} actions or the \
+                 {TRANSACTION_BYTES_MAX} bytes of one transaction: save fewer messages at a time, or send references",
                 written.puts.len() + written.deletes.len(),
                 marks.len(),
+                written.bytes + marks_bytes(&marks),
             );
             return Err(doing.error(ErrorKind::TooLarge, why));
         }
