@@ -127,7 +127,7 @@ fn partition(name: &str) -> PartitionKey {
 
 /// The endpoint that sends what was enqueued, until it is aborted.
 async fn front(store: &CosmosDb, queue: &InProcess) -> tokio::task::JoinHandle<()> {
-    let soon = Settings { sweep_age: Duration::ZERO, sweep_interval: Duration::from_millis(50), ..Settings::default() };
+    let soon = Settings { enqueued_interval: Duration::from_millis(50), ..Settings::default() };
     let front = Endpoint::builder("front").transport(queue.clone()).settings(soon).sends_enqueued();
     let front = match store.layout() {
         Layout::Together => front.store(store.clone()),
@@ -252,6 +252,47 @@ async fn messages_below_at_and_above_the_limit() {
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error:?}");
     assert!(error.to_string().contains("enqueueing a message"), "{error}");
     assert_eq!(rig.store.requests(), asked);
+}
+
+/// Two megabytes and a hundred operations, with the user's own documents: what is more the service refuses as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_with_a_message_below_at_and_above_what_the_service_takes() {
+    const BATCH_BYTES_MAX: usize = 2 << 20;
+    const OPERATIONS_MAX: usize = 100;
+    let rig = Rig::new(Layout::Together).await;
+    let proxy = FaultProxy::start(rig.database.url()).unwrap();
+    let client = rig.database.through(proxy.url()).client().await.database_client(rig.database.name().to_owned());
+    let orders = client.container_client(ORDERS.to_owned(), None).await.unwrap();
+    let committed = async |customer: &str, documents: usize, padding: usize| {
+        let enqueued = of_bytes(1_000_000);
+        let mut batch = TransactionalBatch::new(customer.to_owned());
+        for number in 0..documents {
+            let padding = if number == 0 { padding } else { 0 };
+            let order =
+                json!({ "id": format!("order {number}"), "customer": customer, "padding": "x".repeat(padding) });
+            batch = batch.create_item(order).unwrap();
+        }
+        let batch = rig.store.enqueue(batch, &enqueued).unwrap();
+        proxy.forget();
+        let answer = orders.execute_transactional_batch(batch, None).await;
+        let sent = proxy.asked().iter().map(|asked| asked.body().len()).max().unwrap();
+        let key = enqueued.key().clone().in_partition(partition(customer));
+        let stored = rig.store.load(&key, &[]).await.unwrap().stored.is_some();
+        assert_eq!(rig.orders_of(customer).await.len(), if stored { documents } else { 0 });
+        (answer.map_err(|error| u16::from(error.status().status_code())).err(), stored, sent)
+    };
+    let (refused, stored, sent) = committed("ann", 1, 0).await;
+    assert_eq!((refused, stored), (None, true));
+    let padding = BATCH_BYTES_MAX - sent;
+    assert_eq!(committed("bob", 1, padding - 1).await, (None, true, BATCH_BYTES_MAX - 1));
+    assert_eq!(committed("cat", 1, padding).await, (None, true, BATCH_BYTES_MAX));
+    assert_eq!(committed("dan", 1, padding + 1).await, (Some(413), false, BATCH_BYTES_MAX + 1));
+    for (customer, documents) in [("eve", OPERATIONS_MAX - 2), ("fay", OPERATIONS_MAX - 1)] {
+        let (refused, stored, _) = committed(customer, documents, 0).await;
+        assert_eq!((refused, stored), (None, true), "{documents}");
+    }
+    let (refused, stored, _) = committed("gus", OPERATIONS_MAX, 0).await;
+    assert_eq!((refused, stored), (Some(400), false));
 }
 
 /// The first endpoint dies when it has found the message and not read it, or when it has sent it and not said so.

@@ -6,14 +6,15 @@ use azure_data_cosmos::ContainerClient;
 use futures_util::{StreamExt, stream};
 use hapax::{
     CosmosDb,
-    entity::Entity,
+    entity::{Entity, Expected},
     ids::EntityKey,
     ports::{DeadLetters, EntityStore, Page},
     stores::cosmos::Layout,
 };
 use hapax_tests::{
     CosmosDatabase, LogLines,
-    samples::{endpoint, entity, entry, key, letter, save},
+    real::{self, AZURE},
+    samples::{endpoint, entity, entry, key, letter, save, won},
 };
 use serde_json::{Value, json};
 
@@ -59,6 +60,43 @@ async fn more_waits_than_the_client_library_asks_for_at_once() {
         found.extend(page.into_iter().map(|pending| pending.key));
     }
     assert_eq!(found, keys);
+}
+
+/// Each entity has a logical partition of its own, and those are spread over the physical ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_and_what_is_over_is_found_in_hundreds_of_partitions() {
+    const PARTITIONS: usize = 250;
+    let database = CosmosDatabase::new(Layout::Together);
+    let store = database.open().await;
+    let physical = container(&database).await.read_feed_ranges(None).await.unwrap().len();
+    assert!(physical > 1 || real::is_asked(AZURE), "all is in one physical partition: nothing is shown");
+    let keys = save_all(&store, PARTITIONS, waits).await;
+    let scope = keys[0].scope();
+    let mut found: Vec<EntityKey> = Vec::new();
+    loop {
+        let page = store.pending(scope, Duration::ZERO, found.last(), 64).await.unwrap();
+        let is_last = page.len() < 64;
+        found.extend(page.into_iter().map(|pending| pending.key));
+        if is_last {
+            break;
+        }
+    }
+    assert_eq!(found, keys);
+    assert_eq!(store.purge(scope, Duration::ZERO, 2 * PARTITIONS).await.unwrap(), 0, "what waits stays");
+
+    let over = Entity { completed: true, ..Entity::default() };
+    let completed = keys.iter().map(|key| async {
+        let version = Expected::Version(store.version(key).await.unwrap().unwrap());
+        won(store.save(key, &version, &over, &[]).await.unwrap())
+    });
+    stream::iter(completed.collect::<Vec<_>>()).buffer_unordered(16).collect::<Vec<_>>().await;
+    assert_eq!(store.pending(scope, Duration::ZERO, None, PARTITIONS).await.unwrap(), []);
+    for purged in [100, 100, 50, 0] {
+        assert_eq!(store.purge(scope, Duration::ZERO, 100).await.unwrap(), purged);
+    }
+    for key in &keys {
+        assert_eq!(store.version(key).await.unwrap(), None, "{key}");
+    }
 }
 
 #[tokio::test]

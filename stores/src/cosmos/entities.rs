@@ -220,7 +220,12 @@ impl EntityStore for CosmosDb {
         let Some(draft) = Draft::of(key, expected, entity, self.0.kept)? else { return Ok(Saved::Conflict) };
         let mut marks = self.mark_documents(&partition_of(key), processed)?;
         if fitting(&draft.document, &marks) < marks.len() {
-            let why = format!("{} dedup entries do not fit into one batch with it", marks.len());
+            let bytes = draft.document.bytes() + marks.iter().map(MarkDocument::bytes).sum::<usize>();
+            let why = format!(
+                "{} dedup entries, about {bytes} bytes with it, are more than the {MARKS_MAX} entries or the {DOCUMENT_BYTES_MAX} \
+                 bytes of one batch: save fewer messages at a time, or send references",
+                marks.len()
+            );
             return Err(StoreError::new(ErrorKind::TooLarge, SAVING, why));
         }
         self.put_with(SAVING, &draft, &mut marks).await
