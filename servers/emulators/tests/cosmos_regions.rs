@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "cosmos_regions/partitions.rs"]
+mod partitions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
