@@ -36,6 +36,7 @@ use crate::{
     },
     order::Order,
     payment::Payment,
+    place::Database,
     say,
     stock::Stock,
     watch::Watch,
@@ -104,6 +105,7 @@ pub(crate) async fn run(
         workers.push(shop.run_until(async move { stopped.wait_for(|stopped| *stopped).await.map(drop) }));
     }
 
+    let kept = Database::file(database);
     let begun = Instant::now();
     let business = async {
         let day = async {
@@ -114,7 +116,7 @@ pub(crate) async fn run(
             done = day => done,
             // A clerk ends before his clients only if he cannot write.
             gone = &mut clerk => Err(card_service::why_gone(database, gone)),
-            refusal = disk::full(database) => Err(refusal),
+            refusal = disk::full(&kept) => Err(refusal),
             () = watch.stuck(pace.stuck) => {
                 let quiet = pace.stuck;
                 say(format_args!("nothing has moved for {quiet:?}; the books are checked as they are"));

@@ -53,8 +53,14 @@ pub(crate) async fn run<B: Backend>(
     let what = format!("{database} cannot be used");
     let opened = B::open(place, database.broker.as_ref(), true).await.map_err(|e| Refusal::of_store(&what, &e))?;
     CardService::found(&database.ledger).await.map_err(|e| cannot(&e))?;
-    if let Some(apart) = &database.dedup {
-        apart.open(true).await.map_err(|e| Refusal::of_store(&what, &e))?;
+    if let Some(apart) = &database.dedup
+        && let Err(e) = apart.open(true).await
+    {
+        let full = match apart.as_folder() {
+            Some(folder) if folder.is_dir() => disk::check_folder(folder).await.err(),
+            _ => None,
+        };
+        return Err(full.unwrap_or_else(|| Refusal::of_store(&format!("{apart} cannot be used"), &e)));
     }
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, workers, seed)?;
@@ -62,13 +68,13 @@ pub(crate) async fn run<B: Backend>(
     let mut server = server;
     let ended = tokio::select! {
         done = day.go_on() => done,
-        refusal = disk::full(&database.ledger) => Err(refusal),
+        refusal = disk::full(database) => Err(refusal),
         trouble = crew.harass(options) => Err(trouble),
         trouble = harass_server(&mut server, options) => Err(trouble),
     };
     let ended = match ended {
         // Workers that cannot write to the ledger end; each says so, and here it is said once for all of them.
-        Err(trouble) => Err(disk::check(&database.ledger).await.err().unwrap_or(trouble)),
+        Err(trouble) => Err(disk::check(database).await.err().unwrap_or(trouble)),
         ended => ended,
     };
     day.bar.finish_and_clear();

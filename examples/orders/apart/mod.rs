@@ -84,6 +84,15 @@ impl Apart {
         }
     }
 
+    /// The folder, if it is one.
+    pub(crate) fn as_folder(&self) -> Option<&Path> {
+        match self {
+            Self::Folder(folder) => Some(folder),
+            #[cfg(feature = "objects")]
+            Self::Bucket(_) => None,
+        }
+    }
+
     /// Keys of the entries: each has its key as its name, in one of 256 folders.
     pub(crate) async fn keys(&self) -> Result<Vec<Vec<u8>>, Refusal> {
         match self {

@@ -6,7 +6,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -105,6 +105,46 @@ fn a_full_disk_under_the_card_ledger_is_told_within_seconds() {
         assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
     }
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0, "something is left of a run");
+}
+
+/// A file system in memory over a folder: dedup entries are small files, which a limit on the size of files does not stop. It must
+/// not outlive its test, whatever becomes of that.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(folder: &Path, kib: u32) -> Option<Self> {
+        let size = format!("size={kib}k");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder).output();
+        mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Self(folder.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_under_the_dedup_entries_is_told_within_seconds() {
+    const SOON: Duration = Duration::from_secs(80); // With the filling of the disk, on a machine that is very busy.
+    let folder = Folder::new();
+    for kib in [400, 4] {
+        let dedup = folder.path(&format!("dedup-{kib}"));
+        fs::create_dir(&dedup).unwrap();
+        let Some(_disk) = SmallDisk::mount(dedup.as_ref(), kib) else {
+            eprintln!(
+                "SKIPPED: a small file system cannot be mounted here, so a full disk was not tested: run as root"
+            );
+            return;
+        };
+        let begun = Instant::now();
+        let said = refusal(&orders(&["--orders", "60", "--workers", "2", "--dedup", &dedup]));
+        for words in [&*format!("{dedup} cannot be written: "), "make room on its disk", "(--dedup)"] {
+            assert!(said.contains(words), "`{words}` is missing: {said}");
+        }
+        assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+    }
 }
 
 /// Answers whoever connects with `words`, and ends the connection; to who waits to be spoken to it says nothing.
