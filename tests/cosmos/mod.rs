@@ -3,6 +3,7 @@ mod enqueue;
 mod every_call;
 mod faults;
 mod full_partition;
+mod identity;
 mod limits;
 mod races;
 mod start;

@@ -11,7 +11,7 @@ use hapax::{
 };
 use hapax_tests::{
     CosmosDatabase,
-    http_faults::{Fault, FaultProxy},
+    http_faults::{Fault, FaultProxy, Gate},
     real::{expect_refusals, refusal},
     samples::{entity, entry, key},
 };
@@ -83,6 +83,17 @@ async fn options_that_cannot_keep_the_promise_are_refused() {
     for path in ["/state", "/customer/id", "customer"] {
         expect_refusal(options.clone().partition_path(path), "one property at the top of a document").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opening_ends_though_nothing_answers() {
+    let database = CosmosDatabase::new(Layout::Together);
+    let proxy = FaultProxy::start(database.url()).unwrap();
+    let options = database.through(proxy.url()).options().await.call_limit(Duration::from_millis(50));
+    proxy.every(|_| true, Fault::Hold(Gate::new()));
+    let error = options.open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("not open within 300ms"), "{error}");
 }
 
 #[test]

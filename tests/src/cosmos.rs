@@ -1,10 +1,12 @@
 use std::sync::{
-    OnceLock,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
-use azure_core::credentials::Secret;
-use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy, options::Region};
+use azure_core::credentials::{Secret, TokenCredential};
+use azure_data_cosmos::{
+    AccountEndpoint, AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy, options::Region,
+};
 use hapax::{
     CosmosDb,
     ports::{ErrorKind, StoreError},
@@ -118,8 +120,14 @@ impl CosmosDatabase {
     }
 
     async fn try_client(&self) -> azure_data_cosmos::Result<CosmosClient> {
-        let endpoint = self.url.parse().expect("the emulator's address is a URL");
-        let account = AccountReference::with_authentication_key(endpoint, Secret::new(key()));
+        Self::client_of(AccountReference::with_authentication_key(self.endpoint(), Secret::new(key()))).await
+    }
+
+    fn endpoint(&self) -> AccountEndpoint {
+        self.url.parse().expect("the emulator's address is a URL")
+    }
+
+    async fn client_of(account: AccountReference) -> azure_data_cosmos::Result<CosmosClient> {
         // The library's connections are the process's by default, and end with the runtime of the test that opened them.
         let runtime = CosmosRuntime::builder().build().await.expect("connections of its own");
         let builder = CosmosClient::builder().with_runtime(runtime);
@@ -141,6 +149,15 @@ impl CosmosDatabase {
     pub async fn try_options(&self) -> Result<CosmosDbOptions, StoreError> {
         let failed = |e| StoreError::new(ErrorKind::Unavailable, "building a client", "no answer").caused_by(e);
         Ok(self.options_of(self.try_client().await.map_err(failed)?))
+    }
+
+    /// How a store in it is opened by an identity, which makes nothing: making databases takes a key.
+    ///
+    /// # Panics
+    /// When the emulator does not answer.
+    pub async fn options_as(&self, identity: Arc<dyn TokenCredential>) -> CosmosDbOptions {
+        let account = AccountReference::with_credential(self.endpoint(), identity);
+        self.options_of(Self::client_of(account).await.expect("a client of Cosmos DB")).create(false)
     }
 
     fn options_of(&self, client: CosmosClient) -> CosmosDbOptions {

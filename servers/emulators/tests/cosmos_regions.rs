@@ -119,6 +119,16 @@ async fn a_slow_read_in_cosmos_is_not_hedged_to_a_region_that_lags_behind() {
     assert_eq!(slow.requests() - before, 1);
 }
 
+/// Nor where the environment asks for it, which would count more than the strategy of the options. A process has one
+/// environment: this is run in a process of its own.
+#[test]
+fn the_environment_does_not_have_reads_in_cosmos_hedged() {
+    const SLOW_READ: &str = "a_slow_read_in_cosmos_is_not_hedged_to_a_region_that_lags_behind";
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    let ended = program.args(["--exact", SLOW_READ]).env("AZURE_COSMOS_HEDGING_ENABLED", "true").output().unwrap();
+    assert!(ended.status.success() && String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{ended:?}");
+}
+
 /// Two regions would both let a message through. Such an account cannot be strong.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_of_cosmos_that_takes_writes_in_several_regions_is_refused() {

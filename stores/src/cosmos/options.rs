@@ -120,7 +120,7 @@ impl CosmosDbOptions {
         self
     }
 
-    /// How long a call is waited for, before the outcome of a write is unknown. Default 10 s.
+    /// How long a call is waited for, before the outcome of a write is unknown. Default 10 s. Opening may take six times as long.
     pub const fn call_limit(mut self, limit: Duration) -> Self {
         self.call_limit = limit;
         self
@@ -141,8 +141,9 @@ impl CosmosDbOptions {
     ///
     /// # Errors
     /// [`ErrorKind::Misconfigured`](hapax_core::ports::ErrorKind::Misconfigured) with the remedy, where containers are missing
-    /// or are not as they have to be, where the account is not strong, and where the environment switches hedging on. Else
-    /// what the service says.
+    /// or are not as they have to be, where the account is not strong, and where the environment switches hedging on;
+    /// [`ErrorKind::Denied`](hapax_core::ports::ErrorKind::Denied) where an identity is to make containers. Else what the service
+    /// says, or after six times the [`call_limit`](Self::call_limit) that it says nothing.
     pub async fn open(self) -> Result<CosmosDb, StoreError> {
         start::open(self).await
     }

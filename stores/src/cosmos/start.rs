@@ -2,12 +2,14 @@
 
 use std::{env, sync::Arc};
 
+use azure_core::http::StatusCode;
 use azure_data_cosmos::{
     ContainerClient, CosmosError,
     models::{ContainerProperties, IndexingMode, IndexingPolicy, PartitionKeyVersion, PropertyPath, TimeToLive},
     options::{ItemReadOptions, OperationOptions, ReadConsistencyStrategy},
 };
-use hapax_core::ports::StoreError;
+use hapax_core::ports::{ErrorKind, StoreError};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
@@ -27,7 +29,20 @@ const HEDGING_OVERRIDE: &str = "AZURE_COSMOS_HEDGING_ENABLED_OVERRIDE";
 const INDEXED: [&str; 6] = ["/pk/?", "/waits/?", "/oldest/?", "/ended/?", "/sorted/?", "/message/?"];
 const SETTINGS: &str = "settings";
 
+/// Opening may take as long as so many calls: there are some ten, of which few are slow. The client library tries each of them for
+/// longer than a call is waited for.
+const OPENING_CALLS: u32 = 6;
+
 pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreError> {
+    let limit = options.call_limit.saturating_mul(OPENING_CALLS);
+    let opened = timeout(limit, open_in_time(options)).await;
+    opened.unwrap_or_else(|_| {
+        let why = format!("not open within {limit:?}: the service can be reached and does not answer; try again");
+        Err(StoreError::new(ErrorKind::Unavailable, OPENING, why))
+    })
+}
+
+async fn open_in_time(options: CosmosDbOptions) -> Result<CosmosDb, StoreError> {
     let options = options.checked()?;
     check_environment(env::var(HEDGING_OVERRIDE).ok().as_deref())?;
     if options.create {
@@ -90,7 +105,13 @@ async fn create_database(options: &CosmosDbOptions) -> Result<(), StoreError> {
 
 fn unless_there<T>(created: azure_data_cosmos::Result<T>) -> Result<(), StoreError> {
     match created {
-        Err(e) if !e.status().is_conflict() => Err(error::of_write(OPENING, e)),
+        Err(e) if matches!(e.status().status_code(), StatusCode::Forbidden | StatusCode::Unauthorized) => {
+            let why = "the service denied `create(true)`: it takes a key of the account that may write, for no role of Entra ID \
+                       lets an identity make databases and containers this way; make them first, and leave it out";
+            Err(StoreError::new(ErrorKind::Denied, OPENING, why).caused_by(e))
+        }
+        // Whether it was made matters to nobody: who opens again finds it.
+        Err(e) if !e.status().is_conflict() => Err(error::of_read(OPENING, e)),
         _ => Ok(()),
     }
 }
