@@ -31,8 +31,9 @@ impl Saga for Nobody {
 /// how: `DynamoDb::enqueue` and `CosmosDb::enqueue`.
 ///
 /// It is sent at least once, under its id, by whichever process runs the endpoint with
-/// [`sends_enqueued`](crate::endpoint::EndpointBuilder::sends_enqueued), once its entry is older than the
-/// [`sweep_age`](crate::endpoint::Settings::sweep_age); and never if the transaction was not committed. No order is promised.
+/// [`sends_enqueued`](crate::endpoint::EndpointBuilder::sends_enqueued), which looks for it every
+/// [`enqueued_interval`](crate::endpoint::Settings::enqueued_interval); and never if the transaction was not committed. No order is
+/// promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enqueued {
     key: EntityKey,

@@ -41,6 +41,23 @@ async fn what_was_enqueued_is_sent_once_by_its_endpoint_and_leaves_a_tombstone()
     worker.abort();
 }
 
+/// Nobody else sends it: it waits for the next look, and not for its process to be given up.
+#[tokio::test(start_paused = true)]
+async fn what_was_enqueued_leaves_within_two_seconds_by_the_settings_of_the_house() {
+    let (kept, hub, log) = (Memory::new(), InProcess::new("enqueued-soon"), Log::default());
+    let front = Endpoint::builder("front").store(kept.clone()).transport(hub.clone()).sends_enqueued();
+    let front = front.start().await.unwrap();
+    let front = tokio::spawn(front.run_until(tokio::time::sleep(Duration::from_secs(3600))));
+    let worker = endpoint(&kept, hub.clone(), &log).start().await.unwrap();
+    let worker = tokio::spawn(worker.run_until(tokio::time::sleep(Duration::from_secs(3600))));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let enqueued = Enqueued::message("front", "work", &task("a", "soon")).unwrap();
+    assert!(matches!(store(&kept, &enqueued).await, Saved::At(_)));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(done(&kept, "worker", "a"), ["soon"]);
+    [front, worker].map(|running| running.abort());
+}
+
 #[test]
 fn what_can_never_be_sent_is_refused_before_it_is_stored() {
     for (by, to) in [("", "work"), ("front", "no name\n")] {

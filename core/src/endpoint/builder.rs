@@ -44,6 +44,9 @@ pub struct Settings {
     /// How often the sweeper looks. Default 10 s. A look that finds nothing and has taken longer than a tenth of this, because
     /// very many entities wait, is followed by a rest of ten times as long, but not longer than `sweep_age`.
     pub sweep_interval: Duration,
+    /// How often an endpoint that [`sends_enqueued`](EndpointBuilder::sends_enqueued) looks for what was committed since. Default
+    /// 1 s: each look is a query of the store, which some services charge for. It rests as the sweeper does.
+    pub enqueued_interval: Duration,
     /// How often old dedup entries are evicted and old tombstones purged. Default 60 s.
     pub evict_interval: Duration,
     /// How long a stop waits for what is being handled. Default 30 s; what is not done by then comes again.
@@ -63,6 +66,7 @@ impl Default for Settings {
             retention: Duration::from_secs(7 * 24 * 3600),
             sweep_age: Duration::from_secs(60),
             sweep_interval: Duration::from_secs(10),
+            enqueued_interval: Duration::from_secs(1),
             evict_interval: Duration::from_secs(60),
             stop_timeout: Duration::from_secs(30),
             limits: Limits::default(),
@@ -82,6 +86,8 @@ struct SagaParts {
     known: Result<(SagaName, Vec<TypeName>), InvalidId>,
     /// It keeps something in the endpoint's stores.
     stores: bool,
+    /// It handles nothing.
+    enqueued: bool,
 }
 
 /// Puts an endpoint together.
@@ -170,15 +176,16 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sends what transactions of your own have stored for this endpoint to send: see [`Enqueued`](crate::Enqueued). Its sweeper does it, so
-    /// that a message leaves [`sweep_age`](Settings::sweep_age) after its commit, and a look later at most.
+    /// Sends what transactions of your own have stored for this endpoint to send: see [`Enqueued`](crate::Enqueued). Its sweeper does it, and
+    /// looks for them every [`enqueued_interval`](Settings::enqueued_interval). Where several processes run the endpoint, each may send a
+    /// message before one of them has cleaned up: under the same id, as after a crash.
     pub fn sends_enqueued(mut self) -> Self {
         let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
             let manager = SagaManager::new(endpoint, Registry::<Nobody>::new(), ports, limits, codec)?;
             Ok(Arc::new(manager.with_services(services)))
         });
         let known = SagaName::parse(Nobody::NAME).map(|name| (name, Vec::new()));
-        self.sagas.push(SagaParts { make, needs: Needs::default(), known, stores: true });
+        self.sagas.push(SagaParts { make, needs: Needs::default(), known, stores: true, enqueued: true });
         self
     }
 
@@ -188,7 +195,7 @@ impl EndpointBuilder {
             let manager = SagaManager::new(endpoint, registry, ports, limits, codec)?;
             Ok(Arc::new(manager.with_services(services)))
         });
-        self.sagas.push(SagaParts { make, needs, known, stores: true });
+        self.sagas.push(SagaParts { make, needs, known, stores: true, enqueued: false });
     }
 
     /// Adds a handler of messages of type `M` that works in transactions of `inbox`'s database. An endpoint that has only such
@@ -203,7 +210,8 @@ impl EndpointBuilder {
         let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
             Ok(Arc::new(InTransaction::<M, I, H>::new(endpoint, entered, handler, ports, limits, codec, services)?))
         });
-        self.sagas.push(SagaParts { make, needs: H::needs(), known: inbox::known::<M, I, H>(), stores: false });
+        let known = inbox::known::<M, I, H>();
+        self.sagas.push(SagaParts { make, needs: H::needs(), known, stores: false, enqueued: false });
         self.inboxes.push(Arc::new(move |retention| {
             let inbox = evicted.clone();
             Box::pin(async move { inbox.evict(retention).await })
@@ -310,7 +318,10 @@ impl EndpointBuilder {
         let services = Arc::new(self.services);
         let make =
             |saga: SagaParts| (saga.make)(&name, ports.clone(), self.settings.limits, self.codec, services.clone());
-        let managers = self.sagas.into_iter().map(make).collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        let (enqueued, sagas): (Vec<_>, Vec<_>) = self.sagas.into_iter().partition(|saga| saga.enqueued);
+        let [enqueued, managers] =
+            [enqueued, sagas].map(|sagas| sagas.into_iter().map(make).collect::<Result<Vec<_>, _>>());
+        let (enqueued, managers) = (enqueued.map_err(invalid)?, managers.map_err(invalid)?);
         let takers = takers_by_type(&managers);
         let receiver = Arc::new(Joint::new(connected.receiver.clone()));
         let shared = takers.values().any(|takers| takers.len() > 1);
@@ -329,6 +340,7 @@ impl EndpointBuilder {
         Ok(Endpoint {
             name,
             managers,
+            enqueued,
             takers,
             receiver,
             deliver,

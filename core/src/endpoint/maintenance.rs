@@ -1,11 +1,19 @@
 //! What runs beside the messages: the sweeper, eviction and purge.
 
-use std::{future::Future, sync::atomic::Ordering, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use futures_util::{StreamExt, future::join, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt,
+    future::{join, join3},
+    stream::FuturesUnordered,
+};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::{Endpoint, Evict};
+use super::{Endpoint, Evict, Settings};
 use crate::{
     ids::AttemptId,
     manager::Passes,
@@ -32,9 +40,17 @@ const UPKEEP_REST: Duration = Duration::from_millis(100);
 impl Endpoint {
     /// Never ends. What has to go may take long, and the sweeper does not wait for it.
     pub(super) async fn maintain(&self) {
-        join(
-            self.again_and_again(self.settings.sweep_interval, || self.sweep()),
-            self.again_and_again(self.settings.evict_interval, || self.evict()),
+        let Settings { sweep_age, sweep_interval, enqueued_interval, evict_interval, .. } = self.settings;
+        // Nobody but sweepers sends what was enqueued, so it has not to be old first.
+        let enqueued = async {
+            if !self.enqueued.is_empty() {
+                self.again_and_again(enqueued_interval, || self.sweep(&self.enqueued, Duration::ZERO)).await;
+            }
+        };
+        join3(
+            self.again_and_again(sweep_interval, || self.sweep(&self.managers, sweep_age)),
+            enqueued,
+            self.again_and_again(evict_interval, || self.evict()),
         )
         .await;
     }
@@ -60,11 +76,11 @@ impl Endpoint {
 
     /// Finishes outbox entries that have waited too long: of messages that were given up, and of crashed passes whose
     /// message does not come again (S64, S65).
-    async fn sweep(&self) -> Result<Duration, StoreError> {
+    async fn sweep(&self, managers: &[Arc<dyn Passes>], age: Duration) -> Result<Duration, StoreError> {
         let (begun, mut found, mut ended) = (Instant::now(), false, Ok(()));
-        for manager in &self.managers {
+        for manager in managers {
             // What is wrong with one saga's entities holds up no other.
-            let swept = self.sweep_scope(manager.as_ref()).await;
+            let swept = self.sweep_scope(manager.as_ref(), age).await;
             found |= matches!(swept, Ok(true));
             ended = ended.and_then(|()| swept.map(drop));
         }
@@ -74,13 +90,17 @@ impl Endpoint {
     }
 
     /// Answers whether anything had waited too long.
-    async fn sweep_scope(&self, manager: &dyn Passes) -> Result<bool, StoreError> {
-        let mut waiting = self.waiting(manager, None).await?;
+    async fn sweep_scope(&self, manager: &dyn Passes, age: Duration) -> Result<bool, StoreError> {
+        let mut waiting = self.waiting(manager, age, None).await?;
         let found = !waiting.is_empty();
         while !waiting.is_empty() {
             let next = async {
                 // A page that is not full was the last.
-                if waiting.len() < SWEEP_PAGE { Ok(Vec::new()) } else { self.waiting(manager, waiting.last()).await }
+                if waiting.len() < SWEEP_PAGE {
+                    Ok(Vec::new())
+                } else {
+                    self.waiting(manager, age, waiting.last()).await
+                }
             };
             let (next, ()) = join(next, self.sweep_page(manager, &waiting)).await;
             waiting = next?;
@@ -89,9 +109,14 @@ impl Endpoint {
     }
 
     /// The page behind `after`.
-    async fn waiting(&self, manager: &dyn Passes, after: Option<&Pending>) -> Result<Vec<Pending>, StoreError> {
+    async fn waiting(
+        &self,
+        manager: &dyn Passes,
+        age: Duration,
+        after: Option<&Pending>,
+    ) -> Result<Vec<Pending>, StoreError> {
         let (entities, after) = (self.stores.entities(), after.map(|last| &last.key));
-        entities.pending(manager.scope(), self.settings.sweep_age, after, SWEEP_PAGE).await
+        entities.pending(manager.scope(), age, after, SWEEP_PAGE).await
     }
 
     async fn sweep_page(&self, manager: &dyn Passes, page: &[Pending]) {
@@ -116,7 +141,7 @@ impl Endpoint {
         for inbox in &self.inboxes {
             ended = ended.and(self.evict_inbox(inbox).await);
         }
-        for manager in &self.managers {
+        for manager in self.managers.iter().chain(&self.enqueued) {
             ended = ended.and(self.purge(manager.as_ref()).await);
         }
         ended.map(|()| Duration::ZERO)

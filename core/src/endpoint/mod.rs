@@ -42,6 +42,8 @@ use crate::{
 pub struct Endpoint {
     name: EndpointName,
     managers: Vec<Arc<dyn Passes>>,
+    /// Of what was enqueued: it handles nothing, there is only something to send.
+    enqueued: Vec<Arc<dyn Passes>>,
     /// Which managers handle a message type.
     takers: HashMap<TypeName, Vec<usize>>,
     receiver: Arc<Joint>,
