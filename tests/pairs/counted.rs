@@ -1,4 +1,4 @@
-//! How many calls of its stores a message costs.
+//! What a message does in a pair of stores, and how many calls of them it costs.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Message,
+    Context, Correlation, Endpoint, Handle, Handler, HandlerError, InProcess, Memory, Message, Saga, Sender,
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
@@ -20,34 +20,80 @@ use hapax::{
 };
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Ask;
-
-impl Message for Ask {
-    const TYPE: &'static str = "pairs.ask";
-}
+/// How often a message is sent: itself, and copies of it.
+const COPIES: usize = 3;
+const TELLER: &str = "teller";
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Answer;
+struct Add;
 
-impl Message for Answer {
-    const TYPE: &'static str = "pairs.answer";
+impl Message for Add {
+    const TYPE: &'static str = "pairs.add";
 }
 
-struct Answers;
+/// What the sum is now.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sum(usize);
 
-impl Handler<Ask> for Answers {
-    const NAME: &'static str = "answers";
+impl Message for Sum {
+    const TYPE: &'static str = "pairs.sum";
+}
 
-    async fn handle(&self, _: Ask, cx: &mut Context) -> Result<(), HandlerError> {
-        cx.publish(Answer)
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Adding {
+    sum: usize,
+}
+
+impl Saga for Adding {
+    const NAME: &'static str = "adding";
+}
+
+impl Handle<Add> for Adding {
+    fn correlate(_: &Add) -> Correlation<'_> {
+        "one".into()
+    }
+    async fn handle(&mut self, _: Add, cx: &mut Context) -> Result<(), HandlerError> {
+        self.sum += 1;
+        cx.send(TELLER, Sum(self.sum))
     }
 }
 
-/// Counts the calls that passes make.
+/// Takes the sums, in an endpoint of its own.
 #[derive(Debug, Clone, Default)]
+struct Teller(Arc<AtomicUsize>);
+
+impl Handler<Sum> for Teller {
+    const NAME: &'static str = "teller";
+
+    async fn handle(&self, sum: Sum, _: &mut Context) -> Result<(), HandlerError> {
+        self.0.fetch_max(sum.0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Where entities are and where dedup entries are.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    pub(crate) entities: Arc<dyn EntityStore>,
+    pub(crate) dedup: Arc<dyn DedupStore>,
+    /// They are one store.
+    pub(crate) same: bool,
+}
+
+/// What a message does, and what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// How often it has its effects though it comes [`COPIES`] times.
+    pub(crate) effects: usize,
+    /// Of the stores, until it is over.
+    pub(crate) calls: usize,
+}
+
+/// Counts the calls that passes make.
+#[derive(Debug, Clone)]
 struct Counted {
-    store: Memory,
+    pair: Pair,
+    letters: Memory,
     calls: Arc<AtomicUsize>,
 }
 
@@ -60,11 +106,11 @@ impl Counted {
 #[async_trait]
 impl EntityStore for Counted {
     fn capabilities(&self) -> StoreCapabilities {
-        self.store.capabilities()
+        self.pair.entities.capabilities()
     }
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
         self.count();
-        self.store.load(key, ids).await
+        self.pair.entities.load(key, ids).await
     }
     async fn save(
         &self,
@@ -74,7 +120,7 @@ impl EntityStore for Counted {
         processed: &[DedupEntry],
     ) -> Result<Saved, StoreError> {
         self.count();
-        self.store.save(key, expected, entity, processed).await
+        self.pair.entities.save(key, expected, entity, processed).await
     }
     async fn finish(
         &self,
@@ -83,11 +129,11 @@ impl EntityStore for Counted {
         clean_up: Option<(&Version, &Entity)>,
     ) -> Result<Option<Finished>, StoreError> {
         self.count();
-        self.store.finish(key, done, clean_up).await
+        self.pair.entities.finish(key, done, clean_up).await
     }
     async fn version(&self, key: &EntityKey) -> Result<Option<Version>, StoreError> {
         self.count();
-        self.store.version(key).await
+        self.pair.entities.version(key).await
     }
     // Asked by the sweeper, for no message.
     async fn pending(
@@ -97,28 +143,28 @@ impl EntityStore for Counted {
         after: Option<&EntityKey>,
         limit: usize,
     ) -> Result<Vec<Pending>, StoreError> {
-        self.store.pending(scope, older_than, after, limit).await
+        self.pair.entities.pending(scope, older_than, after, limit).await
     }
     async fn purge(&self, scope: &Arc<Scope>, older_than: Duration, limit: usize) -> Result<usize, StoreError> {
-        self.store.purge(scope, older_than, limit).await
+        self.pair.entities.purge(scope, older_than, limit).await
     }
 }
 
 #[async_trait]
 impl DedupStore for Counted {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        self.store.dedup_capabilities()
+        self.pair.dedup.dedup_capabilities()
     }
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
         self.count();
-        self.store.contains(keys).await
+        self.pair.dedup.contains(keys).await
     }
     async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
         self.count();
-        self.store.insert(entries).await
+        self.pair.dedup.insert(entries).await
     }
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        self.store.evict(retention).await
+        self.pair.dedup.evict(retention).await
     }
 }
 
@@ -126,27 +172,74 @@ impl DedupStore for Counted {
 impl DeadLetters for Counted {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         self.count();
-        self.store.add(letter).await
+        self.letters.add(letter).await
     }
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
-        self.store.list(endpoint, page).await
+        self.letters.list(endpoint, page).await
     }
 }
 
-/// Calls for a message that sends another, where both are one store and where they are two.
-pub(crate) async fn calls() -> [usize; 2] {
-    let mut counts = [0; 2];
-    for (two, count) in [false, true].into_iter().zip(&mut counts) {
-        let (hub, counted) = (InProcess::new("pairs"), Counted::default());
-        let builder = Endpoint::builder("pairs").transport(hub.clone());
-        let other = Counted { store: Memory::new(), calls: counted.calls.clone() };
-        let builder = match two {
-            true => builder.entities(counted.clone()).dedup(other).dead_letters(Memory::new()),
-            false => builder.store(counted.clone()),
-        };
-        hub.sender().send("pairs", &Ask).await.unwrap();
-        builder.handler(Answers).run_until(hub.idle()).await.unwrap();
-        *count = counted.calls.load(Ordering::Relaxed);
+impl Pair {
+    /// Sends a message that sends one, copies of it, and another that tells what the first has done. `name` is of this pair alone.
+    pub(crate) async fn seen(self, name: &str) -> Seen {
+        let counted = Counted { pair: self, letters: Memory::new(), calls: Arc::default() };
+        let (hub, teller) = (InProcess::new("pairs"), Teller::default());
+        let sender = hub.sender();
+        add(&sender, name, "first").await;
+        counted.run(name, &hub, &teller).await;
+        let calls = counted.calls.load(Ordering::Relaxed);
+        for _ in 1..COPIES {
+            add(&sender, name, "first").await;
+        }
+        add(&sender, name, "second").await;
+        counted.run(name, &hub, &teller).await;
+        Seen { effects: teller.0.load(Ordering::Relaxed) - 1, calls }
     }
-    counts
+}
+
+async fn add(sender: &Sender, to: &str, id: &str) {
+    sender.send_as(id.parse().unwrap(), to, &Add).await.unwrap();
+}
+
+impl Counted {
+    async fn run(&self, name: &str, hub: &InProcess, teller: &Teller) {
+        let builder = Endpoint::builder(name).transport(hub.clone());
+        let builder = match self.pair.same {
+            true => builder.store(self.clone()),
+            false => builder.entities(self.clone()).dedup(self.clone()).dead_letters(self.letters.clone()),
+        };
+        let adding = builder.saga::<Adding>(|adding| adding.starts::<Add>()).run_until(hub.idle());
+        let telling = Endpoint::builder(TELLER).transport(hub.clone()).store(Memory::new());
+        let telling = telling.handler(teller.clone()).run_until(hub.idle());
+        let (added, told) = tokio::join!(adding, telling);
+        added.unwrap();
+        told.unwrap();
+    }
+}
+
+/// A dedup store that knows nothing of what it took.
+#[derive(Debug)]
+struct Forgetful(Memory);
+
+#[async_trait]
+impl DedupStore for Forgetful {
+    fn dedup_capabilities(&self) -> DedupCapabilities {
+        self.0.dedup_capabilities()
+    }
+    async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
+        Ok(Known::default())
+    }
+    async fn insert(&self, entries: &[DedupEntry]) -> Result<(), StoreError> {
+        self.0.insert(entries).await
+    }
+    async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        self.0.evict(retention).await
+    }
+}
+
+#[tokio::test]
+async fn a_pair_whose_dedup_store_forgets_is_seen_to_have_effects_again() {
+    let (entities, dedup) = (Arc::new(Memory::new()), Arc::new(Forgetful(Memory::new())));
+    let seen = Pair { entities, dedup, same: false }.seen("forgetful").await;
+    assert!(seen.effects > 1, "{seen:?}");
 }

@@ -1,13 +1,39 @@
-//! What every store that can be had declares.
+//! Every store that can be had, and what it declares.
 
-use std::time::Duration;
+use std::{any::Any, sync::Arc, time::Duration};
 
 use hapax::{
     Memory,
     ports::{DedupCapabilities, DedupStore, EntityStore, StoreCapabilities},
 };
+use hapax_tests::Scratch;
 
-use crate::table::Line;
+use crate::{counted::Pair, table::Line};
+
+/// A store, opened.
+pub(crate) struct Opened {
+    pub(crate) line: Line,
+    /// It keeps both.
+    one: Option<Pair>,
+    entities: Option<Arc<dyn EntityStore>>,
+    dedup: Arc<dyn DedupStore>,
+    /// Where it is, which goes with it.
+    _place: Option<Box<dyn Any>>,
+}
+
+impl Opened {
+    /// Entities here, dedup entries there; nothing where one of them is not kept.
+    pub(crate) fn with(&self, other: &Self) -> Option<Pair> {
+        Some(Pair { entities: self.entities.clone()?, dedup: other.dedup.clone(), same: false })
+    }
+
+    /// Both here.
+    pub(crate) fn alone(&self) -> Option<Pair> {
+        self.one.clone()
+    }
+}
+
+type Named = (String, Option<Opened>);
 
 fn bytes(bytes: usize) -> String {
     match bytes {
@@ -26,39 +52,46 @@ fn kept(keeps: Option<Duration>) -> String {
     }
 }
 
-fn line(entities: Option<StoreCapabilities>, dedup: DedupCapabilities) -> (String, Option<Line>) {
-    let line = Line {
+fn line(entities: Option<StoreCapabilities>, dedup: DedupCapabilities) -> Line {
+    Line {
         entity: entities.map(|can| bytes(can.entity_bytes_max)),
         together: entities.is_some_and(|can| can.together),
         kept: Some(kept(dedup.keeps)),
         reply: (dedup.reply_bytes_max < usize::MAX).then(|| bytes(dedup.reply_bytes_max)),
         durable: dedup.durable && entities.is_none_or(|can| can.durable),
-    };
-    (dedup.name.to_owned(), Some(line))
+    }
 }
 
-fn of(store: &(impl EntityStore + DedupStore)) -> (String, Option<Line>) {
-    line(Some(store.capabilities()), store.dedup_capabilities())
+fn of(store: impl EntityStore + DedupStore + 'static, place: Option<Box<dyn Any>>) -> Named {
+    let (name, line) = (store.dedup_capabilities().name, line(Some(store.capabilities()), store.dedup_capabilities()));
+    let store = Arc::new(store);
+    let one = Some(Pair { entities: store.clone(), dedup: store.clone(), same: true });
+    let opened = Opened { line, one, entities: Some(store.clone()), dedup: store, _place: place };
+    (name.to_owned(), Some(opened))
 }
 
 /// Every store by its name; nothing for one that is not there.
-pub(crate) async fn all() -> Vec<(String, Option<Line>)> {
-    let mut all = vec![of(&Memory::new())];
+pub(crate) async fn all() -> Vec<Named> {
+    let mut all = vec![of(Memory::new(), None)];
     #[cfg(feature = "databases")]
     databases(&mut all).await;
     #[cfg(not(feature = "databases"))]
     all.extend(["sqlite", "postgres", "mysql"].map(|name| (name.to_owned(), None)));
     #[cfg(feature = "object")]
     {
-        let scratch = hapax_tests::Scratch::new("object-pairs");
+        let scratch = Scratch::new("object-pairs");
         let store = hapax::ObjectDedup::directory(scratch.file("dedup")).create_if_missing(true).open().await.unwrap();
-        all.push(line(None, store.dedup_capabilities()));
+        let line = line(None, store.dedup_capabilities());
+        let opened =
+            Opened { line, one: None, entities: None, dedup: Arc::new(store), _place: Some(Box::new(scratch)) };
+        all.push(("object".to_owned(), Some(opened)));
     }
     #[cfg(not(feature = "object"))]
     all.push(("object".to_owned(), None));
     #[cfg(feature = "dynamodb")]
     if there("HAPAX_TEST_DYNAMODB") {
-        all.push(of(&hapax_tests::DynamoDbTable::new().open().await));
+        let table = hapax_tests::DynamoDbTable::new();
+        all.push(of(table.open().await, Some(Box::new(table))));
     }
     #[cfg(feature = "cosmos")]
     if there("HAPAX_TEST_COSMOS") {
@@ -67,7 +100,10 @@ pub(crate) async fn all() -> Vec<(String, Option<Line>)> {
         let one = hapax_tests::CosmosDatabase::new(Layout::Together).open().await;
         let apart = hapax_tests::CosmosDatabase::new(Layout::Apart).open().await;
         let can = StoreCapabilities { together: one.capabilities().together, ..apart.capabilities() };
-        all.push(line(Some(can), apart.dedup_capabilities()));
+        let line = line(Some(can), apart.dedup_capabilities());
+        let (name, opened) = of(apart, None);
+        let one = of(one, None).1.and_then(|opened| opened.one);
+        all.push((name, opened.map(|opened| Opened { line, one, ..opened })));
     }
     for name in ["dynamodb", "cosmos"] {
         if !all.iter().any(|(there, _)| there == name) {
@@ -83,19 +119,24 @@ fn there(variable: &str) -> bool {
 }
 
 #[cfg(feature = "databases")]
-async fn databases(all: &mut Vec<(String, Option<Line>)>) {
-    let scratch = hapax_tests::Scratch::new("pairs");
-    all.push(of(&hapax::Sqlite::open(scratch.file("hapax.db")).await.unwrap()));
+async fn databases(all: &mut Vec<Named>) {
+    let scratch = Scratch::new("pairs");
+    all.push(of(hapax::Sqlite::open(scratch.file("hapax.db")).await.unwrap(), Some(Box::new(scratch))));
     match there("HAPAX_TEST_POSTGRES") {
-        true => all.push(of(&hapax_tests::PostgresSchema::new().open().await)),
+        true => {
+            let schema = hapax_tests::PostgresSchema::new();
+            all.push(of(schema.open().await, Some(Box::new(schema))));
+        }
         false => all.push(("postgres".to_owned(), None)),
     }
     match there("HAPAX_TEST_MYSQL") {
         true => {
-            let (name, line) = of(&hapax_tests::MySqlTables::new().open().await);
+            let tables = hapax_tests::MySqlTables::new();
+            let (name, opened) = of(tables.open().await, Some(Box::new(tables)));
             // What one server takes is not what the next one does.
             let most = || Some("16 MiB, or what the server's packets hold".to_owned());
-            all.push((name, line.map(|line| Line { entity: most(), reply: most(), ..line })));
+            let told = |line| Line { entity: most(), reply: most(), ..line };
+            all.push((name, opened.map(|opened| Opened { line: told(opened.line.clone()), ..opened })));
         }
         false => all.push(("mysql".to_owned(), None)),
     }

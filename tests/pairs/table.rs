@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use crate::counted::Seen;
+
 /// What a store declares, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -19,6 +21,12 @@ pub(crate) struct Line {
 const STORES: &str =
     "| store | largest entity | dedup entries kept | largest reply | both in one | survives the process |";
 const PAIRS: &str = "| entities in | dedup entries in | effects | survives | load and check | mark and clean-up | calls | largest entity | kept |";
+
+/// What was seen of pairs, by where entities and where dedup entries are.
+pub(crate) type Pairs = BTreeMap<(String, String), Seen>;
+
+/// Instead of a name, of the second store.
+const SAME: &str = "the same";
 
 const fn yes(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
@@ -43,8 +51,27 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Line> {
         .collect()
 }
 
-/// Both tables. `calls` are those of a message, where both are one store and where they are two.
-pub(crate) fn render(lines: &BTreeMap<String, Line>, calls: [usize; 2]) -> String {
+/// The pairs that a text holds.
+pub(crate) fn parse_pairs(text: &str) -> Pairs {
+    let table = text.lines().skip_while(|line| *line != PAIRS).skip(2).take_while(|line| line.starts_with('|'));
+    table
+        .filter_map(|line| {
+            let cells: Vec<&str> =
+                line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+            let [entities, dedup, effects, _, _, _, calls, ..] = cells[..] else { return None };
+            let dedup = if dedup == SAME { entities } else { dedup };
+            let effects = if effects == times(1) { 1 } else { effects.split_once(' ')?.0.parse().ok()? };
+            Some(((entities.to_owned(), dedup.to_owned()), Seen { effects, calls: calls.parse().ok()? }))
+        })
+        .collect()
+}
+
+fn times(effects: usize) -> String {
+    if effects == 1 { "once".to_owned() } else { format!("{effects} times") }
+}
+
+/// Both tables.
+pub(crate) fn render(lines: &BTreeMap<String, Line>, pairs: &Pairs) -> String {
     let mut text = String::new();
     let head = |text: &mut String, head: &str| {
         writeln!(text, "{head}\n|{}", " --- |".repeat(head.matches('|').count() - 1)).unwrap();
@@ -57,40 +84,39 @@ pub(crate) fn render(lines: &BTreeMap<String, Line>, calls: [usize; 2]) -> Strin
     }
     text.push('\n');
     head(&mut text, PAIRS);
-    for (entities, one) in lines {
-        for (dedup, other) in lines {
-            let (Some(entity), Some(kept)) = (&one.entity, &other.kept) else { continue };
-            let together = entities == dedup && one.together;
-            let (check, mark, calls) =
-                if together { ("one call", "one call", calls[0]) } else { ("two calls", "two calls", calls[1]) };
-            let other = if entities == dedup { "the same".to_owned() } else { format!("`{dedup}`") };
-            let survives = yes(one.durable && lines[dedup].durable);
-            writeln!(
-                text,
-                "| `{entities}` | {other} | once | {survives} | {check} | {mark} | {calls} | {entity} | {kept} |"
-            )
-            .unwrap();
-        }
+    for ((entities, dedup), seen) in pairs {
+        let (one, other) = (&lines[entities], &lines[dedup]);
+        let (entity, kept) = (or_none(one.entity.as_ref()), or_none(other.kept.as_ref()));
+        let each = if entities == dedup && one.together { "one call" } else { "two calls" };
+        let (effects, calls, survives) = (times(seen.effects), seen.calls, yes(one.durable && other.durable));
+        let other = if entities == dedup { SAME.to_owned() } else { format!("`{dedup}`") };
+        writeln!(
+            text,
+            "| `{entities}` | {other} | {effects} | {survives} | {each} | {each} | {calls} | {entity} | {kept} |"
+        )
+        .unwrap();
     }
     text
 }
 
 /// The pairs in short: a row for each store of entities, a column for each of dedup entries.
-pub(crate) fn render_short(lines: &BTreeMap<String, Line>, calls: [usize; 2]) -> String {
-    let mut text = "| entities in | the same |".to_owned();
+pub(crate) fn render_short(lines: &BTreeMap<String, Line>, pairs: &Pairs) -> String {
+    let mut text = format!("| entities in | {SAME} |");
     let others = || lines.iter().filter(|(_, line)| line.kept.is_some());
     for (dedup, _) in others() {
         write!(text, " `{dedup}` |").unwrap();
     }
     writeln!(text, "\n| --- | --- |{}", " --- |".repeat(others().count())).unwrap();
-    for (entities, one) in lines.iter().filter(|(_, line)| line.entity.is_some()) {
-        let cell = |calls: usize, durable: bool| {
-            if durable { format!("once, {calls} calls") } else { format!("once until it ends, {calls} calls") }
-        };
-        let same = if one.together { cell(calls[0], one.durable) } else { "—".to_owned() };
-        write!(text, "| `{entities}` | {same} |").unwrap();
-        for (dedup, other) in others() {
-            let cell = if dedup == entities { "—".to_owned() } else { cell(calls[1], one.durable && other.durable) };
+    let cell = |entities: &String, dedup: &String| {
+        let Some(seen) = pairs.get(&(entities.clone(), dedup.clone())) else { return "—".to_owned() };
+        let durable = lines[entities].durable && lines[dedup].durable;
+        let until = if durable { "" } else { " until it ends" };
+        format!("{}{until}, {} calls", times(seen.effects), seen.calls)
+    };
+    for (entities, _) in lines.iter().filter(|(_, line)| line.entity.is_some()) {
+        write!(text, "| `{entities}` | {} |", cell(entities, entities)).unwrap();
+        for (dedup, _) in others() {
+            let cell = if dedup == entities { "—".to_owned() } else { cell(entities, dedup) };
             write!(text, " {cell} |").unwrap();
         }
         text.push('\n');
@@ -105,19 +131,20 @@ fn lines_of_the_tables_of_pairs_come_back() {
     let (kept, reply) = (Some("at least 7 days".into()), Some("1 KiB".into()));
     let other = Line { entity: None, together: false, kept, reply, durable: false };
     let lines = BTreeMap::from([("one".to_owned(), one), ("other".to_owned(), other)]);
-    let text = render(&lines, [3, 5]);
-    assert_eq!(parse(&text), lines);
+    let pair = |dedup: &str, effects, calls| (("one".to_owned(), dedup.to_owned()), Seen { effects, calls });
+    let pairs = Pairs::from([pair("one", 1, 3), pair("other", 2, 5)]);
+    let text = render(&lines, &pairs);
+    assert_eq!((parse(&text), parse_pairs(&text)), (lines.clone(), pairs.clone()));
     assert!(
         text.contains("| `one` | the same | once | yes | one call | one call | 3 | 16 MiB | by `evict` |"),
         "{text}"
     );
     assert!(
-        text.contains("| `one` | `other` | once | no | two calls | two calls | 5 | 16 MiB | at least 7 days |"),
+        text.contains("| `one` | `other` | 2 times | no | two calls | two calls | 5 | 16 MiB | at least 7 days |"),
         "{text}"
     );
-    assert!(!text.contains("| `other` | the same"), "{text}");
-    let short = render_short(&lines, [3, 5]);
+    let short = render_short(&lines, &pairs);
     let rows: Vec<&str> = short.lines().collect();
-    let expected = "| `one` | once, 3 calls | — | once until it ends, 5 calls |";
+    let expected = "| `one` | once, 3 calls | — | 2 times until it ends, 5 calls |";
     assert_eq!(rows, ["| entities in | the same | `one` | `other` |", "| --- | --- | --- | --- |", expected]);
 }
