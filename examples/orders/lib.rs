@@ -18,6 +18,7 @@ mod disk;
 mod door;
 mod doubled;
 pub mod input;
+mod itself;
 mod look;
 pub mod messages;
 mod options;

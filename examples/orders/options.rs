@@ -55,7 +55,8 @@ pub struct Options {
     /// where the run has a schema of its own, which goes with it; or `mysql://USER@HOST:PORT/DATABASE` (MariaDB), where its
     /// tables have a prefix of its own and go with it; or `postgres:` or `mysql:`, a server of the run's own, which is
     /// killed (and so are workers, unless you say how often: every 500 ms, and one is stopped every 3 s); or an emulator of a
-    /// service, `dynamodb://HOST:PORT` or `cosmos://HOST:PORT`, if the program was built with that feature
+    /// service, `dynamodb://HOST:PORT` or `cosmos://HOST:PORT`, if the program was built with that feature; or, with the feature
+    /// `real`, that service itself: `dynamodb://REGION` with HAPAX_AWS=1, `cosmos://ACCOUNT` with HAPAX_AZURE=1
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 
@@ -68,8 +69,9 @@ pub struct Options {
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
 
-    /// Keep the dedup entries in this folder, s3://HOST:PORT or azure-blob://HOST:PORT (emulators), and not beside the
-    /// entities; in worker processes
+    /// Keep the dedup entries in this folder, s3://HOST:PORT or azure-blob://HOST:PORT (emulators), s3://REGION or
+    /// azure-blob://ACCOUNT (the services themselves, asked for as with --store), and not beside the entities; in worker
+    /// processes
     #[arg(long, value_name = "PLACE", conflicts_with = "breaks")]
     pub dedup: Option<PathBuf>,
 

@@ -1,7 +1,8 @@
 //! Private database servers, brokers and poolers, for tests and examples that kill one: run from the installed programs, on a free port, with
 //! their data in a folder of the caller's, and gone with the process that started them, however that ends.
 //!
-//! Nothing here speaks to such a server. Whether it answers, those ask who connect to it anyway.
+//! Nothing here speaks to such a server. Whether it answers, those ask who connect to it anyway. Of services that are elsewhere there is
+//! what it takes to reach them.
 
 mod cloud;
 mod leash;
@@ -11,6 +12,7 @@ pub mod objects;
 mod pgbouncer;
 mod postgres;
 mod rabbitmq;
+pub mod real;
 
 pub use cloud::Cloud;
 pub use leash::{Leashed, Servant, find, free_port};

@@ -14,7 +14,7 @@ use bucket::Bucket;
 use hapax::{ObjectDedup, ports::StoreError};
 use hapax_servers::Cloud;
 
-use crate::{Refusal, look::from_hex, place::is_host_and_port};
+use crate::{Refusal, itself::Vendor, look::from_hex, place::is_host_and_port};
 
 /// The cloud that `place` names, and what is behind the scheme.
 fn cloud_of(place: &Path) -> Option<(Cloud, &str)> {
@@ -40,7 +40,8 @@ impl Apart {
             return Err(Refusal::new(why));
         }
         if !is_host_and_port(at) {
-            return Err(Refusal::new(format!("--dedup: write {scheme}://HOST:PORT of an emulator, which speaks HTTP")));
+            let vendor = if cloud == Cloud::S3 { Vendor::Aws } else { Vendor::Azure };
+            vendor.check("--dedup", scheme, at)?;
         }
         #[cfg(feature = "objects")]
         return Ok(Self::Bucket(Bucket::new(cloud, at)));
@@ -72,6 +73,16 @@ impl Apart {
             Self::Folder(folder) => folder.into(),
             #[cfg(feature = "objects")]
             Self::Bucket(bucket) => bucket.to_string().into(),
+        }
+    }
+
+    /// Refuses a service whose credentials are missing, before anything is made that would be left behind.
+    #[allow(clippy::unused_async, reason = "a bucket is elsewhere")]
+    pub(crate) async fn check(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Folder(_) => Ok(()),
+            #[cfg(feature = "objects")]
+            Self::Bucket(bucket) => bucket.check().await,
         }
     }
 
@@ -150,7 +161,7 @@ mod tests {
                 assert!(said.contains("build it with --features objects"), "{said}");
                 continue;
             }
-            for rest in ["", "host", ":80", "host:0", "a:b@host:80", "host:80/bucket"] {
+            for rest in ["", "HOST", ":80", "host:0", "a:b@host:80", "host:80/bucket"] {
                 let said = find(rest).unwrap_err().to_string();
                 assert!(said.contains(&format!("write {scheme}://HOST:PORT")), "{rest}: {said}");
             }
@@ -158,6 +169,8 @@ mod tests {
             let same = Apart::named(Path::new(&apart.argument()));
             assert_eq!(same.to_string(), apart.to_string());
             assert!(same.to_string().starts_with(&format!("{scheme}://127.0.0.1:9000/orders-")), "{same}");
+            let there = Apart::named(Path::new(&format!("{scheme}://eu-central-1/orders-1")));
+            assert_eq!(there.to_string(), format!("{scheme}://eu-central-1/orders-1"));
         }
     }
 }

@@ -164,6 +164,9 @@ impl Place {
     /// two programs.
     pub(crate) async fn find(options: &Options) -> Result<Self, Refusal> {
         let dedup = options.dedup.as_deref().map(Apart::new).transpose()?;
+        if let Some(apart) = &dedup {
+            apart.check().await?;
+        }
         let mut place = Self::find_database(options).await?;
         if let Some(url) = &options.transport {
             let broker = Broker::new(url);
@@ -186,7 +189,7 @@ impl Place {
         if is_service(store) {
             let folder = Folder::new()?;
             let service = Service::new(store, &folder.0)?;
-            service.check()?;
+            service.check().await?;
             let kept = Kept::Service(service);
             let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None, dedup: None };
             return Ok(Self { database, temporary: Some(folder.keep()), server: None });

@@ -10,7 +10,7 @@ use std::{
 use uuid::Uuid;
 
 use super::server::CONNECT_LIMIT;
-use crate::{Refusal, say, services};
+use crate::{Refusal, itself::Vendor, say, services};
 
 /// Which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,13 @@ impl Kind {
         match self {
             Self::DynamoDb => "DynamoDB",
             Self::CosmosDb => "Cosmos DB",
+        }
+    }
+
+    const fn vendor(self) -> Vendor {
+        match self {
+            Self::DynamoDb => Vendor::Aws,
+            Self::CosmosDb => Vendor::Azure,
         }
     }
 
@@ -66,7 +73,7 @@ pub(crate) fn is_host_and_port(at: &str) -> bool {
 #[cfg_attr(not(any(feature = "dynamodb", feature = "cosmos")), allow(dead_code, reason = "none is compiled in"))]
 pub(crate) struct Service {
     pub(crate) kind: Kind,
-    /// Host and port.
+    /// Host and port of an emulator, or the region or account of the service itself.
     at: String,
     name: String,
     queue: PathBuf,
@@ -87,13 +94,23 @@ impl Service {
             )));
         }
         if !is_host_and_port(&service.at) {
-            return Err(Refusal::new(format!("--store: write {scheme}://HOST:PORT of an emulator, which speaks HTTP")));
+            kind.vendor().check("--store", scheme, &service.at)?;
         }
         Ok(service)
     }
 
     /// Refuses what does not answer, before anything is made that would be left behind.
-    pub(super) fn check(&self) -> Result<(), Refusal> {
+    pub(super) async fn check(&self) -> Result<(), Refusal> {
+        if self.itself().is_none() {
+            return self.check_emulator();
+        }
+        services::check(self).await.map_err(|why| {
+            let (store, name) = (self.store(), self.kind.name());
+            Refusal::new(format!("--store {store}: {name} itself cannot be used: {why}"))
+        })
+    }
+
+    fn check_emulator(&self) -> Result<(), Refusal> {
         let found = self.at.to_socket_addrs().and_then(|mut found| {
             let found = found.next().ok_or_else(|| io::Error::other("there is no such host"))?;
             TcpStream::connect_timeout(&found, CONNECT_LIMIT)
@@ -118,9 +135,14 @@ impl Service {
         format!("{}://{}", self.kind.scheme(), self.at)
     }
 
-    /// Where it is spoken to.
+    /// Where an emulator is spoken to.
     pub(crate) fn address(&self) -> String {
         format!("http://{}", self.at)
+    }
+
+    /// The region or account, where it is the service itself.
+    pub(crate) fn itself(&self) -> Option<&str> {
+        (!is_host_and_port(&self.at)).then_some(&self.at)
     }
 
     /// What the run's table or database is called.
@@ -162,14 +184,17 @@ mod tests {
                 assert!(said.contains(&format!("build it with --features {scheme}")), "{said}");
                 continue;
             }
-            for rest in ["", "//", "//host", "//:80", "//host:0", "//a:b@host:80", "//host:80/table"] {
+            for rest in ["", "//", "//HOST", "//:80", "//host:0", "//a:b@host:80", "//host:80/table"] {
                 let said = find(rest).unwrap_err().to_string();
                 assert!(said.contains(&format!("write {scheme}://HOST:PORT")), "{rest}: {said}");
             }
             let service = find("//127.0.0.1:8000/").unwrap();
-            assert_eq!(service.address(), "http://127.0.0.1:8000");
+            assert_eq!((service.address().as_str(), service.itself()), ("http://127.0.0.1:8000", None));
             let same = Service::named(&service.store(), service.name(), Path::new("/nowhere/cards.db")).unwrap();
             assert_eq!(same.queue(), Path::new("/nowhere/queues.db"));
+            let there =
+                Service::named(&format!("{scheme}://eu-central-1"), "orders_1", Path::new("/cards.db")).unwrap();
+            assert_eq!((there.itself(), there.store()), (Some("eu-central-1"), format!("{scheme}://eu-central-1")));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A shop in a Cosmos DB database, and a look into it with the service's own client.
 
+#[cfg(feature = "real")]
+use std::sync::OnceLock;
 use std::{collections::HashSet, error::Error};
 
 use azure_core::credentials::Secret;
@@ -15,6 +17,8 @@ use hapax::{
     ids::EndpointName,
     ports::{ErrorKind, StoreError},
 };
+#[cfg(feature = "real")]
+use hapax_servers::real::Front;
 use serde_json::Value;
 
 use crate::{
@@ -78,15 +82,53 @@ impl Backend for InCosmosDb {
 }
 
 async fn client(place: &Service) -> Result<CosmosClient, AnyError> {
-    let account = AccountReference::with_authentication_key(place.address().parse()?, Secret::new(KEY));
+    let (address, key) = match place.itself() {
+        None => (place.address(), KEY.to_owned()),
+        #[cfg(feature = "real")]
+        Some(account) => {
+            let (endpoint, key) = crate::itself::cosmos(account)?;
+            (front(&endpoint)?.url().to_owned(), key)
+        }
+        #[cfg(not(feature = "real"))]
+        Some(_) => return Err("this program was built without TLS; build it with --features real".into()),
+    };
+    let account = AccountReference::with_authentication_key(address.parse()?, Secret::new(key));
     Ok(CosmosClient::builder().build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await?)
+}
+
+/// One for the whole process, which has one account.
+#[cfg(feature = "real")]
+fn front(endpoint: &str) -> Result<&'static Front, AnyError> {
+    static FRONT: OnceLock<Result<Front, String>> = OnceLock::new();
+    let front = FRONT.get_or_init(|| Front::start(endpoint).map_err(|e| e.to_string()));
+    front.as_ref().map_err(|why| why.clone().into())
+}
+
+/// Whether the service answers, and that there is no such database yet.
+pub(super) async fn check(place: &Service) -> Result<(), String> {
+    let checked = async {
+        #[cfg(feature = "real")]
+        if let Some(account) = place.itself() {
+            let (endpoint, _) = crate::itself::cosmos(account)?;
+            let reached = front(&endpoint)?.reach().await;
+            reached.map_err(|e| Refusal::caused(&format!("nobody answers at {endpoint}"), &*e).to_string())?;
+        }
+        match client(place).await?.database_client(place.name()).read(None).await {
+            Err(e) if e.status().is_not_found() => Ok(()),
+            Ok(_) => Err(format!("there is a database {} already; run it again", place.name()).into()),
+            Err(e) => Err(AnyError::from(e)),
+        }
+    };
+    checked.await.map_err(|e| e.to_string())
 }
 
 pub(super) async fn remove(place: &Service) -> Result<(), String> {
     let removed = async {
         let client = client(place).await?;
-        client.database_client(place.name()).delete(None).await?;
-        Ok::<(), AnyError>(())
+        match client.database_client(place.name()).delete(None).await {
+            Err(e) if !e.status().is_not_found() => Err(AnyError::from(e)),
+            _ => Ok(()),
+        }
     };
     removed.await.map_err(|e| e.to_string())
 }

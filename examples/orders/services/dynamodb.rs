@@ -11,7 +11,7 @@ use hapax::{
     DynamoDb, Sender, SqliteQueue,
     codec::{FRAME_BYTES, record::decode_outbox},
     ids::EndpointName,
-    ports::StoreError,
+    ports::{ErrorKind, StoreError},
 };
 
 use crate::{
@@ -42,7 +42,8 @@ impl Backend for InDynamoDb {
     type Queue = SqliteQueue;
 
     async fn open(place: &Service, _: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
-        let table = DynamoDb::options(client(place), place.name());
+        let unreached = |why: String| StoreError::new(ErrorKind::Unavailable, "reaching DynamoDB", why);
+        let table = DynamoDb::options(client(place).await.map_err(unreached)?, place.name());
         let store = table.create_if_missing(new).open().await?;
         let queue = SqliteQueue::options().lease(LEASE).migrate(new).open(place.queue()).await?;
         Ok(Self { store, queue })
@@ -69,42 +70,71 @@ impl Backend for InDynamoDb {
     }
 }
 
-fn client(place: &Service) -> Client {
-    DynamoDb::local_client(&place.address())
+/// With connections of its own, and in the service itself with the credentials that AWS's own tools find.
+async fn client(place: &Service) -> Result<Client, String> {
+    match place.itself() {
+        None => Ok(DynamoDb::local_client(&place.address())),
+        #[cfg(feature = "real")]
+        Some(region) => Ok(hapax_servers::real::dynamodb_client(&crate::itself::aws(region).await?)),
+        #[cfg(not(feature = "real"))]
+        Some(_) => Err("this program was built without TLS; build it with --features real".into()),
+    }
+}
+
+/// Whether the service answers, and that there is no such table yet.
+pub(super) async fn check(place: &Service) -> Result<(), String> {
+    let found = client(place).await?.describe_table().table_name(place.name()).send().await;
+    match found {
+        Err(e) if e.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) => Ok(()),
+        Ok(_) => Err(format!("there is a table {} already; run it again", place.name())),
+        Err(e) => Err(Refusal::caused("DescribeTable", &e).to_string()),
+    }
 }
 
 pub(super) async fn remove(place: &Service) -> Result<(), String> {
-    let removed = client(place).delete_table().table_name(place.name()).send().await;
-    removed.map(drop).map_err(|e| DisplayErrorContext(e).to_string())
+    let removed = client(place).await?.delete_table().table_name(place.name()).send().await;
+    match removed {
+        Err(e) if !e.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) => {
+            Err(Refusal::caused("DeleteTable", &e).to_string())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The items of a run's table.
 pub(crate) struct Items {
-    client: Client,
+    client: Option<Client>,
     place: Service,
 }
 
 impl Items {
     pub(crate) fn of(place: &Service) -> Self {
-        Self { client: client(place), place: place.clone() }
+        Self { client: None, place: place.clone() }
     }
 
-    pub(crate) async fn entities(&self) -> Result<Vec<EntityRow>, Refusal> {
+    async fn client(&mut self) -> Result<Client, Refusal> {
+        if self.client.is_none() {
+            self.client = Some(client(&self.place).await.map_err(|why| self.unreadable(&why))?);
+        }
+        self.client.clone().ok_or_else(|| self.unreadable(&"no client"))
+    }
+
+    pub(crate) async fn entities(&mut self) -> Result<Vec<EntityRow>, Refusal> {
         Ok(self.all("e#").await?.iter().filter_map(entity).collect())
     }
 
-    pub(crate) async fn dedup_keys(&self) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub(crate) async fn dedup_keys(&mut self) -> Result<Vec<Vec<u8>>, Refusal> {
         let marks = self.all("d#").await?;
         Ok(marks.iter().filter_map(|item| from_hex(text(item, "pk")?.strip_prefix("d#")?)).collect())
     }
 
-    pub(crate) async fn dead_letters(&self) -> Result<Vec<LetterRow>, Refusal> {
+    pub(crate) async fn dead_letters(&mut self) -> Result<Vec<LetterRow>, Refusal> {
         let letters = self.all("l#").await?;
         let told = |item: &Item| (text(item, "sk").unwrap_or_default().to_owned(), ENDPOINT.to_owned(), String::new());
         Ok(letters.iter().map(told).collect())
     }
 
-    pub(crate) async fn decided(&self, of: &HashSet<String>) -> Result<Vec<String>, Refusal> {
+    pub(crate) async fn decided(&mut self, of: &HashSet<String>) -> Result<Vec<String>, Refusal> {
         let of: Vec<&String> = of.iter().collect();
         let mut decided = Vec::new();
         for some in of.chunks(BATCH) {
@@ -115,7 +145,7 @@ impl Items {
             let asked = KeysAndAttributes::builder().set_keys(Some(keys.collect())).build();
             let asked = asked.map_err(|e| Refusal::new(e.to_string()))?;
             // What is not answered now is asked for the next time.
-            let answer = self.client.batch_get_item().request_items(self.place.name(), asked).send().await;
+            let answer = self.client().await?.batch_get_item().request_items(self.place.name(), asked).send().await;
             let answer = answer.map_err(|e| self.unreadable(&DisplayErrorContext(e)))?;
             let items = answer.responses.into_iter().flat_map(HashMap::into_values).flatten();
             decided.extend(items.filter_map(|item| {
@@ -128,8 +158,8 @@ impl Items {
     }
 
     /// All items whose partition key begins so.
-    async fn all(&self, prefix: &str) -> Result<Vec<Item>, Refusal> {
-        let scan = self.client.scan().table_name(self.place.name()).consistent_read(true);
+    async fn all(&mut self, prefix: &str) -> Result<Vec<Item>, Refusal> {
+        let scan = self.client().await?.scan().table_name(self.place.name()).consistent_read(true);
         let mut items = scan.into_paginator().items().send();
         let mut all = Vec::new();
         while let Some(item) = items.next().await {

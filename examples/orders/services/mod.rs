@@ -76,6 +76,18 @@ pub(crate) async fn work(service: &Service, database: &Database, options: &Optio
     }
 }
 
+/// Says why the service itself cannot be used; nothing is made.
+pub(crate) async fn check(service: &Service) -> Result<(), String> {
+    match service.kind {
+        #[cfg(feature = "dynamodb")]
+        ServiceKind::DynamoDb => dynamodb::check(service).await,
+        #[cfg(feature = "cosmos")]
+        ServiceKind::CosmosDb => cosmos::check(service).await,
+        #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+        kind => Err(not_built(kind).to_string()),
+    }
+}
+
 /// Removes what a run has there.
 pub(crate) async fn remove(service: &Service) -> Result<(), String> {
     match service.kind {

@@ -8,20 +8,14 @@ use std::process::Command;
 mod aws;
 #[cfg(feature = "real")]
 mod leftovers;
-#[cfg(feature = "real")]
-mod tls;
 
 #[cfg(feature = "real")]
 pub use aws::{config, credentials, dynamodb_client};
 #[cfg(feature = "real")]
-pub use leftovers::remove_later;
+pub use hapax_servers::real::encrypted;
+pub use hapax_servers::real::{AWS, AZURE};
 #[cfg(feature = "real")]
-pub use tls::encrypted;
-
-/// Asks for the services of AWS.
-pub const AWS: &str = "HAPAX_AWS";
-/// Asks for the services of Azure.
-pub const AZURE: &str = "HAPAX_AZURE";
+pub use leftovers::remove_later;
 
 /// Whether the variable asks for the services themselves.
 ///
@@ -29,7 +23,7 @@ pub const AZURE: &str = "HAPAX_AZURE";
 /// When it does, and the tests were built without what that takes.
 #[must_use]
 pub fn is_asked(variable: &str) -> bool {
-    let asked = std::env::var(variable).is_ok_and(|value| !matches!(value.trim(), "" | "0"));
+    let asked = hapax_servers::real::asked(variable);
     let built = cfg!(feature = "real");
     assert!(!asked || built, "{variable} asks for the service itself, and TLS is not built in: add `--features real`");
     asked
@@ -41,7 +35,7 @@ pub fn is_asked(variable: &str) -> bool {
 /// When it says nothing.
 #[must_use]
 pub fn needed(asked_by: &str, variable: &str, what: &str) -> String {
-    let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
+    let value = hapax_servers::real::value(variable);
     value.unwrap_or_else(|| panic!("{asked_by} asks for the service itself: set {variable} to {what}"))
 }
 
