@@ -148,6 +148,7 @@ mod itself {
 
     #[cfg(feature = "real")]
     const FAULTS: [&str; 6] = ["--workers", "2", "--kill-every", "2s", "--orders", "20"];
+    #[cfg(feature = "real")]
     const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "any"), ("AWS_SECRET_ACCESS_KEY", "any")];
 
     /// Runs it with these variables, and with none of those of whoever runs the tests that say where services are and who asks.
