@@ -36,6 +36,9 @@ pub(crate) struct Crew {
     hire: Hire,
     workers: Vec<Worker>,
     random: fastrand::Rng,
+    /// Something has been decided since the last kill. Before that nobody is killed: on a busy machine, or a slow service, a
+    /// worker that holds many messages would have none of them done by the time it is killed, and neither would the next.
+    pub(crate) moved: Arc<AtomicBool>,
     pub(crate) kills: u64,
     pub(crate) stalls: u64,
 }
@@ -59,7 +62,8 @@ impl Crew {
         };
         let mut random = fastrand::Rng::with_seed(seed);
         let workers = (0..workers).map(|_| hire(random.u64(..))).collect::<Result<_, _>>()?;
-        Ok(Self { hire: Box::new(hire), workers, random, kills: 0, stalls: 0 })
+        let moved = Arc::new(AtomicBool::new(true));
+        Ok(Self { hire: Box::new(hire), workers, random, moved, kills: 0, stalls: 0 })
     }
 
     /// Others, who are left alone, for those who have gone home.
@@ -119,7 +123,7 @@ impl Crew {
         }
         let failed = |e: std::io::Error| Refusal::new(format!("a worker cannot be killed: {e}"));
         let Worker { process, works } = &mut self.workers[at];
-        if !works.load(Ordering::Relaxed) {
+        if !works.load(Ordering::Relaxed) || !self.moved.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         process.kill().map_err(failed)?;

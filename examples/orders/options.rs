@@ -84,7 +84,8 @@ pub struct Options {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(WORKERS_MAX)))]
     pub workers: Option<u32>,
 
-    /// Kill a random worker (SIGKILL) every so often, `100ms` or `2s`; another takes its place
+    /// Kill a random worker (SIGKILL) every so often, `100ms` or `2s`; another takes its place. Not before something has been
+    /// decided since the last one was killed
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_every: Option<Duration>,
 

@@ -4,6 +4,10 @@
 use std::{
     collections::HashSet,
     slice,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -64,7 +68,7 @@ pub(crate) async fn run<B: Backend>(
     }
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, workers, seed)?;
-    let mut day = Day::begin(&opened, database, input);
+    let mut day = Day::begin(&opened, database, input, crew.moved.clone());
     let mut server = server;
     let ended = tokio::select! {
         done = day.go_on() => done,
@@ -123,11 +127,13 @@ struct Day<'d, B> {
     /// How long what fails may be tried again.
     patience: Duration,
     open: HashSet<String>,
+    /// Told the crew: something has been decided.
+    moved: Arc<AtomicBool>,
     bar: ProgressBar,
 }
 
 impl<'d, B: Backend> Day<'d, B> {
-    fn begin(backend: &'d B, database: &Database, input: &'d Input) -> Self {
+    fn begin(backend: &'d B, database: &Database, input: &'d Input, moved: Arc<AtomicBool>) -> Self {
         Self {
             stock: input.stock.iter(),
             orders: input.orders.iter(),
@@ -136,6 +142,7 @@ impl<'d, B: Backend> Day<'d, B> {
             look: Look::into(database),
             patience: database.patience(),
             open: HashSet::new(),
+            moved,
             bar: shop::bar(input.orders.len()),
         }
     }
@@ -158,6 +165,7 @@ impl<'d, B: Backend> Day<'d, B> {
             looks.tick().await;
             if self.look().await? > 0 {
                 moved = Instant::now();
+                self.moved.store(true, Ordering::Relaxed);
             }
             let over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
             quiet = if over { quiet } else { Instant::now() };

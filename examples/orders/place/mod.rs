@@ -90,9 +90,10 @@ impl Database {
     }
 
     /// How long what fails may be tried again: a server comes back.
-    pub(crate) const fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
+        let apart = self.dedup.as_ref().is_some_and(|dedup| dedup.as_folder().is_none());
         match self.kept {
-            Kept::File(_) if self.broker.is_none() => Duration::ZERO,
+            Kept::File(_) if self.broker.is_none() && !apart => Duration::ZERO,
             _ => AWAY_MAX,
         }
     }
