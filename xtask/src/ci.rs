@@ -56,7 +56,8 @@ fn example(name: &str, from: &[&str], args: &[&str]) -> Result<String, String> {
     let (folder, manifest) = (process::root().join("target/xtask").join(name), process::root().join("Cargo.toml"));
     let _ = std::fs::remove_dir_all(&folder); // It may not be there; anything worse shows in the next line.
     std::fs::create_dir_all(&folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
-    let run = &mut process::cargo(["run", "--release", "--locked", "--example", name]);
+    // Not `--release`, as people run them: the tests build most of this anyway.
+    let run = &mut process::cargo(["run", "--locked", "--example", name]);
     ends_well(run.args(from).arg("--manifest-path").arg(manifest).arg("--").args(args).current_dir(folder))
 }
 

@@ -70,6 +70,9 @@ fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<Stri
     let mut command = process::cargo(["nextest", "run", "--no-fail-fast", "--no-tests=pass", "--status-level=pass"]);
     command.args(["--test-threads", &threads().to_string()]);
     command.args(EVERYTHING).args(nextest_choice(&wanted.filters, &backends.left_out()));
+    if wanted.all || !wanted.filters.is_empty() {
+        command.arg("--ignore-default-filter"); // Of `.config/nextest.toml`: what is asked for is run.
+    }
     watch(Runner::Nextest, &mut command, wanted, backends, seen)
 }
 

@@ -38,7 +38,7 @@ use crate::{
 /// A call that makes more requests than this does not end.
 const REQUESTS_MAX: usize = 60;
 /// Without `HAPAX_THOROUGH=1` so many of the troubles that stay are tried for each call: one in so many, another each time.
-const SAMPLED: usize = 4;
+const SAMPLED: usize = 10;
 /// Failures that are shown.
 const SHOWN_MAX: usize = 30;
 /// On a busy machine a handle that gives up soon is not opened at once; one that never is, is none.
