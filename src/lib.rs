@@ -13,12 +13,13 @@
 //! | --- | --- |
 //! | write a saga | [`Message`], [`Saga`], [`Handle`], [`Context`], [`HandlerError`] |
 //! | handle messages without state | [`Handler`] |
-//! | run it | [`Endpoint::builder`], [`endpoint::Settings`] |
+//! | run it, and ask how it is | [`Endpoint::builder`], [`endpoint::Settings`], [`endpoint::EndpointHandle`] |
 //! | send the first message | [`Sender`] |
 //! | choose where things are kept | the features below |
 //! | understand why it is right | [`manager`], [`deliver`] |
 //! | write a store or a transport | [`ports`], the conformance suites in `testing` (feature `testing`) |
 //! | test a handler | [`Context::for_test`] |
+//! | test an endpoint, with time that the test lets pass | `testing::Harness` (feature `testing`) |
 //! | check a handler in everything that can happen to it | `check` (feature `check`) |
 //!
 //! # Features
@@ -43,7 +44,7 @@
 //! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
 //! | `tls-ring` | TLS to database servers and to RabbitMQ, by rustls with ring | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
-//! | `testing` | conformance suites for adapters, fault hooks | no |
+//! | `testing` | an endpoint in virtual time for your tests; conformance suites for adapters, fault hooks | no |
 //!
 //! # README
 #![doc = include_str!("../README.md")]
@@ -143,3 +144,7 @@ mod import {}
 #[cfg(all(doctest, feature = "object"))]
 #[doc = include_str!("../docs/object.md")]
 mod object {}
+
+#[cfg(all(doctest, feature = "testing", feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/endpoint.md")]
+mod endpoints {}

@@ -7,10 +7,16 @@ mod enqueued;
 mod entities;
 #[path = "endpoint/faults.rs"]
 mod faults;
+#[path = "endpoint/handle.rs"]
+mod handle;
+#[path = "endpoint/harness.rs"]
+mod harness;
 #[path = "endpoint/hub.rs"]
 mod hub;
 #[path = "endpoint/lanes.rs"]
 mod lanes;
+#[path = "endpoint/outage.rs"]
+mod outage;
 #[path = "endpoint/settling.rs"]
 mod settling;
 #[path = "endpoint/start.rs"]

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -31,12 +31,30 @@ pub(crate) struct Entities {
     pub(crate) purges: Arc<AtomicU32>,
     /// A saga whose upkeep always fails.
     pub(crate) fails: Option<&'static str>,
+    /// How many loads there were.
+    pub(crate) loads: Arc<AtomicU32>,
+    /// Entities whose keys begin so cannot be reached; with nothing, none can.
+    pub(crate) away: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl Entities {
     fn check(&self, scope: &Scope) -> Result<(), StoreError> {
         match self.fails {
             Some(saga) if scope.saga.as_str() == saga => Err(failed()),
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on entities whose keys begin so cannot be reached; `None`: all can.
+    pub(crate) fn is_away(&self, keys: Option<&'static str>) {
+        *self.away.lock().unwrap() = keys;
+    }
+
+    fn reach(&self, key: &EntityKey) -> Result<(), StoreError> {
+        match *self.away.lock().unwrap() {
+            Some(begin) if key.key().as_str().starts_with(begin) => {
+                Err(StoreError::new(ErrorKind::Unavailable, "reaching an entity", "it is away, as the test wants it"))
+            }
             _ => Ok(()),
         }
     }
@@ -52,6 +70,8 @@ impl EntityStore for Entities {
         StoreCapabilities { durable: self.durable, ..self.store.capabilities() }
     }
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.reach(key)?;
         self.store.load(key, ids).await
     }
     async fn save(

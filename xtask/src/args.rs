@@ -13,6 +13,7 @@ cargo xtask tla                        the specification in TLA+ by TLC, its mut
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
 cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants/relay in a copy of the tree: the tests that it names must find it out
 cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stores, in the stores without transactions
+cargo xtask endpoint-mutants [NAME...] the same with those of tests/mutants/endpoint, in the shell around the heart
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     RelayMutants(Vec<String>),
     /// The same in the stores without transactions.
     StoreMutants(Vec<String>),
+    /// The same in the endpoint.
+    EndpointMutants(Vec<String>),
     /// Parts of the names of those that are tried; none: all.
     Survivors(Vec<String>),
     Verify(Extent),
@@ -92,6 +95,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "mutants" => mutants_wanted(rest).map(Command::Mutants),
         "relay-mutants" => names(command, rest).map(Command::RelayMutants),
         "store-mutants" => names(command, rest).map(Command::StoreMutants),
+        "endpoint-mutants" => names(command, rest).map(Command::EndpointMutants),
         "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
             None => Ok(Command::Survivors(rest.to_vec())),
             Some(flag) => Err(format!("`{flag}` is not for survivors: it takes parts of the names of mutants")),
@@ -164,6 +168,7 @@ mod tests {
             "mutants",
             "relay-mutants",
             "store-mutants",
+            "endpoint-mutants",
             "survivors",
             "verify",
         ] {
@@ -220,6 +225,7 @@ mod tests {
             ("survivors --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),
             ("store-mutants --all", "`--all` is not for store-mutants", "names"),
+            ("endpoint-mutants --all", "`--all` is not for endpoint-mutants", "names"),
             ("mutants --keep", "`--keep`", "--keep-stories"),
             ("verify --all", "`--all`", "--thorough"),
         ] {

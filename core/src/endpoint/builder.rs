@@ -1,18 +1,21 @@
 mod checks;
+mod types;
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
 use checks::{check_promise, check_scopes, check_timers};
+use types::{all_types, takers_by_type};
 
 use super::{
-    Endpoint, Error, ErrorKind, Evict, SystemClock,
+    Endpoint, EndpointHandle, Error, ErrorKind, Evict, SystemClock,
+    circuit::Circuit,
     joint::Joint,
     nothing::Nothing,
+    outlets::Outlets,
     system::{Jittered, RandomIds},
 };
 use crate::{
@@ -24,7 +27,7 @@ use crate::{
     inbox::{self, InTransaction, Inbox, TransactionHandler},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
     metrics::{Metrics, NoMetrics},
-    ports::{Backoff, DeadLetters, DedupStore, EntityStore, Transport},
+    ports::{Backoff, Clock, DeadLetters, DedupStore, Dispatcher, EntityStore, Transport},
     registry::{Registry, stateless},
     saga::{Handler, Message, Needs, Saga},
 };
@@ -77,7 +80,7 @@ impl Default for Settings {
 }
 
 type MakeManager =
-    Box<dyn FnOnce(&EndpointName, Ports, Limits, Codec, Arc<Services>) -> Result<Arc<dyn Passes>, InvalidId>>;
+    Box<dyn FnOnce(&EndpointName, Ports, Limits, Codec, Arc<Services>) -> Result<Arc<dyn Passes>, InvalidId> + Send>;
 
 struct SagaParts {
     make: MakeManager,
@@ -98,14 +101,17 @@ pub struct EndpointBuilder {
     dedup: Option<Arc<dyn DedupStore>>,
     both: Option<Stores>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
-    transport: Option<Arc<dyn Transport>>,
+    pub(super) transport: Option<Arc<dyn Transport>>,
     sagas: Vec<SagaParts>,
     inboxes: Vec<Evict>,
     services: Services,
-    settings: Settings,
+    pub(super) settings: Settings,
     codec: Codec,
     metrics: Arc<dyn Metrics>,
-    backoff: Option<Arc<dyn Backoff>>,
+    pub(super) backoff: Option<Arc<dyn Backoff>>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// With circuit breakers, which wait in real time.
+    pub(super) breaks: bool,
     #[cfg(feature = "testing")]
     pub(super) drops: Option<crate::testing::Drops>,
 }
@@ -126,6 +132,8 @@ impl EndpointBuilder {
             codec: Codec::default(),
             metrics: Arc::new(NoMetrics),
             backoff: None,
+            clock: Arc::new(SystemClock::default()),
+            breaks: true,
             #[cfg(feature = "testing")]
             drops: None,
         }
@@ -306,14 +314,18 @@ impl EndpointBuilder {
         let Some(dead_letters) = self.dead_letters.or(connected.dead_letters) else {
             return Err(missing("place for dead letters", ".dead_letters(..)"));
         };
-        let clock = Arc::new(SystemClock::default());
+        let clock = self.clock;
+        let backoff = self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff));
+        let circuit = Arc::new(Circuit::new(backoff.clone(), self.metrics));
+        let dispatcher: Arc<dyn Dispatcher> =
+            if self.breaks { Arc::new(Outlets::new(connected.dispatcher)) } else { connected.dispatcher };
         let ports = Ports {
             stores: stores.clone(),
-            dispatcher: connected.dispatcher,
+            dispatcher,
             dead_letters: dead_letters.clone(),
             clock: clock.clone(),
             ids: Arc::new(RandomIds::default()),
-            metrics: self.metrics.clone(),
+            metrics: circuit.clone(),
         };
         let services = Arc::new(self.services);
         let make =
@@ -332,19 +344,23 @@ impl EndpointBuilder {
         let deliver = Deliver {
             receiver: if shared { receiver.clone() } else { connected.receiver },
             dead_letters: Some(dead_letters),
-            backoff: self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff)),
+            backoff: if self.breaks { circuit.clone() } else { backoff },
             clock,
-            metrics: self.metrics,
+            metrics: circuit.clone(),
             recoverability,
         };
         Ok(Endpoint {
-            name,
             managers,
             enqueued,
             takers,
             receiver,
             deliver,
+            handle: EndpointHandle::new(name.clone(), circuit.clone(), self.settings.in_flight_max),
+            circuit,
+            name,
             stores,
+            #[cfg(feature = "testing")]
+            codec: self.codec,
             lease: transport.capabilities().lease,
             settings: self.settings,
             inboxes: self.inboxes,
@@ -365,23 +381,6 @@ impl EndpointBuilder {
 
 fn needs_of<M: Message, H: Handler<M>>(_: &H) -> Needs {
     H::needs()
-}
-
-fn all_types(known: Vec<(SagaName, Vec<TypeName>)>) -> Vec<TypeName> {
-    let mut types: Vec<TypeName> = known.into_iter().flat_map(|(_, types)| types).collect();
-    types.sort_unstable();
-    types.dedup();
-    types
-}
-
-fn takers_by_type(managers: &[Arc<dyn Passes>]) -> HashMap<TypeName, Vec<usize>> {
-    let mut takers: HashMap<TypeName, Vec<usize>> = HashMap::new();
-    for (index, manager) in managers.iter().enumerate() {
-        for message_type in manager.types() {
-            takers.entry(message_type).or_default().push(index);
-        }
-    }
-    takers
 }
 
 impl fmt::Debug for EndpointBuilder {

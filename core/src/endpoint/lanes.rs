@@ -141,17 +141,18 @@ impl<'e> Lanes<'e> {
         self.in_flight += 1;
         let endpoint = self.endpoint;
         let given_up = error.is_permanent() || delivery.attempts >= endpoint.settings.recoverability.deliveries_max;
-        let letter = DeadLetter {
+        let mut letter = DeadLetter {
             envelope: delivery.envelope.clone(),
             endpoint: endpoint.name.clone(),
             saga: manager.map(|manager| manager.scope().saga.clone()),
             destination: None,
             reason: error.chain(),
             attempts: delivery.attempts,
-            time: Timestamp::now(),
+            time: Timestamp::MAX,
         };
         let receipt = delivery.receipt.clone();
         let refusing = async move {
+            letter.time = endpoint.deliver.clock.now().await.0;
             let kept = match &endpoint.deliver.dead_letters {
                 Some(dead_letters) if given_up => dead_letters.add(&letter).await.is_ok(),
                 _ => false,

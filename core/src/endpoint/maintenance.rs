@@ -76,7 +76,7 @@ impl Endpoint {
 
     /// Finishes outbox entries that have waited too long: of messages that were given up, and of crashed passes whose
     /// message does not come again (S64, S65).
-    async fn sweep(&self, managers: &[Arc<dyn Passes>], age: Duration) -> Result<Duration, StoreError> {
+    pub(super) async fn sweep(&self, managers: &[Arc<dyn Passes>], age: Duration) -> Result<Duration, StoreError> {
         let (begun, mut found, mut ended) = (Instant::now(), false, Ok(()));
         for manager in managers {
             // What is wrong with one saga's entities holds up no other.

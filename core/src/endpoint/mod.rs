@@ -7,11 +7,16 @@
 //! All passes are polled in the task that runs the endpoint; a handler that computes for long belongs on a blocking thread.
 
 mod builder;
+mod circuit;
 mod error;
+mod handle;
+#[cfg(feature = "testing")]
+pub(crate) mod harness;
 mod joint;
 mod lanes;
 mod maintenance;
 mod nothing;
+mod outlets;
 mod stopping;
 mod system;
 
@@ -23,14 +28,18 @@ use std::{
 };
 
 pub use builder::{EndpointBuilder, Settings};
+use circuit::Circuit;
 pub use error::{Error, ErrorKind};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
+pub use handle::{EndpointHandle, Health};
 use joint::Joint;
 use lanes::Lanes;
 use stopping::Stopping;
 pub use system::{Jittered, RandomIds, SystemClock, Tries};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+#[cfg(feature = "testing")]
+use crate::codec::Codec;
 use crate::{
     deliver::Deliver,
     ids::{EndpointName, TypeName},
@@ -48,7 +57,12 @@ pub struct Endpoint {
     takers: HashMap<TypeName, Vec<usize>>,
     receiver: Arc<Joint>,
     deliver: Deliver,
+    circuit: Arc<Circuit>,
+    handle: EndpointHandle,
     stores: Stores,
+    /// Of messages that a test sends.
+    #[cfg(feature = "testing")]
+    codec: Codec,
     lease: Option<Duration>,
     settings: Settings,
     inboxes: Vec<Evict>,
@@ -65,11 +79,19 @@ pub(crate) type Evict = Arc<dyn Fn(Duration) -> BoxFuture<'static, Result<Evicte
 const EXTENSIONS_PER_LEASE: u32 = 3;
 /// Rest after the transport failed, so that a broker that is down is not hammered.
 const RECEIVE_RETRY: Duration = Duration::from_millis(500);
+/// Rest before each message that is received while the stores cannot be reached.
+const RECEIVE_REST: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     /// Begins an endpoint. The name is part of every dedup key: renaming it forgets what was seen.
     pub fn builder(name: impl Into<String>) -> EndpointBuilder {
         EndpointBuilder::new(name)
+    }
+
+    /// Stays with whoever runs it: how it is, and what may change while it runs.
+    #[must_use]
+    pub fn handle(&self) -> EndpointHandle {
+        self.handle.clone()
     }
 
     /// Handles messages until `stop` is ready, then lets what has begun come to its end.
@@ -85,17 +107,26 @@ impl Endpoint {
         extension.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut receiving: Option<BoxFuture<'_, Result<Vec<Delivery>, TransportError>>> = None;
         let mut stop = std::pin::pin!(stop);
+        let handle = self.handle.clone();
+        let mut turn = interval(handle::TURN);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tracing::info!(endpoint = %self.name, "started");
         loop {
-            let room = self.settings.in_flight_max.saturating_sub(lanes.in_flight());
+            handle.shared().turned();
+            let room = handle.shared().room(lanes.in_flight());
             if receiving.is_none() && room > 0 {
-                receiving = Some(self.receive(room).boxed());
+                receiving = Some(match self.circuit.is_open() {
+                    // More could not be handled; and one may be for an entity that can be reached.
+                    true => self.receive_after(RECEIVE_REST, 1).boxed(),
+                    false => self.receive(room).boxed(),
+                });
             }
             tokio::select! {
                 _ = &mut stop => break,
                 Some(done) = lanes.running.next(), if !lanes.running.is_empty() => lanes.ended(done),
                 received = async { receiving.as_mut().expect("guarded").await }, if receiving.is_some() => {
                     receiving = None;
+                    handle.shared().received(&received);
                     match received {
                         Ok(deliveries) => lanes.take(deliveries),
                         Err(error) => {
@@ -106,11 +137,16 @@ impl Endpoint {
                 }
                 _ = extension.tick(), if self.lease.is_some() => self.extend(lanes.receipts()).await,
                 () = &mut maintenance => {}
+                // What is received by the old bounds is let go of: it comes again.
+                () = handle.shared().changed.notified() => receiving = None,
+                _ = turn.tick() => {}
             }
         }
+        handle.shared().stopping();
         drop(receiving);
         stopping.send_replace(true);
         self.drain(lanes).await;
+        handle.shared().stopped();
         tracing::info!(endpoint = %self.name, "stopped");
         Ok(())
     }

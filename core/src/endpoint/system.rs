@@ -119,15 +119,23 @@ impl Default for Jittered {
     }
 }
 
-#[async_trait]
-impl Backoff for Jittered {
-    async fn pause(&self, cause: Cause, tries: u32) -> Granted {
-        let budget = match cause {
+impl Jittered {
+    /// The budget of `cause`.
+    #[must_use]
+    pub const fn budget(&self, cause: Cause) -> &Tries {
+        match cause {
             Cause::Conflict => &self.conflict,
             Cause::Failure => &self.failure,
             Cause::Unsent => &self.unsent,
             Cause::Unavailable => &self.unavailable,
-        };
+        }
+    }
+}
+
+#[async_trait]
+impl Backoff for Jittered {
+    async fn pause(&self, cause: Cause, tries: u32) -> Granted {
+        let budget = self.budget(cause);
         if tries > budget.max {
             return Granted::Stop;
         }

@@ -86,7 +86,9 @@ impl Again {
     pub const fn cause(&self) -> Cause {
         match self {
             Self::Conflict | Self::UnknownOutcome(_) | Self::TooLarge(_) => Cause::Conflict,
-            Self::Unavailable(_) | Self::Malformed(_) | Self::Full | Self::Deadline => Cause::Unavailable,
+            // Whoever can send what waits makes room for it.
+            Self::Full => Cause::Unsent,
+            Self::Unavailable(_) | Self::Malformed(_) | Self::Deadline => Cause::Unavailable,
         }
     }
 }

@@ -19,9 +19,10 @@ pub enum Cause {
     Conflict,
     /// The handler failed.
     Failure,
-    /// The work is saved, but not everything has been dispatched and marked.
+    /// The work is saved, but not everything has been dispatched and marked; or so many entries of the entity wait for that
+    /// that there is no room for another.
     Unsent,
-    /// A store or the dead letters could not be reached, or the entity has too many entries waiting.
+    /// A store or the dead letters could not be reached.
     Unavailable,
 }
 

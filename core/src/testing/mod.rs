@@ -15,5 +15,6 @@ mod samples;
 pub mod transport;
 mod wait;
 
+pub use crate::endpoint::harness::{DELIVERIES_MAX, Harness, HarnessError};
 pub use drops::Drops;
 pub use report::{Broken, Checked, Kept, Report, assert_kept};

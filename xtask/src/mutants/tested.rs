@@ -1,4 +1,4 @@
-//! `cargo xtask relay-mutants` and `store-mutants`: mistakes in a part of the shipped source, which the tests must find out.
+//! `cargo xtask relay-mutants`, `store-mutants` and `endpoint-mutants`: mistakes in a part of the shipped source, which the tests must find out.
 //!
 //! Each patch below the part's folder makes one mistake and names the tests that turn red by it. It is applied to a copy of the
 //! tree, and those tests are run there: all of them must fail, and must pass where nothing is changed. The model has no part
@@ -46,6 +46,15 @@ pub(crate) const STORES: Part = Part {
     tests: &["--no-default-features", "--features=dynamodb,cosmos,object"],
     stores: "--features=dynamodb,cosmos,object",
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
+};
+
+/// The shell around the heart.
+pub(crate) const ENDPOINT: Part = Part {
+    folder: "tests/mutants/endpoint",
+    places: &["core/src/endpoint/"],
+    tests: &[],
+    stores: "--features=sqlite",
+    backends: &[("endpoint", "memory")],
 };
 
 /// As a test program: the tests within the source of the stores.
@@ -268,7 +277,7 @@ mod tests {
 
     #[test]
     fn every_patch_of_the_tree_has_a_whole_header_and_applies() {
-        for part in [RELAY, STORES] {
+        for part in [RELAY, STORES, ENDPOINT] {
             let mutants = all(&part).unwrap();
             assert!(!mutants.is_empty(), "{}", part.folder);
             for mutant in mutants {

@@ -1,0 +1,187 @@
+//! What can be asked of an endpoint while it runs, and changed.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::circuit::Circuit;
+use crate::{handler_error::chain, ids::EndpointName, ports::TransportError};
+
+/// An endpoint that has not come round for so long is stuck: its turns take milliseconds, unless a handler computes without
+/// awaiting.
+const STUCK: Duration = Duration::from_secs(10);
+/// How often it comes round when there is nothing to do.
+pub(super) const TURN: Duration = Duration::from_secs(1);
+
+/// Stays with whoever runs an endpoint, to ask how it is and to change what may change while it runs. Clones are the same handle.
+///
+/// ```
+/// # use hapax_core::endpoint::{Endpoint, Error};
+/// # async fn run(shop: Endpoint) -> Result<(), Error> {
+/// let handle = shop.handle();
+/// let running = shop.run_until(async { /* a signal */ });
+/// // In the handler of GET /ready:
+/// let health = handle.health();
+/// println!("ready: {}; {}", health.ready(), health.reasons().join("; "));
+/// // When the database is busy with something else:
+/// handle.set_in_flight_max(64);
+/// # running.await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct EndpointHandle(Arc<Shared>);
+
+pub(super) struct Shared {
+    name: EndpointName,
+    circuit: Arc<Circuit>,
+    in_flight_max: AtomicUsize,
+    in_flight: AtomicUsize,
+    /// Something was changed: the endpoint has to come round.
+    pub(super) changed: Notify,
+    vitals: Mutex<Vitals>,
+}
+
+#[derive(Default)]
+struct Vitals {
+    stage: Stage,
+    turned: Option<Instant>,
+    /// Why receiving has failed since it last succeeded.
+    receiving: Option<String>,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Started,
+    Running,
+    Stopping,
+    Stopped,
+}
+
+/// How an endpoint is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    live: bool,
+    reasons: Vec<String>,
+}
+
+impl Health {
+    /// It runs and comes round. When it does not for long, restarting the process is right; the messages it holds come again.
+    #[must_use]
+    pub const fn live(&self) -> bool {
+        self.live
+    }
+
+    /// It is live and takes messages, from a broker that answers to stores that do. When it is not, restarting does not help.
+    #[must_use]
+    pub const fn ready(&self) -> bool {
+        self.live && self.reasons.is_empty()
+    }
+
+    /// Why it is not ready; nothing when it is.
+    #[must_use]
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+}
+
+impl EndpointHandle {
+    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, in_flight_max: usize) -> Self {
+        Self(Arc::new(Shared {
+            name,
+            circuit,
+            in_flight_max: AtomicUsize::new(in_flight_max),
+            in_flight: AtomicUsize::new(0),
+            changed: Notify::new(),
+            vitals: Mutex::default(),
+        }))
+    }
+
+    /// How the endpoint is, from memory: cheap enough for a probe each second.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let vitals = self.0.vitals();
+        let mut reasons = Vec::new();
+        let stuck = vitals.turned.map(|turned| turned.elapsed()).filter(|since| *since > STUCK);
+        match vitals.stage {
+            Stage::Started => reasons.push(format!("endpoint {} does not run yet", self.0.name)),
+            Stage::Stopping => reasons.push(format!("endpoint {} stops", self.0.name)),
+            Stage::Stopped => reasons.push(format!("endpoint {} has stopped", self.0.name)),
+            Stage::Running => {}
+        }
+        if let Some(since) = stuck {
+            let why = "does a handler compute without awaiting?";
+            reasons.push(format!("endpoint {} has not come round for {since:?}; {why}", self.0.name));
+        }
+        if let Some(why) = &vitals.receiving {
+            reasons.push(format!("receiving fails: {why}"));
+        }
+        if self.0.circuit.is_open() {
+            reasons.push("the stores cannot be reached".to_owned());
+        }
+        let live = stuck.is_none() && vitals.stage != Stage::Stopped;
+        Health { live, reasons }
+    }
+
+    /// Messages that are held and not settled yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.0.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Messages that are held at a time at most, from now on: see [`Settings::in_flight_max`](super::Settings::in_flight_max). What is held
+    /// already is handled. With 0 no more are received, until it is set again.
+    pub fn set_in_flight_max(&self, messages: usize) {
+        self.0.in_flight_max.store(messages, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Shared {
+    fn vitals(&self) -> MutexGuard<'_, Vitals> {
+        self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many more may be received.
+    pub(super) fn room(&self, in_flight: usize) -> usize {
+        self.in_flight.store(in_flight, Ordering::Relaxed);
+        self.in_flight_max.load(Ordering::Relaxed).saturating_sub(in_flight)
+    }
+
+    pub(super) fn turned(&self) {
+        let mut vitals = self.vitals();
+        vitals.stage = Stage::Running;
+        vitals.turned = Some(Instant::now());
+    }
+
+    pub(super) fn received<T>(&self, received: &Result<T, TransportError>) {
+        self.vitals().receiving = received.as_ref().err().map(|error| chain(error));
+    }
+
+    pub(super) fn stopping(&self) {
+        let mut vitals = self.vitals();
+        (vitals.stage, vitals.turned) = (Stage::Stopping, None);
+    }
+
+    pub(super) fn stopped(&self) {
+        self.vitals().stage = Stage::Stopped;
+        self.in_flight.store(0, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for EndpointHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointHandle").field("endpoint", &self.0.name).field("health", &self.health()).finish()
+    }
+}

@@ -1,0 +1,136 @@
+//! A circuit breaker before each destination: what a broker does not take for a while is not offered again and again.
+//!
+//! Without it, every message for a broker that is down, or for a queue that is full, would be offered as often as its budget
+//! allows, and then at every sweep. What is held back here stays in its outbox entry.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::{
+    envelope::{Destination, Outgoing},
+    ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
+};
+
+/// So many failures in a row before a destination is held back: fewer than a pass tries by itself.
+const FAILURES_MIN: u32 = 5;
+/// First rest after it was held back; doubled for each try that fails.
+const REST_FIRST: Duration = Duration::from_millis(100);
+/// Longest rest: as long as an outage goes unnoticed to have ended.
+const REST_LONGEST: Duration = Duration::from_secs(5);
+/// Destinations that are known to fail at a time. What comes beyond is tried each time.
+const FAILING_MAX: usize = 10_000;
+
+/// Offers a destination that fails one message now and then, and others none meanwhile.
+#[derive(Debug)]
+pub(super) struct Outlets {
+    dispatcher: Arc<dyn Dispatcher>,
+    failing: Mutex<HashMap<Destination, Outlet>>,
+}
+
+#[derive(Debug)]
+struct Outlet {
+    failures: u32,
+    /// When the next one may try.
+    next: Instant,
+}
+
+impl Outlets {
+    pub(super) fn new(dispatcher: Arc<dyn Dispatcher>) -> Self {
+        Self { dispatcher, failing: Mutex::default() }
+    }
+
+    fn failing(&self) -> MutexGuard<'_, HashMap<Destination, Outlet>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which of them may be offered now. Of those for a destination that fails, the first whose time has come.
+    fn admit(&self, outgoing: &[Outgoing]) -> Vec<bool> {
+        let (mut failing, now) = (self.failing(), Instant::now());
+        let admit = |outgoing: &Outgoing| match failing.get_mut(&outgoing.destination) {
+            Some(outlet) if outlet.failures >= FAILURES_MIN => {
+                let admitted = outlet.next <= now;
+                if admitted {
+                    // Whatever becomes of this try, and if nobody ever hears of it, the next one has to wait.
+                    outlet.next = now + outlet.rest();
+                }
+                admitted
+            }
+            _ => true,
+        };
+        outgoing.iter().map(admit).collect()
+    }
+
+    fn learn(&self, destination: &Destination, result: &Result<(), DispatchError>) {
+        let mut failing = self.failing();
+        if !matches!(result, Err(DispatchError::Transient(_))) {
+            // A broker that refuses for good has answered.
+            if failing.remove(destination).is_some_and(|outlet| outlet.failures >= FAILURES_MIN) {
+                tracing::info!(%destination, "the destination takes messages again");
+            }
+            return;
+        }
+        if failing.len() >= FAILING_MAX && !failing.contains_key(destination) {
+            return;
+        }
+        let outlet = failing.entry(destination.clone());
+        let outlet = outlet.or_insert_with(|| Outlet { failures: 0, next: Instant::now() });
+        outlet.failures = outlet.failures.saturating_add(1);
+        if outlet.failures == FAILURES_MIN {
+            outlet.next = Instant::now() + outlet.rest();
+            tracing::warn!(%destination, "the destination takes no messages; it is offered one now and then until it does");
+        }
+    }
+}
+
+impl Outlet {
+    fn rest(&self) -> Duration {
+        const DOUBLINGS_MAX: u32 = 10;
+        let doublings = self.failures.saturating_sub(FAILURES_MIN).min(DOUBLINGS_MAX);
+        REST_FIRST.saturating_mul(1 << doublings).min(REST_LONGEST)
+    }
+}
+
+fn held_back(destination: &Destination) -> DispatchError {
+    let why = format!("{destination} has not taken the last messages; it is tried again within {REST_LONGEST:?}");
+    DispatchError::Transient(TransportError::new(ErrorKind::Unavailable, "dispatching", why))
+}
+
+#[async_trait]
+impl Dispatcher for Outlets {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.dispatcher.check(outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        if self.failing().is_empty() {
+            let results = self.dispatcher.dispatch(outgoing).await;
+            for (outgoing, result) in outgoing.iter().zip(&results).filter(|(_, result)| result.is_err()) {
+                self.learn(&outgoing.destination, result);
+            }
+            return results;
+        }
+        let admitted = self.admit(outgoing);
+        let offered: Vec<Outgoing> = outgoing
+            .iter()
+            .zip(&admitted)
+            .filter(|(_, admitted)| **admitted)
+            .map(|(outgoing, _)| outgoing.clone())
+            .collect();
+        let results = if offered.is_empty() { Vec::new() } else { self.dispatcher.dispatch(&offered).await };
+        for (outgoing, result) in offered.iter().zip(&results) {
+            self.learn(&outgoing.destination, result);
+        }
+        let mut results = results.into_iter();
+        let result = |(outgoing, admitted): (&Outgoing, bool)| match admitted {
+            true => results.next().unwrap_or_else(|| Err(held_back(&outgoing.destination))),
+            false => Err(held_back(&outgoing.destination)),
+        };
+        outgoing.iter().zip(admitted).map(result).collect()
+    }
+}

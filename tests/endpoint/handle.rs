@@ -1,0 +1,108 @@
+//! How an endpoint is, and what may change while it runs.
+
+use std::time::Duration;
+
+use hapax::{InProcess, Memory, endpoint::EndpointHandle};
+use tokio::{sync::oneshot, time::sleep};
+
+use crate::{
+    entities::Entities,
+    work::{Log, endpoint, send, task},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn reasons(handle: &EndpointHandle) -> String {
+    handle.health().reasons().join("; ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_is_ready_from_when_it_runs_until_it_stops() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("health"), Log::default());
+    let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    assert!(handle.health().live() && !handle.health().ready());
+    assert_eq!(reasons(&handle), "endpoint work does not run yet");
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    sleep(Duration::from_secs(3600)).await; // Nothing to do is no reason.
+    assert!(handle.health().ready(), "{}", reasons(&handle));
+
+    let slow = crate::work::Task { millis: 5000, ..task("key", "slow") };
+    send(&hub, &slow).await;
+    sleep(SECOND).await;
+    assert_eq!(handle.in_flight(), 1);
+    stop.send(()).unwrap();
+    sleep(SECOND).await;
+    assert!(handle.health().live() && !handle.health().ready());
+    assert_eq!(reasons(&handle), "endpoint work stops");
+    running.await.unwrap().unwrap();
+    assert!(!handle.health().live() && !handle.health().ready());
+    assert_eq!((reasons(&handle).as_str(), handle.in_flight()), ("endpoint work has stopped", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_nobody_polls_is_not_live() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("health"), Log::default());
+    let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    let mut running = Box::pin(endpoint.run_until(std::future::pending::<()>()));
+    tokio::select! {
+        _ = &mut running => unreachable!("nobody stops it"),
+        () = sleep(SECOND) => {}
+    }
+    assert!(handle.health().ready());
+    sleep(Duration::from_secs(15)).await;
+    assert!(!handle.health().live());
+    assert!(reasons(&handle).starts_with("endpoint work has not come round for 1"), "{}", reasons(&handle));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_whose_stores_are_away_is_live_and_not_ready() {
+    let (entities, hub, log) = (Entities::default(), InProcess::new("health"), Log::default());
+    entities.is_away(Some(""));
+    let endpoint = crate::outage::endpoint(&entities, &hub, &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    for key in ["a", "b", "c"] {
+        send(&hub, &task(key, key)).await;
+    }
+    sleep(SECOND).await;
+    assert!(handle.health().live() && !handle.health().ready());
+    assert_eq!(reasons(&handle), "the stores cannot be reached");
+    entities.is_away(None);
+    hub.idle().await;
+    assert!(handle.health().ready(), "{}", reasons(&handle));
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_many_messages_are_held_can_be_changed_while_it_runs() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("bounds"), Log::default());
+    let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    handle.set_in_flight_max(0);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    for key in 0..100 {
+        let key = format!("key-{key}");
+        send(&hub, &crate::work::Task { millis: 100, ..task(&key, &key) }).await;
+    }
+    sleep(60 * SECOND).await;
+    assert_eq!((handle.in_flight(), log.most_of_all()), (0, 0));
+    handle.set_in_flight_max(3);
+    sleep(SECOND).await;
+    assert_eq!(log.most_of_all(), 3);
+    handle.set_in_flight_max(0);
+    sleep(SECOND).await;
+    let left = hub.backlog(&"work".parse().unwrap());
+    assert!((1..100).contains(&left) && handle.in_flight() == 0, "{left}");
+    handle.set_in_flight_max(20);
+    hub.idle().await;
+    assert_eq!(log.most_of_all(), 20);
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}

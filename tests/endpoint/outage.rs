@@ -1,0 +1,225 @@
+//! Stores and brokers that are away for a while: nobody hammers them, what is well goes on, and all resumes by itself.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax::{
+    Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Memory, Message, Saga,
+    envelope::{Destination, Outgoing},
+    ids::{EndpointName, TypeName},
+    ports::{
+        Connected, DispatchError, Dispatcher, ErrorKind, Refused, Transport, TransportCapabilities, TransportError,
+    },
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    entities::Entities,
+    work::{Log, Worker, done, letters, send, settings, task},
+};
+
+/// Long beside every budget of retries.
+const OUTAGE: Duration = Duration::from_secs(1800);
+
+pub(crate) fn endpoint(entities: &Entities, hub: &InProcess, log: &Log) -> hapax::endpoint::EndpointBuilder {
+    Endpoint::builder("work")
+        .entities(entities.clone())
+        .dedup(entities.store.clone())
+        .dead_letters(entities.store.clone())
+        .transport(hub.clone())
+        .with(log.clone())
+        .settings(settings())
+        .saga::<Worker>(|worker| worker.starts::<crate::work::Task>())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_is_asked_now_and_then_and_all_resumes_by_itself() {
+    const KEYS: u32 = 300;
+    let (entities, hub, log) = (Entities::default(), InProcess::new("outage"), Log::default());
+    entities.is_away(Some(""));
+    for key in 0..KEYS {
+        send(&hub, &task(&format!("key-{key}"), &format!("task-{key}"))).await;
+    }
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint(&entities, &hub, &log).run_until(stopped));
+    sleep(OUTAGE).await;
+    let loads = entities.loads.load(Ordering::Relaxed);
+    // One each when they come, one second apart at most, and whoever's turn it is to try.
+    let most = KEYS + 2 * u32::try_from(OUTAGE.as_secs()).unwrap();
+    assert!((KEYS..most).contains(&loads), "{loads} loads");
+    entities.is_away(None);
+    let back = Instant::now();
+    hub.idle().await;
+    assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
+    for key in 0..KEYS {
+        assert_eq!(done(&entities.store, "worker", &format!("key-{key}")), [format!("task-{key}")]);
+    }
+    // Nobody was to blame.
+    assert!(letters(&entities.store).await.is_empty());
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn entities_that_are_away_do_not_stop_the_others() {
+    let (entities, hub, log) = (Entities::default(), InProcess::new("outage"), Log::default());
+    entities.is_away(Some("bad"));
+    for key in 0..20 {
+        send(&hub, &task(&format!("bad-{key}"), &format!("bad-task-{key}"))).await;
+    }
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint(&entities, &hub, &log).run_until(stopped));
+    sleep(Duration::from_secs(30)).await; // Nobody can be reached so far.
+    for key in 0..20 {
+        send(&hub, &task("good", &format!("good-{key}"))).await;
+    }
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(done(&entities.store, "worker", "good").len(), 20);
+    assert!(done(&entities.store, "worker", "bad-1").is_empty());
+    entities.is_away(None);
+    hub.idle().await;
+    assert_eq!(done(&entities.store, "worker", "bad-1"), ["bad-task-1"]);
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_store_that_is_away() {
+    let (entities, hub, log) = (Entities::default(), InProcess::new("outage"), Log::default());
+    entities.is_away(Some(""));
+    for key in 0..20 {
+        send(&hub, &task(&format!("key-{key}"), &format!("task-{key}"))).await;
+    }
+    let begun = Instant::now();
+    endpoint(&entities, &hub, &log).run_until(sleep(Duration::from_secs(20))).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(21), "{:?}", begun.elapsed());
+    assert_eq!(hub.backlog(&"work".parse().unwrap()), 20);
+}
+
+/// Tells one endpoint.
+#[derive(Debug, Serialize, Deserialize)]
+struct Tell {
+    key: String,
+    to: String,
+}
+
+impl Message for Tell {
+    const TYPE: &'static str = "outage.tell";
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Teller;
+
+impl Saga for Teller {
+    const NAME: &'static str = "teller";
+}
+
+impl Handle<Tell> for Teller {
+    fn correlate(tell: &Tell) -> Correlation<'_> {
+        (&tell.key).into()
+    }
+    async fn handle(&mut self, tell: Tell, cx: &mut Context) -> Result<(), HandlerError> {
+        let to = tell.to.clone();
+        cx.send(&to, tell)?;
+        Ok(())
+    }
+}
+
+/// A way out of which one destination takes nothing; it counts what is offered.
+#[derive(Debug, Clone)]
+struct Blocked {
+    hub: InProcess,
+    blocked: Arc<Mutex<Option<&'static str>>>,
+    offered: Arc<AtomicU32>,
+    taken: Arc<Mutex<Vec<Outgoing>>>,
+}
+
+impl Blocked {
+    fn taken_for(&self, endpoint: &str) -> usize {
+        let to = Destination::Endpoint(endpoint.parse().unwrap());
+        self.taken.lock().unwrap().iter().filter(|outgoing| outgoing.destination == to).count()
+    }
+}
+
+#[async_trait]
+impl Transport for Blocked {
+    fn capabilities(&self) -> TransportCapabilities {
+        self.hub.capabilities()
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let connected = self.hub.connect(endpoint, types).await?;
+        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
+    }
+}
+
+#[async_trait]
+impl Dispatcher for Blocked {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.hub.check(outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let blocked = *self.blocked.lock().unwrap();
+        let offer = |outgoing: &Outgoing| {
+            if let (Destination::Endpoint(to), Some(blocked)) = (&outgoing.destination, blocked)
+                && to.as_str() == blocked
+            {
+                self.offered.fetch_add(1, Ordering::Relaxed);
+                let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "blocked, as the test wants it");
+                return Err(DispatchError::Transient(why));
+            }
+            self.taken.lock().unwrap().push(outgoing.clone());
+            Ok(())
+        };
+        outgoing.iter().map(offer).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_takes_nothing_is_offered_little_and_the_others_get_theirs() {
+    const KEYS: u32 = 200;
+    let (store, hub) = (Memory::new(), InProcess::new("outage"));
+    let out = Blocked {
+        hub: hub.clone(),
+        blocked: Arc::new(Mutex::new(Some("deaf"))),
+        offered: Arc::default(),
+        taken: Arc::default(),
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let endpoint = Endpoint::builder("tell")
+        .store(store.clone())
+        .transport(out.clone())
+        .settings(settings())
+        .saga::<Teller>(|teller| teller.starts::<Tell>());
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    for key in 0..KEYS {
+        let to = if key % 2 == 0 { "deaf" } else { "hears" };
+        hub.sender().send("tell", &Tell { key: key.to_string(), to: to.into() }).await.unwrap();
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(out.taken_for("hears"), 100, "the others do not wait");
+    sleep(OUTAGE).await;
+    let offered = out.offered.load(Ordering::Relaxed);
+    // What was under way when it was held back, and one every five seconds.
+    assert!((5..100 + 1800 / 5 + 20).contains(&offered), "{offered} offered");
+    *out.blocked.lock().unwrap() = None;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(out.taken_for("deaf"), 100);
+    assert!(
+        hub.backlog(&"tell".parse().unwrap()) == 0
+            && store.entities().iter().all(|(_, entity)| entity.outbox.is_empty())
+    );
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
