@@ -110,16 +110,14 @@ async fn measure<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
             let shape = Shape { in_flight, seed, ..shape };
             let theirs = place.by_hand(&shape).await?;
             reset_peak();
-            let before = place.requests();
-            let Run { sample: ours, books } = by_hapax(&place, &shape).await?;
+            let (Run { sample: ours, books }, asked) = by_hapax(&place, &shape).await?;
             if let Some(problem) = books.problem() {
                 return Err(format!("void: {problem}").into());
             }
             let values = if in_flight == 1 { &mut found.one } else { &mut found.many };
             values.add(&ours, &theirs);
             if in_flight == 1 {
-                let asked = (place.requests() - before) as f64;
-                found.requests.push(asked / books.distinct as f64);
+                found.requests.push(asked as f64 / books.distinct as f64);
             }
             eprintln!("  {round}/{} {name}: by hand {}, hapax {}", options.rounds, Told(&theirs), Told(&ours));
         }
@@ -183,14 +181,16 @@ fn shape(options: &Options, seed: u64) -> Shape {
     }
 }
 
-/// hapax, and what it leaves in the store.
-async fn by_hapax<P: Place>(place: &P, shape: &Shape) -> Result<Run, AnyError> {
+/// hapax, what it leaves in the store, and how many requests it made; not those of this look at what it leaves.
+async fn by_hapax<P: Place>(place: &P, shape: &Shape) -> Result<(Run, u64), AnyError> {
     let store = place.store();
     let before = effects(store, shape.entities).await?;
+    let asked = place.requests();
     let mut run = endpoint::fed(store.clone(), Box::new(|| None), shape, false).await?;
+    let asked = place.requests() - asked;
     run.books.effects = effects(store, shape.entities).await? - before;
     run.books.outbox_left = store.pending(&scope()?.into(), Duration::ZERO, None, 1000).await?.len() as u64;
-    Ok(run)
+    Ok((run, asked))
 }
 
 fn scope() -> Result<Scope, AnyError> {
