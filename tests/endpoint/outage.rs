@@ -1,22 +1,8 @@
 //! Stores and brokers that are away for a while: nobody hammers them, what is well goes on, and all resumes by itself.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
-use async_trait::async_trait;
-use hapax::{
-    Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Memory, Message, Saga,
-    envelope::{Destination, Outgoing},
-    ids::{EndpointName, TypeName},
-    ports::{
-        Connected, DispatchError, Dispatcher, ErrorKind, Refused, Transport, TransportCapabilities, TransportError,
-    },
-};
+use hapax::{Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Memory, Message, Saga};
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::oneshot,
@@ -25,7 +11,7 @@ use tokio::{
 
 use crate::{
     entities::Entities,
-    work::{Log, Worker, done, letters, send, settings, task},
+    work::{Cut, Log, Worker, done, letters, send, settings, task},
 };
 
 /// Long beside every budget of retries.
@@ -135,67 +121,12 @@ impl Handle<Tell> for Teller {
     }
 }
 
-/// A way out of which one destination takes nothing; it counts what is offered.
-#[derive(Debug, Clone)]
-struct Blocked {
-    hub: InProcess,
-    blocked: Arc<Mutex<Option<&'static str>>>,
-    offered: Arc<AtomicU32>,
-    taken: Arc<Mutex<Vec<Outgoing>>>,
-}
-
-impl Blocked {
-    fn taken_for(&self, endpoint: &str) -> usize {
-        let to = Destination::Endpoint(endpoint.parse().unwrap());
-        self.taken.lock().unwrap().iter().filter(|outgoing| outgoing.destination == to).count()
-    }
-}
-
-#[async_trait]
-impl Transport for Blocked {
-    fn capabilities(&self) -> TransportCapabilities {
-        self.hub.capabilities()
-    }
-
-    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
-        let connected = self.hub.connect(endpoint, types).await?;
-        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
-    }
-}
-
-#[async_trait]
-impl Dispatcher for Blocked {
-    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
-        self.hub.check(outgoing)
-    }
-
-    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
-        let blocked = *self.blocked.lock().unwrap();
-        let offer = |outgoing: &Outgoing| {
-            if let (Destination::Endpoint(to), Some(blocked)) = (&outgoing.destination, blocked)
-                && to.as_str() == blocked
-            {
-                self.offered.fetch_add(1, Ordering::Relaxed);
-                let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "blocked, as the test wants it");
-                return Err(DispatchError::Transient(why));
-            }
-            self.taken.lock().unwrap().push(outgoing.clone());
-            Ok(())
-        };
-        outgoing.iter().map(offer).collect()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_destination_that_takes_nothing_is_offered_little_and_the_others_get_theirs() {
     const KEYS: u32 = 200;
     let (store, hub) = (Memory::new(), InProcess::new("outage"));
-    let out = Blocked {
-        hub: hub.clone(),
-        blocked: Arc::new(Mutex::new(Some("deaf"))),
-        offered: Arc::default(),
-        taken: Arc::default(),
-    };
+    let out = Cut::only_to(&hub, "deaf");
+    let taken_by = |endpoint: &str| hub.backlog(&endpoint.parse().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
     let endpoint = Endpoint::builder("tell")
         .store(store.clone())
@@ -208,14 +139,14 @@ async fn a_destination_that_takes_nothing_is_offered_little_and_the_others_get_t
         hub.sender().send("tell", &Tell { key: key.to_string(), to: to.into() }).await.unwrap();
     }
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(out.taken_for("hears"), 100, "the others do not wait");
+    assert_eq!(taken_by("hears"), 100, "the others do not wait");
     sleep(OUTAGE).await;
-    let offered = out.offered.load(Ordering::Relaxed);
+    let offered = out.refused();
     // What was under way when it was held back, and one every five seconds.
     assert!((5..100 + 1800 / 5 + 20).contains(&offered), "{offered} offered");
-    *out.blocked.lock().unwrap() = None;
+    out.mend();
     sleep(Duration::from_secs(30)).await;
-    assert_eq!(out.taken_for("deaf"), 100);
+    assert_eq!(taken_by("deaf"), 100);
     assert!(
         hub.backlog(&"tell".parse().unwrap()) == 0
             && store.entities().iter().all(|(_, entity)| entity.outbox.is_empty())

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -10,7 +13,7 @@ use async_trait::async_trait;
 use hapax::{
     Context, Correlation, Endpoint, Handle, Handler, HandlerError, InProcess, Memory, Message, Needs, Saga,
     endpoint::{EndpointBuilder, Settings},
-    envelope::Outgoing,
+    envelope::{Destination, Outgoing},
     ids::{EndpointName, TypeName},
     ports::{
         Connected, DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Refused, Transport,
@@ -234,16 +237,27 @@ pub(crate) async fn letters(store: &Memory) -> Vec<DeadLetter> {
     store.list(&name, &Page::first(1000)).await.unwrap()
 }
 
-/// A hub whose way out can be cut.
+/// A hub whose way out can be cut: to everybody, or to one endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Cut {
     pub(crate) hub: InProcess,
     cut: Arc<Mutex<bool>>,
+    to: Option<Destination>,
+    refused: Arc<AtomicU32>,
 }
 
 impl Cut {
     pub(crate) fn new(hub: &InProcess) -> Self {
-        Self { hub: hub.clone(), cut: Arc::new(Mutex::new(true)) }
+        Self { hub: hub.clone(), cut: Arc::new(Mutex::new(true)), to: None, refused: Arc::default() }
+    }
+
+    pub(crate) fn only_to(hub: &InProcess, endpoint: &str) -> Self {
+        Self { to: Some(Destination::Endpoint(endpoint.parse().unwrap())), ..Self::new(hub) }
+    }
+
+    /// How many messages it was offered while it was cut.
+    pub(crate) fn refused(&self) -> u32 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     pub(crate) fn mend(&self) {
@@ -274,10 +288,17 @@ impl Dispatcher for Cut {
     }
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
-        if !self.is_cut() {
-            return self.hub.dispatch(outgoing).await;
+        let mut results = Vec::new();
+        for outgoing in outgoing {
+            let is_meant = self.to.as_ref().is_none_or(|to| *to == outgoing.destination);
+            if self.is_cut() && is_meant {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "cut off");
+                results.push(Err(DispatchError::Transient(why)));
+            } else {
+                results.extend(self.hub.dispatch(std::slice::from_ref(outgoing)).await);
+            }
         }
-        let failed = || TransportError::new(ErrorKind::Unavailable, "dispatching", "cut off");
-        outgoing.iter().map(|_| Err(DispatchError::Transient(failed()))).collect()
+        results
     }
 }
