@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hapax::{InProcess, Memory, endpoint::EndpointHandle};
+use hapax::{InProcess, Memory, endpoint::EndpointHandle, transports::in_process::Faults};
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::{
@@ -18,7 +18,9 @@ fn reasons(handle: &EndpointHandle) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_is_ready_from_when_it_runs_until_it_stops() {
-    let (store, hub, log) = (Memory::new(), InProcess::new("health"), Log::default());
+    // Leases so long that extending them does not bring the endpoint round.
+    let hub = InProcess::with_faults("health", Duration::from_secs(3600), Faults::default());
+    let (store, log) = (Memory::new(), Log::default());
     let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();
     let handle = endpoint.handle();
     assert!(handle.health().live() && !handle.health().ready());
@@ -103,6 +105,26 @@ async fn how_many_messages_are_held_can_be_changed_while_it_runs() {
     handle.set_in_flight_max(20);
     hub.idle().await;
     assert_eq!(log.most_of_all(), 20);
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_asked_for_before_the_bound_was_lowered_is_asked_for_no_more() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("bounds"), Log::default());
+    let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    sleep(SECOND).await; // It waits for messages.
+    handle.set_in_flight_max(0);
+    sleep(SECOND).await;
+    send(&hub, &task("key", "late")).await;
+    sleep(60 * SECOND).await;
+    assert_eq!(log.runs("worker", "late"), 0);
+    handle.set_in_flight_max(1);
+    hub.idle().await;
+    assert_eq!(log.runs("worker", "late"), 1);
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
 }
