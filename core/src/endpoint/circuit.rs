@@ -27,6 +27,9 @@ use crate::{
 /// So many entities in a row whose passes could not reach the stores, and none that could, and it opens: with fewer it may be these
 /// entities.
 const ENTITIES_MIN: usize = 3;
+/// It does not open while others have been reached within this time: entities that alone are away would keep it open, and the others
+/// would come one by one.
+const QUIET: Duration = Duration::from_secs(1);
 /// The first try after it has opened; doubled for each further one that fails.
 const PROBE_FIRST: Duration = Duration::from_millis(50);
 /// Longest rest between two tries: as long as an outage goes unnoticed to have ended.
@@ -51,6 +54,8 @@ pub(super) struct Circuit {
 struct State {
     /// Entities whose passes have failed since one succeeded.
     failing: HashSet<EntityKey>,
+    /// When one succeeded last.
+    answered: Option<Instant>,
     /// Since when it is open.
     open: Option<Instant>,
     probes: u32,
@@ -73,8 +78,11 @@ impl Circuit {
     fn failed(&self, key: &EntityKey) {
         let mut state = self.state();
         if state.open.is_none() {
-            state.failing.insert(key.clone());
-            if state.failing.len() >= ENTITIES_MIN {
+            if state.failing.len() < ENTITIES_MIN {
+                state.failing.insert(key.clone());
+            }
+            let quiet = state.answered.is_none_or(|answered| answered.elapsed() >= QUIET);
+            if quiet && state.failing.len() >= ENTITIES_MIN {
                 state.failing.clear();
                 (state.open, state.probes) = (Some(Instant::now()), 0);
                 drop(state);
@@ -86,6 +94,7 @@ impl Circuit {
     fn answered(&self) {
         let mut state = self.state();
         state.failing.clear();
+        state.answered = Some(Instant::now());
         if let Some(since) = state.open.take() {
             drop(state);
             tracing::info!(after = ?since.elapsed(), "the stores can be reached again");
