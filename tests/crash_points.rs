@@ -154,6 +154,7 @@ fn is_thorough() -> bool {
 }
 
 /// Where each call takes its time, one scenario in so many is gone through for each push: others each time.
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
 const SAMPLED: usize = 3;
 
 /// Every point of every scenario, and every pair of points if `pairs`.
