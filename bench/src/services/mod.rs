@@ -12,7 +12,7 @@ mod options;
 use std::{fmt, future::Future, time::Duration};
 
 use hapax::{
-    Saga,
+    Endpoint, InProcess, Saga,
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
     ports::{DeadLetters, DedupStore, EntityStore},
 };
@@ -24,13 +24,15 @@ use crate::{
     figure::Figure,
     measure::{Machine, Sample, reset_peak, resident},
     run::{Run, Shape},
-    workload::{Account, Ids, key_of},
+    workload::{Account, Deposit, Ids, key_of},
 };
 
 /// Requests that a message without rivals may cost: load, check, save, finish.
 const REQUESTS_MAX: f64 = 4.0;
 /// CPU of hapax and the client library together, beside the client library alone for the same calls.
 const CPU_MAX: f64 = 1.1;
+/// By how much an endpoint outlives its window: it ends what it has begun.
+const IDLE_LONGER: Duration = Duration::from_millis(500);
 /// Memory after all rounds beside memory after the first: what grows shows here.
 const MEMORY_MAX: f64 = 1.5;
 
@@ -87,6 +89,7 @@ struct Found {
     one: Values,
     many: Values,
     requests: Vec<f64>,
+    idle: Vec<f64>,
     memory: Vec<f64>,
 }
 
@@ -117,7 +120,9 @@ async fn measure<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
             let values = if in_flight == 1 { &mut found.one } else { &mut found.many };
             values.add(&ours, &theirs);
             if in_flight == 1 {
-                found.requests.push(asked as f64 / books.distinct as f64);
+                let idle = idle(&place, shape.time + IDLE_LONGER).await?;
+                found.idle.push(idle as f64);
+                found.requests.push(asked.saturating_sub(idle) as f64 / books.distinct as f64);
             }
             eprintln!("  {round}/{} {name}: by hand {}, hapax {}", options.rounds, Told(&theirs), Told(&ours));
         }
@@ -152,6 +157,7 @@ impl Found {
         let mut figures = vec![
             Figure::of("requests for a message that nobody disturbs, one at a time", "", self.requests)
                 .all_at_most(REQUESTS_MAX),
+            Figure::of("requests of an endpoint that has nothing to do for as long, left out above", "", self.idle),
         ];
         figures.extend(self.one.figures("one at a time"));
         figures.extend(self.many.figures("many in flight"));
@@ -191,6 +197,19 @@ async fn by_hapax<P: Place>(place: &P, shape: &Shape) -> Result<(Run, u64), AnyE
     run.books.effects = effects(store, shape.entities).await? - before;
     run.books.outbox_left = store.pending(&scope()?.into(), Duration::ZERO, None, 1000).await?.len() as u64;
     Ok((run, asked))
+}
+
+/// Requests of an endpoint that has nothing to do for `time`: its sweeps, which are as many however many messages come.
+async fn idle<P: Place>(place: &P, time: Duration) -> Result<u64, AnyError> {
+    let asked = place.requests();
+    let endpoint = Endpoint::builder(endpoint::ENDPOINT)
+        .store(place.store().clone())
+        .transport(InProcess::new(endpoint::ENDPOINT))
+        .saga::<Account>(|account| account.starts::<Deposit>())
+        .start()
+        .await?;
+    endpoint.run_until(tokio::time::sleep(time)).await?;
+    Ok(place.requests() - asked)
 }
 
 fn scope() -> Result<Scope, AnyError> {
