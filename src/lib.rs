@@ -14,6 +14,8 @@
 //! | write a saga | [`Message`], [`Saga`], [`Handle`], [`Context`], [`HandlerError`] |
 //! | handle messages without state | [`Handler`] |
 //! | run it, and ask how it is | [`Endpoint::builder`], [`endpoint::Settings`], [`endpoint::EndpointHandle`] |
+//! | say what happens when a handler fails | [`deliver::Recoverability`] |
+//! | mend what was set aside | [`Endpoint::dead_letter_office`] |
 //! | send the first message | [`Sender`] |
 //! | choose where things are kept | the features below |
 //! | understand why it is right | [`manager`], [`deliver`] |
@@ -43,6 +45,7 @@
 //! | `messagepack` | a second codec | no |
 //! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
 //! | `tls-ring` | TLS to database servers and to RabbitMQ, by rustls with ring | no |
+//! | `cron` | messages that recur by the calendar | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
 //! | `testing` | an endpoint in virtual time for your tests; conformance suites for adapters, fault hooks | no |
 //!

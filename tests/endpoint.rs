@@ -15,8 +15,14 @@ mod harness;
 mod hub;
 #[path = "endpoint/lanes.rs"]
 mod lanes;
+#[path = "endpoint/office.rs"]
+mod office;
 #[path = "endpoint/outage.rs"]
 mod outage;
+#[path = "endpoint/recoverability.rs"]
+mod recoverability;
+#[path = "endpoint/recurring.rs"]
+mod recurring;
 #[path = "endpoint/settling.rs"]
 mod settling;
 #[path = "endpoint/start.rs"]

@@ -372,7 +372,6 @@ async fn a_mysql_account_with_the_grants_can_do_everything_and_nothing_else() {
         "DROP TABLE hapax_dead_letter",
         "ALTER TABLE hapax_entity ADD COLUMN own int",
         "TRUNCATE hapax_entity",
-        "DELETE FROM hapax_dead_letter",
         "INSERT INTO hapax_migration (version, name) VALUES (9, 'own')",
         "DELETE FROM hapax_scope",
         "DELETE FROM hapax_floor",
@@ -428,7 +427,8 @@ async fn works(store: &MySql, name: &str) {
     let letter = samples.letter();
     store.add(&letter).await.unwrap();
     let page = Page { message_id: None, limit: 10, skip: 0 };
-    assert_eq!(store.list(&letter.endpoint, &page).await.unwrap(), [letter]);
+    assert_eq!(store.list(&letter.endpoint, &page).await.unwrap(), std::slice::from_ref(&letter));
+    assert_eq!(store.discard(&[letter]).await.unwrap(), 1);
     assert_eq!(hapax_tests::purged(store, key.scope()).await, [1, 0]);
     assert!(store.load(&key, &[]).await.unwrap().stored.is_none());
 }

@@ -348,7 +348,6 @@ async fn a_postgres_role_with_the_grants_can_do_everything_and_nothing_else() {
         format!("DROP TABLE {name}.dead_letter"),
         format!("ALTER TABLE {name}.entity ADD COLUMN own int"),
         format!("TRUNCATE {name}.entity"),
-        format!("DELETE FROM {name}.dead_letter"),
         format!("UPDATE {name}.dead_letter SET reason = ''"),
         format!("INSERT INTO {name}.migration (version, name) VALUES (9, 'own')"),
         format!("DELETE FROM {name}.scope"),
@@ -393,7 +392,8 @@ async fn works(store: &Postgres, name: &str) {
     let letter = samples.letter();
     store.add(&letter).await.unwrap();
     let page = Page { message_id: None, limit: 10, skip: 0 };
-    assert_eq!(store.list(&letter.endpoint, &page).await.unwrap(), [letter]);
+    assert_eq!(store.list(&letter.endpoint, &page).await.unwrap(), std::slice::from_ref(&letter));
+    assert_eq!(store.discard(&[letter]).await.unwrap(), 1);
     assert_eq!(hapax_tests::purged(store, key.scope()).await, [1, 0]);
     assert!(store.load(&key, &[]).await.unwrap().stored.is_none());
 }

@@ -4,7 +4,11 @@
 //! as the back-off port grants it, so every delivery ends. Ack comes last (S06): whatever happens before it, the message
 //! comes again, and the next pass finds out what had been done.
 
+mod recoverability;
+
 use std::{sync::Arc, time::Duration};
+
+pub use recoverability::{Last, On, Recoverability, Rule};
 
 use crate::{
     handler_error::HandlerError,
@@ -31,43 +35,9 @@ pub struct Deliver {
     pub recoverability: Recoverability,
 }
 
-/// When a message that fails is given up, and how long it rests in between. Retries in place are the back-off port's.
-#[derive(Debug, Clone, Copy)]
-pub struct Recoverability {
-    /// A message whose handler fails is dead-lettered when it has been given this often. Default 5. At most
-    /// [`Limits::attempts_max`](crate::manager::Limits::attempts_max), else the endpoint does not start.
-    pub deliveries_max: u32,
-    /// Rest before the second delivery; doubled for each further one. Default 1 s.
-    pub retry_delay: Duration,
-    /// Longest rest. Default 5 min.
-    pub retry_delay_max: Duration,
-    /// Messages of one entity that are handled and saved together at most. Default 256: beyond it a pass gains little and
-    /// a lost race costs more.
-    pub pass_max: usize,
-}
-
-impl Default for Recoverability {
-    fn default() -> Self {
-        Self {
-            deliveries_max: 5,
-            retry_delay: Duration::from_secs(1),
-            retry_delay_max: Duration::from_secs(300),
-            pass_max: 256,
-        }
-    }
-}
-
 /// Rest of a message whose entity this program cannot read: until another version of it takes the message, or a person has
 /// looked. Short, for while two versions work side by side every other try may meet the one that can.
 const UNREADABLE_REST: Duration = Duration::from_secs(5);
-
-impl Recoverability {
-    fn rest(&self, attempts: u32) -> Duration {
-        const DOUBLINGS_MAX: u32 = 20;
-        let doublings = attempts.saturating_sub(1).min(DOUBLINGS_MAX);
-        self.retry_delay.saturating_mul(1 << doublings).min(self.retry_delay_max)
-    }
-}
 
 impl Deliver {
     /// Takes `messages`, which are all for `key`, to their settlement. Dropping the future is like a crash: what is not
@@ -96,10 +66,9 @@ impl Deliver {
             }
             // What failed goes first and alone, so that order is kept and a crash charges nobody else.
             failing = matches!(kept.first(), Some((_, Outcome::Failed(_))));
-            let unreadable = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Again(Again::Malformed(_)));
             let granted = match cause {
                 // Waiting here would only hold up others.
-                Some(_) if kept.iter().any(unreadable) => Granted::Stop,
+                Some(_) if kept.iter().any(|(_, outcome)| self.is_for_later(outcome)) => Granted::Stop,
                 Some(cause) => {
                     self.metrics.observe(Event::Retried(key, cause));
                     self.backoff.pause(cause, tries.next(cause)).await
@@ -157,13 +126,25 @@ impl Deliver {
         None
     }
 
+    /// Whether another try here and now is not wanted.
+    fn is_for_later(&self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Again(Again::Malformed(_)) => true,
+            Outcome::Failed(error) => !self.recoverability.rule(error).0.in_place,
+            _ => false,
+        }
+    }
+
     /// Ends what could not be ended within its budget. What has not been judged yet stays. A pass of several that is too large says
     /// of none of them that it is: only one that was `alone` is.
     async fn give_up(&self, key: &EntityKey, kept: Vec<(Incoming, Outcome)>, alone: bool) -> Vec<(Incoming, Outcome)> {
         let mut open = Vec::new();
         for (message, outcome) in kept {
             let counts = matches!(outcome, Outcome::Failed(_));
-            let unreadable = matches!(outcome, Outcome::Again(Again::Malformed(_)));
+            let mut rest = match outcome {
+                Outcome::Again(Again::Malformed(_)) => UNREADABLE_REST,
+                _ => self.recoverability.usual().rest(message.attempts),
+            };
             let dead = match outcome {
                 Outcome::Rest => {
                     open.push((message, Outcome::Rest));
@@ -176,8 +157,23 @@ impl Deliver {
                     self.end(&message, Settlement::Ack).await;
                     continue;
                 }
-                Outcome::Failed(e) if message.attempts >= self.recoverability.deliveries_max => Some(e.chain()),
                 Outcome::Again(Again::TooLarge(why)) if alone => Some(why),
+                Outcome::Failed(error) if message.attempts >= self.recoverability.rule(&error).0.deliveries_max => {
+                    let (rule, of) = self.recoverability.rule(&error);
+                    if rule.last == Last::Drop {
+                        let dropped = Outcome::Dropped(of.unwrap_or("failed for good"));
+                        self.settle(key, &message, dropped).await;
+                        continue;
+                    }
+                    Some(error.chain())
+                }
+                Outcome::Failed(error) => {
+                    rest = self.recoverability.rule(&error).0.rest(message.attempts);
+                    let (message_id, attempt) = (&message.envelope.message_id, message.attempts);
+                    tracing::info!(entity = %key, %message_id, attempt, error = error.chain(), "failed, retried later");
+                    self.metrics.observe(Event::Failed { key, message_id, attempt, error: &error });
+                    None
+                }
                 undecided => {
                     tracing::info!(entity = %key, message_id = %message.envelope.message_id, ?undecided, "retried later");
                     None
@@ -188,8 +184,7 @@ impl Deliver {
                 None => true,
             };
             if undecided {
-                let delay = if unreadable { UNREADABLE_REST } else { self.recoverability.rest(message.attempts) };
-                self.end(&message, Settlement::Retry { delay, counts }).await;
+                self.end(&message, Settlement::Retry { delay: rest, counts }).await;
             }
         }
         open

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
-use crate::{ids::EntityKey, ports::Cause};
+use crate::{
+    HandlerError,
+    ids::{EntityKey, MessageId},
+    ports::Cause,
+};
 
 /// Observes an endpoint. Called from the hot path: it must be quick and must not block.
 pub trait Metrics: fmt::Debug + Send + Sync {
@@ -25,6 +29,17 @@ pub enum Event<'a> {
     DeadLettered(&'a EntityKey),
     /// An outgoing message that can never be sent was set aside.
     Parked(&'a EntityKey),
+    /// A message's handler has failed; it will be given again.
+    Failed {
+        /// Its entity.
+        key: &'a EntityKey,
+        /// Which message.
+        message_id: &'a MessageId,
+        /// How often it has been given.
+        attempt: u32,
+        /// What its handler said.
+        error: &'a HandlerError,
+    },
     /// A pass has to be made again.
     Retried(&'a EntityKey, Cause),
     /// Work is saved but could not be sent within its budget; the sweeper has it now.

@@ -4,7 +4,7 @@
 //! examples and for endpoints whose messages do not outlive the process either.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -59,8 +59,10 @@ struct Dedup {
 /// Dead letters in the order in which they came.
 #[derive(Default)]
 struct Letters {
-    all: Vec<DeadLetter>,
-    causes: HashSet<Cause>,
+    /// By the number of each, which is their order.
+    all: BTreeMap<u64, DeadLetter>,
+    next: u64,
+    causes: HashMap<Cause, u64>,
 }
 
 /// What makes a letter the same one, see [`DeadLetter::is_same`].
@@ -68,10 +70,8 @@ type Cause = (MessageId, EndpointName, Option<SagaName>, Option<Destination>, Fi
 
 impl Letters {
     fn add(&mut self, letter: &DeadLetter) -> Result<(), StoreError> {
-        let DeadLetter { envelope, endpoint, saga, destination, .. } = letter;
-        let fingerprint = Fingerprint::of(envelope);
-        let cause = (envelope.message_id.clone(), endpoint.clone(), saga.clone(), destination.clone(), fingerprint);
-        if self.causes.contains(&cause) {
+        let cause = cause_of(letter);
+        if self.causes.contains_key(&cause) {
             return Ok(());
         }
         if self.all.len() >= LETTERS_MAX {
@@ -81,10 +81,21 @@ impl Letters {
             );
             return Err(StoreError::new(ErrorKind::Unavailable, "setting a message aside", why));
         }
-        self.causes.insert(cause);
-        self.all.push(letter.clone());
+        self.causes.insert(cause, self.next);
+        self.all.insert(self.next, letter.clone());
+        self.next += 1;
         Ok(())
     }
+
+    fn discard(&mut self, letter: &DeadLetter) -> bool {
+        self.causes.remove(&cause_of(letter)).is_some_and(|number| self.all.remove(&number).is_some())
+    }
+}
+
+fn cause_of(letter: &DeadLetter) -> Cause {
+    let DeadLetter { envelope, endpoint, saga, destination, .. } = letter;
+    let fingerprint = Fingerprint::of(envelope);
+    (envelope.message_id.clone(), endpoint.clone(), saga.clone(), destination.clone(), fingerprint)
 }
 
 impl Dedup {
@@ -313,7 +324,12 @@ impl DeadLetters for Memory {
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         let wanted = |letter: &&DeadLetter| letter.endpoint == *endpoint && page.wants(letter);
-        Ok(self.state().letters.all.iter().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
+        Ok(self.state().letters.all.values().filter(wanted).skip(page.skip).take(page.limit).cloned().collect())
+    }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let kept = &mut self.state().letters;
+        Ok(letters.iter().filter(|letter| kept.discard(letter)).count())
     }
 }
 

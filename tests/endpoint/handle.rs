@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use hapax::{InProcess, Memory, endpoint::EndpointHandle, transports::in_process::Faults};
+use hapax::{
+    InProcess, Memory,
+    endpoint::{EndpointHandle, Rate, Settings},
+    transports::in_process::Faults,
+};
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::{
     entities::Entities,
-    work::{Log, endpoint, send, task},
+    work::{Log, endpoint, send, settings, task},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -125,6 +129,68 @@ async fn what_was_asked_for_before_the_bound_was_lowered_is_asked_for_no_more() 
     handle.set_in_flight_max(1);
     hub.idle().await;
     assert_eq!(log.runs("worker", "late"), 1);
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_many_bytes_are_held_is_bounded_and_can_be_changed_while_it_runs() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("bytes"), Log::default());
+    let settings = Settings { bytes_in_flight_max: 40 << 10, ..settings() };
+    let endpoint = endpoint(&store, hub.clone(), &log).settings(settings).start().await.unwrap();
+    let handle = endpoint.handle();
+    let (stop, stopped) = oneshot::channel::<()>();
+    for number in 0..64 {
+        let key = format!("key-{number}");
+        let name = format!("{number}-{}", "x".repeat(200));
+        send(&hub, &crate::work::Task { millis: 100, ..task(&format!("{key}{}", "y".repeat(54)), &name) }).await;
+    }
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    hub.idle().await;
+    // Each has less than a kilobyte, and more than half of one.
+    let most = log.most_of_all();
+    assert!((40..80).contains(&most), "{most}");
+    handle.set_bytes_in_flight_max(1);
+    sleep(SECOND).await;
+    let before = log.most_of_all();
+    for number in 0..3 {
+        send(&hub, &crate::work::Task { millis: 100, ..task("alone", &format!("alone-{number}")) }).await;
+    }
+    let begun = tokio::time::Instant::now();
+    hub.idle().await;
+    assert!(begun.elapsed() >= Duration::from_millis(300), "one by one, not in {:?}", begun.elapsed());
+    assert_eq!(log.most_of_all(), before);
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_many_messages_are_received_in_a_time_is_bounded_and_can_be_changed_while_it_runs() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("rates"), Log::default());
+    let settings = Settings { rate_max: Some(Rate::per_second(10)), ..settings() };
+    let endpoint = endpoint(&store, hub.clone(), &log).settings(settings).start().await.unwrap();
+    let handle = endpoint.handle();
+    let (stop, stopped) = oneshot::channel::<()>();
+    for number in 0..100 {
+        send(&hub, &task(&format!("key-{number}"), &format!("name-{number}"))).await;
+    }
+    let work = "work".parse().unwrap();
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    sleep(5 * SECOND).await;
+    let left = hub.backlog(&work);
+    assert!((48..=52).contains(&left), "{left} of 100 are left after 5 s of 10 each");
+    handle.set_rate_max(Some(Rate::per_second(0)));
+    sleep(60 * SECOND).await;
+    let paused = hub.backlog(&work);
+    assert!(left - paused <= 1, "{left}, then {paused}");
+    handle.set_rate_max(Some(Rate::new(60, 60 * SECOND)));
+    sleep(10 * SECOND).await;
+    let slow = paused - hub.backlog(&work);
+    assert!((9..=11).contains(&slow), "{slow} in 10 s of one each");
+    handle.set_rate_max(None);
+    let begun = tokio::time::Instant::now();
+    hub.idle().await;
+    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
 }

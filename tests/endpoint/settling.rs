@@ -79,6 +79,10 @@ impl DeadLetters for Full {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.letters.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.letters.discard(letters).await
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +113,8 @@ async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_
     let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
     builder.run_until(hub.idle()).await.unwrap();
     let letters = letters(&store).await;
-    assert_eq!((letters.len(), letters[0].attempts, letters[0].reason.as_str()), (1, 3, "told to fail"));
+    let reason = "told to fail\nbefore:\n  attempt 1: told to fail\n  attempt 2: told to fail";
+    assert_eq!((letters.len(), letters[0].attempts, letters[0].reason.as_str()), (1, 3, reason));
     assert_eq!(log.runs("worker", "bad"), 3);
     assert_eq!(done(&store, "worker", "a"), ["good"]);
 }
@@ -204,7 +209,7 @@ async fn a_sweeper_that_finds_nothing_rests_longer_than_it_has_looked() {
         let (hub, looks) = (InProcess::new("idle"), entities.looks.clone());
         let endpoint = Endpoint::builder("work").entities(entities).dedup(Memory::new()).transport(hub);
         let endpoint =
-            endpoint.saga::<Worker>(|worker| worker.starts::<Task>()).with(Log::default()).settings(settings);
+            endpoint.saga::<Worker>(|worker| worker.starts::<Task>()).with(Log::default()).settings(settings.clone());
         let hour = Duration::from_secs(3600);
         endpoint.start().await.unwrap().run_until(tokio::time::sleep(hour)).await.unwrap();
         let (looks, each) = (looks.load(Ordering::Relaxed), most + look);

@@ -257,7 +257,7 @@ fn an_error_of_a_port_prints_its_message_and_causes() {
 async fn a_message_may_not_be_given_up_later_than_it_is_poison() {
     let mut settings = settings();
     settings.recoverability.deliveries_max = settings.limits.attempts_max;
-    assert!(whole().settings(settings).start().await.is_ok());
+    assert!(whole().settings(settings.clone()).start().await.is_ok());
     settings.recoverability.deliveries_max += 1;
     let why = refused(whole().settings(settings)).await;
     assert!(why.contains("given up after 11 deliveries, but after 10 every message is taken for poison"), "{why}");

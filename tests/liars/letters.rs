@@ -1,6 +1,6 @@
 //! Lies about messages that were set aside.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use hapax::{
@@ -15,6 +15,7 @@ use crate::lie::expect;
 
 const KEPT_WHOLE: &str = "dead letters 1, kept whole";
 const ONCE_PER_CAUSE: &str = "dead letters 2, once per cause";
+const DISCARDED_ALONE: &str = "dead letters 3, discarded alone";
 
 #[derive(Debug, Clone, Copy)]
 enum Lie {
@@ -30,10 +31,18 @@ enum Lie {
     ById,
     /// Takes two letters for one whose messages share an id, whatever they say.
     IgnoresTheBody,
+    /// Says that letters are discarded, and keeps them.
+    DiscardsNothing,
+    /// Counts as there whatever is to be discarded.
+    CountsWhatIsAsked,
+    /// Discards all letters about the message.
+    DiscardsTheMessage,
+    /// Does not keep a letter again that was discarded once.
+    NeverTakesAgain,
 }
 
 #[derive(Debug, Clone)]
-struct Liar(Memory, Lie);
+struct Liar(Memory, Lie, Arc<Mutex<Vec<DeadLetter>>>);
 
 #[async_trait]
 impl DeadLetters for Liar {
@@ -62,7 +71,8 @@ impl DeadLetters for Liar {
                 let copy = DeadLetter { saga: if again { Some(saga) } else { letter.saga.clone() }, ..letter.clone() };
                 self.0.add(&copy).await
             }
-            Lie::NewestFirst | Lie::IgnoresTheId => self.0.add(letter).await,
+            Lie::NeverTakesAgain if self.2.lock().unwrap().iter().any(|marked| marked.is_same(letter)) => Ok(()),
+            _ => self.0.add(letter).await,
         }
     }
 
@@ -74,7 +84,28 @@ impl DeadLetters for Liar {
                 Ok(all.into_iter().skip(page.skip).take(page.limit).collect())
             }
             Lie::IgnoresTheId => self.0.list(endpoint, &Page { message_id: None, ..page.clone() }).await,
-            Lie::CutsHeaders | Lie::KeepsCopies | Lie::ById | Lie::IgnoresTheBody => self.0.list(endpoint, page).await,
+            _ => self.0.list(endpoint, page).await,
+        }
+    }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        match self.1 {
+            Lie::DiscardsNothing => Ok(letters.len()),
+            Lie::CountsWhatIsAsked => self.0.discard(letters).await.map(|_| letters.len()),
+            Lie::DiscardsTheMessage => {
+                let mut all = Vec::new();
+                for letter in letters {
+                    let page = Page { message_id: Some(letter.envelope.message_id.clone()), ..Page::first(1000) };
+                    all.extend(self.0.list(&letter.endpoint, &page).await?);
+                }
+                self.0.discard(&all).await.map(|gone| gone.min(letters.len()))
+            }
+            // As one that marks what is discarded, and then takes it for kept.
+            Lie::NeverTakesAgain => {
+                self.2.lock().unwrap().extend(letters.iter().cloned());
+                self.0.discard(letters).await
+            }
+            _ => self.0.discard(letters).await,
         }
     }
 }
@@ -87,7 +118,7 @@ impl dead_letters::Builder for Liar {
 }
 
 async fn breaks(promise: &str, lie: Lie) {
-    expect(promise, dead_letters::first_broken(&Liar(Memory::new(), lie)).await);
+    expect(promise, dead_letters::first_broken(&Liar(Memory::new(), lie, Arc::default())).await);
 }
 
 #[tokio::test]
@@ -118,4 +149,24 @@ async fn two_letters_about_one_message_taken_for_one_are_rejected() {
 #[tokio::test]
 async fn two_bodies_under_one_id_taken_for_one_letter_are_rejected() {
     breaks(ONCE_PER_CAUSE, Lie::IgnoresTheBody).await;
+}
+
+#[tokio::test]
+async fn a_letter_that_stays_when_it_is_discarded_is_rejected() {
+    breaks(DISCARDED_ALONE, Lie::DiscardsNothing).await;
+}
+
+#[tokio::test]
+async fn letters_counted_as_discarded_that_were_not_there_are_rejected() {
+    breaks(DISCARDED_ALONE, Lie::CountsWhatIsAsked).await;
+}
+
+#[tokio::test]
+async fn letters_discarded_with_another_of_their_message_are_rejected() {
+    breaks(DISCARDED_ALONE, Lie::DiscardsTheMessage).await;
+}
+
+#[tokio::test]
+async fn a_letter_not_taken_again_after_it_was_discarded_is_rejected() {
+    breaks(DISCARDED_ALONE, Lie::NeverTakesAgain).await;
 }

@@ -185,6 +185,10 @@ impl<B: Backend> DeadLetters for Lossy<B> {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.inner.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.inner.discard(letters).await
+    }
 }
 
 /// What is lost on the way is not told to whoever watches.

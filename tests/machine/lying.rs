@@ -241,6 +241,10 @@ impl<B: Backend> DeadLetters for Lying<B> {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.inner.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.inner.discard(letters).await
+    }
 }
 
 /// What is told may be about a write of some calls ago.

@@ -177,6 +177,10 @@ impl DeadLetters for Counted {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.letters.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.letters.discard(letters).await
+    }
 }
 
 impl Pair {

@@ -92,4 +92,8 @@ impl<S: DeadLetters> DeadLetters for Forgetful<S> {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.0.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.0.discard(letters).await
+    }
 }

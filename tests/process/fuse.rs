@@ -212,6 +212,10 @@ impl<P: DeadLetters + ?Sized> DeadLetters for Fused<P> {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.fuse.around("list", self.port.list(endpoint, page)).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.fuse.around("discard", self.port.discard(letters)).await
+    }
 }
 
 #[async_trait]

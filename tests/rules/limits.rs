@@ -55,7 +55,7 @@ async fn the_rest_before_another_delivery_doubles_until_it_is_the_longest() {
     let recoverability = Recoverability { deliveries_max: OFTEN, ..Recoverability::default() };
     for (attempts, seconds) in [(1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (OFTEN - 1, 300)] {
         let rests = Rests::default();
-        let mut bench = Bench { limits, recoverability, ..Bench::new(Shape::One) }.ledgers();
+        let mut bench = Bench { limits, recoverability: recoverability.clone(), ..Bench::new(Shape::One) }.ledgers();
         bench.deliver.receiver = Arc::new(rests.clone());
         let fails = Post { trouble: Trouble::Fails(u8::MAX), ..post("m") };
         bench.deliver(&[message("m", &fails)], attempts).await;

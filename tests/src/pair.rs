@@ -109,4 +109,8 @@ impl<E: Entities, D: Entries> DeadLetters for Pair<E, D> {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.entities.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.entities.discard(letters).await
+    }
 }

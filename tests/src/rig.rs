@@ -135,7 +135,7 @@ impl Rig {
                 backoff: Arc::new(Patience::new(world.clone())),
                 clock: ports.clock.clone(),
                 metrics: ports.metrics.clone(),
-                recoverability: setup.recoverability,
+                recoverability: setup.recoverability.clone(),
             };
             let manager = || {
                 let registry = Ledger::registry();

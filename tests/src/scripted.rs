@@ -239,6 +239,10 @@ impl DeadLetters for Scripted {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.memory.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.memory.discard(letters).await
+    }
 }
 
 impl fmt::Debug for Scripted {

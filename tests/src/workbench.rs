@@ -42,7 +42,7 @@ pub struct Workbench {
 }
 
 /// What a workbench is made of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Bench {
     /// One store or two.
     pub shape: Shape,

@@ -375,6 +375,11 @@ impl DeadLetters for InProcess {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         Ok(self.0.state().dead_letters.list(endpoint, page))
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let kept = &mut self.0.state().dead_letters;
+        Ok(letters.iter().filter(|letter| kept.discard(letter)).count())
+    }
 }
 
 impl std::fmt::Debug for InProcess {

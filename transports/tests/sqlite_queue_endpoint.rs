@@ -121,7 +121,8 @@ async fn endpoints_of_several_processes_on_one_file_handle_each_message_once() {
 async fn clean_up(place: &Place, store: &Sqlite, queue: &SqliteQueue) {
     let at_once =
         Settings { sweep_age: Duration::ZERO, sweep_interval: Duration::from_millis(20), ..Settings::default() };
-    let sweeper = |name: &str| Endpoint::builder(name).store(store.clone()).transport(queue.clone()).settings(at_once);
+    let sweeper =
+        |name: &str| Endpoint::builder(name).store(store.clone()).transport(queue.clone()).settings(at_once.clone());
     let [front, back] = [
         sweeper("front").saga::<Account>(|account| account.starts::<Add>()).start().await.unwrap(),
         sweeper("back").saga::<Account>(|account| account.starts::<Added>()).start().await.unwrap(),

@@ -10,9 +10,13 @@ use std::{
 use checks::{check_promise, check_scopes, check_timers};
 use types::{all_types, takers_by_type};
 
+#[cfg(feature = "cron")]
+use super::recurring::Recurrences;
 use super::{
     Endpoint, EndpointHandle, Error, ErrorKind, Evict, SystemClock,
     circuit::Circuit,
+    flow::Rate,
+    history::History,
     joint::Joint,
     nothing::Nothing,
     outlets::Outlets,
@@ -33,11 +37,18 @@ use crate::{
 };
 
 /// Bounds and intervals of an endpoint. Every field has a default with its reason.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Messages taken from the transport and not settled yet, at most. Default 1024: enough to fill group commits; more
     /// adds waiting, not speed (Little's law).
     pub in_flight_max: usize,
+    /// Bytes of messages (bodies, headers and half a kilobyte for each) taken from the transport and not settled yet, at most. Default
+    /// 64 MiB: 64 KiB for each message of the default above. How large messages are is known once they have come: what one receive
+    /// brings may exceed it, the more the sizes vary. A single message that is larger is handled alone.
+    pub bytes_in_flight_max: usize,
+    /// Messages received in a time at most, for the sake of somebody whom handlers call. Default `None`: as many as come. It is of this
+    /// process: several that run the endpoint have it each.
+    pub rate_max: Option<Rate>,
     /// How long a message is remembered after it is over. Default 7 days: longer than a queue stands still over a long
     /// weekend. It must exceed the transport's longest redelivery and the deadline of a pass; the endpoint checks.
     pub retention: Duration,
@@ -66,6 +77,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             in_flight_max: 1024,
+            bytes_in_flight_max: 64 << 20,
+            rate_max: None,
             retention: Duration::from_secs(7 * 24 * 3600),
             sweep_age: Duration::from_secs(60),
             sweep_interval: Duration::from_secs(10),
@@ -105,6 +118,8 @@ pub struct EndpointBuilder {
     sagas: Vec<SagaParts>,
     inboxes: Vec<Evict>,
     services: Services,
+    #[cfg(feature = "cron")]
+    pub(super) recurrences: Recurrences,
     pub(super) settings: Settings,
     codec: Codec,
     metrics: Arc<dyn Metrics>,
@@ -128,6 +143,8 @@ impl EndpointBuilder {
             sagas: Vec::new(),
             inboxes: Vec::new(),
             services: Services::default(),
+            #[cfg(feature = "cron")]
+            recurrences: Recurrences::default(),
             settings: Settings::default(),
             codec: Codec::default(),
             metrics: Arc::new(NoMetrics),
@@ -270,6 +287,14 @@ impl EndpointBuilder {
     /// # Errors
     /// [`Error`] that names what is missing or breaks the promise, and the remedy.
     pub async fn start(self) -> Result<Endpoint, Error> {
+        #[cfg(feature = "cron")]
+        let this = self.with_recurrences();
+        #[cfg(not(feature = "cron"))]
+        let this = self;
+        this.start_whole().await
+    }
+
+    async fn start_whole(self) -> Result<Endpoint, Error> {
         let misconfigured = |why: String| Error::new(ErrorKind::Misconfigured, why);
         let invalid = |e: InvalidId| Error::new(ErrorKind::Misconfigured, e.to_string());
         let name = EndpointName::parse(self.name.as_str()).map_err(invalid)?;
@@ -288,6 +313,10 @@ impl EndpointBuilder {
             (None, None, _) => return Err(missing("store for entities", ".store(..) or .entities(..)")),
             (None, Some(_), None) => return Err(missing("dedup store", ".dedup(..)")),
         };
+        #[cfg(feature = "cron")]
+        let begin = self.recurrences.begin(&name)?;
+        #[cfg(not(feature = "cron"))]
+        let begin = Vec::new();
         let transport = self.transport.ok_or_else(|| missing("transport", ".transport(..)"))?;
         if self.sagas.is_empty() {
             return Err(missing("saga and no handler", ".saga::<T>(..) or .handler(..)"));
@@ -316,12 +345,13 @@ impl EndpointBuilder {
         };
         let clock = self.clock;
         let backoff = self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff));
-        let circuit = Arc::new(Circuit::new(backoff.clone(), self.metrics));
+        let history = Arc::new(History::new(self.metrics, dead_letters.clone()));
+        let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()));
         let dispatcher: Arc<dyn Dispatcher> =
             if self.breaks { Arc::new(Outlets::new(connected.dispatcher)) } else { connected.dispatcher };
         let ports = Ports {
             stores: stores.clone(),
-            dispatcher,
+            dispatcher: dispatcher.clone(),
             dead_letters: dead_letters.clone(),
             clock: clock.clone(),
             ids: Arc::new(RandomIds::default()),
@@ -339,11 +369,11 @@ impl EndpointBuilder {
         let shared = takers.values().any(|takers| takers.len() > 1);
         // More in a pass than the store can save at once would be handled in vain.
         let processed_max = stores.entities().capabilities().processed_max;
-        let recoverability = self.settings.recoverability;
-        let recoverability = Recoverability { pass_max: recoverability.pass_max.min(processed_max), ..recoverability };
+        let mut recoverability = self.settings.recoverability.clone();
+        recoverability.pass_max = recoverability.pass_max.min(processed_max);
         let deliver = Deliver {
             receiver: if shared { receiver.clone() } else { connected.receiver },
-            dead_letters: Some(dead_letters),
+            dead_letters: Some(history),
             backoff: if self.breaks { circuit.clone() } else { backoff },
             clock,
             metrics: circuit.clone(),
@@ -355,7 +385,9 @@ impl EndpointBuilder {
             takers,
             receiver,
             deliver,
-            handle: EndpointHandle::new(name.clone(), circuit.clone(), self.settings.in_flight_max),
+            dispatcher,
+            letters: dead_letters,
+            handle: EndpointHandle::new(name.clone(), circuit.clone(), &self.settings),
             circuit,
             name,
             stores,
@@ -364,6 +396,7 @@ impl EndpointBuilder {
             lease: transport.capabilities().lease,
             settings: self.settings,
             inboxes: self.inboxes,
+            begin,
             handled: AtomicU64::new(0),
             #[cfg(feature = "testing")]
             drops: self.drops,

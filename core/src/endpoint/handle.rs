@@ -11,8 +11,16 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::circuit::Circuit;
-use crate::{handler_error::chain, ids::EndpointName, ports::TransportError};
+use super::{
+    Settings,
+    circuit::Circuit,
+    flow::{Flow, Held, Rate, Room},
+};
+use crate::{
+    handler_error::chain,
+    ids::EndpointName,
+    ports::{Delivery, TransportError},
+};
 
 /// An endpoint that has not come round for so long is stuck: its turns take milliseconds, unless a handler computes without
 /// awaiting.
@@ -41,7 +49,7 @@ pub struct EndpointHandle(Arc<Shared>);
 pub(super) struct Shared {
     name: EndpointName,
     circuit: Arc<Circuit>,
-    in_flight_max: AtomicUsize,
+    pub(super) flow: Flow,
     in_flight: AtomicUsize,
     /// Something was changed: the endpoint has to come round.
     pub(super) changed: Notify,
@@ -93,11 +101,12 @@ impl Health {
 }
 
 impl EndpointHandle {
-    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, in_flight_max: usize) -> Self {
+    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, settings: &Settings) -> Self {
+        let Settings { in_flight_max, bytes_in_flight_max, rate_max, .. } = *settings;
         Self(Arc::new(Shared {
             name,
             circuit,
-            in_flight_max: AtomicUsize::new(in_flight_max),
+            flow: Flow::new(in_flight_max, bytes_in_flight_max, rate_max),
             in_flight: AtomicUsize::new(0),
             changed: Notify::new(),
             vitals: Mutex::default(),
@@ -136,10 +145,22 @@ impl EndpointHandle {
         self.0.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Messages that are held at a time at most, from now on: see [`Settings::in_flight_max`](super::Settings::in_flight_max). What is held
+    /// Messages that are held at a time at most, from now on: see [`Settings::in_flight_max`]. What is held
     /// already is handled. With 0 no more are received, until it is set again.
     pub fn set_in_flight_max(&self, messages: usize) {
-        self.0.in_flight_max.store(messages, Ordering::Relaxed);
+        self.0.flow.set_messages_max(messages);
+        self.0.changed.notify_one();
+    }
+
+    /// Bytes that are held at a time at most, from now on: see [`Settings::bytes_in_flight_max`].
+    pub fn set_bytes_in_flight_max(&self, bytes: usize) {
+        self.0.flow.set_bytes_max(bytes);
+        self.0.changed.notify_one();
+    }
+
+    /// Messages that are received in a time at most, from now on; `None`: as many as come. See [`Settings::rate_max`].
+    pub fn set_rate_max(&self, rate: Option<Rate>) {
+        self.0.flow.set_rate(rate);
         self.0.changed.notify_one();
     }
 
@@ -153,10 +174,10 @@ impl Shared {
         self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many more may be received.
-    pub(super) fn room(&self, in_flight: usize) -> usize {
-        self.in_flight.store(in_flight, Ordering::Relaxed);
-        self.in_flight_max.load(Ordering::Relaxed).saturating_sub(in_flight)
+    /// Whether more may be received, and how many.
+    pub(super) fn room(&self, held: Held) -> Room {
+        self.in_flight.store(held.messages, Ordering::Relaxed);
+        self.flow.room(held)
     }
 
     pub(super) fn turned(&self) {
@@ -165,7 +186,11 @@ impl Shared {
         vitals.turned = Some(Instant::now());
     }
 
-    pub(super) fn received<T>(&self, received: &Result<T, TransportError>) {
+    pub(super) fn received(&self, received: &Result<Vec<Delivery>, TransportError>) {
+        if let Ok(deliveries) = received {
+            let bytes = deliveries.iter().map(|delivery| delivery.envelope.size()).sum();
+            self.flow.received(deliveries.len(), bytes);
+        }
         self.vitals().receiving = received.as_ref().err().map(|error| chain(error));
     }
 

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::SmallVec;
 use tracing::Instrument;
 
-use super::Endpoint;
+use super::{Endpoint, flow::Held};
 use crate::{
     handler_error::HandlerError,
     ids::EntityKey,
@@ -20,18 +20,23 @@ use crate::{
     time::Timestamp,
 };
 
+/// A header that names the only saga which takes a message: the one that could not handle it, when a dead letter is retried.
+pub(super) const RETRY_SAGA: &str = "retry-saga";
+
 pub(super) struct Lanes<'e> {
     endpoint: &'e Endpoint,
     lanes: HashMap<EntityKey, Lane>,
     /// One future for each lane that is at work, and for each message that no lane takes.
     pub(super) running: FuturesUnordered<BoxFuture<'e, Ended>>,
-    in_flight: usize,
+    held: Held,
 }
 
 struct Lane {
     manager: usize,
     /// Leases of what is being handled.
     running: SmallVec<[Receipt; 1]>,
+    /// Its bytes.
+    running_bytes: usize,
     /// What came since.
     waiting: Vec<Incoming>,
 }
@@ -46,12 +51,12 @@ pub(super) enum Ended {
 
 impl<'e> Lanes<'e> {
     pub(super) fn new(endpoint: &'e Endpoint) -> Self {
-        Self { endpoint, lanes: HashMap::new(), running: FuturesUnordered::new(), in_flight: 0 }
+        Self { endpoint, lanes: HashMap::new(), running: FuturesUnordered::new(), held: Held::default() }
     }
 
     /// Messages that are not settled yet, counted once for each saga.
-    pub(super) const fn in_flight(&self) -> usize {
-        self.in_flight
+    pub(super) const fn held(&self) -> Held {
+        self.held
     }
 
     /// Puts deliveries into their lanes, then sets the idle lanes to work: so that what came together is handled
@@ -73,6 +78,17 @@ impl<'e> Lanes<'e> {
             self.refuse(delivery, None, HandlerError::permanent(why));
             return;
         };
+        let mut takers = takers.as_slice();
+        if let Some(saga) = delivery.envelope.headers.value(RETRY_SAGA) {
+            let only = takers.iter().position(|index| endpoint.managers[*index].scope().saga.as_str() == saga);
+            let Some(only) = only else {
+                let why =
+                    format!("endpoint {} has no saga {saga} for {}", endpoint.name, delivery.envelope.message_type);
+                self.refuse(delivery, None, HandlerError::permanent(why));
+                return;
+            };
+            takers = &takers[only..=only];
+        }
         endpoint.receiver.share(&delivery.receipt, takers.len());
         for &index in takers {
             let manager = &endpoint.managers[index];
@@ -84,12 +100,13 @@ impl<'e> Lanes<'e> {
     }
 
     fn enqueue(&mut self, manager: usize, key: EntityKey, incoming: Incoming, idle: &mut Vec<EntityKey>) {
-        self.in_flight += 1;
+        self.held.messages += 1;
+        self.held.bytes += incoming.envelope.size();
         match self.lanes.entry(key) {
             Entry::Occupied(lane) => lane.into_mut().waiting.push(incoming),
             Entry::Vacant(lane) => {
                 idle.push(lane.key().clone());
-                lane.insert(Lane { manager, running: SmallVec::new(), waiting: vec![incoming] });
+                lane.insert(Lane { manager, running: SmallVec::new(), running_bytes: 0, waiting: vec![incoming] });
             }
         }
     }
@@ -99,6 +116,7 @@ impl<'e> Lanes<'e> {
         let Some(lane) = self.lanes.get_mut(&key) else { return };
         let messages = std::mem::take(&mut lane.waiting);
         lane.running = messages.iter().map(|message| message.receipt.clone()).collect();
+        lane.running_bytes = bytes_of(&messages);
         let (deliver, manager) = (&self.endpoint.deliver, &self.endpoint.managers[lane.manager]);
         let span = tracing::debug_span!("deliver", entity = %key, messages = messages.len());
         #[cfg(feature = "testing")]
@@ -120,12 +138,13 @@ impl<'e> Lanes<'e> {
     /// A lane has come to its end: what came since begins, or the lane is closed.
     pub(super) fn ended(&mut self, ended: Ended) {
         let Ended::Lane(key) = ended else {
-            self.in_flight -= 1;
+            self.held.messages -= 1;
             return;
         };
         let Entry::Occupied(mut lane) = self.lanes.entry(key) else { return };
         let ended = lane.get().running.len();
-        self.in_flight -= ended;
+        self.held.messages -= ended;
+        self.held.bytes -= std::mem::take(&mut lane.get_mut().running_bytes);
         self.endpoint.handled.fetch_add(ended as u64, Ordering::Relaxed);
         lane.get_mut().running.clear();
         if lane.get().waiting.is_empty() {
@@ -138,9 +157,10 @@ impl<'e> Lanes<'e> {
 
     /// Sets aside a message that no saga can take; one that another version of the program may take is given back.
     fn refuse(&mut self, delivery: &Delivery, manager: Option<&Arc<dyn Passes>>, error: HandlerError) {
-        self.in_flight += 1;
+        self.held.messages += 1;
         let endpoint = self.endpoint;
-        let given_up = error.is_permanent() || delivery.attempts >= endpoint.settings.recoverability.deliveries_max;
+        let given_up =
+            error.is_permanent() || delivery.attempts >= endpoint.deliver.recoverability.rule(&error).0.deliveries_max;
         let mut letter = DeadLetter {
             envelope: delivery.envelope.clone(),
             endpoint: endpoint.name.clone(),
@@ -180,8 +200,13 @@ impl<'e> Lanes<'e> {
     /// Takes out what has not begun.
     pub(super) fn take_waiting(&mut self) -> Vec<Receipt> {
         let lanes = self.lanes.values_mut();
-        let waiting: Vec<_> = lanes.flat_map(|lane| std::mem::take(&mut lane.waiting)).map(|m| m.receipt).collect();
-        self.in_flight -= waiting.len();
-        waiting
+        let waiting: Vec<_> = lanes.flat_map(|lane| std::mem::take(&mut lane.waiting)).collect();
+        self.held.messages -= waiting.len();
+        self.held.bytes -= bytes_of(&waiting);
+        waiting.into_iter().map(|message| message.receipt).collect()
     }
+}
+
+fn bytes_of(messages: &[Incoming]) -> usize {
+    messages.iter().map(|message| message.envelope.size()).sum()
 }

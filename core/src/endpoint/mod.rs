@@ -9,14 +9,19 @@
 mod builder;
 mod circuit;
 mod error;
+mod flow;
 mod handle;
 #[cfg(feature = "testing")]
 pub(crate) mod harness;
+mod history;
 mod joint;
 mod lanes;
 mod maintenance;
 mod nothing;
+pub mod office;
 mod outlets;
+#[cfg(feature = "cron")]
+mod recurring;
 mod stopping;
 mod system;
 
@@ -30,21 +35,30 @@ use std::{
 pub use builder::{EndpointBuilder, Settings};
 use circuit::Circuit;
 pub use error::{Error, ErrorKind};
-use futures_util::{FutureExt, StreamExt, future::BoxFuture};
+pub use flow::Rate;
+use flow::Room;
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, FusedFuture},
+};
 pub use handle::{EndpointHandle, Health};
 use joint::Joint;
 use lanes::Lanes;
+use office::DeadLetterOffice;
+#[cfg(feature = "cron")]
+pub use recurring::{Calendar, NoCalendar};
 use stopping::Stopping;
 pub use system::{Jittered, RandomIds, SystemClock, Tries};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 #[cfg(feature = "testing")]
 use crate::codec::Codec;
 use crate::{
     deliver::Deliver,
+    envelope::Outgoing,
     ids::{EndpointName, TypeName},
     manager::{Passes, Stores},
-    ports::{Delivery, Evicted, Receipt, Receiver, Settlement, StoreError, TransportError},
+    ports::{DeadLetters, Delivery, Dispatcher, Evicted, Receipt, Receiver, Settlement, StoreError, TransportError},
 };
 
 /// A named receiver of messages, with its sagas, its stores and its transport.
@@ -57,6 +71,8 @@ pub struct Endpoint {
     takers: HashMap<TypeName, Vec<usize>>,
     receiver: Arc<Joint>,
     deliver: Deliver,
+    dispatcher: Arc<dyn Dispatcher>,
+    letters: Arc<dyn DeadLetters>,
     circuit: Arc<Circuit>,
     handle: EndpointHandle,
     stores: Stores,
@@ -66,6 +82,8 @@ pub struct Endpoint {
     lease: Option<Duration>,
     settings: Settings,
     inboxes: Vec<Evict>,
+    /// What it tells itself when it begins.
+    begin: Vec<Outgoing>,
     /// Messages whose handling has ended since upkeep looked last.
     handled: AtomicU64,
     #[cfg(feature = "testing")]
@@ -94,6 +112,13 @@ impl Endpoint {
         self.handle.clone()
     }
 
+    /// What was set aside, for a person, and what `by` can do with it: a name for the record. The endpoint need not run for it, nor
+    /// in this process.
+    #[must_use]
+    pub fn dead_letter_office(&self, by: impl Into<String>) -> DeadLetterOffice {
+        DeadLetterOffice::new(self, by.into())
+    }
+
     /// Handles messages until `stop` is ready, then lets what has begun come to its end.
     ///
     /// # Errors
@@ -103,6 +128,7 @@ impl Endpoint {
         self.deliver.backoff = Arc::new(backoff);
         let mut lanes = Lanes::new(&self);
         let mut maintenance = std::pin::pin!(self.maintain());
+        let mut beginning = std::pin::pin!(self.tell_itself().fuse());
         let mut extension = interval(self.extension_interval());
         extension.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut receiving: Option<BoxFuture<'_, Result<Vec<Delivery>, TransportError>>> = None;
@@ -113,14 +139,19 @@ impl Endpoint {
         tracing::info!(endpoint = %self.name, "started");
         loop {
             handle.shared().turned();
-            let room = handle.shared().room(lanes.in_flight());
-            if receiving.is_none() && room > 0 {
-                receiving = Some(match self.circuit.is_open() {
+            let room = handle.shared().room(lanes.held());
+            if receiving.is_none() {
+                receiving = match room {
                     // More could not be handled; and one may be for an entity that can be reached.
-                    true => self.receive_after(RECEIVE_REST, 1).boxed(),
-                    false => self.receive(room).boxed(),
-                });
+                    Room::For(_) if self.circuit.is_open() => Some(self.receive_after(RECEIVE_REST, 1).boxed()),
+                    Room::For(room) => Some(self.receive(room).boxed()),
+                    Room::Later(_) | Room::None => None,
+                };
             }
+            let later = match room {
+                Room::Later(at) if receiving.is_none() => Some(at),
+                _ => None,
+            };
             tokio::select! {
                 _ = &mut stop => break,
                 Some(done) = lanes.running.next(), if !lanes.running.is_empty() => lanes.ended(done),
@@ -131,14 +162,16 @@ impl Endpoint {
                         Ok(deliveries) => lanes.take(deliveries),
                         Err(error) => {
                             tracing::warn!(endpoint = %self.name, %error, "receiving failed");
-                            receiving = Some(self.receive_after(RECEIVE_RETRY, room).boxed());
+                            receiving = Some(self.receive_after(RECEIVE_RETRY, 1).boxed());
                         }
                     }
                 }
                 _ = extension.tick(), if self.lease.is_some() => self.extend(lanes.receipts()).await,
                 () = &mut maintenance => {}
+                () = &mut beginning, if !beginning.is_terminated() => {}
                 // What is received by the old bounds is let go of: it comes again.
                 () = handle.shared().changed.notified() => receiving = None,
+                () = async { sleep_until(later.expect("guarded")).await }, if later.is_some() => {}
                 _ = turn.tick() => {}
             }
         }
@@ -149,6 +182,20 @@ impl Endpoint {
         handle.shared().stopped();
         tracing::info!(endpoint = %self.name, "stopped");
         Ok(())
+    }
+
+    /// Until all of it is confirmed.
+    async fn tell_itself(&self) {
+        let mut left = self.begin.clone();
+        while !left.is_empty() {
+            let results = self.dispatcher.dispatch(&left).await;
+            let mut results = results.iter();
+            left.retain(|_| results.next().is_none_or(Result::is_err));
+            if !left.is_empty() {
+                tracing::warn!(endpoint = %self.name, left = left.len(), "what it has to tell itself cannot be sent yet");
+                tokio::time::sleep(RECEIVE_RETRY).await;
+            }
+        }
     }
 
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {

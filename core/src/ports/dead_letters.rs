@@ -19,9 +19,12 @@ use crate::{
 /// 1. *Kept whole:* once `add` has returned, `list` shows the letter with its id, headers and body as received.
 /// 2. *Once per cause:* adding the same letter again (same message id, endpoint, saga, destination, type and body) is
 ///    success and keeps one. Another body under the same id is another letter: it would be lost otherwise (S59).
+/// 3. *Discarded alone:* once `discard` has returned, `list` does not show the letters and shows all others, and they can be added
+///    again. It tells how many were there; of several that discard a letter at once, one is told of it at most.
 ///
 /// # Errors
-/// An `add` with an unknown outcome may have stored the letter: add it again.
+/// An `add` with an unknown outcome may have stored the letter: add it again. A `discard` that fails may have removed some of the
+/// letters, or all: discard them again, and those are not counted.
 #[async_trait]
 pub trait DeadLetters: fmt::Debug + Send + Sync {
     /// Sets `letter` aside.
@@ -29,6 +32,9 @@ pub trait DeadLetters: fmt::Debug + Send + Sync {
 
     /// The letters of `endpoint`, oldest first, one page at a time.
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError>;
+
+    /// Removes `letters` and no others: those that [are the same](DeadLetter::is_same). How many of them were there.
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError>;
 }
 
 /// A message set aside.

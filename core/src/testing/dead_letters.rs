@@ -6,7 +6,13 @@
 //!
 //! or, in a test of your own, [`check_all`]`(&builder).await.assert()`.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,7 +21,7 @@ use super::{
     Broken, Checked, Kept, Report,
     report::run,
     samples,
-    wait::{SideBySide, insistently},
+    wait::{SideBySide, insistently, together},
 };
 use crate::{
     envelope::Envelope,
@@ -26,6 +32,7 @@ use crate::{
 
 const KEPT_WHOLE: &str = "dead letters 1, kept whole";
 const ONCE_PER_CAUSE: &str = "dead letters 2, once per cause";
+const DISCARDED_ALONE: &str = "dead letters 3, discarded alone";
 
 /// More than any check adds.
 const ALL: Page = Page::first(100);
@@ -58,6 +65,7 @@ macro_rules! dead_letters_suite {
             [$($args)*]
             KEPT_WHOLE kept_whole
             ONCE_PER_CAUSE once_per_cause
+            DISCARDED_ALONE discarded_alone
         }
     };
     ($builder:expr) => { $crate::dead_letters_suite!(@each [$crate::suite_tests] [dead_letters $builder]); };
@@ -81,6 +89,25 @@ impl Hand {
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, Broken> {
         insistently(self.promise, "listing letters", || self.letters.list(endpoint, page)).await
+    }
+
+    /// How many were there, and whether it had to be asked again: then some may have gone without being counted.
+    async fn discard(&self, letters: &[&DeadLetter]) -> Result<(usize, bool), Broken> {
+        let letters: Vec<DeadLetter> = letters.iter().map(|letter| (*letter).clone()).collect();
+        let asked = AtomicU32::new(0);
+        let discarded = insistently(self.promise, "discarding letters", || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            self.letters.discard(&letters)
+        });
+        Ok((discarded.await?, asked.load(Ordering::Relaxed) > 1))
+    }
+
+    async fn expect_discarded(&self, letters: &[&DeadLetter], there: usize) -> Checked {
+        let (told, again) = self.discard(letters).await?;
+        if told == there || (again && told < there) {
+            return Ok(Kept::Shown);
+        }
+        Err(Broken::new(self.promise, format!("{told} letters are told to be discarded, {there} of them were there")))
     }
 
     async fn expect(&self, endpoint: &EndpointName, page: &Page, letters: &[&DeadLetter]) -> Result<(), Broken> {
@@ -167,5 +194,52 @@ pub async fn once_per_cause(builder: &dyn Builder) -> Checked {
     let elsewhere = DeadLetter { endpoint: samples::endpoint(), ..letter };
     hand.add(&elsewhere).await?;
     hand.expect(&elsewhere.endpoint, &ALL, &[&elsewhere]).await?;
+    Ok(Kept::Shown)
+}
+
+/// Promise 3. *Discarded alone:* once `discard` has returned, `list` does not show the letters and shows all others, and they can be
+/// added again. It tells how many were there; of several that discard a letter at once, one is told of it at most.
+pub async fn discarded_alone(builder: &dyn Builder) -> Checked {
+    const TIMES: usize = 4;
+    let (hand, other) = (Hand::new(builder, DISCARDED_ALONE).await, Hand::new(builder, DISCARDED_ALONE).await);
+    let endpoint = samples::endpoint();
+    let letter = samples::letter(&endpoint);
+    let mut envelope = (*letter.envelope).clone();
+    envelope.body = b"another body under the same id".as_slice().into();
+    let letters = [
+        letter.clone(),
+        DeadLetter { envelope: Arc::new(envelope), ..letter.clone() },
+        DeadLetter { saga: Some(samples::saga("other")), ..letter.clone() },
+        DeadLetter { destination: None, ..letter.clone() },
+        samples::letter(&endpoint),
+        DeadLetter { endpoint: samples::endpoint(), ..letter },
+    ];
+    let [first, body, saga, destination, last, elsewhere] = &letters;
+    for letter in &letters {
+        hand.add(letter).await?;
+    }
+    // Told apart by what makes a letter the same, and by nothing else.
+    let again = DeadLetter { reason: "told otherwise".into(), attempts: 1, ..first.clone() };
+    hand.expect_discarded(&[&again], 1).await?;
+    other.expect(&endpoint, &ALL, &[body, saga, destination, last]).await?;
+    hand.expect_discarded(&[first], 0).await?;
+    hand.expect_discarded(&[first, destination, last], 2).await?;
+    other.expect(&endpoint, &ALL, &[body, saga]).await?;
+    hand.expect_discarded(&[], 0).await?;
+    other.expect(&elsewhere.endpoint, &ALL, &[elsewhere]).await?;
+    hand.add(first).await?;
+    other.expect(&endpoint, &ALL, &[body, saga, first]).await?;
+
+    let mut discards = Vec::new();
+    for _ in 0..TIMES {
+        let (hand, first) = (Hand::new(builder, DISCARDED_ALONE).await, first.clone());
+        discards.push(async move { hand.discard(&[&first]).await });
+    }
+    let answers = together(discards).await?;
+    let (told, again) = answers.iter().fold((0, false), |(all, any), (told, again)| (all + told, any || *again));
+    if told > 1 || (told == 0 && !again) {
+        return Err(Broken::new(DISCARDED_ALONE, format!("{TIMES} discard one letter at once, {told} are told of it")));
+    }
+    other.expect(&endpoint, &ALL, &[body, saga]).await?;
     Ok(Kept::Shown)
 }

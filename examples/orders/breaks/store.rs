@@ -273,4 +273,8 @@ impl DeadLetters for BrokenStore {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         self.store.list(endpoint, page).await
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.store.discard(letters).await
+    }
 }

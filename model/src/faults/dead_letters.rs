@@ -34,6 +34,11 @@ impl<P: DeadLetters + 'static> DeadLetters for Faulty<P> {
         self.world.point(Call::List, Side::After).await;
         Ok(letters)
     }
+
+    /// A person's doing: nothing fails at it here.
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.inner.discard(letters).await
+    }
 }
 
 async fn add<P: DeadLetters + ?Sized>(inner: &P, world: &World, letter: &DeadLetter) -> Result<(), StoreError> {

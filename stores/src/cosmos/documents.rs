@@ -292,7 +292,7 @@ impl LetterDocument {
 }
 
 /// The same for the same letter, see [`DeadLetter::is_same`], and for no other.
-fn id_of(letter: &DeadLetter) -> String {
+pub(super) fn id_of(letter: &DeadLetter) -> String {
     let mut cause = Fingerprint::of(&letter.envelope).as_bytes().to_vec();
     let saga = letter.saga.as_ref().map(ToString::to_string);
     let destination = letter.destination.as_ref().map(ToString::to_string);

@@ -7,18 +7,27 @@ use hapax_core::{
     ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     CosmosDb,
-    documents::LetterDocument,
+    documents::{LetterDocument, id_of},
     error,
     places::letters_of,
     rows::{readable, row_in},
 };
 
 const ADDING: &str = "setting a message aside";
+const DISCARDING: &str = "discarding messages set aside";
 const LISTING: &str = "listing messages set aside";
+
+/// What has to be known of a document to delete it.
+#[derive(Deserialize)]
+struct Found {
+    #[serde(rename = "_etag")]
+    etag: String,
+}
 
 #[async_trait]
 impl DeadLetters for CosmosDb {
@@ -42,5 +51,20 @@ impl DeadLetters for CosmosDb {
         let found: Vec<Value> = self.0.everything.query(LISTING, query, scope, limit).await?;
         let letter = |row| row_in::<LetterDocument>(LISTING, row)?.into_letter(endpoint);
         Ok(found.into_iter().filter_map(|row| readable(letter(row))).collect())
+    }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut discarded = 0;
+        for letter in letters {
+            let (partition, id) = (letters_of(&letter.endpoint), id_of(letter));
+            // Whoever has replaced it has replaced it by itself.
+            while let Some(Found { etag }) = self.0.everything.read(DISCARDING, &partition, &id).await? {
+                if self.0.everything.delete(DISCARDING, &partition, &id, &etag).await? {
+                    discarded += 1;
+                    break;
+                }
+            }
+        }
+        Ok(discarded)
     }
 }

@@ -1,6 +1,6 @@
 //! Dead letters: one partition for each endpoint, in the order in which they came; and beside each letter an item for its cause
-//! that names the letter, so that it is kept once. A person deletes the letter alone; its cause then names what is not there, and
-//! the next letter takes it over.
+//! that names the letter, so that it is kept once. Whoever deletes a letter by hand may leave its cause: that then names what is not
+//! there, and the next letter takes it over.
 
 use std::sync::Arc;
 
@@ -131,6 +131,14 @@ impl DeadLetters for DynamoDb {
         let letters = found.into_iter().map(|item| async move { readable(self.whole(doing, endpoint, item).await) });
         Ok(try_join_all(letters).await?.into_iter().flatten().collect())
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut discarded = 0;
+        for letter in letters {
+            discarded += usize::from(self.discard_one(letter).await?);
+        }
+        Ok(discarded)
+    }
 }
 
 impl DynamoDb {
@@ -165,6 +173,46 @@ impl DynamoDb {
             }
             Err(failed) => Err(failed.into_error(doing)),
         }
+    }
+
+    /// Removes a letter with all its items. Whether it was there.
+    async fn discard_one(&self, letter: &DeadLetter) -> Result<bool, StoreError> {
+        let doing = Doing::writing("discarding a dead letter");
+        let (looking, cause) = (Doing::reading(doing.operation), Place::cause(&letter.endpoint, &cause(letter)));
+        for _ in 0..CAUSES_MAX {
+            let found = self.get(looking, &cause, None).await?;
+            let Some(order) = found.as_ref().and_then(|found| string(found, LETTER)) else { return Ok(false) };
+            let place = Place::letter(&letter.endpoint, order);
+            let Some(item) = self.get(looking, &place, None).await? else { return Ok(false) };
+            let mut actions = vec![
+                self.deletion_if(doing, &cause, |delete| {
+                    delete
+                        .condition_expression("#l = :l")
+                        .expression_attribute_names("#l", LETTER)
+                        .expression_attribute_values(":l", text(order))
+                })?,
+                self.deletion_if(doing, &place, |delete| {
+                    delete.condition_expression("attribute_exists(#pk)").expression_attribute_names("#pk", PK)
+                })?,
+            ];
+            let chunks = parsed::<u32>(&item, CHUNKS).unwrap_or_default().min(CHUNKS_MAX);
+            if let Some(id) = string(&item, CHUNKED) {
+                for number in 0..chunks {
+                    actions.push(self.deletion(doing, &Place::letter_chunk(id, number))?);
+                }
+            }
+            match self.transaction(doing, actions).await {
+                Ok(()) => return Ok(true),
+                // Somebody else has removed it, and may have added it again.
+                Err(Failed::Refused(TransactWriteItemsError::TransactionCanceledException(cancelled)))
+                    if cancelled
+                        .cancellation_reasons()
+                        .iter()
+                        .any(|reason| reason.code() == Some(CONDITION_FAILED)) => {}
+                Err(failed) => return Err(failed.into_error(doing)),
+            }
+        }
+        Err(doing.error(ErrorKind::Unavailable, "others write and delete this letter all the time"))
     }
 
     /// A letter but for its message.

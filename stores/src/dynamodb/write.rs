@@ -7,7 +7,8 @@ use aws_sdk_dynamodb::{
     },
     types::{
         CancellationReason, Delete, Put, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
-        TransactWriteItem, builders::PutBuilder,
+        TransactWriteItem,
+        builders::{DeleteBuilder, PutBuilder},
     },
 };
 use hapax_core::{
@@ -193,7 +194,16 @@ impl DynamoDb {
     }
 
     pub(super) fn deletion(&self, doing: Doing, place: &Place) -> Result<TransactWriteItem, StoreError> {
-        let delete = Delete::builder().table_name(&self.0.table).set_key(Some(place.key())).build();
+        self.deletion_if(doing, place, |delete| delete)
+    }
+
+    pub(super) fn deletion_if(
+        &self,
+        doing: Doing,
+        place: &Place,
+        condition: impl FnOnce(DeleteBuilder) -> DeleteBuilder,
+    ) -> Result<TransactWriteItem, StoreError> {
+        let delete = condition(Delete::builder().table_name(&self.0.table).set_key(Some(place.key()))).build();
         let delete =
             delete.map_err(|e| doing.error(ErrorKind::Misconfigured, "the request could not be made").caused_by(e))?;
         Ok(TransactWriteItem::builder().delete(delete).build())

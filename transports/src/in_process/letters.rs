@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use hapax_core::{
     ids::{EndpointName, MessageId},
@@ -10,9 +10,11 @@ use super::DEAD_LETTERS_MAX;
 /// The dead letters of a hub, oldest first, found by message.
 #[derive(Default)]
 pub(super) struct Letters {
-    all: Vec<DeadLetter>,
-    /// Where in `all` those of a message are.
-    of: HashMap<MessageId, Vec<usize>>,
+    /// By the number of each, which is their order.
+    all: BTreeMap<u64, DeadLetter>,
+    next: u64,
+    /// Which in `all` are those of a message.
+    of: HashMap<MessageId, Vec<u64>>,
 }
 
 impl Letters {
@@ -31,20 +33,34 @@ impl Letters {
     /// Adds a letter, unless it is there.
     pub(super) fn add(&mut self, letter: DeadLetter) {
         if !self.has(&letter) {
-            self.of.entry(letter.envelope.message_id.clone()).or_default().push(self.all.len());
-            self.all.push(letter);
+            self.of.entry(letter.envelope.message_id.clone()).or_default().push(self.next);
+            self.all.insert(self.next, letter);
+            self.next += 1;
         }
+    }
+
+    /// Whether it was there.
+    pub(super) fn discard(&mut self, letter: &DeadLetter) -> bool {
+        let id = &letter.envelope.message_id;
+        let Some(numbers) = self.of.get_mut(id) else { return false };
+        let is_it = |number: &u64| self.all.get(number).is_some_and(|other| other.is_same(letter));
+        let Some(at) = numbers.iter().position(is_it) else { return false };
+        self.all.remove(&numbers.remove(at));
+        if numbers.is_empty() {
+            self.of.remove(id);
+        }
+        true
     }
 
     pub(super) fn list(&self, endpoint: &EndpointName, page: &Page) -> Vec<DeadLetter> {
         let here = |letter: &&DeadLetter| letter.endpoint == *endpoint;
         match &page.message_id {
             Some(id) => self.of_message(id).filter(here).skip(page.skip).take(page.limit).cloned().collect(),
-            None => self.all.iter().filter(here).skip(page.skip).take(page.limit).cloned().collect(),
+            None => self.all.values().filter(here).skip(page.skip).take(page.limit).cloned().collect(),
         }
     }
 
     fn of_message(&self, id: &MessageId) -> impl Iterator<Item = &DeadLetter> {
-        self.of.get(id).into_iter().flatten().filter_map(|index| self.all.get(*index))
+        self.of.get(id).into_iter().flatten().filter_map(|index| self.all.get(index))
     }
 }

@@ -1,6 +1,6 @@
 //! Dead letters: a queue for each endpoint, which is read by taking its messages and giving them back.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -11,7 +11,7 @@ use hapax_core::{
 };
 use lapin::{
     BasicProperties, Channel,
-    options::{BasicGetOptions, BasicNackOptions},
+    options::{BasicAckOptions, BasicGetOptions, BasicNackOptions},
 };
 use tokio::{sync::Mutex, time::timeout};
 
@@ -35,6 +35,7 @@ const LOOKED_AT_MAX: usize = 10_000;
 
 const ADDING: &str = "adding a dead letter";
 const LISTING: &str = "listing dead letters";
+const DISCARDING: &str = "discarding dead letters";
 
 /// Who looks has all letters for that moment, so one looks at a time.
 #[derive(Default)]
@@ -71,20 +72,33 @@ impl DeadLetters for RabbitMq {
     /// looks does not see them. What cannot be read as a message of hapax is in the queue and not in the list.
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         let broker = &self.0;
-        let (place, patience) = (broker.link.place(), broker.options.patience);
         let _alone = broker.letters.0.lock().await;
-        let listed = async {
+        self.in_time(LISTING, false, async {
             broker.keep_letters(endpoint).await?;
+            let failed = |e| error_of(LISTING, broker.link.place(), e, false);
             let open = broker.publisher.open(&broker.link).await?;
-            let failed = |e| error_of(LISTING, place, e, false);
             let channel = open.connection.create_channel().await.map_err(failed)?;
             self.look(&channel, endpoint, page).await.map_err(failed)
-        };
-        let listed = match timeout(patience, listed).await {
-            Ok(listed) => listed,
-            Err(_) => Err(late(LISTING, place, patience, false)),
-        };
-        listed.map_err(|e| store_error(LISTING, e))
+        })
+        .await
+    }
+
+    /// All copies of a letter that are among the 10,000 that are looked at, as for a list.
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let broker = &self.0;
+        let endpoints: BTreeSet<&EndpointName> = letters.iter().map(|letter| &letter.endpoint).collect();
+        let (_alone, mut discarded) = (broker.letters.0.lock().await, 0);
+        for endpoint in endpoints {
+            let discarding = self.in_time(DISCARDING, true, async {
+                broker.keep_letters(endpoint).await?;
+                let failed = |e| error_of(DISCARDING, broker.link.place(), e, true);
+                let open = broker.publisher.open(&broker.link).await?;
+                let channel = open.connection.create_channel().await.map_err(failed)?;
+                self.take_out(&channel, endpoint, letters).await.map_err(failed)
+            });
+            discarded += discarding.await?;
+        }
+        Ok(discarded)
     }
 }
 
@@ -111,6 +125,56 @@ impl Broker {
 }
 
 impl RabbitMq {
+    async fn in_time<T>(
+        &self,
+        operation: &'static str,
+        writes: bool,
+        work: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, StoreError> {
+        let (place, patience) = (self.0.link.place(), self.0.options.patience);
+        let done = match timeout(patience, work).await {
+            Ok(done) => done,
+            Err(_) => Err(late(operation, place, patience, writes)),
+        };
+        done.map_err(|e| store_error(operation, e))
+    }
+
+    /// Acknowledges what is among `letters` and gives the rest back. How many of `letters` were there.
+    async fn take_out(
+        &self,
+        channel: &Channel,
+        endpoint: &EndpointName,
+        letters: &[DeadLetter],
+    ) -> lapin::Result<usize> {
+        let names = &self.0.names;
+        let queue = short(&names.dead_letters(endpoint))?;
+        let (mut gone, mut last) = (BTreeSet::new(), 0);
+        for _ in 0..LOOKED_AT_MAX {
+            let Some(given) = channel.basic_get(queue.clone(), BasicGetOptions::default()).await? else { break };
+            let (tag, given) = (given.delivery.delivery_tag, given.delivery);
+            let found = envelope_of(&given.properties, given.data, names).ok();
+            let found = found.map(|(envelope, _)| letter_of(&given.properties, envelope, endpoint));
+            let is_it = |found: &DeadLetter| letters.iter().position(|letter| letter.is_same(found));
+            match found.as_ref().and_then(is_it) {
+                Some(which) => {
+                    channel.basic_ack(tag, BasicAckOptions::default()).await?;
+                    gone.insert(which);
+                }
+                None => last = tag,
+            }
+        }
+        self.give_back(channel, last).await?;
+        Ok(gone.len())
+    }
+
+    async fn give_back(&self, channel: &Channel, last: u64) -> lapin::Result<()> {
+        if last > 0 {
+            channel.basic_nack(last, BasicNackOptions { multiple: true, requeue: true }).await?;
+        }
+        // The server has them back once the channel is closed, at the latest; waited for, so that who looks next sees them.
+        channel.close(200, short("")?).await
+    }
+
     async fn look(&self, channel: &Channel, endpoint: &EndpointName, page: &Page) -> lapin::Result<Vec<DeadLetter>> {
         let names = &self.0.names;
         let queue = short(&names.dead_letters(endpoint))?;
@@ -129,11 +193,7 @@ impl RabbitMq {
                 found.push(letter);
             }
         }
-        if last > 0 {
-            channel.basic_nack(last, BasicNackOptions { multiple: true, requeue: true }).await?;
-        }
-        // The server has them back once the channel is closed, at the latest; waited for, so that who looks next sees them.
-        channel.close(200, short("")?).await?;
+        self.give_back(channel, last).await?;
         Ok(found.into_iter().skip(page.skip).collect())
     }
 }

@@ -11,6 +11,9 @@ use hapax_core::{
 /// What is being done where a letter is added.
 pub(super) const ADDING: &str = "setting a message aside";
 
+/// What is being done where letters are discarded.
+pub(super) const DISCARDING: &str = "discarding dead letters";
+
 /// A dead letter and what its queue knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
@@ -24,11 +27,7 @@ pub struct SetAside {
 
 /// A letter as it is written, but for its reason: how much of that can be kept is the server's business.
 pub(super) struct Columns<'l> {
-    pub(super) endpoint: &'l str,
-    pub(super) message_id: String,
-    pub(super) saga: &'l str,
-    pub(super) destination: String,
-    pub(super) fingerprint: Fingerprint,
+    pub(super) identity: Identity<'l>,
     pub(super) attempts: i64,
     pub(super) time: i64,
     pub(super) envelope: Vec<u8>,
@@ -39,15 +38,32 @@ impl<'l> Columns<'l> {
         let envelope = record::encode_envelope(&letter.envelope)
             .map_err(|e| StoreError::new(ErrorKind::TooLarge, ADDING, "its envelope cannot be encoded").caused_by(e))?;
         Ok(Self {
+            identity: Identity::of(letter),
+            attempts: letter.attempts.into(),
+            time: i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX),
+            envelope,
+        })
+    }
+}
+
+/// Which letter it is.
+pub(super) struct Identity<'l> {
+    pub(super) endpoint: &'l str,
+    pub(super) message_id: String,
+    pub(super) saga: &'l str,
+    pub(super) destination: String,
+    pub(super) fingerprint: Fingerprint,
+}
+
+impl<'l> Identity<'l> {
+    pub(super) fn of(letter: &'l DeadLetter) -> Self {
+        Self {
             endpoint: letter.endpoint.as_str(),
             message_id: letter.envelope.message_id.to_string(),
             saga: letter.saga.as_ref().map_or("", |saga| saga.as_str()),
             destination: letter.destination.as_ref().map_or(String::new(), Destination::to_string),
             fingerprint: Fingerprint::of(&letter.envelope),
-            attempts: letter.attempts.into(),
-            time: i64::try_from(letter.time.as_millis()).unwrap_or(i64::MAX),
-            envelope,
-        })
+        }
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             transport.name
         ));
     }
-    let (deliveries_max, attempts_max) = (settings.recoverability.deliveries_max, settings.limits.attempts_max);
+    let (deliveries_max, attempts_max) = (settings.recoverability.most_deliveries(), settings.limits.attempts_max);
     if deliveries_max > attempts_max {
         return Err(format!(
             "a failing message is to be given up after {deliveries_max} deliveries, but after {attempts_max} every message is \
@@ -70,6 +70,9 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
     }
     if settings.in_flight_max == 0 {
         return Err("in_flight_max is 0, so nothing would be received; raise it".into());
+    }
+    if settings.bytes_in_flight_max == 0 {
+        return Err("bytes_in_flight_max is 0, so messages would be handled one by one; raise it".into());
     }
     Ok(())
 }

@@ -241,6 +241,13 @@ impl DeadLetters for Desk {
         let wanted = state.letters.iter().filter(|letter| page.wants(letter));
         Ok(wanted.skip(page.skip).take(page.limit).cloned().collect())
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut state = self.state();
+        let before = state.letters.len();
+        state.letters.retain(|kept| !letters.iter().any(|letter| letter.is_same(kept)));
+        Ok(before - state.letters.len())
+    }
 }
 
 /// A [`Desk`] that others hold too.

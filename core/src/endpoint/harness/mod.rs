@@ -95,6 +95,7 @@ impl Harness {
         endpoint.clock = desk.clone();
         endpoint.breaks = false;
         let endpoint = endpoint.start().await?;
+        endpoint.begin.iter().for_each(|begin| desk.put(begin.envelope.clone()));
         Ok(Self { endpoint, desk, unswept: Duration::ZERO })
     }
 

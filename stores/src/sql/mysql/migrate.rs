@@ -46,7 +46,8 @@ pub(super) fn schema_sql(names: &Names, schema: &Schema) -> String {
 pub(super) fn grants_sql(options: &MySqlOptions, account: &str) -> Result<String, StoreError> {
     let rights = [
         ("SELECT", &["migration"][..]),
-        ("SELECT, INSERT, UPDATE", &["scope", "dead_letter", "meta"]),
+        ("SELECT, INSERT, UPDATE", &["scope", "meta"]),
+        ("SELECT, INSERT, UPDATE, DELETE", &["dead_letter"]),
         ("SELECT, UPDATE", &["floor", "settled"]),
         ("SELECT, INSERT, UPDATE, DELETE", &["entity", "generation"]),
         // Emptying a table is dropping it to this server, and making it again.

@@ -153,6 +153,7 @@ struct Texts {
     scope_add: Arc<str>,
     letter_add: Arc<str>,
     letter_list: Arc<str>,
+    letter_discard: Arc<str>,
 }
 
 impl Texts {
@@ -165,6 +166,7 @@ impl Texts {
             scope_add: text(statements::SCOPE_ADD),
             letter_add: text(statements::LETTER_ADD),
             letter_list: text(statements::LETTER_LIST),
+            letter_discard: text(statements::LETTER_DISCARD),
         }
     }
 }

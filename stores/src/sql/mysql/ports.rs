@@ -260,10 +260,7 @@ impl DeadLetters for MySql {
             StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
         })?;
         let mut arguments = MySqlArguments::default();
-        arguments.bind(letter.endpoint.as_str().as_bytes()).bind(letter.envelope.message_id.to_string().into_bytes());
-        arguments.bind(letter.saga.as_ref().map_or(&b""[..], |saga| saga.as_str().as_bytes()));
-        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string).into_bytes());
-        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
+        identify(letter, &mut arguments);
         arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(&*letter.reason).bind(envelope);
         self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
         self.settle(OPERATION).await // It may have been there already, which is no change of ours.
@@ -279,6 +276,31 @@ impl DeadLetters for MySql {
         let damaged = || malformed(OPERATION, self.place(), "a dead letter");
         rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        const OPERATION: &str = "discarding dead letters";
+        let mut discarded = 0;
+        for letter in letters {
+            let mut arguments = MySqlArguments::default();
+            identify(letter, &mut arguments);
+            let text = self.0.texts.letter_discard.clone();
+            let gone = self.rarely(OPERATION, move |link| {
+                let (text, arguments) = (text.clone(), arguments.clone());
+                Box::pin(async move { Ok(link.write(&text, arguments).await?.affected) })
+            });
+            discarded += usize::from(gone.await? == 1);
+        }
+        self.settle(OPERATION).await?; // Somebody else may have removed one, which is no change of ours.
+        Ok(discarded)
+    }
+}
+
+/// Which letter it is: endpoint, message id, saga or empty, destination or empty, fingerprint.
+fn identify(letter: &DeadLetter, arguments: &mut MySqlArguments) {
+    arguments.bind(letter.endpoint.as_str().as_bytes()).bind(letter.envelope.message_id.to_string().into_bytes());
+    arguments.bind(letter.saga.as_ref().map_or(&b""[..], |saga| saga.as_str().as_bytes()));
+    arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string).into_bytes());
+    arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
 }
 
 fn letter(endpoint: &EndpointName, row: &MySqlRow) -> Option<DeadLetter> {

@@ -250,6 +250,10 @@ pub(super) const LETTER_ADD: &str = "INSERT INTO hapax.dead_letter \
        (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE id = id";
 
+/// `?` endpoint, message id, saga or empty, destination or empty, fingerprint.
+pub(super) const LETTER_DISCARD: &str = "DELETE FROM hapax.dead_letter \
+     WHERE endpoint = ? AND message_id = ? AND saga = ? AND destination = ? AND fingerprint = ?";
+
 /// `?` endpoint, message id or null, the same again, limit, skip.
 pub(super) const LETTER_LIST: &str = "\
     SELECT saga, destination, attempts, time, reason, envelope FROM hapax.dead_letter \
@@ -286,7 +290,8 @@ pub(super) fn all() -> Vec<String> {
         format!("{PURGE}1{AND_KEYS}x'00')"),
     ]);
     all.extend([format!("{RAISE_FLOOR}1{OF_THE_FLOOR}"), truncate(0), forget_generation(0)]);
-    let texts = [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, SCHEMA_VERSION, HOLD_FLOOR];
+    let texts =
+        [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, LETTER_DISCARD, SCHEMA_VERSION, HOLD_FLOOR];
     all.extend(texts.map(str::to_owned));
     all.extend([SETTLE, PURGE_LOCK, ROTATION_LOCK].map(str::to_owned));
     all

@@ -53,12 +53,14 @@ pub(super) fn grants_sql(names: &Names, role: &str) -> String {
         "GRANT USAGE ON SCHEMA \"{schema}\" TO \"{role}\";\n\
          GRANT SELECT ON {} TO \"{role}\";\n\
          GRANT SELECT, INSERT ON {} TO \"{role}\";\n\
+         GRANT SELECT, INSERT, DELETE ON {} TO \"{role}\";\n\
          GRANT SELECT, INSERT, UPDATE ON {} TO \"{role}\";\n\
          GRANT SELECT, UPDATE ON {} TO \"{role}\";\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO \"{role}\";\n\
          GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {dedup} TO \"{role}\";\n",
         tables(&["migration"]),
-        tables(&["scope", "dead_letter"]),
+        tables(&["scope"]),
+        tables(&["dead_letter"]),
         tables(&["meta"]),
         tables(&["floor"]),
         tables(&["entity", "generation"]),

@@ -248,10 +248,7 @@ impl DeadLetters for Postgres {
             StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
         })?;
         let mut arguments = PgArguments::default();
-        arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
-        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
-        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
-        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
+        identify(letter, &mut arguments);
         // The server's text holds every character but this one.
         let reason = letter.reason.replace('\0', "\u{fffd}");
         arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(reason).bind(envelope);
@@ -268,6 +265,27 @@ impl DeadLetters for Postgres {
         let damaged = || malformed(OPERATION, self.place(), "a dead letter");
         rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        const OPERATION: &str = "discarding dead letters";
+        let mut discarded = 0;
+        for letter in letters {
+            let mut arguments = PgArguments::default();
+            identify(letter, &mut arguments);
+            let rows = self.rare(OPERATION, &self.0.texts.letter_discard, arguments).await?;
+            discarded += usize::from(rows.first().and_then(|row| row.try_get(0).ok()) == Some(1_i64));
+        }
+        self.settle(OPERATION).await?; // One that somebody else has just removed was not written, nor waited for.
+        Ok(discarded)
+    }
+}
+
+/// Which letter it is: endpoint, message id, saga or empty, destination or empty, fingerprint.
+fn identify(letter: &DeadLetter, arguments: &mut PgArguments) {
+    arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
+    arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
+    arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
+    arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
 }
 
 fn letter(endpoint: &EndpointName, row: &PgRow) -> Option<DeadLetter> {

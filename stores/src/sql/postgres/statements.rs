@@ -125,6 +125,11 @@ pub(super) const LETTER_ADD: &str = "INSERT INTO hapax.dead_letter \
        (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 
+/// `$1` endpoint, `$2` message id, `$3` saga or empty, `$4` destination or empty, `$5` fingerprint. One row: how many.
+pub(super) const LETTER_DISCARD: &str = "WITH gone AS (DELETE FROM hapax.dead_letter \
+     WHERE endpoint = $1 AND message_id = $2 AND saga = $3 AND destination = $4 AND fingerprint = $5 RETURNING 1) \
+     SELECT count(*) FROM gone";
+
 /// `$1` endpoint, `$2` message id or null, `$3` limit, `$4` skip.
 pub(super) const LETTER_LIST: &str = "\
     SELECT saga, destination, attempts, time, reason, envelope FROM hapax.dead_letter \

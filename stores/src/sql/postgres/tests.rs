@@ -152,7 +152,8 @@ fn all() -> Vec<String> {
     all.extend([load_one(&slots), load_many(&slots), pending_page(), may_purge(), purge(), generations()]);
     all.extend([holds_any(0), close(), begin(), drop_generation(), count(0)]);
     all.extend(
-        [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, SCHEMA_VERSION, SETTLE].map(str::to_owned),
+        [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, LETTER_DISCARD, SCHEMA_VERSION, SETTLE]
+            .map(str::to_owned),
     );
     all
 }

@@ -233,10 +233,7 @@ impl DeadLetters for Sqlite {
             StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
         })?;
         let mut arguments = SqliteArguments::default();
-        arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
-        arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
-        arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
-        arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
+        identify(letter, &mut arguments);
         arguments.bind(letter.attempts).bind(millis(letter.time)).bind(letter.reason.as_str()).bind(envelope);
         self.write_alone(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
         Ok(())
@@ -251,6 +248,25 @@ impl DeadLetters for Sqlite {
         let damaged = || malformed(OPERATION, self.file(), "a dead letter");
         rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut discarded = 0;
+        for letter in letters {
+            let mut arguments = SqliteArguments::default();
+            identify(letter, &mut arguments);
+            let ran = self.write_alone("discarding dead letters", statements::LETTER_DISCARD, 1, arguments).await?;
+            discarded += usize::from(ran.changed.first() == Some(&1));
+        }
+        Ok(discarded)
+    }
+}
+
+/// Which letter it is: endpoint, message id, saga or empty, destination or empty, fingerprint.
+fn identify(letter: &DeadLetter, arguments: &mut SqliteArguments) {
+    arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
+    arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
+    arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
+    arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
 }
 
 fn letter(endpoint: &EndpointName, row: &SqliteRow) -> Option<DeadLetter> {

@@ -327,6 +327,10 @@ pub(super) const LETTER_ADD: &str = "\
       (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 
+/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint.
+pub(super) const LETTER_DISCARD: &str = "DELETE FROM hapax_dead_letter \
+    WHERE endpoint = $1 AND message_id = $2 AND saga = $3 AND destination = $4 AND fingerprint = $5";
+
 /// $1 endpoint, $2 message id or null, $3 limit, $4 skip.
 pub(super) const LETTER_LIST: &str = "\
     SELECT saga, destination, attempts, time, reason, envelope FROM hapax_dead_letter \
@@ -365,6 +369,7 @@ pub(super) fn all() -> Vec<&'static str> {
         &EVICT,
         LETTER_ADD,
         LETTER_LIST,
+        LETTER_DISCARD,
         TABLES,
     ]);
     all.extend([FOREIGN, SCHEMA_VERSION, LOAD_MARKS, GENERATIONS, COUNT_GENERATION, &CLOSE_GENERATION]);

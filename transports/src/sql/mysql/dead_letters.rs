@@ -15,7 +15,7 @@ use sqlx::{
 use super::{
     super::{
         millis,
-        set_aside::{ADDING, Columns, Row as Letter},
+        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
     },
     MySqlQueue, SetAside,
     arguments::{Bind, as_i64},
@@ -55,9 +55,8 @@ impl DeadLetters for MySqlQueue {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let columns = Columns::of(letter)?;
         let mut arguments = MySqlArguments::default();
-        arguments.bind(columns.endpoint.as_bytes()).bind(columns.message_id.into_bytes());
-        arguments.bind(columns.saga.as_bytes()).bind(columns.destination.into_bytes());
-        arguments.bind(&columns.fingerprint.as_bytes()[..]).bind(columns.attempts).bind(columns.time);
+        identify(columns.identity, &mut arguments);
+        arguments.bind(columns.attempts).bind(columns.time);
         arguments.bind(letter.reason.as_str()).bind(columns.envelope);
         self.rare(ADDING, &self.0.texts.letter_add, arguments).await?;
         // It may have been there already, shown and not yet on the disk, and the commit of no change waits for none.
@@ -67,6 +66,25 @@ impl DeadLetters for MySqlQueue {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         Ok(self.set_aside(endpoint, page).await?.into_iter().map(|set_aside| set_aside.letter).collect())
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut discarded = 0;
+        for letter in letters {
+            let mut arguments = MySqlArguments::default();
+            identify(Identity::of(letter), &mut arguments);
+            let gone = self.rare(DISCARDING, &self.0.texts.letter_discard, arguments).await?;
+            discarded += usize::from(gone == 1);
+        }
+        // Somebody else may have removed one, shown and not yet on the disk.
+        self.transaction(DISCARDING, Vec::new()).await?;
+        Ok(discarded)
+    }
+}
+
+fn identify(identity: Identity<'_>, arguments: &mut MySqlArguments) {
+    arguments.bind(identity.endpoint.as_bytes()).bind(identity.message_id.into_bytes());
+    arguments.bind(identity.saga.as_bytes()).bind(identity.destination.into_bytes());
+    arguments.bind(&identity.fingerprint.as_bytes()[..]);
 }
 
 fn set_aside(endpoint: &EndpointName, row: &MySqlRow) -> Option<SetAside> {

@@ -427,6 +427,10 @@ pub(super) const LETTER_ADD: &str = "\
       (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE id = id";
 
+/// `?` endpoint, message id, saga or empty, destination or empty, fingerprint.
+pub(super) const LETTER_DISCARD: &str = "DELETE FROM hapax.queue_dead_letter \
+     WHERE endpoint = ? AND message_id = ? AND saga = ? AND destination = ? AND fingerprint = ?";
+
 /// `?` endpoint, message id or null, the same again, limit, skip.
 pub(super) const LETTER_LIST: &str = "\
     SELECT saga, destination, attempts, time, reason, envelope, sent_at, first_at \

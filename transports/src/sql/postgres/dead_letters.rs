@@ -15,7 +15,7 @@ use sqlx::{
 use super::{
     super::{
         millis,
-        set_aside::{ADDING, Columns, Row as Letter},
+        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
     },
     PostgresQueue, SetAside,
     arguments::{Bind, as_i64},
@@ -55,8 +55,8 @@ impl DeadLetters for PostgresQueue {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let columns = Columns::of(letter)?;
         let mut arguments = PgArguments::default();
-        arguments.bind(columns.endpoint).bind(columns.message_id).bind(columns.saga).bind(columns.destination);
-        arguments.bind(&columns.fingerprint.as_bytes()[..]).bind(columns.attempts).bind(columns.time);
+        identify(columns.identity, &mut arguments);
+        arguments.bind(columns.attempts).bind(columns.time);
         // The server's text holds every character but this one.
         arguments.bind(letter.reason.replace('\0', "\u{fffd}")).bind(columns.envelope);
         self.rare(ADDING, &self.0.texts.letter_add, arguments).await?;
@@ -66,6 +66,22 @@ impl DeadLetters for PostgresQueue {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         Ok(self.set_aside(endpoint, page).await?.into_iter().map(|set_aside| set_aside.letter).collect())
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut discarded = 0;
+        for letter in letters {
+            let mut arguments = PgArguments::default();
+            identify(Identity::of(letter), &mut arguments);
+            let rows = self.rare(DISCARDING, &self.0.texts.letter_discard, arguments).await?;
+            discarded += usize::from(self.counted(DISCARDING, &rows)? == 1);
+        }
+        Ok(discarded)
+    }
+}
+
+fn identify(identity: Identity<'_>, arguments: &mut PgArguments) {
+    arguments.bind(identity.endpoint).bind(identity.message_id).bind(identity.saga).bind(identity.destination);
+    arguments.bind(&identity.fingerprint.as_bytes()[..]);
 }
 
 fn set_aside(endpoint: &EndpointName, row: &PgRow) -> Option<SetAside> {

@@ -118,6 +118,7 @@ struct Texts {
     messages: Arc<str>,
     letter_add: Arc<str>,
     letter_list: Arc<str>,
+    letter_discard: Arc<str>,
     letter_purge: Arc<str>,
 }
 
@@ -134,6 +135,7 @@ impl Texts {
             messages: server.text(statements::MESSAGES),
             letter_add: server.text(statements::LETTER_ADD),
             letter_list: server.text(statements::LETTER_LIST),
+            letter_discard: server.text(statements::LETTER_DISCARD),
             letter_purge: server.text(&statements::letter_purge()),
         }
     }

@@ -328,6 +328,11 @@ pub(super) const LETTER_ADD: &str = "\
       (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 
+/// `$1` endpoint, `$2` message id, `$3` saga or empty, `$4` destination or empty, `$5` fingerprint. One row: how many.
+pub(super) const LETTER_DISCARD: &str = "WITH gone AS (DELETE FROM hapax.queue_dead_letter \
+     WHERE endpoint = $1 AND message_id = $2 AND saga = $3 AND destination = $4 AND fingerprint = $5 RETURNING 1) \
+     SELECT count(*) FROM gone";
+
 /// `$1` endpoint, `$2` message id or null, `$3` limit, `$4` skip.
 pub(super) const LETTER_LIST: &str = "\
     SELECT saga, destination, attempts, time, reason, envelope, sent_at, first_at FROM hapax.queue_dead_letter \
@@ -355,8 +360,19 @@ pub(super) const GRANTS: &str = "\
 pub(super) fn all() -> Vec<String> {
     let mut all: Vec<String> = groups().into_iter().map(group).collect();
     all.extend([take_ordered(), look(), letter_purge(), order_lock(1), SCHEMA.version.to_owned()]);
-    let others =
-        [TELL, QUEUE_ID, QUEUE_ADD, SUBSCRIBE, UNSUBSCRIBE, ABANDON, BACKLOG, MESSAGES, LETTER_ADD, LETTER_LIST];
+    let others = [
+        TELL,
+        QUEUE_ID,
+        QUEUE_ADD,
+        SUBSCRIBE,
+        UNSUBSCRIBE,
+        ABANDON,
+        BACKLOG,
+        MESSAGES,
+        LETTER_ADD,
+        LETTER_LIST,
+        LETTER_DISCARD,
+    ];
     all.extend(others.map(str::to_owned));
     all
 }

@@ -14,7 +14,7 @@ use sqlx::{
 };
 
 use super::{
-    super::set_aside::{ADDING, Columns, Row as Letter},
+    super::set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
     SetAside, SqliteQueue,
     arguments::{Bind, as_i64},
     statements,
@@ -53,9 +53,8 @@ impl DeadLetters for SqliteQueue {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let columns = Columns::of(letter)?;
         let mut arguments = SqliteArguments::default();
-        arguments.bind(columns.endpoint).bind(columns.message_id).bind(columns.saga).bind(columns.destination);
+        identify(columns.identity, &mut arguments);
         arguments.bind(columns.attempts).bind(columns.time).bind(letter.reason.as_str()).bind(columns.envelope);
-        arguments.bind(&columns.fingerprint.as_bytes()[..]);
         self.0.file.write_text(ADDING, statements::LETTER_ADD, 1, arguments).await?;
         Ok(())
     }
@@ -63,6 +62,22 @@ impl DeadLetters for SqliteQueue {
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         Ok(self.set_aside(endpoint, page).await?.into_iter().map(|set_aside| set_aside.letter).collect())
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut discarded = 0;
+        for letter in letters {
+            let mut arguments = SqliteArguments::default();
+            identify(Identity::of(letter), &mut arguments);
+            let gone = self.0.file.write_text(DISCARDING, statements::LETTER_DISCARD, 1, arguments).await?;
+            discarded += usize::from(gone.1.first() == Some(&1));
+        }
+        Ok(discarded)
+    }
+}
+
+fn identify(identity: Identity<'_>, arguments: &mut SqliteArguments) {
+    arguments.bind(identity.endpoint).bind(identity.message_id).bind(identity.saga).bind(identity.destination);
+    arguments.bind(&identity.fingerprint.as_bytes()[..]);
 }
 
 fn set_aside(endpoint: &EndpointName, row: &SqliteRow) -> Option<SetAside> {

@@ -207,12 +207,16 @@ pub(super) const BACKLOG: &str = "\
 /// Messages in all queues.
 pub(super) const MESSAGES: &str = "SELECT count(*) FROM hapax_queue_message";
 
-/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 attempts, $6 time, $7 reason, $8 envelope,
-/// $9 fingerprint.
+/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint, $6 attempts, $7 time, $8 reason,
+/// $9 envelope.
 pub(super) const LETTER_ADD: &str = "\
     INSERT INTO hapax_queue_dead_letter \
-      (endpoint, message_id, saga, destination, attempts, time, reason, envelope, fingerprint) \
+      (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
+
+/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint.
+pub(super) const LETTER_DISCARD: &str = "DELETE FROM hapax_queue_dead_letter \
+    WHERE endpoint = $1 AND message_id = $2 AND saga = $3 AND destination = $4 AND fingerprint = $5";
 
 /// $1 endpoint, $2 message id or null, $3 limit, $4 skip.
 pub(super) const LETTER_LIST: &str = "\
@@ -241,6 +245,7 @@ pub(super) fn all() -> Vec<String> {
         MESSAGES,
         LETTER_ADD,
         LETTER_LIST,
+        LETTER_DISCARD,
         LETTER_PURGE,
         SCHEMA.tables,
         SCHEMA.version,

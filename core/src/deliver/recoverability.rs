@@ -1,0 +1,209 @@
+//! When a message that fails is given up: a value that one can read.
+
+use std::{any::type_name, error::Error, fmt, time::Duration};
+
+use crate::handler_error::HandlerError;
+
+/// When a message that fails is given up, and how long it rests in between. Retries in place are the back-off port's.
+///
+/// The order of events for a handler that keeps failing: retries in place
+/// ([`Jittered::failure`](crate::endpoint::Jittered::failure)), then the message is given back and comes again after a rest, up to
+/// [`deliveries_max`](Self::deliveries_max) times, then it is dead-lettered. A message that was given back may be overtaken by later
+/// ones of its entity. Lost races, unknown outcomes and stores that are away have budgets of their own and never count. What a handler
+/// calls [permanent](HandlerError::permanent) is dead-lettered at once.
+///
+/// ```
+/// use std::time::Duration;
+/// use hapax_core::deliver::{Last, Recoverability, Rule};
+/// # #[derive(Debug, thiserror::Error)] #[error("")] struct CardDeclined;
+/// # #[derive(Debug, thiserror::Error)] #[error("")] struct RateLimited;
+/// # #[derive(Debug, thiserror::Error)] #[error("")] struct AlreadyShipped;
+///
+/// let recoverability = Recoverability { deliveries_max: 8, ..Recoverability::default() }
+///     // No repeat will cure it.
+///     .on::<CardDeclined>(Rule::AT_ONCE)
+///     // A repeat at once would only make it worse.
+///     .on::<RateLimited>(Rule {
+///         in_place: false,
+///         deliveries_max: 100,
+///         retry_delay: Duration::from_secs(30),
+///         ..Rule::default()
+///     })
+///     // It does not matter any more.
+///     .on::<AlreadyShipped>(Rule { last: Last::Drop, ..Rule::AT_ONCE });
+/// println!("{recoverability:#?}");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Recoverability {
+    /// A message whose handler fails is dead-lettered when it has been given this often. Default 5. At most
+    /// [`Limits::attempts_max`](crate::manager::Limits::attempts_max), else the endpoint does not start.
+    pub deliveries_max: u32,
+    /// Rest before the second delivery; doubled for each further one. Default 1 s.
+    pub retry_delay: Duration,
+    /// Longest rest. Default 5 min.
+    pub retry_delay_max: Duration,
+    /// Messages of one entity that are handled and saved together at most. Default 256: beyond it a pass gains little and
+    /// a lost race costs more.
+    pub pass_max: usize,
+    /// For errors of certain types, in place of the first three; the first that is about an error holds. See [`on`](Self::on).
+    pub rules: Vec<On>,
+}
+
+impl Default for Recoverability {
+    fn default() -> Self {
+        let Rule { deliveries_max, retry_delay, retry_delay_max, .. } = Rule::default();
+        Self { deliveries_max, retry_delay, retry_delay_max, pass_max: 256, rules: Vec::new() }
+    }
+}
+
+/// What is done about a handler's error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Whether it is tried again at once, in place, first. Default true.
+    pub in_place: bool,
+    /// As [`Recoverability::deliveries_max`]. Default 5.
+    pub deliveries_max: u32,
+    /// As [`Recoverability::retry_delay`]. Default 1 s.
+    pub retry_delay: Duration,
+    /// As [`Recoverability::retry_delay_max`]. Default 5 min.
+    pub retry_delay_max: Duration,
+    /// How it ends. Default: dead-lettered.
+    pub last: Last,
+}
+
+/// How a message ends that is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Last {
+    /// It is set aside for a person.
+    #[default]
+    DeadLetter,
+    /// It is acknowledged, counted, and forgotten. It has had no effect; a copy of it is handled as if it was the first.
+    Drop,
+}
+
+impl Rule {
+    /// Given up at the first failure.
+    pub const AT_ONCE: Self = Self {
+        in_place: false,
+        deliveries_max: 1,
+        retry_delay: Duration::from_secs(1),
+        retry_delay_max: Duration::from_secs(300),
+        last: Last::DeadLetter,
+    };
+
+    pub(super) fn rest(&self, attempts: u32) -> Duration {
+        const DOUBLINGS_MAX: u32 = 20;
+        let doublings = attempts.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.retry_delay.saturating_mul(1 << doublings).min(self.retry_delay_max)
+    }
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self { in_place: true, deliveries_max: 5, ..Self::AT_ONCE }
+    }
+}
+
+/// A [`Rule`] for one type of errors.
+#[derive(Clone, Copy)]
+pub struct On {
+    error: &'static str,
+    is_one: fn(&(dyn Error + 'static)) -> bool,
+    rule: Rule,
+}
+
+impl On {
+    /// Name of the error's type.
+    #[must_use]
+    pub const fn error(&self) -> &'static str {
+        self.error
+    }
+
+    /// What is done about it.
+    #[must_use]
+    pub const fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// Whether `error` is one of these, or was caused by one.
+    fn is_about(&self, error: &HandlerError) -> bool {
+        let mut cause = Some(error.source());
+        while let Some(error) = cause {
+            if (self.is_one)(error) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+impl fmt::Debug for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.error)?;
+        self.rule.fmt(f)
+    }
+}
+
+impl Recoverability {
+    /// The same with a rule for errors of type `E`, wherever in the chain of causes one is. It comes after those that are there.
+    #[must_use]
+    pub fn on<E: Error + 'static>(mut self, rule: Rule) -> Self {
+        self.rules.push(On { error: type_name::<E>(), is_one: |error| error.is::<E>(), rule });
+        self
+    }
+
+    /// What is done about `error`, and for errors of which type that is said.
+    pub(crate) fn rule(&self, error: &HandlerError) -> (Rule, Option<&'static str>) {
+        match self.rules.iter().find(|on| on.is_about(error)) {
+            Some(on) => (on.rule, Some(on.error)),
+            None => (self.usual(), None),
+        }
+    }
+
+    pub(super) fn usual(&self) -> Rule {
+        let Self { deliveries_max, retry_delay, retry_delay_max, .. } = *self;
+        Rule { deliveries_max, retry_delay, retry_delay_max, ..Rule::default() }
+    }
+
+    /// Most deliveries that any rule grants.
+    pub(crate) fn most_deliveries(&self) -> u32 {
+        self.rules.iter().map(|on| on.rule.deliveries_max).fold(self.deliveries_max, u32::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("inner")]
+    struct Inner;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] Inner);
+
+    #[test]
+    fn the_first_rule_about_any_error_of_the_chain_holds() {
+        let often = Rule { deliveries_max: 9, ..Rule::default() };
+        let recoverability = Recoverability::default().on::<Inner>(often).on::<Outer>(Rule::AT_ONCE);
+        let found = |error: HandlerError| recoverability.rule(&error).0;
+        assert_eq!(found(Outer(Inner).into()), often);
+        assert_eq!(found(Inner.into()), often);
+        assert_eq!(found(HandlerError::transient("text")), Rule::default());
+        assert_eq!(recoverability.most_deliveries(), 9);
+        assert!(recoverability.rules[0].error().ends_with("::Inner"));
+        let shown = format!("{recoverability:?}");
+        assert!(shown.contains("Inner: Rule { in_place: true, deliveries_max: 9"), "{shown}");
+    }
+
+    #[test]
+    fn rests_are_doubled_up_to_the_longest() {
+        let rests: Vec<u64> =
+            [1, 2, 3, 9, 10, u32::MAX].map(|attempts| Rule::default().rest(attempts).as_secs()).into();
+        assert_eq!(rests, [1, 2, 4, 256, 300, 300]);
+    }
+}

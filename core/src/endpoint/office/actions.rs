@@ -1,0 +1,174 @@
+//! The record of what was done: one entity of the endpoint's store, so that every store keeps it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec::{Codec, Schema},
+    entity::{Entity, Expected},
+    ids::{EndpointName, EntityKey, InvalidId, SagaKey, SagaName, Scope},
+    ports::{EntityStore, ErrorKind, Saved, StoreError},
+    time::Timestamp,
+};
+
+/// Under which saga name the record is kept, in the scope of its endpoint.
+const NAME: &str = "hapax.dead-letters";
+const KEY: &str = "actions";
+/// Actions that are kept.
+const ACTIONS_MAX: usize = 500;
+/// What all of them may take: every store keeps an entity of this size.
+const BYTES_MAX: usize = 64 * 1024;
+/// Others record at the same time; so many in a row that each is overtaken means that something is wrong.
+const TRIES_MAX: u32 = 50;
+const OPERATION: &str = "recording what is done with dead letters";
+
+/// Something that a person has set out to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// When.
+    pub time: Timestamp,
+    /// Who.
+    pub by: String,
+    /// What.
+    pub deed: Deed,
+    /// With the letters about which messages: their ids, at most 100.
+    pub messages: Vec<String>,
+}
+
+/// What is done with dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Deed {
+    /// Given to the endpoint again, or sent on their way.
+    Retried,
+    /// The same although dedup entries of their time may be gone.
+    RetriedBeyondRetention,
+    /// Changed.
+    Edited,
+    /// Given up.
+    Discarded,
+}
+
+/// As stored.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Record {
+    actions: Vec<Row>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Row {
+    time: u64,
+    by: String,
+    deed: Deed,
+    messages: Vec<String>,
+}
+
+const SCHEMA: Schema<Record> =
+    Schema { what: "the record of what is done with dead letters", version: 1, upcast: |older| older.unknown() };
+
+pub(super) struct Actions {
+    endpoint: EndpointName,
+    entities: Arc<dyn EntityStore>,
+}
+
+impl Actions {
+    pub(super) fn new(endpoint: EndpointName, entities: Arc<dyn EntityStore>) -> Self {
+        Self { endpoint, entities }
+    }
+
+    /// Adds an action; where there is no store, nothing is kept.
+    pub(super) async fn add(&self, action: Action) -> Result<(), StoreError> {
+        let Action { time, by, deed, messages } = action;
+        let row = Row { time: time.as_millis(), by, deed, messages };
+        if self.entities.capabilities().entity_bytes_max < BYTES_MAX {
+            return Ok(());
+        }
+        let key = self.key()?;
+        let mut unknown = false;
+        let mut row = Some(row);
+        for _ in 0..TRIES_MAX {
+            let (expected, mut record, commits) = self.load(&key).await?;
+            match row.take() {
+                // What was not answered may have been stored all the same.
+                Some(row) if !(unknown && record.actions.contains(&row)) => record.actions.push(row),
+                _ => return Ok(()),
+            }
+            let state = encode(&mut record)?;
+            row = record.actions.pop();
+            let entity = Entity { state: state.into(), commits: commits + 1, ..Entity::default() };
+            match self.entities.save(&key, &expected, &entity, &[]).await {
+                Ok(Saved::At(_)) => return Ok(()),
+                Ok(Saved::Conflict) => unknown = true, // It may have been our own, repeated.
+                Err(e) if e.is_unknown_outcome() => unknown = true,
+                Err(e) => return Err(e),
+            }
+        }
+        let why = "others record all the time; nothing was done: try again";
+        Err(StoreError::new(ErrorKind::Unavailable, OPERATION, why))
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<Action>, StoreError> {
+        let (_, record, _) = self.load(&self.key()?).await?;
+        let action =
+            |Row { time, by, deed, messages }| Action { time: Timestamp::from_millis(time), by, deed, messages };
+        Ok(record.actions.into_iter().map(action).collect())
+    }
+
+    fn key(&self) -> Result<EntityKey, StoreError> {
+        let invalid = |e: InvalidId| StoreError::new(ErrorKind::Misconfigured, OPERATION, e.to_string());
+        let saga = SagaName::parse(NAME).map_err(invalid)?;
+        let scope = Scope { endpoint: self.endpoint.clone(), saga };
+        Ok(EntityKey::new(Arc::new(scope), SagaKey::parse(KEY).map_err(invalid)?))
+    }
+
+    async fn load(&self, key: &EntityKey) -> Result<(Expected, Record, u64), StoreError> {
+        let Some(stored) = self.entities.load(key, &[]).await?.stored else {
+            return Ok((Expected::Absent, Record::default(), 0));
+        };
+        let record = SCHEMA.read_framed(&stored.entity.state).map_err(|e| {
+            StoreError::new(ErrorKind::Malformed, OPERATION, "the record cannot be read; upgrade, or restore it")
+                .caused_by(e)
+        })?;
+        Ok((Expected::Version(stored.version), record, stored.entity.commits))
+    }
+}
+
+/// With the oldest left out that there is no room for; never the newest.
+fn encode(record: &mut Record) -> Result<Vec<u8>, StoreError> {
+    let over = record.actions.len().saturating_sub(ACTIONS_MAX);
+    record.actions.drain(..over);
+    loop {
+        let state = SCHEMA.write_framed(Codec::Json, record).map_err(|e| {
+            StoreError::new(ErrorKind::Malformed, OPERATION, "the record cannot be encoded").caused_by(e)
+        })?;
+        if state.len() <= BYTES_MAX || record.actions.len() <= 1 {
+            return Ok(state);
+        }
+        // A quarter at a time: encoding is not cheap.
+        record.actions.drain(..record.actions.len().div_ceil(4).min(record.actions.len() - 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_where_there_is_no_room_and_the_newest_stays() {
+        let row = |time, bytes: usize| Row { time, by: "x".repeat(bytes), deed: Deed::Edited, messages: Vec::new() };
+        let mut many = Record { actions: (0..ACTIONS_MAX as u64 + 7).map(|time| row(time, 1)).collect() };
+        encode(&mut many).unwrap();
+        assert_eq!((many.actions.len(), many.actions[0].time), (ACTIONS_MAX, 7));
+
+        let mut large = Record { actions: (0..40).map(|time| row(time, 4000)).collect() };
+        assert!(encode(&mut large).unwrap().len() <= BYTES_MAX);
+        assert!(large.actions.len() > 8 && large.actions.last().unwrap().time == 39);
+
+        let mut huge = Record { actions: vec![row(1, 10), row(2, 2 * BYTES_MAX)] };
+        encode(&mut huge).unwrap();
+        assert_eq!(huge.actions, [row(2, 2 * BYTES_MAX)]);
+    }
+}

@@ -1,0 +1,227 @@
+//! What a person does with the messages that an endpoint has set aside: look, edit, retry, discard.
+//!
+//! A retried message goes to its endpoint's queue as any other, under its own id, so whatever of it has taken effect before is
+//! recognised. It is taken by the saga that could not handle it and by no other.
+//!
+//! Between the queue and the letters there is no transaction, and a message that fails again at once must not lose the letter that is
+//! just being removed. So a letter is first held in a place of its own, then taken from where it was, then sent, then let go: a crash
+//! in between leaves it to be listed and retried again, and a message that fails meanwhile is a letter anew.
+
+mod actions;
+mod filter;
+mod retry;
+
+use std::{sync::Arc, time::Duration};
+
+use actions::Actions;
+pub use actions::{Action, Deed};
+pub use filter::Filter;
+pub use retry::{Left, Outcome};
+
+use sha2::{Digest, Sha256};
+
+use super::Endpoint;
+use crate::{
+    envelope::Envelope,
+    ids::{EndpointName, MessageId, hex},
+    manager::Passes,
+    ports::{Clock, DeadLetter, DeadLetters, Dispatcher, ErrorKind, Page, StoreError},
+};
+
+/// Letters that are looked at, retried or discarded together.
+const AT_ONCE: usize = 100;
+/// Letters of one message at most: one for each saga and each body. More would be somebody's mistake.
+const OF_A_MESSAGE_MAX: usize = 1000;
+/// What the place is called in which letters are held while they are retried, with the endpoint's name.
+const HELD: &str = "hapax.held/";
+
+/// The dead letters of one endpoint, and what can be done with them. Every action is recorded, with who did it, before it is done.
+///
+/// ```
+/// # use hapax_core::endpoint::{EndpointBuilder, office::Filter};
+/// # async fn run(shop: EndpointBuilder) -> Result<(), Box<dyn std::error::Error>> {
+/// // The endpoint as it is put together for production. It need not run here.
+/// let office = shop.start().await?.dead_letter_office("alice");
+/// for letter in office.list(&Filter::default(), 0, 50).await? {
+///     println!("{} {}: {}", letter.envelope.message_id, letter.envelope.message_type, letter.reason);
+/// }
+/// // The cause is mended:
+/// let retried = office.retry_all(&Filter { reason: Some("no such item".into()), ..Filter::default() }).await?;
+/// println!("{} retried, {} left", retried.done, retried.left);
+/// # Ok(())
+/// # }
+/// ```
+pub struct DeadLetterOffice {
+    endpoint: EndpointName,
+    held: EndpointName,
+    by: String,
+    letters: Arc<dyn DeadLetters>,
+    dispatcher: Arc<dyn Dispatcher>,
+    clock: Arc<dyn Clock>,
+    managers: Vec<Arc<dyn Passes>>,
+    actions: Actions,
+    retention: Duration,
+}
+
+impl DeadLetterOffice {
+    pub(super) fn new(endpoint: &Endpoint, by: String) -> Self {
+        let Endpoint { name, .. } = endpoint;
+        Self {
+            held: held(name),
+            actions: Actions::new(name.clone(), endpoint.stores.entities().clone()),
+            endpoint: name.clone(),
+            by,
+            letters: endpoint.letters.clone(),
+            dispatcher: endpoint.dispatcher.clone(),
+            clock: endpoint.deliver.clock.clone(),
+            managers: endpoint.managers.clone(),
+            retention: endpoint.settings.retention,
+        }
+    }
+
+    /// Letters that `filter` wants: those whose retry was cut short first, then the others, oldest first. Skips `skip` of them and
+    /// shows `limit` at most. A filter looks at every letter up to there.
+    ///
+    /// # Errors
+    /// Those of the place where they are kept.
+    pub async fn list(&self, filter: &Filter, skip: usize, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        let (mut found, mut skipped) = (Vec::new(), 0);
+        for place in [&self.held, &self.endpoint] {
+            let mut looked = 0;
+            while found.len() < limit {
+                let page = Page { skip: looked, limit: AT_ONCE, message_id: filter.message_id.clone() };
+                let letters = self.letters.list(place, &page).await?;
+                let ended = letters.len() < AT_ONCE;
+                looked += letters.len();
+                for letter in letters.into_iter().map(|letter| self.of_the_endpoint(letter)) {
+                    if !filter.wants(&letter) || found.iter().any(|other: &DeadLetter| other.is_same(&letter)) {
+                        continue;
+                    }
+                    if skipped < skip {
+                        skipped += 1;
+                    } else if found.len() < limit {
+                        found.push(letter);
+                    }
+                }
+                if ended {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// All letters about one message.
+    ///
+    /// # Errors
+    /// As for [`list`](Self::list).
+    pub async fn show(&self, message: &MessageId) -> Result<Vec<DeadLetter>, StoreError> {
+        let filter = Filter { message_id: Some(message.clone()), ..Filter::default() };
+        self.list(&filter, 0, OF_A_MESSAGE_MAX).await
+    }
+
+    /// Changes the message of a letter: body, type, headers and whatever else does not say which message it is. The letter that is
+    /// there afterwards is given back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`] when message id or idempotency key was changed, or is a [`Denied`](ErrorKind::Denied) edit of a
+    /// letter that is not there any more. Others are those of the store; after one both letters may be there.
+    pub async fn edit(&self, letter: &DeadLetter, edit: impl FnOnce(&mut Envelope)) -> Result<DeadLetter, StoreError> {
+        const OPERATION: &str = "editing a dead letter";
+        let mut envelope = (*letter.envelope).clone();
+        edit(&mut envelope);
+        let (old, new) = (&letter.envelope, &envelope);
+        if (&old.message_id, &old.idempotency_key) != (&new.message_id, &new.idempotency_key) {
+            let why =
+                "message id and idempotency key say which message it is, and must stay: send another message instead";
+            return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
+        }
+        let edited = DeadLetter { envelope: Arc::new(envelope), ..letter.clone() };
+        self.record(Deed::Edited, std::slice::from_ref(letter)).await?;
+        if edited.is_same(letter) {
+            // Only what makes no other letter of it was changed, such as a header: the old one must go first.
+            self.letters.add(&self.in_hand(&edited)).await?;
+            self.letters.discard(std::slice::from_ref(letter)).await?;
+            self.letters.add(&edited).await?;
+            self.letters.discard(&[self.in_hand(&edited)]).await?;
+        } else {
+            self.letters.add(&edited).await?;
+            self.letters.discard(&[letter.clone(), self.in_hand(letter)]).await?;
+        }
+        Ok(edited)
+    }
+
+    /// Removes `letters`: their messages are given up. How many were there.
+    ///
+    /// # Errors
+    /// Those of the place where they are kept; some may be gone by then.
+    pub async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        let mut gone = 0;
+        for letters in letters.chunks(AT_ONCE) {
+            self.record(Deed::Discarded, letters).await?;
+            let held: Vec<_> = letters.iter().map(|letter| self.in_hand(letter)).collect();
+            gone += self.letters.discard(letters).await?.max(self.letters.discard(&held).await?);
+        }
+        Ok(gone)
+    }
+
+    /// Removes all letters that `filter` wants, those that come meanwhile excepted. How many there were.
+    ///
+    /// # Errors
+    /// As for [`discard`](Self::discard).
+    pub async fn discard_all(&self, filter: &Filter) -> Result<usize, StoreError> {
+        let filter = filter.until_now(self.clock.now().await.0);
+        let mut gone = 0;
+        loop {
+            let letters = self.list(&filter, 0, AT_ONCE).await?;
+            let discarded = self.discard(&letters).await?;
+            if discarded == 0 {
+                return Ok(gone);
+            }
+            gone += discarded;
+        }
+    }
+
+    /// What was done with the endpoint's letters, oldest first: the last 500 actions, or fewer where they are large. None where the
+    /// endpoint has no store: they are only in the log then.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn actions(&self) -> Result<Vec<Action>, StoreError> {
+        self.actions.list().await
+    }
+
+    async fn record(&self, deed: Deed, letters: &[DeadLetter]) -> Result<(), StoreError> {
+        if letters.is_empty() {
+            return Ok(());
+        }
+        let messages: Vec<String> = letters.iter().map(|letter| letter.envelope.message_id.to_string()).collect();
+        tracing::info!(endpoint = %self.endpoint, by = self.by, ?deed, ?messages, "dead letters");
+        self.actions.add(Action { time: self.clock.now().await.0, by: self.by.clone(), deed, messages }).await
+    }
+
+    /// `letter` as it is held while it is retried.
+    fn in_hand(&self, letter: &DeadLetter) -> DeadLetter {
+        DeadLetter { endpoint: self.held.clone(), ..letter.clone() }
+    }
+
+    fn of_the_endpoint(&self, letter: DeadLetter) -> DeadLetter {
+        DeadLetter { endpoint: self.endpoint.clone(), ..letter }
+    }
+}
+
+/// Where the letters of `endpoint` are held. A name that has no room for more is told by its hash.
+fn held(endpoint: &EndpointName) -> EndpointName {
+    let named = EndpointName::parse(format!("{HELD}{endpoint}"));
+    let hashed = || EndpointName::parse(format!("{HELD}{}", hex(&Sha256::digest(endpoint.as_str()))));
+    named.or_else(|_| hashed()).unwrap_or_else(|_| endpoint.clone())
+}
+
+impl std::fmt::Debug for DeadLetterOffice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeadLetterOffice")
+            .field("endpoint", &self.endpoint)
+            .field("by", &self.by)
+            .finish_non_exhaustive()
+    }
+}

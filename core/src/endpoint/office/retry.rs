@@ -1,0 +1,215 @@
+//! Giving letters back to the endpoint, or sending them on their way, in the order of each entity.
+
+use std::collections::HashSet;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::{super::lanes::RETRY_SAGA, AT_ONCE, DeadLetterOffice, Deed, Filter};
+use crate::{
+    envelope::{Destination, Outgoing},
+    handler_error::chain,
+    ids::{EntityKey, MessageId, PartitionKey, SagaName},
+    ports::{DeadLetter, Receipt, StoreError},
+    time::Timestamp,
+};
+
+/// Letters that are written at the same time.
+const WRITES_AT_ONCE: usize = 16;
+/// Reasons that are told; beyond them, letters are only counted.
+const REASONS_MAX: usize = 100;
+
+/// What became of letters that were to be retried.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Outcome {
+    /// Sent, confirmed by the broker. What cannot be handled again becomes a letter again.
+    pub done: usize,
+    /// Still letters.
+    pub left: usize,
+    /// Why, for the first hundred of them.
+    pub reasons: Vec<Left>,
+}
+
+/// A letter that was not retried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// About which message.
+    pub message_id: MessageId,
+    /// Whose saga could not handle it, or has sent it.
+    pub saga: Option<SagaName>,
+    /// Why.
+    pub why: String,
+}
+
+impl Outcome {
+    fn leave(&mut self, letter: &DeadLetter, why: impl Into<String>) {
+        self.left += 1;
+        if self.reasons.len() < REASONS_MAX {
+            let (message_id, saga) = (letter.envelope.message_id.clone(), letter.saga.clone());
+            self.reasons.push(Left { message_id, saga, why: why.into() });
+        }
+    }
+
+    fn and(&mut self, other: Self) {
+        self.done += other.done;
+        self.left += other.left;
+        self.reasons.extend(other.reasons);
+        self.reasons.truncate(REASONS_MAX);
+    }
+}
+
+/// What must not overtake each other.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Lane {
+    Entity(EntityKey),
+    Outgoing(Destination, PartitionKey),
+}
+
+impl DeadLetterOffice {
+    /// Gives each of `letters` to the endpoint again, or sends it where it was to go, under its own id: what of it has taken effect
+    /// is recognised. Of one entity, each is sent when the one before it is confirmed, in the order given; where one cannot be sent,
+    /// those after it stay.
+    ///
+    /// A letter that was set aside longer ago than dedup entries are [kept](crate::endpoint::Settings::retention) stays: if a copy of
+    /// its message was handled after all, nobody knows any more. See [`retry_beyond_retention`](Self::retry_beyond_retention).
+    ///
+    /// # Errors
+    /// Those of the place where letters are kept and of the store of the record. Then some may have been sent, and are listed: they
+    /// may be retried again.
+    pub async fn retry(&self, letters: &[DeadLetter]) -> Result<Outcome, StoreError> {
+        self.retry_each(letters, Deed::Retried).await
+    }
+
+    /// As [`retry`](Self::retry), whatever the age: for somebody who has made sure that the messages had no effect.
+    ///
+    /// # Errors
+    /// As for [`retry`](Self::retry).
+    pub async fn retry_beyond_retention(&self, letters: &[DeadLetter]) -> Result<Outcome, StoreError> {
+        self.retry_each(letters, Deed::RetriedBeyondRetention).await
+    }
+
+    /// As [`retry`](Self::retry), for all letters that `filter` wants, oldest first; those that come meanwhile excepted.
+    ///
+    /// # Errors
+    /// As for [`retry`](Self::retry).
+    pub async fn retry_all(&self, filter: &Filter) -> Result<Outcome, StoreError> {
+        let filter = filter.until_now(self.clock.now().await.0);
+        let mut outcome = Outcome::default();
+        let mut stuck = HashSet::new();
+        loop {
+            // What is left is listed before what has not been looked at yet.
+            let letters = self.list(&filter, outcome.left, AT_ONCE).await?;
+            if letters.is_empty() {
+                return Ok(outcome);
+            }
+            outcome.and(self.retry_some(&letters, Deed::Retried, &mut stuck).await?);
+        }
+    }
+
+    async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Outcome, StoreError> {
+        let (mut outcome, mut stuck) = (Outcome::default(), HashSet::new());
+        for letters in letters.chunks(AT_ONCE) {
+            outcome.and(self.retry_some(letters, deed, &mut stuck).await?);
+        }
+        Ok(outcome)
+    }
+
+    async fn retry_some(
+        &self,
+        letters: &[DeadLetter],
+        deed: Deed,
+        stuck: &mut HashSet<Lane>,
+    ) -> Result<Outcome, StoreError> {
+        let (mut outcome, now) = (Outcome::default(), self.clock.now().await.0);
+        let mut waiting = Vec::new();
+        for letter in letters {
+            match self.outgoing(letter, deed, now) {
+                Ok(outgoing) => waiting.push((self.lane(letter), letter, outgoing)),
+                Err(why) => outcome.leave(letter, why),
+            }
+        }
+        let meant: Vec<DeadLetter> = waiting.iter().map(|(_, letter, _)| (*letter).clone()).collect();
+        self.record(deed, &meant).await?;
+        // Each round has one letter of each lane at most.
+        while !waiting.is_empty() {
+            let (mut lanes, mut round, mut later) = (HashSet::new(), Vec::new(), Vec::new());
+            for (lane, letter, outgoing) in waiting {
+                match &lane {
+                    Some(lane) if stuck.contains(lane) => outcome.leave(letter, "one before it could not be sent"),
+                    Some(lane) if !lanes.insert(lane.clone()) => later.push((Some(lane.clone()), letter, outgoing)),
+                    _ => round.push((lane, letter, outgoing)),
+                }
+            }
+            self.send(round, stuck, &mut outcome).await?;
+            waiting = later;
+        }
+        Ok(outcome)
+    }
+
+    /// Holds the letters, takes them from where they are, sends them and lets them go.
+    async fn send(
+        &self,
+        round: Vec<(Option<Lane>, &DeadLetter, Outgoing)>,
+        stuck: &mut HashSet<Lane>,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let held: Vec<DeadLetter> = round.iter().map(|(_, letter, _)| self.in_hand(letter)).collect();
+        let holding = stream::iter(&held).map(|letter| self.letters.add(letter)).buffer_unordered(WRITES_AT_ONCE);
+        holding.try_collect::<()>().await?;
+        let letters: Vec<DeadLetter> = round.iter().map(|(_, letter, _)| (*letter).clone()).collect();
+        self.letters.discard(&letters).await?;
+        let outgoing: Vec<Outgoing> = round.iter().map(|(_, _, outgoing)| outgoing.clone()).collect();
+        let results = self.dispatcher.dispatch(&outgoing).await;
+        let mut sent = Vec::new();
+        for (((lane, letter, _), held), result) in round.into_iter().zip(held).zip(results) {
+            match result {
+                Ok(()) => sent.push(held),
+                Err(error) => {
+                    outcome.leave(letter, chain(&error));
+                    stuck.extend(lane);
+                }
+            }
+        }
+        self.letters.discard(&sent).await?;
+        outcome.done += sent.len();
+        Ok(())
+    }
+
+    /// The message of `letter` on its way, or why it must stay.
+    fn outgoing(&self, letter: &DeadLetter, deed: Deed, now: Timestamp) -> Result<Outgoing, String> {
+        if deed != Deed::RetriedBeyondRetention && now.since(letter.time) > self.retention {
+            return Err(format!(
+                "it was set aside longer ago than dedup entries are kept ({:?}): if a copy of it was handled after all, nobody \
+                 knows any more; make sure that it was not, and retry it beyond retention",
+                self.retention
+            ));
+        }
+        let mut envelope = letter.envelope.clone();
+        let destination = match (&letter.destination, &letter.saga) {
+            (Some(destination), _) => destination.clone(),
+            (None, saga) => {
+                if let Some(saga) = saga {
+                    let mut only = (*envelope).clone();
+                    let set = only.headers.set(RETRY_SAGA, saga.as_str());
+                    set.map_err(|e| format!("there is no room for the header that names its saga: {e}"))?;
+                    envelope = only.into();
+                }
+                Destination::Endpoint(self.endpoint.clone())
+            }
+        };
+        let outgoing = Outgoing { destination, envelope };
+        self.dispatcher.check(&outgoing).map_err(|refused| refused.0)?;
+        Ok(outgoing)
+    }
+
+    /// What `letter` must not overtake; `None` where that cannot be told.
+    fn lane(&self, letter: &DeadLetter) -> Option<Lane> {
+        if let Some(destination) = &letter.destination {
+            let key = letter.envelope.partition_key.clone()?;
+            return Some(Lane::Outgoing(destination.clone(), key));
+        }
+        let manager = self.managers.iter().find(|manager| letter.saga.as_ref() == Some(&manager.scope().saga))?;
+        let routed = manager.route(&letter.envelope, Receipt::number(0), letter.attempts);
+        routed.ok().map(|(key, _)| Lane::Entity(key))
+    }
+}

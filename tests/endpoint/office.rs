@@ -1,0 +1,368 @@
+//! What a person does with dead letters.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hapax::{
+    InProcess, Memory,
+    endpoint::office::{DeadLetterOffice, Deed, Filter},
+    envelope::{Destination, Envelope, Outgoing},
+    ids::{EndpointName, TypeName},
+    ports::{
+        Connected, DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Refused, Transport,
+        TransportCapabilities, TransportError,
+    },
+    time::Timestamp,
+};
+
+use crate::work::{Auditor, Cut, Log, Task, Worker, done, endpoint, letters, send, task};
+
+const MANY: usize = 3000;
+
+/// A letter about a task, as its endpoint would have set it aside now.
+fn letter(task: &Task) -> DeadLetter {
+    let body = serde_json::to_vec(task).unwrap();
+    let envelope = Envelope::new(task.name.parse().unwrap(), "work.task".parse().unwrap(), body);
+    DeadLetter {
+        envelope: Arc::new(envelope),
+        endpoint: "work".parse().unwrap(),
+        saga: Some("worker".parse().unwrap()),
+        destination: None,
+        reason: format!("{} could not be done", task.name),
+        attempts: 5,
+        time: Timestamp::now(),
+    }
+}
+
+async fn office(store: &Memory, transport: impl Transport + 'static) -> DeadLetterOffice {
+    endpoint(store, transport, &Log::default()).start().await.unwrap().dead_letter_office("alice")
+}
+
+async fn add(store: &Memory, tasks: impl IntoIterator<Item = Task>) {
+    for task in tasks {
+        store.add(&letter(&task)).await.unwrap();
+    }
+}
+
+async fn all(office: &DeadLetterOffice) -> Vec<DeadLetter> {
+    office.list(&Filter::default(), 0, usize::MAX).await.unwrap()
+}
+
+fn numbered(count: usize) -> impl Iterator<Item = Task> {
+    (0..count).map(|number| task(["a", "b", "c"][number % 3], &format!("t-{number}")))
+}
+
+fn in_order(key: usize, count: usize) -> Vec<String> {
+    (key..count).step_by(3).map(|number| format!("t-{number}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_is_edited_and_retried_under_its_own_id_and_every_action_is_recorded() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("edited"), Log::default());
+    send(&hub, &Task { fails: 1000, ..task("a", "hopeless") }).await;
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+
+    let office = office(&store, hub.clone()).await;
+    let shown = office.show(&"hopeless".parse().unwrap()).await.unwrap();
+    assert_eq!((shown.len(), shown[0].reason.lines().next(), shown[0].attempts), (1, Some("told to fail"), 5));
+    let mended = serde_json::to_vec(&task("a", "hopeless")).unwrap();
+    let edited = office.edit(&shown[0], |envelope| envelope.body = mended.into()).await.unwrap();
+    assert_eq!(all(&office).await, [edited.clone()]);
+    let outcome = office.retry(&[edited]).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (1, 0));
+    assert_eq!(all(&office).await, []);
+
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    assert_eq!((done(&store, "worker", "a"), letters(&store).await.len()), (vec!["hopeless".to_owned()], 0));
+    let actions = office.actions().await.unwrap();
+    let told: Vec<_> = actions.iter().map(|action| (action.by.as_str(), action.deed, &*action.messages)).collect();
+    let message = &["hopeless".to_owned()][..];
+    assert_eq!(told, [("alice", Deed::Edited, message), ("alice", Deed::Retried, message)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_a_header_alone_keeps_one_letter_and_one_of_the_id_is_refused() {
+    let (store, hub) = (Memory::new(), InProcess::new("header"));
+    add(&store, [task("a", "one"), task("a", "other")]).await;
+    let office = office(&store, hub).await;
+    let one = all(&office).await.swap_remove(0);
+    let edited = office.edit(&one, |envelope| envelope.headers.set("colour", "red").unwrap()).await.unwrap();
+    let shown = office.show(&"one".parse().unwrap()).await.unwrap();
+    assert_eq!(shown, [edited.clone()]);
+    assert_eq!(shown[0].envelope.headers.value("colour"), Some("red"));
+    assert_eq!(all(&office).await.len(), 2);
+
+    let refused = office.edit(&edited, |envelope| envelope.message_id = "another".parse().unwrap()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Misconfigured);
+    let refused = office.edit(&edited, |envelope| envelope.idempotency_key = Some("key".parse().unwrap())).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Misconfigured);
+    assert_eq!(office.show(&"one".parse().unwrap()).await.unwrap(), shown);
+}
+
+/// The other saga has done it, and its dedup entry is gone: it must not do it again.
+#[tokio::test(start_paused = true)]
+async fn only_the_saga_that_failed_is_retried() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("scopes"), Log::default());
+    send(&hub, &Task { fails: 1000, ..task("a", "shared") }).await;
+    let both = |store: &Memory, hub: &InProcess| {
+        endpoint(store, hub.clone(), &log).saga::<Auditor>(|auditor| auditor.starts::<Task>())
+    };
+    both(&store, &hub).run_until(hub.idle()).await.unwrap();
+    assert_eq!((log.runs("auditor", "shared"), letters(&store).await.len()), (1, 1));
+
+    let office = both(&store, &hub).start().await.unwrap().dead_letter_office("alice");
+    let mended = serde_json::to_vec(&task("a", "shared")).unwrap();
+    let edited = office.edit(&all(&office).await[0], |envelope| envelope.body = mended.into()).await.unwrap();
+    assert_eq!(office.retry(&[edited]).await.unwrap().done, 1);
+    let forgetful = Memory::new();
+    both(&forgetful, &hub).run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&forgetful, "worker", "a"), ["shared"]);
+    assert_eq!(log.runs("auditor", "shared"), 1);
+
+    // A saga that is not there any more is told of.
+    send_to(&hub, "gone").await;
+    both(&store, &hub).run_until(hub.idle()).await.unwrap();
+    assert_eq!(letters(&store).await[0].reason, "endpoint work has no saga gone for work.task");
+}
+
+async fn send_to(hub: &InProcess, saga: &str) {
+    let mut envelope = (*letter(&task("a", "astray")).envelope).clone();
+    envelope.headers.set("retry-saga", saga).unwrap();
+    let destination = Destination::Endpoint("work".parse().unwrap());
+    hub.dispatch(&[Outgoing { destination, envelope: envelope.into() }]).await.remove(0).unwrap();
+}
+
+/// Handles what is sent before it confirms that it was, or never confirms.
+#[derive(Debug, Clone)]
+struct Eager {
+    hub: InProcess,
+    store: Memory,
+    log: Log,
+    confirms: bool,
+}
+
+#[async_trait]
+impl Transport for Eager {
+    fn capabilities(&self) -> TransportCapabilities {
+        self.hub.capabilities()
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let connected = self.hub.connect(endpoint, types).await?;
+        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
+    }
+}
+
+#[async_trait]
+impl Dispatcher for Eager {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.hub.check(outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let results = self.hub.dispatch(outgoing).await;
+        endpoint(&self.store, self.hub.clone(), &self.log).run_until(self.hub.idle()).await.unwrap();
+        if !self.confirms {
+            std::future::pending::<()>().await;
+        }
+        results
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_fails_again_before_its_letter_is_gone_is_a_letter_again() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("again"), Log::default());
+    add(&store, [Task { fails: 1000, ..task("a", "hopeless") }]).await;
+    let office = office(&store, Eager { hub, store: store.clone(), log, confirms: true }).await;
+    let before = all(&office).await;
+    assert_eq!(office.retry(&before).await.unwrap().done, 1);
+    let after = all(&office).await;
+    assert_eq!((after.len(), after[0].reason.lines().next()), (1, Some("told to fail")));
+    assert_eq!(letters(&store).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_cut_short_leaves_a_letter_that_can_be_retried_or_discarded() {
+    for discards in [false, true] {
+        let (store, hub, log) = (Memory::new(), InProcess::new("cut-short"), Log::default());
+        add(&store, [task("a", "once"), task("b", "other")]).await;
+        let eager = Eager { hub: hub.clone(), store: store.clone(), log: log.clone(), confirms: false };
+        let cut = office(&store, eager).await;
+        let before = all(&cut).await;
+        let retrying = tokio::time::timeout(Duration::from_secs(60), cut.retry(&before[..1])).await;
+        assert!(retrying.is_err(), "the broker does not answer");
+        drop(cut);
+
+        let office = office(&store, hub.clone()).await;
+        assert_eq!(all(&office).await, before);
+        if discards {
+            assert_eq!(office.discard(&before[..1]).await.unwrap(), 1);
+        } else {
+            assert_eq!(office.retry_all(&Filter::default()).await.unwrap().done, 2);
+        }
+        endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+        assert_eq!(done(&store, "worker", "a"), ["once"]);
+        assert_eq!(log.runs("worker", "once"), 1);
+        assert_eq!(all(&office).await.len(), usize::from(discards));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_older_than_the_dedup_entries_is_retried_only_when_forced() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("old"), Log::default());
+    let old = DeadLetter { time: Timestamp::from_millis(1), ..letter(&task("a", "old")) };
+    store.add(&old).await.unwrap();
+    add(&store, [task("a", "young")]).await;
+    let office = office(&store, hub.clone()).await;
+    let outcome = office.retry_all(&Filter::default()).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (1, 1));
+    assert!(outcome.reasons[0].why.starts_with("it was set aside longer ago than"), "{}", outcome.reasons[0].why);
+    assert_eq!(all(&office).await, [old.clone()]);
+
+    assert_eq!(office.retry_beyond_retention(&[old]).await.unwrap().done, 1);
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["young", "old"]);
+    let actions = office.actions().await.unwrap();
+    let told: Vec<_> = actions.iter().map(|action| (action.deed, action.messages.join(" "))).collect();
+    assert_eq!(told, [(Deed::Retried, "young".into()), (Deed::RetriedBeyondRetention, "old".into())]);
+}
+
+/// Takes nothing of one name a number of times.
+#[derive(Debug, Clone)]
+struct Picky(InProcess, &'static str, Arc<AtomicU32>);
+
+#[async_trait]
+impl Transport for Picky {
+    fn capabilities(&self) -> TransportCapabilities {
+        self.0.capabilities()
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        let connected = self.0.connect(endpoint, types).await?;
+        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
+    }
+}
+
+#[async_trait]
+impl Dispatcher for Picky {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        self.0.check(outgoing)
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let mut results = Vec::new();
+        for outgoing in outgoing {
+            let is_it = outgoing.envelope.message_id.to_string() == self.1;
+            if is_it && self.2.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "not now");
+                results.push(Err(DispatchError::Transient(why)));
+            } else {
+                results.extend(self.0.dispatch(std::slice::from_ref(outgoing)).await);
+            }
+        }
+        results
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_letters_are_replayed_in_the_order_of_each_entity_by_two_endpoints() {
+    let (store, hub) = (Memory::new(), InProcess::new("replayed"));
+    add(&store, numbered(MANY)).await;
+    let picky = Picky(hub.clone(), "t-600", Arc::new(AtomicU32::new(1)));
+    let office = office(&store, picky).await;
+    let outcome = office.retry_all(&Filter::default()).await.unwrap();
+    // All of `a` from there on stay, and nobody else.
+    let stay = (MANY - 600) / 3;
+    assert_eq!((outcome.done, outcome.left, outcome.reasons.len()), (MANY - stay, stay, 100));
+    assert_eq!(outcome.reasons[0].message_id.to_string(), "t-600");
+    assert_eq!(outcome.reasons[1].why, "one before it could not be sent");
+    let outcome = office.retry_all(&Filter::default()).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (stay, 0));
+    assert_eq!(all(&office).await, []);
+
+    let log = Log::default();
+    let instance = || endpoint(&store, hub.clone(), &log).run_until(hub.idle());
+    let (one, two) = tokio::join!(instance(), instance());
+    (one.unwrap(), two.unwrap());
+    for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
+        let mut sorted = done(&store, "worker", key);
+        if index == 0 {
+            assert_eq!(sorted.len(), in_order(0, MANY).len());
+        }
+        sorted.sort_by_key(|name| name["t-".len()..].parse::<usize>().unwrap());
+        assert_eq!(sorted, in_order(index, MANY));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_endpoint_handles_a_replay_in_the_order_of_each_entity() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("in-order"), Log::default());
+    add(&store, numbered(MANY)).await;
+    let office = office(&store, hub.clone()).await;
+    assert_eq!(office.retry_all(&Filter::default()).await.unwrap().done, MANY);
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
+        assert_eq!(done(&store, "worker", key), in_order(index, MANY));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_sent_is_sent_where_it_was_to_go() {
+    let (store, hub) = (Memory::new(), InProcess::new("parked"));
+    let parked = DeadLetter {
+        destination: Some(Destination::Endpoint("elsewhere".parse().unwrap())),
+        ..letter(&task("a", "parked"))
+    };
+    store.add(&parked).await.unwrap();
+    let cut = Cut::only_to(&hub, "elsewhere");
+    let office = office(&store, cut.clone()).await;
+    let outcome = office.retry(std::slice::from_ref(&parked)).await.unwrap();
+    assert_eq!((outcome.done, outcome.left, all(&office).await), (0, 1, vec![parked]));
+    assert!(outcome.reasons[0].why.contains("cut off"), "{}", outcome.reasons[0].why);
+
+    cut.mend();
+    assert_eq!(office.retry_all(&Filter::default()).await.unwrap().done, 1);
+    let log = Log::default();
+    let elsewhere = hapax::Endpoint::builder("elsewhere").store(store.clone()).transport(hub.clone()).with(log);
+    let elsewhere = elsewhere.settings(crate::work::settings()).saga::<Worker>(|worker| worker.starts::<Task>());
+    elsewhere.run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["parked"]);
+    assert_eq!(all(&office).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_are_listed_by_pages_and_filters_and_discarded_by_them() {
+    let (store, hub) = (Memory::new(), InProcess::new("listed"));
+    add(&store, numbered(250)).await;
+    let office = office(&store, hub).await;
+    let names = |letters: Vec<DeadLetter>| -> Vec<String> {
+        letters.iter().map(|letter| letter.envelope.message_id.to_string()).collect()
+    };
+    let page = office.list(&Filter::default(), 120, 3).await.unwrap();
+    assert_eq!(names(page), ["t-120", "t-121", "t-122"]);
+    let of_reason = Filter { reason: Some("t-24 ".into()), ..Filter::default() };
+    assert_eq!(names(office.list(&of_reason, 0, 9).await.unwrap()), ["t-24"]);
+    for nobody in [
+        Filter { message_type: Some("work.done".parse().unwrap()), ..Filter::default() },
+        Filter { saga: Some("auditor".parse().unwrap()), ..Filter::default() },
+        Filter { before: Some(Timestamp::from_millis(1)), ..Filter::default() },
+        Filter { since: Some(Timestamp::MAX), ..Filter::default() },
+        Filter { message_id: Some("t-250".parse().unwrap()), ..Filter::default() },
+    ] {
+        assert_eq!(office.list(&nobody, 0, 9).await.unwrap(), []);
+        assert_eq!(office.discard_all(&nobody).await.unwrap(), 0);
+    }
+    let twenties = Filter { reason: Some("t-2".into()), ..Filter::default() };
+    assert_eq!(office.discard_all(&twenties).await.unwrap(), 61);
+    assert_eq!(office.discard_all(&twenties).await.unwrap(), 0);
+    assert_eq!(all(&office).await.len(), 189);
+    assert_eq!(office.discard_all(&Filter::default()).await.unwrap(), 189);
+    let told: usize = office.actions().await.unwrap().iter().map(|action| action.messages.len()).sum();
+    assert_eq!(told, 250);
+}
