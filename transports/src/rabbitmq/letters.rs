@@ -69,7 +69,7 @@ impl DeadLetters for RabbitMq {
     }
 
     /// Every letter that is looked at is taken and given back, at most 10,000 in a call; meanwhile another program that
-    /// looks does not see them. What cannot be read as a message of hapax is in the queue and not in the list.
+    /// looks does not see them, and may give them back in another order: what is found is sorted by time. What cannot be read as a message of hapax is in the queue and not in the list.
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         let broker = &self.0;
         let _alone = broker.letters.0.lock().await;
@@ -194,6 +194,7 @@ impl RabbitMq {
             }
         }
         self.give_back(channel, last).await?;
+        found.sort_by_key(|letter| letter.time);
         Ok(found.into_iter().skip(page.skip).collect())
     }
 }
