@@ -18,6 +18,7 @@ use crate::{
     },
     saga::{Message, Needs},
     time::Timestamp,
+    trace::Trace,
 };
 
 /// A handler's way to send, to set timeouts, to complete its saga and to reach its services.
@@ -39,6 +40,7 @@ pub struct Context {
     now: Timestamp,
     codec: Codec,
     services: Arc<Services>,
+    trace: Trace,
     effects: Effects,
 }
 
@@ -64,7 +66,13 @@ impl Context {
         codec: Codec,
         services: Arc<Services>,
     ) -> Self {
-        Self { incoming, key, dedup, now, codec, services, effects: Effects::default() }
+        Self { incoming, key, dedup, now, codec, services, trace: Trace::default(), effects: Effects::default() }
+    }
+
+    /// The same for a message that `trace` follows, and what is sent because of it.
+    pub(crate) fn traced(mut self, trace: &Trace) -> Self {
+        self.trace = trace.clone();
+        self
     }
 
     /// Sends `message` to every endpoint that subscribes to its type.
@@ -233,7 +241,9 @@ impl Context {
         envelope.occurred_at = Some(self.now);
         envelope.due = due;
         envelope.tenant.clone_from(&self.incoming.tenant);
-        envelope.traceparent.clone_from(&self.incoming.traceparent);
+        // Now, not when it is dispatched: that may be somebody else, much later.
+        let traced = self.trace.create(&destination, &envelope);
+        envelope.traceparent = traced.or_else(|| self.incoming.traceparent.clone());
         self.effects.outgoing.push(Outgoing { destination, envelope: Arc::new(envelope) });
         Ok(message_id)
     }

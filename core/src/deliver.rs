@@ -14,7 +14,7 @@ use crate::{
     handler_error::HandlerError,
     ids::EntityKey,
     manager::{Again, Incoming, Outcome, Passes},
-    metrics::{Event, Metrics},
+    metrics::{Ending, Event, Metrics},
     ports::{Backoff, Cause, Clock, DeadLetter, DeadLetters, Granted, Receiver, Settled, Settlement},
 };
 
@@ -86,6 +86,9 @@ impl Deliver {
 
     /// Settles what is decided; gives back the outcome that is not.
     async fn settle(&self, key: &EntityKey, message: &Incoming, outcome: Outcome) -> Option<Outcome> {
+        if let Some(ending) = Ending::of(&outcome) {
+            self.ended(key, message, ending);
+        }
         match outcome {
             Outcome::Handled => self.metrics.observe(Event::Handled(key)),
             Outcome::Duplicate => self.metrics.observe(Event::Duplicate(key)),
@@ -106,7 +109,7 @@ impl Deliver {
         tracing::warn!(entity = %key, message_id = %message.envelope.message_id, reason, "dead letter");
         let Some(dead_letters) = &self.dead_letters else {
             self.end(message, Settlement::DeadLetter { reason }).await;
-            self.metrics.observe(Event::DeadLettered(key));
+            self.dead_lettered(key, message);
             return None;
         };
         let letter = DeadLetter {
@@ -121,7 +124,7 @@ impl Deliver {
         if let Err(e) = dead_letters.add(&letter).await {
             return Some(Outcome::Again(e.into()));
         }
-        self.metrics.observe(Event::DeadLettered(key));
+        self.dead_lettered(key, message);
         self.end(message, Settlement::Ack).await;
         None
     }
@@ -154,6 +157,7 @@ impl Deliver {
                 Outcome::Unsent(why) => {
                     tracing::warn!(entity = %key, message_id = %message.envelope.message_id, why, "left to the sweeper");
                     self.metrics.observe(Event::LeftToSweeper(key));
+                    self.ended(key, &message, Ending::LeftToSweeper);
                     self.end(&message, Settlement::Ack).await;
                     continue;
                 }
@@ -184,10 +188,22 @@ impl Deliver {
                 None => true,
             };
             if undecided {
+                self.ended(key, &message, Ending::Retried);
                 self.end(&message, Settlement::Retry { delay: rest, counts }).await;
             }
         }
         open
+    }
+
+    fn dead_lettered(&self, key: &EntityKey, message: &Incoming) {
+        self.metrics.observe(Event::DeadLettered(key));
+        self.ended(key, message, Ending::DeadLettered);
+    }
+
+    /// Tells who follows the message.
+    fn ended(&self, key: &EntityKey, message: &Incoming, ending: Ending) {
+        message.trace.ended(ending);
+        self.metrics.observe(Event::Ended(key, message, ending));
     }
 
     /// Tells the broker. If it does not hear, the message comes again and is recognised.

@@ -30,6 +30,7 @@ use crate::{
     manager::{Again, Incoming, Limits, Outcome, Passes, Passing, Ports, text_of},
     ports::{DispatchError, Evicted, Receipt, StoreError},
     saga::{Message, Needs},
+    trace::Trace,
 };
 
 /// Transactions of a database that keeps an inbox and an outbox. For adapters.
@@ -209,8 +210,10 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
             None => decode::<M>(&message.envelope).map_err(failed)?,
         };
         let envelope = message.envelope.clone();
-        let mut cx = Context::new(envelope.clone(), key.clone(), message.key, now, self.codec, self.services.clone());
-        let handling = AssertUnwindSafe(self.handler.handle(decoded, &mut cx, transaction)).catch_unwind();
+        let mut cx = Context::new(envelope.clone(), key.clone(), message.key, now, self.codec, self.services.clone())
+            .traced(&message.trace);
+        let handling = message.trace.within(self.handler.handle(decoded, &mut cx, transaction));
+        let handling = AssertUnwindSafe(handling).catch_unwind();
         match tokio::time::timeout(self.limits.deadline, handling).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) if self.inbox.is_of_a_race(error.source()) => {
@@ -300,6 +303,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
             receipt,
             attempts,
             decoded: Some(Box::new(decoded)),
+            trace: Trace::default(),
         };
         Ok((EntityKey::new(self.scope.clone(), lane), incoming))
     }

@@ -23,6 +23,7 @@ mod sender;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;
+pub mod trace;
 
 pub use context::{Context, OUTGOING_MAX};
 pub use endpoint::Endpoint;

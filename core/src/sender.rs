@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::Instrument;
+
 use crate::{
     codec::Codec,
     context::{envelope_of, type_name_of},
@@ -11,6 +13,7 @@ use crate::{
     ports::{DispatchError, Dispatcher},
     saga::Message,
     time::Timestamp,
+    trace::{self, Spans, Traces},
 };
 
 /// Sends messages from outside any handler, straight to the transport.
@@ -21,6 +24,7 @@ use crate::{
 pub struct Sender {
     dispatcher: Arc<dyn Dispatcher>,
     codec: Codec,
+    spans: Spans,
 }
 
 /// Why a message was not sent.
@@ -39,7 +43,15 @@ impl Sender {
     /// A sender of JSON messages through `dispatcher`.
     #[must_use]
     pub fn new(dispatcher: Arc<dyn Dispatcher>) -> Self {
-        Self { dispatcher, codec: Codec::Json }
+        Self { dispatcher, codec: Codec::Json, spans: Spans::default() }
+    }
+
+    /// The same with spans that are joined to traces by `traces`; `system` is what the transport is called in them, for example
+    /// `rabbitmq`. A message that has no trace context of its own gets that of its span.
+    #[must_use]
+    pub fn with_traces(mut self, system: &'static str, traces: Arc<dyn Traces>) -> Self {
+        self.spans = Spans::new(system, Some(traces));
+        self
     }
 
     /// The same with another codec.
@@ -108,11 +120,12 @@ impl Sender {
     /// # Errors
     /// See [`SendError`].
     pub async fn send_envelope(&self, destination: Destination, envelope: Envelope) -> Result<(), SendError> {
-        let outgoing = Outgoing { destination, envelope: Arc::new(envelope) };
-        self.dispatcher.check(&outgoing).map_err(|refused| SendError::Invalid(refused.to_string()))?;
-        for result in self.dispatcher.dispatch(&[outgoing]).await {
-            result?;
-        }
-        Ok(())
+        let mut outgoing = [Outgoing { destination, envelope: Arc::new(envelope) }];
+        let [only] = &outgoing;
+        self.dispatcher.check(only).map_err(|refused| SendError::Invalid(refused.to_string()))?;
+        let span = self.spans.begin_send(&mut outgoing);
+        let results = self.dispatcher.dispatch(&outgoing).instrument(span.clone()).await;
+        trace::sent(&span, &results);
+        results.into_iter().collect::<Result<(), _>>().map_err(SendError::from)
     }
 }

@@ -14,6 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::envelope::ContentType;
 
 pub mod record;
+mod refusal;
 #[cfg(test)]
 mod tests;
 
@@ -65,7 +66,8 @@ pub enum CodecError {
         /// How many there are.
         bytes: usize,
     },
-    /// The codec refused.
+    /// The codec refused. The text says what was expected and where, and nothing of what stands there: it goes into logs, and
+    /// bodies do not. Of an error of the type's own `Deserialize` it says only where it was.
     #[error("{0}")]
     Invalid(String),
 }
@@ -145,11 +147,12 @@ impl Codec {
     /// Reads a value that fills `bytes`.
     pub(crate) fn decode<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, CodecError> {
         match self {
-            Self::Json => serde_json::from_slice(bytes).map_err(invalid),
+            // What is wrong with the JSON itself is said in words of serde_json's own.
+            Self::Json => serde_json::from_slice(bytes).map_err(|e| if e.is_data() { refused(e) } else { invalid(e) }),
             #[cfg(feature = "messagepack")]
             Self::MessagePack => {
                 let mut rest = bytes;
-                let value = T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)).map_err(invalid)?;
+                let value = T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)).map_err(refused)?;
                 if !rest.is_empty() {
                     return Err(CodecError::Invalid(format!("{} bytes are left over", rest.len())));
                 }
@@ -160,7 +163,7 @@ impl Codec {
                 // A hostile length must not allocate: no value is larger than the bytes it came in, times this.
                 const BYTES_MAX: usize = 64 << 20;
                 let config = bincode::config::standard().with_limit::<BYTES_MAX>();
-                let (value, read) = bincode::serde::decode_from_slice(bytes, config).map_err(invalid)?;
+                let (value, read) = bincode::serde::decode_from_slice(bytes, config).map_err(refused)?;
                 if read != bytes.len() {
                     return Err(CodecError::Invalid(format!("{} bytes are left over", bytes.len() - read)));
                 }
@@ -172,6 +175,11 @@ impl Codec {
 
 fn invalid(error: impl std::fmt::Display) -> CodecError {
     CodecError::Invalid(error.to_string())
+}
+
+/// What a codec says against bytes, but for what is in them: it goes into logs.
+fn refused(error: impl std::fmt::Display) -> CodecError {
+    CodecError::Invalid(refusal::without_content(&error.to_string()))
 }
 
 /// Bytes of an older schema version, handed to `upcast`.

@@ -1,4 +1,5 @@
 mod checks;
+mod seen;
 mod types;
 
 use std::{
@@ -30,10 +31,11 @@ use crate::{
     ids::{EndpointName, InvalidId, SagaName, TypeName},
     inbox::{self, InTransaction, Inbox, TransactionHandler},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
-    metrics::{Metrics, NoMetrics},
+    metrics::{Event, Metrics, NoMetrics},
     ports::{Backoff, Clock, DeadLetters, DedupStore, Dispatcher, EntityStore, Transport},
     registry::{Registry, stateless},
     saga::{Handler, Message, Needs, Saga},
+    trace::{Sends, Spans, Traces},
 };
 
 /// Bounds and intervals of an endpoint. Every field has a default with its reason.
@@ -123,6 +125,7 @@ pub struct EndpointBuilder {
     pub(super) settings: Settings,
     codec: Codec,
     metrics: Arc<dyn Metrics>,
+    traces: Option<Arc<dyn Traces>>,
     pub(super) backoff: Option<Arc<dyn Backoff>>,
     pub(super) clock: Arc<dyn Clock>,
     /// With circuit breakers, which wait in real time.
@@ -148,6 +151,7 @@ impl EndpointBuilder {
             settings: Settings::default(),
             codec: Codec::default(),
             metrics: Arc::new(NoMetrics),
+            traces: None,
             backoff: None,
             clock: Arc::new(SystemClock::default()),
             breaks: true,
@@ -262,12 +266,6 @@ impl EndpointBuilder {
         self
     }
 
-    /// Who wants to know what happens.
-    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
     /// Another way to wait between tries than [`Settings::backoff`].
     pub fn backoff(mut self, backoff: impl Backoff + 'static) -> Self {
         self.backoff = Some(Arc::new(backoff));
@@ -347,8 +345,10 @@ impl EndpointBuilder {
         let backoff = self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff));
         let history = Arc::new(History::new(self.metrics, dead_letters.clone()));
         let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()));
-        let dispatcher: Arc<dyn Dispatcher> =
-            if self.breaks { Arc::new(Outlets::new(connected.dispatcher)) } else { connected.dispatcher };
+        let spans = Spans::new(transport.capabilities().name, self.traces);
+        circuit.observe(Event::Started(&name, transport.capabilities().name));
+        let sends = Arc::new(Sends::new(connected.dispatcher, spans.clone()).of(name.clone(), circuit.clone()));
+        let dispatcher: Arc<dyn Dispatcher> = if self.breaks { Arc::new(Outlets::new(sends)) } else { sends };
         let ports = Ports {
             stores: stores.clone(),
             dispatcher: dispatcher.clone(),
@@ -389,6 +389,7 @@ impl EndpointBuilder {
             letters: dead_letters,
             handle: EndpointHandle::new(name.clone(), circuit.clone(), &self.settings),
             circuit,
+            spans,
             name,
             stores,
             #[cfg(feature = "testing")]

@@ -16,8 +16,10 @@ use crate::{
     handler_error::HandlerError,
     ids::EntityKey,
     manager::{Incoming, Passes},
+    metrics::{Ending, Event},
     ports::{DeadLetter, Delivery, Receipt, Receiver, Settlement},
     time::Timestamp,
+    trace,
 };
 
 /// A header that names the only saga which takes a message: the one that could not handle it, when a dead letter is retried.
@@ -62,6 +64,8 @@ impl<'e> Lanes<'e> {
     /// Puts deliveries into their lanes, then sets the idle lanes to work: so that what came together is handled
     /// together.
     pub(super) fn take(&mut self, deliveries: Vec<Delivery>) {
+        let Endpoint { name, deliver, .. } = self.endpoint;
+        deliver.metrics.observe(Event::Received(name, deliveries.len()));
         let mut idle = Vec::new();
         for delivery in deliveries {
             self.route(&delivery, &mut idle);
@@ -114,11 +118,11 @@ impl<'e> Lanes<'e> {
     /// Hands what waits in a lane to `deliver`.
     fn begin(&mut self, key: EntityKey) {
         let Some(lane) = self.lanes.get_mut(&key) else { return };
-        let messages = std::mem::take(&mut lane.waiting);
+        let mut messages = std::mem::take(&mut lane.waiting);
         lane.running = messages.iter().map(|message| message.receipt.clone()).collect();
         lane.running_bytes = bytes_of(&messages);
         let (deliver, manager) = (&self.endpoint.deliver, &self.endpoint.managers[lane.manager]);
-        let span = tracing::debug_span!("deliver", entity = %key, messages = messages.len());
+        let span = self.endpoint.spans.begin(&key, &mut messages);
         #[cfg(feature = "testing")]
         if let Some(drops) = &self.endpoint.drops {
             let delivering = async move {
@@ -171,6 +175,8 @@ impl<'e> Lanes<'e> {
             time: Timestamp::MAX,
         };
         let receipt = delivery.receipt.clone();
+        let span = endpoint.spans.process(&endpoint.name, None, &delivery.envelope, delivery.attempts);
+        let refused = span.clone();
         let refusing = async move {
             letter.time = endpoint.deliver.clock.now().await.0;
             let kept = match &endpoint.deliver.dead_letters {
@@ -180,12 +186,15 @@ impl<'e> Lanes<'e> {
             const REST: Duration = Duration::from_secs(5);
             let settlement = if kept { Settlement::Ack } else { Settlement::Retry { delay: REST, counts: !given_up } };
             tracing::warn!(message_id = %letter.envelope.message_id, reason = letter.reason, kept, "message refused");
+            let ending = if kept { Ending::DeadLettered } else { Ending::Retried };
+            trace::ended(&refused, ending);
+            endpoint.deliver.metrics.observe(Event::Refused(&endpoint.name, &letter.envelope, ending));
             if let Err(error) = endpoint.receiver.settle(&receipt, settlement).await {
                 tracing::debug!(%error, "settling a refused message failed");
             }
             Ended::Refused
         };
-        self.running.push(refusing.boxed());
+        self.running.push(refusing.instrument(span).boxed());
     }
 
     /// The leases of all that is held.

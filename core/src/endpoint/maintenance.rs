@@ -12,11 +12,13 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tracing::Instrument;
 
 use super::{Endpoint, Evict, Settings};
 use crate::{
     ids::AttemptId,
     manager::Passes,
+    metrics::{Backlog, Event},
     ports::{Pending, StoreError},
 };
 
@@ -93,7 +95,9 @@ impl Endpoint {
     async fn sweep_scope(&self, manager: &dyn Passes, age: Duration) -> Result<bool, StoreError> {
         let mut waiting = self.waiting(manager, age, None).await?;
         let found = !waiting.is_empty();
+        let mut backlog = Backlog::default();
         while !waiting.is_empty() {
+            add(&mut backlog, &waiting);
             let next = async {
                 // A page that is not full was the last.
                 if waiting.len() < SWEEP_PAGE {
@@ -105,6 +109,7 @@ impl Endpoint {
             let (next, ()) = join(next, self.sweep_page(manager, &waiting)).await;
             waiting = next?;
         }
+        self.deliver.metrics.observe(Event::Waiting(manager.scope(), backlog));
         Ok(found)
     }
 
@@ -131,8 +136,10 @@ impl Endpoint {
     async fn sweep_one(&self, manager: &dyn Passes, pending: &Pending) {
         let attempts: Vec<AttemptId> = pending.entries.iter().map(|entry| entry.attempt).collect();
         let oldest = pending.entries.iter().map(|entry| entry.age).max();
-        tracing::info!(entity = %pending.key, entries = attempts.len(), ?oldest, "sweeping");
-        manager.pass(&pending.key, &mut [], &attempts).await; // It tells the observer itself how it ended.
+        let span = self.spans.sweep(&pending.key, attempts.len());
+        span.in_scope(|| tracing::info!(entity = %pending.key, entries = attempts.len(), ?oldest, "sweeping"));
+        // It tells the observer itself how it ended.
+        manager.pass(&pending.key, &mut [], &attempts).instrument(span).await;
     }
 
     /// All of it, and then the first error of any part.
@@ -172,5 +179,14 @@ impl Endpoint {
             }
             sleep(UPKEEP_REST).await;
         }
+    }
+}
+
+/// A page more of what waits.
+fn add(backlog: &mut Backlog, page: &[Pending]) {
+    backlog.entities += page.len();
+    for pending in page {
+        backlog.entries += pending.entries.len();
+        backlog.oldest = backlog.oldest.max(pending.entries.iter().map(|entry| entry.age).max());
     }
 }

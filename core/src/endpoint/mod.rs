@@ -59,6 +59,7 @@ use crate::{
     ids::{EndpointName, TypeName},
     manager::{Passes, Stores},
     ports::{DeadLetters, Delivery, Dispatcher, Evicted, Receipt, Receiver, Settlement, StoreError, TransportError},
+    trace::Spans,
 };
 
 /// A named receiver of messages, with its sagas, its stores and its transport.
@@ -74,6 +75,7 @@ pub struct Endpoint {
     dispatcher: Arc<dyn Dispatcher>,
     letters: Arc<dyn DeadLetters>,
     circuit: Arc<Circuit>,
+    spans: Spans,
     handle: EndpointHandle,
     stores: Stores,
     /// Of messages that a test sends.

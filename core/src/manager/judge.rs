@@ -210,8 +210,9 @@ impl<T: Saga> SagaManager<T> {
             }
         };
         let envelope = message.envelope.clone();
-        let mut cx = Context::new(envelope, key.clone(), message.key, now, self.codec, self.services.clone());
-        if let Err(e) = route.handle(&mut state, decoded, &mut cx).await {
+        let mut cx = Context::new(envelope, key.clone(), message.key, now, self.codec, self.services.clone())
+            .traced(&message.trace);
+        if let Err(e) = message.trace.within(route.handle(&mut state, decoded, &mut cx)).await {
             return failed(e);
         }
         let Some(effects) = cx.into_effects(&message.envelope) else {

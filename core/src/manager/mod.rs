@@ -178,7 +178,7 @@ impl<T: Saga> SagaManager<T> {
                 continue;
             }
             match self.dispatch(key, &entry.outgoing, deadline).await {
-                Ok(()) => done.push(entry),
+                Ok(()) => done.push(self.dispatched(key, entry)),
                 Err(unsent) => {
                     let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
                     self.tell_sweep(key, swept.as_slice(), Err(&unsent.0));
@@ -237,6 +237,13 @@ impl<T: Saga> SagaManager<T> {
     async fn is_still(&self, key: &EntityKey, loaded: &Expected) -> Result<bool, Again> {
         let current = self.ports.stores.entities.version(key).await?;
         Ok(current.map_or(Expected::Absent, Expected::Version) == *loaded)
+    }
+
+    fn dispatched(&self, key: &EntityKey, entry: Arc<OutboxEntry>) -> Arc<OutboxEntry> {
+        if !entry.outgoing.is_empty() {
+            self.ports.metrics.observe(Event::Dispatched(key, &entry));
+        }
+        entry
     }
 
     /// A sweep has no message whose outcome would tell how it ended.

@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Instant};
 
 use super::Few;
 use crate::{
@@ -7,6 +7,7 @@ use crate::{
     ids::{DedupKey, Fingerprint},
     ports::{Cause, ErrorKind, Receipt, StoreError},
     registry::Decoded,
+    trace::Trace,
 };
 
 /// A message under a lease, with what has been worked out about it.
@@ -23,6 +24,17 @@ pub struct Incoming {
     pub attempts: u32,
     /// The decoded body; taken by the first run of the handler, decoded again for a second.
     pub(crate) decoded: Option<Decoded>,
+    /// Who follows it; nobody where no endpoint has set that.
+    pub(crate) trace: Trace,
+}
+
+impl Incoming {
+    /// When the endpoint began with it, by the process's own clock: after it had waited for its turn. `None` outside of an
+    /// endpoint.
+    #[must_use]
+    pub const fn began(&self) -> Option<Instant> {
+        self.trace.began()
+    }
 }
 
 impl fmt::Debug for Incoming {

@@ -14,6 +14,7 @@ use crate::{
     ids::{AttemptId, DedupKey, EntityKey, Fingerprint, Scope, TypeName},
     ports::Receipt,
     saga::Saga,
+    trace::Trace,
 };
 
 /// A pass under way: one future, not one that holds another, since thousands may wait for a store at a time.
@@ -77,6 +78,7 @@ impl<T: Saga> Passes for SagaManager<T> {
             receipt,
             attempts,
             decoded: Some(decoded),
+            trace: Trace::default(),
         };
         Ok((entity, incoming))
     }

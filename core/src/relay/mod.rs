@@ -46,7 +46,10 @@ use table::TableRelay;
 pub use ticket::{Stored, Tell, Ticket};
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::ports::{Dispatcher, Instance, OutboxState, OutboxTable};
+use crate::{
+    ports::{Dispatcher, Instance, OutboxState, OutboxTable},
+    trace::{Sends, Spans, Traces},
+};
 
 /// Sends what was stored in outbox tables to one transport.
 ///
@@ -132,6 +135,13 @@ impl Relay {
     /// Tells `metrics` what waits and what was done.
     pub fn metrics(mut self, metrics: impl RelayMetrics + 'static) -> Self {
         self.metrics = Arc::new(metrics);
+        self
+    }
+
+    /// Makes a span of each call to the transport, which is called `system` in it (for example `rabbitmq`), and joins it by `traces`
+    /// to the traces in which the messages were created.
+    pub fn traces(mut self, system: &'static str, traces: Arc<dyn Traces>) -> Self {
+        self.dispatcher = Arc::new(Sends::new(self.dispatcher, Spans::new(system, Some(traces))));
         self
     }
 
