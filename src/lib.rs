@@ -17,6 +17,7 @@
 //! | say what happens when a handler fails | [`deliver::Recoverability`] |
 //! | mend what was set aside | [`Endpoint::dead_letter_office`] |
 //! | send the first message | [`Sender`] |
+//! | see what happens | [`trace`], [`metrics`], `otel` (feature `otel`) |
 //! | choose where things are kept | the features below |
 //! | understand why it is right | [`manager`], [`deliver`] |
 //! | write a store or a transport | [`ports`], the conformance suites in `testing` (feature `testing`) |
@@ -47,6 +48,7 @@
 //! | `tls-ring` | TLS to database servers and to RabbitMQ, by rustls with ring | no |
 //! | `cron` | messages that recur by the calendar | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
+//! | `otel` | spans and metrics for OpenTelemetry | no |
 //! | `testing` | an endpoint in virtual time for your tests; conformance suites for adapters, fault hooks | no |
 //!
 //! # README
@@ -57,10 +59,12 @@ pub use hapax_core::testing;
 pub use hapax_core::{
     Completed, Context, Correlation, Endpoint, Enqueued, Handle, Handler, HandlerError, Message, Missing, Needs,
     OUTGOING_MAX, Registry, Relay, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity,
-    envelope, ids, ids::MessageId, inbox, manager, metrics, ports, relay, time,
+    envelope, ids, ids::MessageId, inbox, manager, metrics, ports, relay, time, trace,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
+#[cfg(feature = "otel")]
+pub use hapax_otel as otel;
 #[cfg(feature = "cosmos")]
 pub use hapax_stores::CosmosDb;
 #[cfg(feature = "dynamodb")]
@@ -151,3 +155,7 @@ mod object {}
 #[cfg(all(doctest, feature = "testing", feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/endpoint.md")]
 mod endpoints {}
+
+#[cfg(all(doctest, feature = "otel", feature = "in-process"))]
+#[doc = include_str!("../docs/telemetry.md")]
+mod telemetry {}

@@ -10,17 +10,18 @@ use crate::workspace::{Package, Workspace};
 
 /// Which crates of this tree each published crate may build on: arrows go one way. A package that is not here is
 /// private, and nothing published may build on it.
-pub(crate) const ARROWS: [(&str, &[&str]); 5] = [
+pub(crate) const ARROWS: [(&str, &[&str]); 6] = [
     ("hapax-core", &[]),
     ("hapax-stores", &["hapax-core"]),
     // The queue in SQLite shares the store's writer: a file has one at a time.
     ("hapax-transports", &["hapax-core", "hapax-stores"]),
     ("hapax-model", &["hapax-core"]),
-    ("hapax", &["hapax-core", "hapax-stores", "hapax-transports", "hapax-model"]),
+    ("hapax-otel", &["hapax-core"]),
+    ("hapax", &["hapax-core", "hapax-stores", "hapax-transports", "hapax-model", "hapax-otel"]),
 ];
 
 /// What must not come along: package, features, and the crates that would break the promise of that choice.
-const ABSENT: [(&str, &[&str], &[&str]); 9] = [
+const ABSENT: [(&str, &[&str], &[&str]); 11] = [
     ("hapax", &["--no-default-features"], &["sqlx", "sqlx-core", "libsqlite3-sys", "rmp-serde", "bincode"]),
     ("hapax", &[], &["rmp-serde", "bincode"]),
     // TLS is chosen by the user, and so is its library.
@@ -47,6 +48,13 @@ const ABSENT: [(&str, &[&str], &[&str]); 9] = [
         &["rustls", "ring", "aws-lc-rs", "native-tls", "azure_identity"],
     ),
     ("hapax", &["--no-default-features", "--features", "object"], &["rustls", "ring", "aws-lc-rs", "reqwest"]),
+    ("hapax", &[], &["opentelemetry", "tracing-subscriber"]),
+    // Which exporter, and by which client, is chosen by the user.
+    (
+        "hapax",
+        &["--no-default-features", "--features", "otel"],
+        &["opentelemetry-otlp", "reqwest", "tonic", "prost", "hyper"],
+    ),
     ("hapax-core", &["--all-features"], &["sqlx", "sqlx-core", "libsqlite3-sys"]),
 ];
 
