@@ -5,6 +5,11 @@ use std::process::Command;
 
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/outbox.yml");
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/outbox_test.yml");
+/// Their names are checked beside what records them, in `otel/tests/dashboard.rs`.
+const OF_ENDPOINTS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/endpoint.yml"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/alerts/endpoint_test.yml"),
+];
 
 const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/relay.md");
 
@@ -13,14 +18,24 @@ fn promtool(arguments: &[&str]) -> Option<(bool, String)> {
     Some((output.status.success(), format!("{output:?}")))
 }
 
-#[test]
-fn the_rules_of_an_outbox_fire_where_they_should() {
-    let Some(checked) = promtool(&["check", "rules", RULES]) else {
+fn fire_where_they_should(rules: &str, tests: &str) {
+    let Some(checked) = promtool(&["check", "rules", rules]) else {
         return eprintln!("SKIPPED: there is no promtool to check alert rules with: `apt-get install prometheus`");
     };
-    for (is_well, said) in [checked, promtool(&["test", "rules", TESTS]).unwrap()] {
+    for (is_well, said) in [checked, promtool(&["test", "rules", tests]).unwrap()] {
         assert!(is_well, "{said}");
     }
+}
+
+#[test]
+fn the_rules_of_an_outbox_fire_where_they_should() {
+    fire_where_they_should(RULES, TESTS);
+}
+
+#[test]
+fn the_rules_of_an_endpoint_fire_where_they_should() {
+    let [rules, tests] = OF_ENDPOINTS;
+    fire_where_they_should(rules, tests);
 }
 
 #[test]
