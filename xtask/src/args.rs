@@ -14,6 +14,7 @@ cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants i
 cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants/relay in a copy of the tree: the tests that it names must find it out
 cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stores, in the stores without transactions
 cargo xtask endpoint-mutants [NAME...] the same with those of tests/mutants/endpoint, in the shell around the heart
+cargo xtask otel-mutants [NAME...]     the same with those of tests/mutants/otel, in what is seen of messages from outside
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     StoreMutants(Vec<String>),
     /// The same in the endpoint.
     EndpointMutants(Vec<String>),
+    /// The same in spans and metrics.
+    OtelMutants(Vec<String>),
     /// Parts of the names of those that are tried; none: all.
     Survivors(Vec<String>),
     Verify(Extent),
@@ -96,6 +99,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "relay-mutants" => names(command, rest).map(Command::RelayMutants),
         "store-mutants" => names(command, rest).map(Command::StoreMutants),
         "endpoint-mutants" => names(command, rest).map(Command::EndpointMutants),
+        "otel-mutants" => names(command, rest).map(Command::OtelMutants),
         "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
             None => Ok(Command::Survivors(rest.to_vec())),
             Some(flag) => Err(format!("`{flag}` is not for survivors: it takes parts of the names of mutants")),
@@ -169,6 +173,7 @@ mod tests {
             "relay-mutants",
             "store-mutants",
             "endpoint-mutants",
+            "otel-mutants",
             "survivors",
             "verify",
         ] {
@@ -226,6 +231,7 @@ mod tests {
             ("relay-mutants --keep", "`--keep`", "names"),
             ("store-mutants --all", "`--all` is not for store-mutants", "names"),
             ("endpoint-mutants --all", "`--all` is not for endpoint-mutants", "names"),
+            ("otel-mutants --all", "`--all` is not for otel-mutants", "names"),
             ("mutants --keep", "`--keep`", "--keep-stories"),
             ("verify --all", "`--all`", "--thorough"),
         ] {

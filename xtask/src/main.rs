@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Ok(Command::RelayMutants(names)) => mutants::tested::run(&mutants::tested::RELAY, &names),
         Ok(Command::StoreMutants(names)) => mutants::tested::run(&mutants::tested::STORES, &names),
         Ok(Command::EndpointMutants(names)) => mutants::tested::run(&mutants::tested::ENDPOINT, &names),
+        Ok(Command::OtelMutants(names)) => mutants::tested::run(&mutants::tested::OTEL, &names),
         Ok(Command::Survivors(parts)) => survivors::run(&parts),
         Ok(Command::Verify(extent)) => verify::run(extent),
         Err(remedy) => {

@@ -21,6 +21,7 @@ use hapax_core::{
 use hapax_stores::Memory;
 use hapax_transports::InProcess;
 use serde::{Deserialize, Serialize};
+use tracing::Instrument;
 
 use super::Seen;
 
@@ -140,11 +141,12 @@ pub(crate) fn billing(seen: &Seen, store: &Memory, transport: impl Transport + '
     endpoint("billing", seen, store, transport).saga::<Account>(|account| account.starts::<Bill>())
 }
 
-/// Both, for two hours.
+/// Both, for two hours, in a span of the program's own that is no part of any message's trace.
 pub(crate) async fn run(seen: &Seen, store: &Memory, hub: &InProcess) {
     let end = || tokio::time::sleep(Duration::from_secs(2 * 3600));
     let (shop, billing) = (shop(seen, store, hub.clone()), billing(seen, store, hub.clone()));
-    let (shop, billing) = tokio::join!(shop.run_until(end()), billing.run_until(end()));
+    let both = async { tokio::join!(shop.run_until(end()), billing.run_until(end())) };
+    let (shop, billing) = both.instrument(tracing::info_span!("main")).await;
     shop.unwrap();
     billing.unwrap();
 }

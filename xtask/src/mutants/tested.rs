@@ -1,4 +1,4 @@
-//! `cargo xtask relay-mutants`, `store-mutants` and `endpoint-mutants`: mistakes in a part of the shipped source, which the tests must find out.
+//! `cargo xtask relay-mutants`, `store-mutants`, `endpoint-mutants` and `otel-mutants`: mistakes in a part of the shipped source, which the tests must find out.
 //!
 //! Each patch below the part's folder makes one mistake and names the tests that turn red by it. It is applied to a copy of the
 //! tree, and those tests are run there: all of them must fail, and must pass where nothing is changed. The model has no part
@@ -21,7 +21,9 @@ pub(crate) struct Part {
     folder: &'static str,
     /// Where a mutant may be made.
     places: &'static [&'static str],
-    /// What `hapax-tests` is built with.
+    /// Where its test programs are.
+    package: &'static str,
+    /// What that package is built with.
     tests: &'static [&'static str],
     /// What `hapax-stores` is built with, for the tests within its source.
     stores: &'static str,
@@ -33,6 +35,7 @@ pub(crate) struct Part {
 pub(crate) const RELAY: Part = Part {
     folder: "tests/mutants/relay",
     places: &["core/src/relay/", "stores/src/sql/"],
+    package: "hapax-tests",
     tests: &[],
     // With which all that the databases share is compiled.
     stores: "--features=sqlite",
@@ -43,6 +46,7 @@ pub(crate) const RELAY: Part = Part {
 pub(crate) const STORES: Part = Part {
     folder: "tests/mutants/stores",
     places: &["stores/src/dynamodb/", "stores/src/cosmos/", "stores/src/object/"],
+    package: "hapax-tests",
     tests: &["--no-default-features", "--features=dynamodb,cosmos,object"],
     stores: "--features=dynamodb,cosmos,object",
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
@@ -52,9 +56,20 @@ pub(crate) const STORES: Part = Part {
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &["core/src/endpoint/"],
+    package: "hapax-tests",
     tests: &[],
     stores: "--features=sqlite",
     backends: &[("endpoint", "memory")],
+};
+
+/// What is seen of messages from outside.
+pub(crate) const OTEL: Part = Part {
+    folder: "tests/mutants/otel",
+    places: &["core/src/", "otel/src/"],
+    package: "hapax-otel",
+    tests: &[],
+    stores: "--features=memory",
+    backends: &[("spans", "memory")],
 };
 
 /// As a test program: the tests within the source of the stores.
@@ -163,7 +178,7 @@ impl Part {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
             OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
             program => {
-                args.extend(["--package", "hapax-tests", "--test", program]);
+                args.extend(["--package", self.package, "--test", program]);
                 args.extend(self.tests);
             }
         }
@@ -263,6 +278,7 @@ mod tests {
             args.ends_with("--test dynamodb_store --no-default-features --features=dynamodb,cosmos,object"),
             "{args}"
         );
+        assert_eq!(OTEL.args("spans")[3..], ["--package", "hapax-otel", "--test", "spans"]);
         assert!(STORES.args(WITHIN_STORES).join(" ").ends_with("--lib --features=dynamodb,cosmos,object"));
         assert!(STORES.args(OF_EMULATORS).join(" ").ends_with("servers/emulators/Cargo.toml --test cosmos_regions"));
     }
@@ -277,7 +293,7 @@ mod tests {
 
     #[test]
     fn every_patch_of_the_tree_has_a_whole_header_and_applies() {
-        for part in [RELAY, STORES, ENDPOINT] {
+        for part in [RELAY, STORES, ENDPOINT, OTEL] {
             let mutants = all(&part).unwrap();
             assert!(!mutants.is_empty(), "{}", part.folder);
             for mutant in mutants {
