@@ -52,7 +52,7 @@ pub struct OtelMetrics {
     backlog_oldest: Gauge<f64>,
     backlog_observed: Gauge<f64>,
     pub(crate) tables: Tables,
-    /// What each endpoint's transport is called.
+    /// What each endpoint's transport is called: as many as the program has endpoints.
     systems: Arc<RwLock<HashMap<EndpointName, &'static str>>>,
 }
 

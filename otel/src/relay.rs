@@ -30,7 +30,7 @@ pub(crate) struct Tables {
     relay_sent: Counter<u64>,
     relay_later: Counter<u64>,
     relay_failed: Counter<u64>,
-    /// What was told last, by table: a relay tells sums.
+    /// What was told last, by table, of which a program has few: a relay tells sums.
     told: Arc<Mutex<HashMap<String, RelayCounts>>>,
 }
 

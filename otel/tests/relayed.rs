@@ -17,7 +17,7 @@ use hapax_core::{
     ids::MessageId,
     inbox::{CommitError, Entered, Inbox, TransactionHandler},
     ports::{Care, Cared, Claim, Claimed, Evicted, Instance, OutboxState, OutboxTable, StoreError, Tick, Ticked},
-    relay::PushLine,
+    relay::{PushLine, RelayOptions},
 };
 use hapax_stores::Memory;
 use hapax_transports::InProcess;
@@ -114,7 +114,9 @@ impl TransactionHandler<Place, Tables> for Bills {
 
 async fn relayed(seen: &Seen, store: &Memory, hub: &InProcess, tables: &Tables) {
     let end = || tokio::time::sleep(Duration::from_secs(60));
-    let relay = Relay::to(hub.clone()).table(tables.clone()).traces("in-process", seen.traces.clone());
+    // It tells every second or so what it has done.
+    let options = RelayOptions::default().care(Duration::from_secs(1), 1);
+    let relay = Relay::to(hub.clone()).table_with(tables.clone(), options).traces("in-process", seen.traces.clone());
     let relay = relay.metrics((*seen.metrics).clone()).run_until(end());
     let (relay, billing) = tokio::join!(relay, shop::billing(seen, store, hub.clone()).run_until(end()));
     relay.unwrap();

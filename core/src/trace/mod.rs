@@ -32,6 +32,9 @@ use crate::{
     metrics::Ending,
 };
 
+/// Messages of one call to a transport that its span is linked to, at most: as many as OpenTelemetry's SDKs keep of a span by default.
+const LINKS_MAX: usize = 128;
+
 /// Joins spans to traces that reach over processes. Called from the hot path: it must be quick and must not block.
 pub trait Traces: fmt::Debug + Send + Sync {
     /// `span` has just been made for one delivery of `message`, which has been given `attempts` times, this time included. It is
@@ -150,7 +153,7 @@ impl Spans {
         if let Some(traces) = &self.traces
             && kind == Kind::Forwards
         {
-            for outgoing in outgoing {
+            for outgoing in outgoing.iter().take(LINKS_MAX) {
                 traces.sent(&span, &outgoing.envelope);
             }
         }
