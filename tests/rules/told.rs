@@ -6,10 +6,11 @@ use hapax::{
     Memory, Message, Needs, Registry, SagaManager,
     codec::Codec,
     manager::{Limits, Ports, Stores},
+    time::Timestamp,
 };
 use hapax_model::{
     Call, WorldIds,
-    ledger::{Act, Ledger, Post, Posted, UPPER},
+    ledger::{Act, Ledger, Post, Posted, Trouble, UPPER},
 };
 use hapax_tests::{Bench, Shape, Workbench, message};
 
@@ -77,4 +78,51 @@ async fn with_two_stores_the_one_of_entities_is_asked_what_waits_and_told_to_pur
     }
     assert_eq!(stores.entities().purge(scope, Duration::ZERO, PLENTY).await.unwrap(), 2, "both tombstones");
     assert!(bench.store.stored(&bench.key("b")).await.is_none());
+}
+
+/// Goal: whoever observes knows of each delivery how it ended, once. Method: one delivery for each end.
+#[tokio::test]
+async fn each_delivery_is_told_to_have_one_end() {
+    const LAST: u32 = 5;
+    let fails = Post { trouble: Trouble::Fails(u8::MAX), ..quiet("fails") };
+    let refuses = Post { trouble: Trouble::Refuses, ..quiet("refuses") };
+    let mut expired = message("expired", &quiet("expired"));
+    expired.expires = Some(Timestamp::from_millis(1));
+    for (envelope, attempts, ending) in [
+        (message("m", &post("m")), 1, "handled"),
+        (message("seen", &post("seen")), 2, "duplicate"),
+        (expired, 1, "dropped"),
+        (message("fails", &fails), 1, "retried"),
+        (message("fails", &fails), LAST, "dead_lettered"),
+        (message("refuses", &refuses), 1, "dead_lettered"),
+        (message("left", &post("left")), 1, "left_to_sweeper"),
+    ] {
+        for shape in Shape::ALL {
+            let bench = Bench::new(shape).ledgers();
+            bench.pass(&[message("seen", &post("seen"))]).await;
+            if ending == "left_to_sweeper" {
+                bench.out.fail(u32::MAX);
+            }
+            bench.deliver(std::slice::from_ref(&envelope), attempts).await;
+            let seen = bench.events.seen();
+            let ends: Vec<_> = seen.iter().filter(|event| event.starts_with("Ended")).collect();
+            assert_eq!(ends, [&format!("Ended {ending}")], "{shape:?}: {seen:?}");
+        }
+    }
+}
+
+/// Goal: how long messages wait to be sent is told of those that are sent, and of no others.
+#[tokio::test]
+async fn an_entry_is_told_to_be_dispatched_when_all_it_sends_has_left() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let dispatched = || bench.events.seen().iter().filter(|event| *event == "Dispatched").count();
+        bench.pass(&[message("quiet", &quiet("quiet"))]).await;
+        assert_eq!(dispatched(), 0, "{shape:?}: there is nothing to send");
+        bench.out.fail(1);
+        bench.pass(&[message("m", &post("m"))]).await;
+        assert_eq!(dispatched(), 0, "{shape:?}: it was not sent");
+        bench.sweep(&bench.key("a")).await;
+        assert_eq!(dispatched(), 1, "{shape:?}");
+    }
 }

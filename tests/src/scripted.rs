@@ -401,7 +401,7 @@ impl Clock for Hands {
     }
 }
 
-/// Writes down what is observed, in words.
+/// Writes down what is observed, in words; of an end also which one it is.
 #[derive(Debug, Clone, Default)]
 pub struct Events(Arc<Mutex<Vec<String>>>);
 
@@ -416,7 +416,11 @@ impl Events {
 impl Metrics for Events {
     fn observe(&self, event: Event<'_>) {
         let text = format!("{event:?}");
-        let word = text.split('(').next().unwrap_or_default().to_owned();
+        let word = text.split('(').next().unwrap_or_default();
+        let word = match event {
+            Event::Ended(_, _, ending) => format!("{word} {}", ending.as_str()),
+            _ => word.to_owned(),
+        };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(word);
     }
 }
