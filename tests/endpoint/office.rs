@@ -73,7 +73,7 @@ async fn a_letter_is_edited_and_retried_under_its_own_id_and_every_action_is_rec
     assert_eq!((shown.len(), shown[0].reason.lines().next(), shown[0].attempts), (1, Some("told to fail"), 5));
     let mended = serde_json::to_vec(&task("a", "hopeless")).unwrap();
     let edited = office.edit(&shown[0], |envelope| envelope.body = mended.into()).await.unwrap();
-    assert_eq!(all(&office).await, [edited.clone()]);
+    assert_eq!(all(&office).await, std::slice::from_ref(&edited));
     let outcome = office.retry(&[edited]).await.unwrap();
     assert_eq!((outcome.done, outcome.left), (1, 0));
     assert_eq!(all(&office).await, []);
@@ -94,7 +94,7 @@ async fn an_edit_of_a_header_alone_keeps_one_letter_and_one_of_the_id_is_refused
     let one = all(&office).await.swap_remove(0);
     let edited = office.edit(&one, |envelope| envelope.headers.set("colour", "red").unwrap()).await.unwrap();
     let shown = office.show(&"one".parse().unwrap()).await.unwrap();
-    assert_eq!(shown, [edited.clone()]);
+    assert_eq!(shown, std::slice::from_ref(&edited));
     assert_eq!(shown[0].envelope.headers.value("colour"), Some("red"));
     assert_eq!(all(&office).await.len(), 2);
 
@@ -223,7 +223,7 @@ async fn a_letter_older_than_the_dedup_entries_is_retried_only_when_forced() {
     let outcome = office.retry_all(&Filter::default()).await.unwrap();
     assert_eq!((outcome.done, outcome.left), (1, 1));
     assert!(outcome.reasons[0].why.starts_with("it was set aside longer ago than"), "{}", outcome.reasons[0].why);
-    assert_eq!(all(&office).await, [old.clone()]);
+    assert_eq!(all(&office).await, std::slice::from_ref(&old));
 
     assert_eq!(office.retry_beyond_retention(&[old]).await.unwrap().done, 1);
     endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
@@ -289,7 +289,8 @@ async fn thousands_of_letters_are_replayed_in_the_order_of_each_entity_by_two_en
     let log = Log::default();
     let instance = || endpoint(&store, hub.clone(), &log).run_until(hub.idle());
     let (one, two) = tokio::join!(instance(), instance());
-    (one.unwrap(), two.unwrap());
+    one.unwrap();
+    two.unwrap();
     for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
         let mut sorted = done(&store, "worker", key);
         if index == 0 {

@@ -160,7 +160,9 @@ async fn several_processes_tell_each_occurrence_once() {
     let process =
         || shop(&store, each_second()).transport(hub.clone()).with(told.clone()).handler(Listener).run_until(stop());
     let (one, two, three) = tokio::join!(process(), process(), process());
-    (one.unwrap(), two.unwrap(), three.unwrap());
+    one.unwrap();
+    two.unwrap();
+    three.unwrap();
     let told = told.0.0.lock().unwrap().clone();
     assert!(told.values().all(|times| *times == 1), "{told:?}");
     assert!(told.keys().all(|due| due % 1000 == 0), "{told:?}");
