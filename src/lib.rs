@@ -17,6 +17,7 @@
 //! | say what happens when a handler fails | [`deliver::Recoverability`] |
 //! | mend what was set aside | [`Endpoint::dead_letter_office`] |
 //! | send the first message | [`Sender`] |
+//! | ask, and await the answer | [`RequestClient`] |
 //! | see what happens | [`trace`], [`metrics`], `otel` (feature `otel`) |
 //! | choose where things are kept | the features below |
 //! | understand why it is right | [`manager`], [`deliver`] |
@@ -58,8 +59,8 @@
 pub use hapax_core::testing;
 pub use hapax_core::{
     Completed, Context, Correlation, Endpoint, Enqueued, Handle, Handler, HandlerError, Message, Missing, Needs,
-    OUTGOING_MAX, Registry, Relay, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver, endpoint, entity,
-    envelope, ids, ids::MessageId, inbox, manager, metrics, ports, relay, time, trace,
+    OUTGOING_MAX, Registry, Relay, RequestClient, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver,
+    endpoint, entity, envelope, ids, ids::MessageId, inbox, manager, metrics, ports, relay, requests, time, trace,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;

@@ -29,6 +29,7 @@ use crate::{
     ids::{AttemptId, DedupKey, EntityKey, Fingerprint, InvalidId, SagaKey, SagaName, Scope, TypeName},
     manager::{Again, Incoming, Limits, Outcome, Passes, Passing, Ports, text_of},
     ports::{DispatchError, Evicted, Receipt, StoreError},
+    registry::REUSED,
     saga::{Message, Needs},
     trace::Trace,
 };
@@ -244,10 +245,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
     /// A copy of what is over gets the answer that was given, at its own address.
     async fn seen(&self, message: &Incoming, seen: DedupEntry) -> Outcome {
         if seen.fingerprint != message.fingerprint {
-            return Outcome::DeadLetter(format!(
-                "the identity of {} was used before with another type or body",
-                message.envelope.message_id
-            ));
+            return Outcome::DeadLetter(format!("the identity of {} {REUSED}", message.envelope.message_id));
         }
         let (Some(reply), Some(to)) = (seen.reply, message.envelope.reply_to.clone()) else {
             return Outcome::Duplicate;

@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod ports;
 mod registry;
 pub mod relay;
+pub mod requests;
 mod saga;
 mod sender;
 #[cfg(feature = "testing")]
@@ -35,5 +36,6 @@ pub use registry::{Completed, Missing, Registry, ReusedId};
 #[doc(hidden)]
 pub use registry::{Stateless, stateless};
 pub use relay::Relay;
+pub use requests::RequestClient;
 pub use saga::{Correlation, Handle, Handler, Message, Needs, Saga};
 pub use sender::{SendError, Sender};

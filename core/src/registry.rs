@@ -61,6 +61,9 @@ pub enum Completed {
     Drop,
 }
 
+/// How the reason ends for which a message with such an identity is set aside: whoever waits for its answer knows it by that.
+pub(crate) const REUSED: &str = "was used before with another type or body";
+
 /// What happens to a message whose identity was used before with other content: a sender's mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReusedId {

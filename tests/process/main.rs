@@ -18,6 +18,7 @@ mod serve;
 mod shops;
 mod stored;
 mod tally;
+mod tills;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -39,6 +40,7 @@ use hapax::{
 };
 use sagas::{Note, Notes, Tally};
 use tally::{ENDPOINT, Step};
+use tills::{Deposit, Till};
 
 /// Far above what a pass takes here, far below the patience of whoever waits for the message of a killed process.
 const LEASE: Duration = Duration::from_millis(150);
@@ -105,6 +107,7 @@ async fn run<S: Store>(task: &str, store: S, queue: SqliteQueue, fuse: Fuse) {
         "sweep" => Worker::new(store, queue, fuse, true, Stores::one).await.sweep().await,
         "upkeep" => Worker::new(store, queue, fuse, true, Stores::one).await.upkeep().await,
         "stop" => stop(store, queue, fuse).await,
+        "answer" => answer(store, queue, fuse).await,
         other => panic!("there is no task {other}"),
     }
 }
@@ -300,4 +303,15 @@ async fn stop<S: Store>(store: S, queue: SqliteQueue, fuse: Fuse) {
         .saga::<Notes>(Registry::starts::<Note>)
         .settings(Settings { limits: Limits { attempts_max: OFTEN, ..Limits::default() }, ..Settings::default() });
     endpoint.run_until(fuse.first_load()).await.unwrap();
+}
+
+/// A whole endpoint that answers until its standard input is closed.
+async fn answer<S: Store>(store: S, queue: SqliteQueue, fuse: Fuse) {
+    let endpoint = Endpoint::builder(ENDPOINT)
+        .store(Fused { port: Arc::new(store.clone()), fuse: fuse.clone() })
+        .transport(Fused { port: Arc::new(queue), fuse })
+        .saga::<Till>(Registry::starts::<Deposit>)
+        .settings(Settings { limits: Limits { attempts_max: OFTEN, ..Limits::default() }, ..Settings::default() });
+    endpoint.run_until(serve::input_closed()).await.unwrap();
+    store.close().await;
 }

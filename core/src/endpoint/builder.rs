@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use checks::{check_promise, check_scopes, check_timers};
+pub(crate) use checks::check_timers;
+use checks::{check_promise, check_scopes};
 use types::{all_types, takers_by_type};
 
 #[cfg(feature = "cron")]

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::{handler_error::chain, ports::BoxError};
 
-/// What kept an endpoint from starting.
+/// What kept an endpoint or a [`RequestClient`](crate::RequestClient) from starting.
 #[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -23,11 +23,11 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    pub(super) const fn new(kind: ErrorKind, message: String) -> Self {
+    pub(crate) const fn new(kind: ErrorKind, message: String) -> Self {
         Self { kind, message, source: None }
     }
 
-    pub(super) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
+    pub(crate) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }

@@ -32,6 +32,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use builder::check_timers;
 pub use builder::{EndpointBuilder, Settings};
 use circuit::Circuit;
 pub use error::{Error, ErrorKind};

@@ -5,7 +5,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{EntityKey, ID_BYTES_MAX, NAME_BYTES_MAX};
+use super::{EntityKey, ID_BYTES_MAX, IdempotencyKey, NAME_BYTES_MAX};
 use crate::envelope::Envelope;
 
 /// Under what a handled message is remembered: endpoint, saga, saga key and the message's identity (its idempotency
@@ -79,6 +79,27 @@ impl DedupKey {
         hash.update(self.0);
         prefixed(&mut hash, name);
         hex(&hash.finalize()[..16])
+    }
+}
+
+impl IdempotencyKey {
+    /// The key `key` of one scope: for names that come from outside and are somebody's own, as the `Idempotency-Key` of an HTTP
+    /// request is of its caller and its route. The same only where all parts are the same; 64 hexadecimal digits, whatever the parts.
+    ///
+    /// ```
+    /// # use hapax_core::ids::IdempotencyKey;
+    /// let ann = IdempotencyKey::scoped(&["ann", "POST /orders"], "order-1");
+    /// assert_eq!(ann, IdempotencyKey::scoped(&["ann", "POST /orders"], "order-1"));
+    /// assert_ne!(ann, IdempotencyKey::scoped(&["bob", "POST /orders"], "order-1"));
+    /// ```
+    #[must_use]
+    pub fn scoped(scope: &[&str], key: &str) -> Self {
+        let mut hash = Sha256::new_with_prefix(b"hapax scoped key\0");
+        for part in scope {
+            prefixed(&mut hash, part);
+        }
+        prefixed(&mut hash, key);
+        Self(hex(&hash.finalize()).into())
     }
 }
 
@@ -234,6 +255,21 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Kept as long as what it names is remembered: a change of these digits doubles effects during an upgrade.
+    #[test]
+    fn a_scoped_key_keeps_its_digits_and_tells_its_parts_apart() {
+        let key = IdempotencyKey::scoped(&["ann", "POST /orders"], "order-1");
+        assert_eq!(key.as_str(), "eb4dc1ff9508eb259134c5384e789210c052f96b21a30d2e3cecd7dee446b7de");
+        for (scope, other) in [
+            (&["annP", "OST /orders"][..], "order-1"),
+            (&["annPOST /orders"], "order-1"),
+            (&["ann", "POST /orders", "order-1"], ""),
+            (&["ann"], "order-1"),
+        ] {
+            assert_ne!(IdempotencyKey::scoped(scope, other), key, "{scope:?} {other}");
+        }
+    }
 
     #[test]
     fn a_key_is_read_from_the_digits_that_it_is_written_in_and_from_nothing_else() {

@@ -3,7 +3,7 @@ use std::{fmt, sync::Arc};
 use uuid::Uuid;
 
 use super::{
-    CorrelationId, ID_BYTES_MAX, InvalidId, check_text,
+    CorrelationId, EndpointName, Fingerprint, ID_BYTES_MAX, IdempotencyKey, InvalidId, check_text,
     hashed::{DedupKey, Preimage},
 };
 use crate::time::Timestamp;
@@ -55,6 +55,18 @@ impl MessageId {
         if let Some(time) = time {
             bytes[..6].copy_from_slice(&time.as_millis().to_be_bytes()[2..]);
         }
+        Self(IdText::Uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid()))
+    }
+
+    /// The id of a request to `to` under `key`: the same for whoever asks it again, and another for another body, so that an answer
+    /// to one is never taken for the answer to the other. A UUIDv8.
+    pub(crate) fn of_request(to: &EndpointName, key: &IdempotencyKey, says: &Fingerprint) -> Self {
+        let mut preimage = Preimage::new(b"hapax request\0");
+        preimage.prefixed(to.as_str());
+        preimage.prefixed(key.as_str());
+        preimage.push(says.as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&preimage.hash()[..16]);
         Self(IdText::Uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid()))
     }
 
@@ -179,5 +191,27 @@ mod tests {
         assert_eq!(timed(0), "01234567-89ab-869c-9583-170169612366");
         assert_eq!(timed(1), "01234567-89ab-8969-bb40-067c0785d8ae");
         assert_eq!(MessageId::derived(&dedup, 0, None).to_string(), "2de9724f-05de-869c-9583-170169612366");
+    }
+
+    /// Whoever asks again after an upgrade must be known by the answer that is kept.
+    #[test]
+    fn the_id_of_a_request_keeps_its_bytes_and_differs_with_each_part() {
+        let says = Fingerprint::from_bytes([7; Fingerprint::BYTES]);
+        let of = |to, key, says| {
+            let (to, key) = (EndpointName::parse(to).expect("a name"), IdempotencyKey::parse(key).expect("a key"));
+            MessageId::of_request(&to, &key, &says).to_string()
+        };
+        assert_eq!(of("shop", "order-1", says), "00534d28-afcc-8f18-9066-c85854ad37e4");
+        let other = Fingerprint::from_bytes([8; Fingerprint::BYTES]);
+        let ids = [
+            of("shop", "order-1", says),
+            of("shop", "order-2", says),
+            of("sho", "porder-1", says),
+            of("bank", "order-1", says),
+            of("shop", "order-1", other),
+        ];
+        for (index, id) in ids.iter().enumerate() {
+            assert!(!ids[..index].contains(id), "{index}: {ids:?}");
+        }
     }
 }

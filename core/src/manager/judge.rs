@@ -14,7 +14,7 @@ use crate::{
     ids::{AttemptId, EntityKey},
     metrics::Event,
     ports::{Known, StoreError},
-    registry::{Completed, Missing, ReusedId, Route},
+    registry::{Completed, Missing, REUSED, ReusedId, Route},
     saga::Saga,
     time::{Monotonic, Timestamp},
 };
@@ -287,10 +287,9 @@ impl<T: Saga> SagaManager<T> {
         // Nothing of this rests on the load: an identity that is remembered has been used, once and for all.
         Verdict::Decided(match rule {
             ReusedId::Drop => Outcome::Dropped("id reused"),
-            ReusedId::DeadLetter => Outcome::DeadLetter(format!(
-                "the identity of {} was used before with another type or body",
-                message.envelope.message_id
-            )),
+            ReusedId::DeadLetter => {
+                Outcome::DeadLetter(format!("the identity of {} {REUSED}", message.envelope.message_id))
+            }
         })
     }
 }

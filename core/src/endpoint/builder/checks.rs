@@ -92,7 +92,7 @@ pub(super) fn check_scopes<'a>(
 
 /// An endpoint waits a great deal, and tokio panics at the first wait in a runtime that has no timers. It has no other way
 /// to be asked; what it panics with goes to the panic hook, and says the same.
-pub(super) fn check_timers() -> Result<(), String> {
+pub(crate) fn check_timers() -> Result<(), String> {
     let wait = catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO)));
     wait.map_err(|_| "there is no tokio runtime with timers here; build it with .enable_all() or .enable_time()".into())
 }

@@ -1,0 +1,118 @@
+//! Who waits for which answer.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::oneshot;
+
+use super::RequestError;
+use crate::{envelope::Envelope, ids::CorrelationId};
+
+/// Requests that wait, by what their answers bear.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    state: Mutex<State>,
+    max: usize,
+    pub(super) unawaited: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Several wait for one answer where they have asked the same.
+    waiters: HashMap<CorrelationId, Vec<Waiter>>,
+    count: usize,
+    next: u64,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    number: u64,
+    answer: oneshot::Sender<Arc<Envelope>>,
+}
+
+/// A place among those who wait, given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Wait {
+    waiting: Arc<Waiting>,
+    correlation: CorrelationId,
+    number: u64,
+    /// An error once the client was stopped.
+    pub(super) answer: oneshot::Receiver<Arc<Envelope>>,
+}
+
+impl Waiting {
+    pub(super) fn new(max: usize) -> Self {
+        Self { state: Mutex::default(), max, unawaited: AtomicU64::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.state().count
+    }
+
+    pub(super) fn begin(self: &Arc<Self>, correlation: CorrelationId) -> Result<Wait, RequestError> {
+        let mut state = self.state();
+        if state.stopped {
+            return Err(RequestError::Stopped);
+        }
+        if state.count >= self.max {
+            return Err(RequestError::TooMany { max: self.max });
+        }
+        let (sender, answer) = oneshot::channel();
+        let number = state.next;
+        state.next += 1;
+        state.count += 1;
+        state.waiters.entry(correlation.clone()).or_default().push(Waiter { number, answer: sender });
+        drop(state);
+        Ok(Wait { waiting: self.clone(), correlation, number, answer })
+    }
+
+    /// Hands an answer to all who wait for it; counts one that nobody waits for.
+    pub(super) fn answer(&self, correlation: &CorrelationId, answer: &Arc<Envelope>) {
+        let waiters = {
+            let mut state = self.state();
+            let waiters = state.waiters.remove(correlation).unwrap_or_default();
+            state.count -= waiters.len();
+            waiters
+        };
+        let mut awaited = false;
+        for waiter in waiters {
+            awaited |= waiter.answer.send(answer.clone()).is_ok();
+        }
+        if !awaited {
+            tracing::debug!(%correlation, message_type = %answer.message_type, "an answer that nobody waits for");
+            self.unawaited.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is received any more.
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        state.stopped = true;
+        state.waiters.clear();
+        state.count = 0;
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut state = self.waiting.state();
+        let Entry::Occupied(mut waiters) = state.waiters.entry(self.correlation.clone()) else { return };
+        let before = waiters.get().len();
+        waiters.get_mut().retain(|waiter| waiter.number != self.number);
+        let left = waiters.get().len();
+        if left == 0 {
+            waiters.remove();
+        }
+        state.count -= before - left;
+    }
+}
