@@ -160,3 +160,7 @@ mod endpoints {}
 #[cfg(all(doctest, feature = "otel", feature = "in-process"))]
 #[doc = include_str!("../docs/telemetry.md")]
 mod telemetry {}
+
+#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/requests.md")]
+mod asking {}
