@@ -111,7 +111,8 @@ impl Context {
         self.push(Destination::Endpoint(to), &message, Some(self.now.after(delay))).map(drop)
     }
 
-    /// Answers the message, at the address it asked for. Duplicates of the message get the same answer again.
+    /// Answers the message, at the address it asked for. Duplicates of the message get the same answer again. A
+    /// [`RequestClient`](crate::RequestClient) is one who asks.
     ///
     /// # Errors
     /// A permanent error when the message names no address for replies, when it has been answered already, and as for

@@ -79,6 +79,39 @@ async fn who_waits_is_told_when_the_client_is_stopped_and_its_clones_ask_no_more
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_is_told_when_nothing_is_received_any_more_for_whatever_reason() {
+    let bank = Bank::new("panics");
+    let wire = Wire::to(&bank.hub, "bank", |_| Fate::Sent).panics();
+    let client = RequestClient::builder("front").transport(wire).start().await.unwrap();
+    for line in ["one", "two"] {
+        let error = ask(&client, &book("a", line), MINUTE).await.unwrap_err();
+        assert!(matches!(error, RequestError::Stopped), "{error:?}");
+    }
+    client.stop().await;
+}
+
+/// Goal: a broker that takes no acknowledgements does not fill the memory. Method: far more answers than may be held.
+#[tokio::test(start_paused = true)]
+async fn answers_that_cannot_be_acknowledged_are_held_up_to_a_bound_and_a_stop_does_not_wait_for_them() {
+    const ANSWERS: u64 = 1000;
+    const UNSETTLED_MAX: u64 = 256;
+    let bank = Bank::new("unsettled");
+    let wire = Wire::to(&bank.hub, "bank", |_| Fate::Sent).never_settles();
+    let client = RequestClient::builder("front").transport(wire.clone()).start().await.unwrap();
+    for _ in 0..ANSWERS {
+        let envelope = client.envelope(&Booked { lines: 1, run: 1 }).unwrap();
+        let envelope = Envelope { correlation_id: Some("another-life".parse().unwrap()), ..envelope };
+        let to = Destination::Endpoint("front".parse().unwrap());
+        bank.hub.sender().send_envelope(to, envelope).await.unwrap();
+    }
+    tokio::time::sleep(60 * MINUTE).await;
+    assert_eq!((u64::from(wire.given()), client.unawaited()), (UNSETTLED_MAX, UNSETTLED_MAX));
+    let begin = tokio::time::Instant::now();
+    client.stop().await;
+    assert_eq!(begin.elapsed(), 5 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_nobody_has_any_more_receives_no_more() {
     let bank = Bank::new("gone");
     let client = bank.client("front").await;

@@ -237,5 +237,7 @@ async fn headers_and_tenant_of_an_envelope_arrive_and_the_answer_is_as_it_came()
     assert_eq!((given.headers.value("via"), given.tenant.clone()), (Some("web"), Some("ann".parse().unwrap())));
     assert_eq!(answer.correlation_id, given.correlation_id);
     assert_eq!(answer.tenant, given.tenant);
+    // Nothing in it differs from what another client would have sent under the key, or this one after a restart.
+    assert_eq!(given.occurred_at, None);
     assert_eq!(answer.message_type.as_str(), "bank.booked");
 }

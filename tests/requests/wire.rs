@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -47,13 +47,22 @@ pub(crate) struct Wire {
     to: Destination,
     says: Arc<Says>,
     offered: Arc<AtomicU32>,
-    fails: Arc<Mutex<u32>>,
+    ends: Arc<Ends>,
+}
+
+/// How the receiving ends of a wire are.
+#[derive(Debug, Default)]
+struct Ends {
+    fails: Mutex<u32>,
+    panics: AtomicBool,
+    never_settles: AtomicBool,
+    given: AtomicU32,
 }
 
 impl Wire {
     pub(crate) fn to(hub: &InProcess, endpoint: &str, says: impl Fn(u32) -> Fate + Send + Sync + 'static) -> Self {
         let to = Destination::Endpoint(endpoint.parse().unwrap());
-        Self { hub: hub.clone(), to, says: Arc::new(says), offered: Arc::default(), fails: Arc::default() }
+        Self { hub: hub.clone(), to, says: Arc::new(says), offered: Arc::default(), ends: Arc::default() }
     }
 
     /// How many messages for the endpoint it was given.
@@ -63,8 +72,25 @@ impl Wire {
 
     /// Receiving fails so often.
     pub(crate) fn fails_to_receive(self, times: u32) -> Self {
-        *self.fails.lock().unwrap() = times;
+        *self.ends.fails.lock().unwrap() = times;
         self
+    }
+
+    /// Receiving panics.
+    pub(crate) fn panics(self) -> Self {
+        self.ends.panics.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Settling is never confirmed.
+    pub(crate) fn never_settles(self) -> Self {
+        self.ends.never_settles.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// How many messages its ends have given.
+    pub(crate) fn given(&self) -> u32 {
+        self.ends.given.load(Ordering::Relaxed)
     }
 }
 
@@ -86,7 +112,7 @@ impl Transport for Wire {
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         let connected = self.hub.connect(endpoint, types).await?;
-        let receiver = Arc::new(End { receiver: connected.receiver, fails: self.fails.clone() });
+        let receiver = Arc::new(End { receiver: connected.receiver, ends: self.ends.clone() });
         Ok(Connected { receiver, dispatcher: Arc::new(self.clone()), dead_letters: connected.dead_letters })
     }
 }
@@ -124,21 +150,24 @@ impl Dispatcher for Wire {
 #[derive(Debug)]
 struct End {
     receiver: Arc<dyn Receiver>,
-    fails: Arc<Mutex<u32>>,
+    ends: Arc<Ends>,
 }
 
 #[async_trait]
 impl Receiver for End {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let fails = {
-            let mut left = self.fails.lock().unwrap();
+            let mut left = self.ends.fails.lock().unwrap();
             *left = left.saturating_sub(1);
             *left > 0
         };
         if fails {
             return Err(away(ErrorKind::Unavailable, "receiving"));
         }
-        self.receiver.receive(max).await
+        assert!(!self.ends.panics.load(Ordering::Relaxed), "as the test wants it");
+        let given = self.receiver.receive(max).await?;
+        self.ends.given.fetch_add(u32::try_from(given.len()).unwrap(), Ordering::Relaxed);
+        Ok(given)
     }
 
     async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
@@ -146,6 +175,9 @@ impl Receiver for End {
     }
 
     async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        if self.ends.never_settles.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         self.receiver.settle(receipt, settlement).await
     }
 }
