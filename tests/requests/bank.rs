@@ -11,7 +11,7 @@ use hapax::{
     requests::{RequestClientBuilder, RequestError},
 };
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -154,6 +154,11 @@ impl Bank {
         account.lines
     }
 
+    /// Waits until every message is settled.
+    pub(crate) async fn idle(&self) {
+        timeout(60 * MINUTE, self.hub.idle()).await.expect("each message is settled within an hour");
+    }
+
     pub(crate) async fn letters(&self) -> Vec<DeadLetter> {
         self.store.list(&"bank".parse().unwrap(), &Page::first(1000)).await.unwrap()
     }
@@ -181,7 +186,8 @@ pub(crate) fn key(text: &str) -> IdempotencyKey {
 
 /// Books a line under the line's own name.
 pub(crate) async fn ask(client: &RequestClient, book: &Book, within: Duration) -> Result<Booked, RequestError> {
-    client.request_as(key(&book.line), "bank", book, within).await
+    let asked = client.request_as(key(&book.line), "bank", book, within);
+    timeout(within.saturating_add(MINUTE), asked).await.expect("it ends by its deadline")
 }
 
 /// The same in a task, which has begun when this returns: the runtime has one thread.

@@ -58,7 +58,7 @@ async fn an_answer_whose_acknowledgement_is_lost_comes_again_and_finds_nobody() 
         let answer = ask(&client, &book(&format!("a-{line}"), &format!("line-{line}")), MINUTE).await.unwrap();
         bank.booked_once(&format!("a-{line}"), &answer);
     }
-    bank.hub.idle().await; // In the end each is acknowledged.
+    bank.idle().await; // In the end each is acknowledged.
     assert!(client.unawaited() > 0);
 }
 
@@ -131,7 +131,7 @@ async fn what_is_no_answer_is_set_aside() {
     let bank = Bank::new("no-answer");
     let client = bank.client("front").await;
     let id = bank.hub.sender().send("front", &Booked { lines: 1, run: 1 }).await.unwrap();
-    bank.hub.idle().await;
+    bank.idle().await;
     let letters = bank.hub.list(&"front".parse().unwrap(), &Page::first(10)).await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].envelope.message_id, id);
@@ -148,7 +148,7 @@ async fn an_answer_to_nothing_that_was_asked_is_acknowledged_and_counted() {
     let envelope = Envelope { correlation_id: Some("another-life".parse().unwrap()), ..envelope };
     let to = Destination::Endpoint("front".parse().unwrap());
     bank.hub.sender().send_envelope(to, envelope).await.unwrap();
-    bank.hub.idle().await;
+    bank.idle().await;
     assert_eq!((client.unawaited(), client.waiting()), (1, 0));
 }
 

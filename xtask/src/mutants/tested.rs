@@ -52,14 +52,14 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart.
+/// The shell around the heart, and who asks it.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
-    places: &["core/src/endpoint/"],
+    places: &["core/src/endpoint/", "core/src/requests/"],
     package: "hapax-tests",
     tests: &[],
     stores: "--features=sqlite",
-    backends: &[("endpoint", "memory")],
+    backends: &[("endpoint", "memory"), ("requests", "memory")],
 };
 
 /// What is seen of messages from outside.
