@@ -116,6 +116,10 @@ impl DeadLetters for AnHourAgo {
         }
         Ok(letters)
     }
+
+    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.0.discard(letters).await
+    }
 }
 
 /// Goal: who was set aside once and is asked again is not given up for the old letter: it may be at work.
