@@ -153,7 +153,7 @@ mod import {}
 #[doc = include_str!("../docs/object.md")]
 mod object {}
 
-#[cfg(all(doctest, feature = "testing", feature = "memory", feature = "in-process"))]
+#[cfg(all(doctest, feature = "testing", feature = "memory", feature = "in-process", feature = "cron"))]
 #[doc = include_str!("../docs/endpoint.md")]
 mod endpoints {}
 
