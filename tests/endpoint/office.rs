@@ -218,19 +218,70 @@ async fn a_letter_older_than_the_dedup_entries_is_retried_only_when_forced() {
     let (store, hub, log) = (Memory::new(), InProcess::new("old"), Log::default());
     let old = DeadLetter { time: Timestamp::from_millis(1), ..letter(&task("a", "old")) };
     store.add(&old).await.unwrap();
-    add(&store, [task("a", "young")]).await;
+    add(&store, [task("a", "behind"), task("b", "young")]).await;
     let office = office(&store, hub.clone()).await;
     let outcome = office.retry_all(&Filter::default()).await.unwrap();
-    assert_eq!((outcome.done, outcome.left), (1, 1));
+    assert_eq!((outcome.done, outcome.left), (1, 2));
     assert!(outcome.reasons[0].why.starts_with("it was set aside longer ago than"), "{}", outcome.reasons[0].why);
-    assert_eq!(all(&office).await, std::slice::from_ref(&old));
+    assert_eq!(outcome.reasons[1].why, "one before it could not be sent");
+    assert_eq!(all(&office).await[0], old);
 
     assert_eq!(office.retry_beyond_retention(&[old]).await.unwrap().done, 1);
     endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
-    assert_eq!(done(&store, "worker", "a"), ["young", "old"]);
+    assert_eq!((done(&store, "worker", "a"), done(&store, "worker", "b")), (vec!["old".into()], vec!["young".into()]));
     let actions = office.actions().await.unwrap();
     let told: Vec<_> = actions.iter().map(|action| (action.deed, action.messages.join(" "))).collect();
-    assert_eq!(told, [(Deed::Retried, "young".into()), (Deed::RetriedBeyondRetention, "old".into())]);
+    // Those behind are known only on the way.
+    let retried = (Deed::Retried, "behind young".into());
+    assert_eq!(told, [retried, (Deed::RetriedBeyondRetention, "old".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_would_be_dropped_as_expired_stays_until_it_is_edited() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("expired"), Log::default());
+    let letter = letter(&task("a", "expired"));
+    let envelope = Envelope { expires: Some(Timestamp::from_millis(1)), ..(*letter.envelope).clone() };
+    let expired = DeadLetter { envelope: Arc::new(envelope), ..letter };
+    store.add(&expired).await.unwrap();
+    let office = office(&store, hub.clone()).await;
+    let outcome = office.retry(std::slice::from_ref(&expired)).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (0, 1));
+    assert!(outcome.reasons[0].why.contains("edit its `expires`"), "{}", outcome.reasons[0].why);
+
+    let edited = office.edit(&expired, |envelope| envelope.expires = None).await.unwrap();
+    assert_eq!(office.retry(&[edited]).await.unwrap().done, 1);
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["expired"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_somebody_has_given_up_is_not_retried_or_edited_from_an_old_list() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("given-up"), Log::default());
+    add(&store, [task("a", "given-up"), task("b", "kept")]).await;
+    let office = office(&store, hub.clone()).await;
+    let old = all(&office).await;
+    assert_eq!(office.discard(&old[..1]).await.unwrap(), 1);
+    let outcome = office.retry(&old).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (1, 1));
+    assert_eq!(outcome.reasons[0].why, "it is not there any more");
+    let refused = office.edit(&old[0], |envelope| envelope.headers.set("x", "y").unwrap()).await.unwrap_err();
+    assert!(refused.to_string().contains("somebody has retried, edited or discarded it"), "{refused}");
+    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
+    assert_eq!((done(&store, "worker", "a").len(), done(&store, "worker", "b")), (0, vec!["kept".into()]));
+    assert_eq!(all(&office).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_are_found_by_their_last_error_and_not_by_those_before() {
+    let (store, hub) = (Memory::new(), InProcess::new("last-error"));
+    let letter = letter(&task("a", "declined"));
+    let reason = "card declined\nbefore:\n  attempt 1: connection reset".into();
+    store.add(&DeadLetter { reason, ..letter }).await.unwrap();
+    let office = office(&store, hub).await;
+    for (reason, found) in [("declined", 1), ("connection reset", 0)] {
+        let filter = Filter { reason: Some(reason.into()), ..Filter::default() };
+        assert_eq!(office.list(&filter, 0, 9).await.unwrap().len(), found, "{reason}");
+    }
 }
 
 /// Takes nothing of one name a number of times.

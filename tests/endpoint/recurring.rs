@@ -169,3 +169,14 @@ async fn several_processes_tell_each_occurrence_once() {
     let dues: Vec<u64> = told.into_keys().collect();
     assert!(dues.windows(2).all(|pair| pair[1] - pair[0] == 1000), "{dues:?}");
 }
+
+/// While an old program runs beside a new one, it may be given what the new one says, and does not understand it.
+#[tokio::test(start_paused = true)]
+async fn what_recurs_is_said_again_every_ten_minutes() {
+    let (store, hub) = (Memory::new(), InProcess::new("again"));
+    let seldom = Calendar::cron("0 0 29 2 *").unwrap();
+    let shop = shop(&store, seldom).transport(hub).handler(Listener).with(Told::default());
+    shop.run_until(tokio::time::sleep(Duration::from_secs(25 * 60))).await.unwrap();
+    let commits: Vec<u64> = store.entities().iter().map(|(_, entity)| entity.commits).collect();
+    assert_eq!(commits, [3]);
+}

@@ -212,6 +212,17 @@ async fn a_transport_that_does_not_count_deliveries_is_refused() {
     assert!(why.contains("would never be given up; give a transport that counts"), "{why}");
 }
 
+#[tokio::test]
+async fn rests_that_outlive_dedup_entries_are_refused_where_several_sagas_take_a_message() {
+    let mut settings = settings();
+    settings.recoverability.retry_delay = Duration::from_secs(2 * 24 * 3600);
+    settings.recoverability.retry_delay_max = settings.recoverability.retry_delay;
+    let alone = whole().settings(settings.clone());
+    assert!(alone.start().await.is_ok());
+    let why = refused(whole().settings(settings).saga::<Auditor>(|auditor| auditor.starts::<Task>())).await;
+    assert!(why.contains("several sagas take work.task") && why.contains("raise it, or shorten the rests"), "{why}");
+}
+
 /// Goal: nothing is connected, subscribed or created for an endpoint that does not start. Method: nobody is there to be
 /// connected to, and that is not what is said.
 #[tokio::test]

@@ -25,7 +25,7 @@ use crate::handler_error::HandlerError;
 ///     // A repeat at once would only make it worse.
 ///     .on::<RateLimited>(Rule {
 ///         in_place: false,
-///         deliveries_max: 100,
+///         deliveries_max: 10,
 ///         retry_delay: Duration::from_secs(30),
 ///         ..Rule::default()
 ///     })
@@ -147,10 +147,19 @@ impl fmt::Debug for On {
 }
 
 impl Recoverability {
-    /// The same with a rule for errors of type `E`, wherever in the chain of causes one is. It comes after those that are there.
+    /// The same with a rule for errors of type `E`, wherever in the chain of causes one is. It comes after those that are there. What a
+    /// handler calls permanent is dead-lettered at once all the same.
     #[must_use]
     pub fn on<E: Error + 'static>(mut self, rule: Rule) -> Self {
         self.rules.push(On { error: type_name::<E>(), is_one: |error| error.is::<E>(), rule });
+        self
+    }
+
+    /// The same with a rule for errors of which `is_one` says so, wherever in the chain of causes one is: for one variant of an enum, or
+    /// for what an error holds that only forwards it (`#[error(transparent)]`), which hides its type. `name` is for people.
+    #[must_use]
+    pub fn on_if(mut self, name: &'static str, is_one: fn(&(dyn Error + 'static)) -> bool, rule: Rule) -> Self {
+        self.rules.push(On { error: name, is_one, rule });
         self
     }
 
@@ -165,6 +174,19 @@ impl Recoverability {
     pub(super) fn usual(&self) -> Rule {
         let Self { deliveries_max, retry_delay, retry_delay_max, .. } = *self;
         Rule { deliveries_max, retry_delay, retry_delay_max, ..Rule::default() }
+    }
+
+    /// The longest that a message may rest in all, from its first failure to its last delivery.
+    pub(crate) fn longest(&self) -> Duration {
+        let all = self.rules.iter().map(|on| on.rule).chain([self.usual()]);
+        let rests = |rule: Rule| {
+            // From some delivery on all rests are the longest.
+            let doubled = rule.deliveries_max.saturating_sub(1).min(32);
+            let more = rule.deliveries_max.saturating_sub(1) - doubled;
+            let begun = (1..=doubled).fold(Duration::ZERO, |sum, attempts| sum.saturating_add(rule.rest(attempts)));
+            begun.saturating_add(rule.retry_delay_max.saturating_mul(more))
+        };
+        all.map(rests).max().unwrap_or_default()
     }
 
     /// Most deliveries that any rule grants.
@@ -205,5 +227,12 @@ mod tests {
         let rests: Vec<u64> =
             [1, 2, 3, 9, 10, u32::MAX].map(|attempts| Rule::default().rest(attempts).as_secs()).into();
         assert_eq!(rests, [1, 2, 4, 256, 300, 300]);
+        assert_eq!(Recoverability::default().longest(), Duration::from_secs(1 + 2 + 4 + 8));
+        let days = Duration::from_secs(24 * 3600);
+        let slow = Rule { deliveries_max: 1001, retry_delay: days, retry_delay_max: days, ..Rule::default() };
+        let is_text = |error: &(dyn Error + 'static)| error.to_string() == "slow";
+        let recoverability = Recoverability::default().on_if("slow", is_text, slow);
+        assert_eq!(recoverability.longest(), 1000 * days);
+        assert_eq!(recoverability.rule(&HandlerError::transient("slow")), (slow, Some("slow")));
     }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 pub(crate) use checks::check_timers;
-use checks::{check_promise, check_scopes};
-use types::{all_types, takers_by_type};
+use checks::{check_promise, check_rests, check_scopes};
+use types::{all_types, shared_type, takers_by_type};
 
 #[cfg(feature = "cron")]
 use super::recurring::Recurrences;
@@ -329,6 +329,7 @@ impl EndpointBuilder {
             }
         }
         check_promise(&stores, transport.as_ref(), &self.settings)
+            .and_then(|()| check_rests(&self.settings, transport.as_ref(), shared_type(&known)))
             .and_then(|()| check_timers())
             .map_err(|why| misconfigured(format!("endpoint {name}: {why}")))?;
         let types = all_types(known);

@@ -146,6 +146,8 @@ impl Metrics for Circuit {
             | Event::Duplicate(_)
             | Event::Dropped(..)
             | Event::Swept(..)
+            | Event::Failed { .. }
+            | Event::DeadLettered(_)
             | Event::Retried(_, Cause::Failure | Cause::Unsent) => self.answered(),
             _ => {}
         }

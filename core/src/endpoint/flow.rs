@@ -90,19 +90,25 @@ impl Flow {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_messages_max(&self, messages: usize) {
-        self.state().messages_max = messages;
+    /// Whether it was another one; so the others.
+    pub(super) fn set_messages_max(&self, messages: usize) -> bool {
+        std::mem::replace(&mut self.state().messages_max, messages) != messages
     }
 
-    pub(super) fn set_bytes_max(&self, bytes: usize) {
-        self.state().bytes_max = bytes;
+    pub(super) fn set_bytes_max(&self, bytes: usize) -> bool {
+        std::mem::replace(&mut self.state().bytes_max, bytes) != bytes
     }
 
-    pub(super) fn set_rate(&self, rate: Option<Rate>) {
+    pub(super) fn set_rate(&self, rate: Option<Rate>) -> bool {
         let mut state = self.state();
+        if state.rate == rate {
+            return false;
+        }
         state.grant();
+        let before = state.rate.is_some().then_some(state.granted);
         state.rate = rate;
-        state.granted = rate.map_or(0.0, |rate| state.granted.min(burst(rate)));
+        state.granted = rate.map_or(0.0, |rate| before.unwrap_or(f64::INFINITY).min(burst(rate)));
+        true
     }
 
     pub(super) fn room(&self, held: Held) -> Room {
@@ -138,7 +144,9 @@ impl Flow {
             return;
         }
         let mut state = self.state();
-        state.granted -= messages as f64;
+        if state.rate.is_some() {
+            state.granted -= messages as f64;
+        }
         let each = bytes as f64 / messages as f64;
         let before = state.bytes_each.unwrap_or(each);
         state.bytes_each = Some(each.max(before.mul_add(REMEMBERED, each * (1.0 - REMEMBERED))).max(1.0));
@@ -215,5 +223,9 @@ mod tests {
         assert_eq!(flow.room(held(0, 0)), Room::None);
         flow.set_rate(None);
         assert!(matches!(flow.room(held(0, 0)), Room::For(_)));
+        // What came without a rate is not held against one.
+        flow.received(100_000, 1000);
+        flow.set_rate(Some(Rate::per_second(50)));
+        assert_eq!(flow.room(held(0, 0)), Room::For(5));
     }
 }

@@ -148,20 +148,23 @@ impl EndpointHandle {
     /// Messages that are held at a time at most, from now on: see [`Settings::in_flight_max`]. What is held
     /// already is handled. With 0 no more are received, until it is set again.
     pub fn set_in_flight_max(&self, messages: usize) {
-        self.0.flow.set_messages_max(messages);
-        self.0.changed.notify_one();
+        if self.0.flow.set_messages_max(messages) {
+            self.0.changed.notify_one();
+        }
     }
 
     /// Bytes that are held at a time at most, from now on: see [`Settings::bytes_in_flight_max`].
     pub fn set_bytes_in_flight_max(&self, bytes: usize) {
-        self.0.flow.set_bytes_max(bytes);
-        self.0.changed.notify_one();
+        if self.0.flow.set_bytes_max(bytes) {
+            self.0.changed.notify_one();
+        }
     }
 
     /// Messages that are received in a time at most, from now on; `None`: as many as come. See [`Settings::rate_max`].
     pub fn set_rate_max(&self, rate: Option<Rate>) {
-        self.0.flow.set_rate(rate);
-        self.0.changed.notify_one();
+        if self.0.flow.set_rate(rate) {
+            self.0.changed.notify_one();
+        }
     }
 
     pub(super) fn shared(&self) -> &Shared {

@@ -24,6 +24,9 @@ const FAILURES_MAX: usize = 10;
 /// Of each error, so much: a letter has the last error whole.
 const ERROR_BYTES_MAX: usize = 500;
 
+/// Between the last error of a letter and those before.
+pub(super) const BEFORE: &str = "\nbefore:";
+
 /// Watches what fails and adds it to the letters that go through it.
 pub(super) struct History {
     metrics: Arc<dyn Metrics>,
@@ -70,7 +73,7 @@ impl Failed {
     /// `reason` with what went before it.
     fn told(&self, key: &Key, reason: &str) -> Option<String> {
         let failures = self.of.get(key)?;
-        let mut told = format!("{reason}\nbefore:");
+        let mut told = format!("{reason}{BEFORE}");
         for (attempt, error) in failures {
             let _ = write!(told, "\n  attempt {attempt}: {error}"); // To a string it cannot fail.
         }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -45,13 +46,21 @@ impl Joint {
         let mut shared = self.shared();
         let Some(share) = shared.get_mut(receipt) else { return Some(settlement) };
         share.left -= 1;
-        if rank(&settlement) > rank(&share.worst) {
+        if (rank(&settlement), delay(&settlement)) > (rank(&share.worst), delay(&share.worst)) {
             share.worst = settlement;
         }
         if share.left > 0 {
             return None;
         }
         shared.remove(receipt).map(|share| share.worst)
+    }
+}
+
+/// Of two that give the message back, who wants more rest gets it.
+const fn delay(settlement: &Settlement) -> Duration {
+    match settlement {
+        Settlement::Retry { delay, .. } => *delay,
+        _ => Duration::ZERO,
     }
 }
 
@@ -77,6 +86,41 @@ impl Receiver for Joint {
         match self.join(receipt, settlement) {
             Some(settlement) => self.receiver.settle(receipt, settlement).await,
             None => Ok(Settled::Done),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    #[async_trait]
+    impl Receiver for Nobody {
+        async fn receive(&self, _: usize) -> Result<Vec<Delivery>, TransportError> {
+            Ok(Vec::new())
+        }
+
+        async fn extend(&self, _: &[Receipt]) -> Result<(), TransportError> {
+            Ok(())
+        }
+
+        async fn settle(&self, _: &Receipt, _: Settlement) -> Result<Settled, TransportError> {
+            Ok(Settled::Done)
+        }
+    }
+
+    #[test]
+    fn of_several_that_give_a_message_back_the_longest_rest_holds_in_any_order() {
+        let retry = |seconds| Settlement::Retry { delay: Duration::from_secs(seconds), counts: true };
+        for orders in [[1, 30], [30, 1]] {
+            let (joint, receipt) = (Joint::new(Arc::new(Nobody)), Receipt::number(1));
+            joint.share(&receipt, 3);
+            assert_eq!(joint.join(&receipt, retry(orders[0])), None);
+            assert_eq!(joint.join(&receipt, Settlement::Ack), None);
+            assert_eq!(joint.join(&receipt, retry(orders[1])), Some(retry(30)));
         }
     }
 }

@@ -56,8 +56,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use crate::codec::Codec;
 use crate::{
     deliver::Deliver,
-    envelope::Outgoing,
-    ids::{EndpointName, TypeName},
+    envelope::{Envelope, Outgoing},
+    ids::{EndpointName, MessageId, TypeName},
     manager::{Passes, Stores},
     ports::{DeadLetters, Delivery, Dispatcher, Evicted, Receipt, Receiver, Settlement, StoreError, TransportError},
     trace::Spans,
@@ -100,6 +100,9 @@ pub(crate) type Evict = Arc<dyn Fn(Duration) -> BoxFuture<'static, Result<Evicte
 const EXTENSIONS_PER_LEASE: u32 = 3;
 /// Rest after the transport failed, so that a broker that is down is not hammered.
 const RECEIVE_RETRY: Duration = Duration::from_millis(500);
+/// How often an endpoint tells itself what it does by the calendar. A new version of a program is heard within this, once the last process of
+/// the old one has stopped; each time is a message and a save for each name.
+const TELL_ITSELF: Duration = Duration::from_secs(600);
 /// Rest before each message that is received while the stores cannot be reached.
 const RECEIVE_REST: Duration = Duration::from_secs(1);
 
@@ -187,17 +190,20 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Until all of it is confirmed.
+    /// Never ends, if there is anything to tell: while two versions of a program run, the other one may be given what is told.
     async fn tell_itself(&self) {
-        let mut left = self.begin.clone();
-        while !left.is_empty() {
-            let results = self.dispatcher.dispatch(&left).await;
-            let mut results = results.iter();
-            left.retain(|_| results.next().is_none_or(Result::is_err));
-            if !left.is_empty() {
-                tracing::warn!(endpoint = %self.name, left = left.len(), "what it has to tell itself cannot be sent yet");
-                tokio::time::sleep(RECEIVE_RETRY).await;
+        while !self.begin.is_empty() {
+            let mut left: Vec<Outgoing> = self.begin.iter().map(told_anew).collect();
+            while !left.is_empty() {
+                let results = self.dispatcher.dispatch(&left).await;
+                let mut results = results.iter();
+                left.retain(|_| results.next().is_none_or(Result::is_err));
+                if !left.is_empty() {
+                    tracing::warn!(endpoint = %self.name, left = left.len(), "what it has to tell itself cannot be sent yet");
+                    tokio::time::sleep(RECEIVE_RETRY).await;
+                }
             }
+            tokio::time::sleep(TELL_ITSELF).await;
         }
     }
 
@@ -251,6 +257,12 @@ impl Endpoint {
             tracing::warn!(endpoint = %self.name, left = lanes.running.len(), "stopped with passes unfinished; their messages come again");
         }
     }
+}
+
+/// The same under an id of its own: it is meant again.
+fn told_anew(told: &Outgoing) -> Outgoing {
+    let envelope = Envelope { message_id: MessageId::random(), ..(*told.envelope).clone() };
+    Outgoing { envelope: Arc::new(envelope), ..told.clone() }
 }
 
 impl std::fmt::Debug for Endpoint {

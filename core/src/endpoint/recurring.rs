@@ -110,8 +110,11 @@ pub(super) struct Recurrences(BTreeMap<String, (Calendar, Send)>);
 
 impl EndpointBuilder {
     /// Runs `send` at each occurrence of `calendar`, which is the time it is given: once, however many processes run the endpoint.
-    /// It says through the context what is to be sent, and does nothing else. When a process starts whose program has another
-    /// calendar for `name`, that one holds from then on. An occurrence is late by what a delayed message is late, and never early.
+    /// It says through the context what is to be sent, and does nothing else; where it fails, the occurrence is tried again as a message is.
+    /// Each process says every ten minutes what its program has for `name`; so another calendar holds ten minutes after the last
+    /// process of the old program has stopped, at the latest. While both run, either may be told of an occurrence: let a name that only one of them
+    /// has be met by the others as a dead letter, which is made good by that same saying. An occurrence is late by what a delayed
+    /// message is late, and never early.
     ///
     /// A name that no program has any more ends as a dead letter at its next occurrence.
     ///
@@ -149,6 +152,9 @@ impl EndpointBuilder {
 
 impl Recurrences {
     /// What a process that starts tells its endpoint.
+    ///
+    /// # Errors
+    /// [`Error`] for a name that is none.
     pub(super) fn begin(&self, endpoint: &EndpointName) -> Result<Vec<Outgoing>, Error> {
         let begin = |name: &String| {
             SagaKey::parse(name.as_str()).map_err(|e| e.to_string())?;
@@ -218,10 +224,13 @@ impl Handle<Begin> for Recurring {
     async fn handle(&mut self, begin: Begin, cx: &mut Context) -> Result<(), HandlerError> {
         let (calendar, _) = cx.get::<Recurrences>()?.of(&begin.name)?.clone();
         let (said, now) = (calendar.said(), cx.now());
+        let next = calendar.next(now).map(Timestamp::as_millis);
         if self.said != said || self.next.is_none() {
-            self.next = calendar.next(now).map(Timestamp::as_millis);
+            self.next = next;
             self.said = said;
         }
+        // None is further away than the next of all, unless a clock was wrong when it was worked out.
+        self.next = self.next.into_iter().chain(next).min();
         // Also where nothing has changed: should the timeout have been lost among the dead letters, it goes on.
         self.wait(begin.name, cx)
     }

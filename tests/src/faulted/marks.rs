@@ -110,3 +110,26 @@ pub(super) async fn add(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes:
         there => Err(format!("added again, and there is {there:?}")),
     }
 }
+
+pub(super) async fn discard(faulty: &Ports, plain: &Ports, armed: &Armed<'_>, bytes: usize) -> Result<(), String> {
+    let letter = samples::letter(samples::endpoint(), vec![b'b'; bytes]);
+    let other = samples::letter(letter.endpoint.clone(), vec![b'c'; bytes]);
+    for letter in [&letter, &other] {
+        plain.letters().add(letter).await.map_err(|error| format!("preparing: {error:?}"))?;
+    }
+    let is_there = async || {
+        let listed = plain.letters().list(&letter.endpoint, &Page::first(10)).await;
+        let listed = listed.map_err(|error| format!("listing: {error:?}"))?;
+        if listed.contains(&other) { Ok(listed.contains(&letter)) } else { Err("another is gone".to_owned()) }
+    };
+    let discarded = std::slice::from_ref(&letter);
+    let said = Said::of(armed.call(faulty.letters().discard(discarded)).await)?;
+    match (said, is_there().await?) {
+        (Said::Done(count), true) => return Err(format!("done, {count} of 1, and it is there")),
+        (Said::Done(count @ 2..), false) => return Err(format!("{count} of 1 are discarded")),
+        (Said::Refused(error), false) => return Err(format!("{error:?}, and it is gone")),
+        _ => {}
+    }
+    plain.letters().discard(discarded).await.map_err(|error| format!("discarded again: {error:?}"))?;
+    if is_there().await? { Err("discarded again, and it is there".to_owned()) } else { Ok(()) }
+}

@@ -54,6 +54,10 @@ pub enum Operation {
     Add,
     /// Adds a large one.
     AddLarge,
+    /// Discards a dead letter.
+    Discard,
+    /// Discards a large one.
+    DiscardLarge,
 }
 
 impl Operation {
@@ -78,7 +82,8 @@ impl Operation {
     pub const DEDUP: &[Self] =
         &[Self::Contains, Self::ContainsSeveral, Self::Insert, Self::InsertSeveral, Self::InsertKnown];
     /// All calls of a place for dead letters.
-    pub const LETTERS: &[Self] = &[Self::List, Self::ListLarge, Self::Add, Self::AddLarge];
+    pub const LETTERS: &[Self] =
+        &[Self::List, Self::ListLarge, Self::Add, Self::AddLarge, Self::Discard, Self::DiscardLarge];
 
     /// The method of the port.
     #[must_use]
@@ -94,12 +99,21 @@ impl Operation {
             Self::Purge | Self::PurgeLarge => "purge",
             Self::Insert | Self::InsertSeveral | Self::InsertKnown => "insert",
             Self::Add | Self::AddLarge => "add",
+            Self::Discard | Self::DiscardLarge => "discard",
         }
     }
 
     /// Whether it sends or receives much.
     pub(super) const fn is_large(self) -> bool {
-        matches!(self, Self::LoadLarge | Self::ListLarge | Self::ReplaceLarge | Self::PurgeLarge | Self::AddLarge)
+        matches!(
+            self,
+            Self::LoadLarge
+                | Self::ListLarge
+                | Self::ReplaceLarge
+                | Self::PurgeLarge
+                | Self::AddLarge
+                | Self::DiscardLarge
+        )
     }
 
     /// Whether it is made with this trouble. Of those that send or receive much only the load meets all: there alone many items
@@ -134,6 +148,8 @@ impl Operation {
             Self::InsertKnown => marks::insert_known(faulty, plain, armed).await,
             Self::Add => marks::add(faulty, plain, armed, 0).await,
             Self::AddLarge => marks::add(faulty, plain, armed, LARGE).await,
+            Self::Discard => marks::discard(faulty, plain, armed, 0).await,
+            Self::DiscardLarge => marks::discard(faulty, plain, armed, LARGE).await,
         }
     }
 }

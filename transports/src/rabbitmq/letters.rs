@@ -83,7 +83,8 @@ impl DeadLetters for RabbitMq {
         .await
     }
 
-    /// All copies of a letter that are among the 10,000 that are looked at, as for a list.
+    /// All copies of a letter that are among the 10,000 that are looked at, as for a list. What another program looks at in that moment
+    /// is not found, not counted, and stays: let one program at a time work on the letters of an endpoint.
     async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
         let broker = &self.0;
         let endpoints: BTreeSet<&EndpointName> = letters.iter().map(|letter| &letter.endpoint).collect();

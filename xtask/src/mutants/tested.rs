@@ -55,7 +55,7 @@ pub(crate) const STORES: Part = Part {
 /// The shell around the heart, and who asks it.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
-    places: &["core/src/endpoint/", "core/src/requests/"],
+    places: &["core/src/endpoint/", "core/src/requests/", "core/src/deliver/"],
     package: "hapax-tests",
     tests: &[],
     stores: "--features=sqlite",

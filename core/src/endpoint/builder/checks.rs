@@ -4,10 +4,29 @@ use std::{panic::catch_unwind, time::Duration};
 
 use super::Settings;
 use crate::{
-    ids::{EndpointName, SagaName},
+    ids::{EndpointName, SagaName, TypeName},
     manager::Stores,
     ports::Transport,
 };
+
+/// A message of several sagas comes again for all of them while one of them fails: those that are done with it must still know.
+pub(super) fn check_rests(
+    settings: &Settings,
+    transport: &dyn Transport,
+    shared: Option<&TypeName>,
+) -> Result<(), String> {
+    let Some(shared) = shared else { return Ok(()) };
+    let rests = settings.recoverability.longest();
+    let needed = rests.saturating_add(transport.capabilities().redelivery_max).saturating_add(settings.limits.deadline);
+    if needed < settings.retention {
+        return Ok(());
+    }
+    Err(format!(
+        "several sagas take {shared}, and while one fails the message may come again for {rests:?}, after those that are done with it have \
+         forgotten it: retention is {:?}; raise it, or shorten the rests of recoverability",
+        settings.retention
+    ))
+}
 
 /// Refuses what cannot keep the promise, whatever the handlers do.
 pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings: &Settings) -> Result<(), String> {

@@ -1,6 +1,9 @@
 //! Message types, by what handles them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     ids::{SagaName, TypeName},
@@ -13,6 +16,12 @@ pub(super) fn all_types(known: Vec<(SagaName, Vec<TypeName>)>) -> Vec<TypeName> 
     types.sort_unstable();
     types.dedup();
     types
+}
+
+/// One that several sagas take, if there is one.
+pub(super) fn shared_type(known: &[(SagaName, Vec<TypeName>)]) -> Option<&TypeName> {
+    let mut met = HashSet::new();
+    known.iter().flat_map(|(_, types)| types).find(|message_type| !met.insert(*message_type))
 }
 
 /// Which sagas handle a type.

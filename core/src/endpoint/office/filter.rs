@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::super::history::BEFORE;
 use crate::{
     ids::{MessageId, SagaName, TypeName},
     ports::DeadLetter,
@@ -15,7 +16,7 @@ pub struct Filter {
     pub message_type: Option<TypeName>,
     /// That this saga could not handle, or has sent.
     pub saga: Option<SagaName>,
-    /// Whose reason holds this text.
+    /// Whose last error holds this text; what was before it is not looked at.
     pub reason: Option<String>,
     /// Set aside at this time or later.
     pub since: Option<Timestamp>,
@@ -31,7 +32,7 @@ impl Filter {
         message_id.as_ref().is_none_or(|id| *id == letter.envelope.message_id)
             && message_type.as_ref().is_none_or(|message_type| *message_type == letter.envelope.message_type)
             && saga.as_ref().is_none_or(|saga| letter.saga.as_ref() == Some(saga))
-            && reason.as_ref().is_none_or(|reason| letter.reason.contains(reason))
+            && reason.as_ref().is_none_or(|reason| last_error(letter).contains(reason))
             && since.is_none_or(|since| letter.time >= since)
             && before.is_none_or(|before| letter.time < before)
     }
@@ -42,4 +43,9 @@ impl Filter {
         let end = now.after(Duration::from_millis(1));
         Self { before: Some(self.before.map_or(end, |before| before.min(end))), ..self.clone() }
     }
+}
+
+/// The reason without what the message failed with before.
+fn last_error(letter: &DeadLetter) -> &str {
+    letter.reason.split_once(BEFORE).map_or(letter.reason.as_str(), |(last, _)| last)
 }

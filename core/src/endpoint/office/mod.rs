@@ -37,6 +37,9 @@ const HELD: &str = "hapax.held/";
 
 /// The dead letters of one endpoint, and what can be done with them. Every action is recorded, with who did it, before it is done.
 ///
+/// Let one person at a time work on the same letters: where two retry a letter at the same moment, and the second dies between two
+/// steps while the message fails again, that letter may be gone.
+///
 /// ```
 /// # use hapax_core::endpoint::{EndpointBuilder, office::Filter};
 /// # async fn run(shop: EndpointBuilder) -> Result<(), Box<dyn std::error::Error>> {
@@ -91,8 +94,9 @@ impl DeadLetterOffice {
             while found.len() < limit {
                 let page = Page { skip: looked, limit: AT_ONCE, message_id: filter.message_id.clone() };
                 let letters = self.letters.list(place, &page).await?;
-                let ended = letters.len() < AT_ONCE;
-                looked += letters.len();
+                // A page may lack what cannot be read, and is not the last for that.
+                let ended = letters.is_empty();
+                looked += AT_ONCE;
                 for letter in letters.into_iter().map(|letter| self.of_the_endpoint(letter)) {
                     if !filter.wants(&letter) || found.iter().any(|other: &DeadLetter| other.is_same(&letter)) {
                         continue;
@@ -124,8 +128,8 @@ impl DeadLetterOffice {
     /// there afterwards is given back.
     ///
     /// # Errors
-    /// [`ErrorKind::Misconfigured`] when message id or idempotency key was changed, or is a [`Denied`](ErrorKind::Denied) edit of a
-    /// letter that is not there any more. Others are those of the store; after one both letters may be there.
+    /// [`ErrorKind::Misconfigured`] when message id or idempotency key was changed, or the letter is not there any more. Others are
+    /// those of the store; after one both letters may be there, and one of them is to be discarded before all are retried.
     pub async fn edit(&self, letter: &DeadLetter, edit: impl FnOnce(&mut Envelope)) -> Result<DeadLetter, StoreError> {
         const OPERATION: &str = "editing a dead letter";
         let mut envelope = (*letter.envelope).clone();
@@ -134,6 +138,10 @@ impl DeadLetterOffice {
         if (&old.message_id, &old.idempotency_key) != (&new.message_id, &new.idempotency_key) {
             let why =
                 "message id and idempotency key say which message it is, and must stay: send another message instead";
+            return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
+        }
+        if !self.is_there(letter).await? {
+            let why = "it is not there any more: somebody has retried, edited or discarded it";
             return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
         }
         let edited = DeadLetter { envelope: Arc::new(envelope), ..letter.clone() };
@@ -189,6 +197,10 @@ impl DeadLetterOffice {
     /// Those of the store.
     pub async fn actions(&self) -> Result<Vec<Action>, StoreError> {
         self.actions.list().await
+    }
+
+    async fn is_there(&self, letter: &DeadLetter) -> Result<bool, StoreError> {
+        Ok(self.show(&letter.envelope.message_id).await?.iter().any(|other| other.is_same(letter)))
     }
 
     async fn record(&self, deed: Deed, letters: &[DeadLetter]) -> Result<(), StoreError> {

@@ -94,14 +94,21 @@ impl DeadLetterOffice {
     /// As for [`retry`](Self::retry).
     pub async fn retry_all(&self, filter: &Filter) -> Result<Outcome, StoreError> {
         let filter = filter.until_now(self.clock.now().await.0);
-        let mut outcome = Outcome::default();
-        let mut stuck = HashSet::new();
+        let (mut outcome, mut stuck, mut met) = (Outcome::default(), HashSet::new(), HashSet::new());
         loop {
             // What is left is listed before what has not been looked at yet.
-            let letters = self.list(&filter, outcome.left, AT_ONCE).await?;
+            let mut letters = self.list(&filter, outcome.left, AT_ONCE).await?;
             if letters.is_empty() {
                 return Ok(outcome);
             }
+            // By a clock that is behind, what fails again is of before this call.
+            letters.retain(|letter| {
+                let is_new = met.insert((letter.envelope.message_id.clone(), letter.saga.clone()));
+                if !is_new {
+                    outcome.leave(letter, "it has failed again");
+                }
+                is_new
+            });
             outcome.and(self.retry_some(&letters, Deed::Retried, &mut stuck).await?);
         }
     }
@@ -109,7 +116,15 @@ impl DeadLetterOffice {
     async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Outcome, StoreError> {
         let (mut outcome, mut stuck) = (Outcome::default(), HashSet::new());
         for letters in letters.chunks(AT_ONCE) {
-            outcome.and(self.retry_some(letters, deed, &mut stuck).await?);
+            let mut there = Vec::new();
+            for letter in letters {
+                // A list may be old: what somebody has given up since must not take effect.
+                match self.is_there(letter).await? {
+                    true => there.push(letter.clone()),
+                    false => outcome.leave(letter, "it is not there any more"),
+                }
+            }
+            outcome.and(self.retry_some(&there, deed, &mut stuck).await?);
         }
         Ok(outcome)
     }
@@ -125,7 +140,10 @@ impl DeadLetterOffice {
         for letter in letters {
             match self.outgoing(letter, deed, now) {
                 Ok(outgoing) => waiting.push((self.lane(letter), letter, outgoing)),
-                Err(why) => outcome.leave(letter, why),
+                Err(why) => {
+                    outcome.leave(letter, why);
+                    stuck.extend(self.lane(letter));
+                }
             }
         }
         let meant: Vec<DeadLetter> = waiting.iter().map(|(_, letter, _)| (*letter).clone()).collect();
@@ -165,6 +183,8 @@ impl DeadLetterOffice {
             match result {
                 Ok(()) => sent.push(held),
                 Err(error) => {
+                    // Somebody else may have let it go meanwhile.
+                    self.letters.add(&held).await?;
                     outcome.leave(letter, chain(&error));
                     stuck.extend(lane);
                 }
@@ -182,6 +202,11 @@ impl DeadLetterOffice {
                 "it was set aside longer ago than dedup entries are kept ({:?}): if a copy of it was handled after all, nobody \
                  knows any more; make sure that it was not, and retry it beyond retention",
                 self.retention
+            ));
+        }
+        if let Some(expires) = letter.envelope.expires.filter(|expires| *expires <= now) {
+            return Err(format!(
+                "it is not worth handling after {expires}, and would be dropped: edit its `expires`, or discard it"
             ));
         }
         let mut envelope = letter.envelope.clone();
