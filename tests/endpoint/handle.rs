@@ -140,7 +140,7 @@ async fn how_many_bytes_are_held_is_bounded_and_can_be_changed_while_it_runs() {
     let endpoint = endpoint(&store, hub.clone(), &log).settings(settings).start().await.unwrap();
     let handle = endpoint.handle();
     let (stop, stopped) = oneshot::channel::<()>();
-    for number in 0..64 {
+    for number in 0..300 {
         let key = format!("key-{number}");
         let name = format!("{number}-{}", "x".repeat(200));
         send(&hub, &crate::work::Task { millis: 100, ..task(&format!("{key}{}", "y".repeat(54)), &name) }).await;
