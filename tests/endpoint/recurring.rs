@@ -106,6 +106,15 @@ async fn a_process_that_starts_goes_on_and_one_with_another_calendar_changes_it(
     assert_eq!(dues(&shop).len(), 1);
 }
 
+#[tokio::test]
+async fn a_process_that_starts_with_a_later_time_does_not_tell_at_the_earlier_one() {
+    let store = Memory::new();
+    drop(started(&store, Calendar::cron("0 6 * * *").unwrap()).await);
+    let mut shop = started(&store, Calendar::cron("0 18 * * *").unwrap()).await;
+    shop.advance(DAY).await.unwrap();
+    assert_eq!(dues(&shop), ["2000-01-01T18:00:00Z"]);
+}
+
 #[test]
 fn a_pattern_or_a_place_that_is_none_is_refused() {
     for (pattern, told) in
