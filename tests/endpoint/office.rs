@@ -13,15 +13,11 @@ use hapax::{
     InProcess, Memory,
     endpoint::office::{DeadLetterOffice, Deed, Filter},
     envelope::{Destination, Envelope, Outgoing},
-    ids::{EndpointName, TypeName},
-    ports::{
-        Connected, DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Refused, Transport,
-        TransportCapabilities, TransportError,
-    },
+    ports::{DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Refused, Transport, TransportError},
     time::Timestamp,
 };
 
-use crate::work::{Auditor, Cut, Log, Task, Worker, done, endpoint, letters, send, task};
+use crate::work::{Auditor, Cut, Log, Task, WayOut, Worker, done, endpoint, letters, send, task};
 
 const MANY: usize = 3000;
 
@@ -148,18 +144,6 @@ struct Eager {
 }
 
 #[async_trait]
-impl Transport for Eager {
-    fn capabilities(&self) -> TransportCapabilities {
-        self.hub.capabilities()
-    }
-
-    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
-        let connected = self.hub.connect(endpoint, types).await?;
-        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
-    }
-}
-
-#[async_trait]
 impl Dispatcher for Eager {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
         self.hub.check(outgoing)
@@ -179,7 +163,8 @@ impl Dispatcher for Eager {
 async fn a_message_that_fails_again_before_its_letter_is_gone_is_a_letter_again() {
     let (store, hub, log) = (Memory::new(), InProcess::new("again"), Log::default());
     add(&store, [Task { fails: 1000, ..task("a", "hopeless") }]).await;
-    let office = office(&store, Eager { hub, store: store.clone(), log, confirms: true }).await;
+    let eager = Eager { hub: hub.clone(), store: store.clone(), log, confirms: true };
+    let office = office(&store, WayOut(hub, eager)).await;
     let before = all(&office).await;
     assert_eq!(office.retry(&before).await.unwrap().done, 1);
     let after = all(&office).await;
@@ -193,7 +178,7 @@ async fn a_retry_that_is_cut_short_leaves_a_letter_that_can_be_retried_or_discar
         let (store, hub, log) = (Memory::new(), InProcess::new("cut-short"), Log::default());
         add(&store, [task("a", "once"), task("b", "other")]).await;
         let eager = Eager { hub: hub.clone(), store: store.clone(), log: log.clone(), confirms: false };
-        let cut = office(&store, eager).await;
+        let cut = office(&store, WayOut(hub.clone(), eager)).await;
         let before = all(&cut).await;
         let retrying = tokio::time::timeout(Duration::from_secs(60), cut.retry(&before[..1])).await;
         assert!(retrying.is_err(), "the broker does not answer");
@@ -289,18 +274,6 @@ async fn letters_are_found_by_their_last_error_and_not_by_those_before() {
 struct Picky(InProcess, &'static str, Arc<AtomicU32>);
 
 #[async_trait]
-impl Transport for Picky {
-    fn capabilities(&self) -> TransportCapabilities {
-        self.0.capabilities()
-    }
-
-    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
-        let connected = self.0.connect(endpoint, types).await?;
-        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
-    }
-}
-
-#[async_trait]
 impl Dispatcher for Picky {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
         self.0.check(outgoing)
@@ -326,7 +299,7 @@ async fn thousands_of_letters_are_replayed_in_the_order_of_each_entity_by_two_en
     let (store, hub) = (Memory::new(), InProcess::new("replayed"));
     add(&store, numbered(MANY)).await;
     let picky = Picky(hub.clone(), "t-600", Arc::new(AtomicU32::new(1)));
-    let office = office(&store, picky).await;
+    let office = office(&store, WayOut(hub.clone(), picky)).await;
     let outcome = office.retry_all(&Filter::default()).await.unwrap();
     // All of `a` from there on stay, and nobody else.
     let stay = (MANY - 600) / 3;
@@ -373,7 +346,7 @@ async fn what_could_not_be_sent_is_sent_where_it_was_to_go() {
     };
     store.add(&parked).await.unwrap();
     let cut = Cut::only_to(&hub, "elsewhere");
-    let office = office(&store, cut.clone()).await;
+    let office = office(&store, WayOut(hub.clone(), cut.clone())).await;
     let outcome = office.retry(std::slice::from_ref(&parked)).await.unwrap();
     assert_eq!((outcome.done, outcome.left, all(&office).await), (0, 1, vec![parked]));
     assert!(outcome.reasons[0].why.contains("cut off"), "{}", outcome.reasons[0].why);

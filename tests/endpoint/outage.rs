@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     entities::Entities,
-    work::{Cut, Log, Worker, done, letters, send, settings, task},
+    work::{Cut, Log, WayOut, Worker, done, letters, send, settings, task},
 };
 
 /// Long beside every budget of retries.
@@ -133,7 +133,7 @@ async fn a_destination_that_takes_nothing_is_offered_little_and_the_others_get_t
     let (stop, stopped) = oneshot::channel::<()>();
     let endpoint = Endpoint::builder("tell")
         .store(store.clone())
-        .transport(out.clone())
+        .transport(WayOut(hub.clone(), out.clone()))
         .settings(settings())
         .saga::<Teller>(|teller| teller.starts::<Tell>());
     let running = tokio::spawn(endpoint.run_until(stopped));

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entities::{Dedup, Entities};
 use crate::work::{
-    Auditor, Cut, Done, Listener, Log, Task, Unheard, Worker, done, endpoint, letters, send, settings, task,
+    Auditor, Cut, Done, Listener, Log, Task, Unheard, WayOut, Worker, done, endpoint, letters, send, settings, task,
 };
 
 #[tokio::test(start_paused = true)]
@@ -191,7 +191,7 @@ async fn the_sweeper_sends_what_a_message_that_was_given_up_has_left() {
         }
         hub.idle().await;
     };
-    endpoint(&store, cut.clone(), &log).handler(Listener).run_until(stop).await.unwrap();
+    endpoint(&store, WayOut(hub.clone(), cut.clone()), &log).handler(Listener).run_until(stop).await.unwrap();
     assert_eq!((log.runs("worker", "told"), log.runs("listener", "told")), (1, 1));
     assert!(store.entities().iter().all(|(_, entity)| entity.outbox.is_empty()));
 }

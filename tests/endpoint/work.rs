@@ -269,15 +269,19 @@ impl Cut {
     }
 }
 
+/// A hub with another way out.
+#[derive(Debug)]
+pub(crate) struct WayOut<D>(pub(crate) InProcess, pub(crate) D);
+
 #[async_trait]
-impl Transport for Cut {
+impl<D: Dispatcher + Clone + 'static> Transport for WayOut<D> {
     fn capabilities(&self) -> TransportCapabilities {
-        self.hub.capabilities()
+        self.0.capabilities()
     }
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
-        let connected = self.hub.connect(endpoint, types).await?;
-        Ok(Connected { dispatcher: Arc::new(self.clone()), ..connected })
+        let connected = self.0.connect(endpoint, types).await?;
+        Ok(Connected { dispatcher: Arc::new(self.1.clone()), ..connected })
     }
 }
 

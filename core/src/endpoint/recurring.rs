@@ -102,11 +102,12 @@ impl fmt::Debug for Calendar {
     }
 }
 
-type Send = Arc<dyn Fn(Timestamp, &mut Context) -> Result<(), HandlerError> + std::marker::Send + Sync>;
+/// Says through the context what is to be sent at an occurrence.
+type Tell = Arc<dyn Fn(Timestamp, &mut Context) -> Result<(), HandlerError> + Send + Sync>;
 
 /// What the program says recurs, by name.
 #[derive(Clone, Default)]
-pub(super) struct Recurrences(BTreeMap<String, (Calendar, Send)>);
+pub(super) struct Recurrences(BTreeMap<String, (Calendar, Tell)>);
 
 impl EndpointBuilder {
     /// Runs `send` at each occurrence of `calendar`, which is the time it is given: once, however many processes run the endpoint.
@@ -134,7 +135,7 @@ impl EndpointBuilder {
         mut self,
         name: &str,
         calendar: Calendar,
-        send: impl Fn(Timestamp, &mut Context) -> Result<(), HandlerError> + std::marker::Send + Sync + 'static,
+        send: impl Fn(Timestamp, &mut Context) -> Result<(), HandlerError> + Send + Sync + 'static,
     ) -> Self {
         self.recurrences.0.insert(name.to_owned(), (calendar, Arc::new(send)));
         self
@@ -169,7 +170,7 @@ impl Recurrences {
         self.0.keys().map(begin).collect::<Result<_, String>>().map_err(wrong)
     }
 
-    fn of(&self, name: &str) -> Result<&(Calendar, Send), HandlerError> {
+    fn of(&self, name: &str) -> Result<&(Calendar, Tell), HandlerError> {
         // Another version of the program may have it.
         self.0
             .get(name)

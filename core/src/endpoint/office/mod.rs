@@ -16,8 +16,7 @@ use std::{sync::Arc, time::Duration};
 use actions::Actions;
 pub use actions::{Action, Deed};
 pub use filter::Filter;
-pub use retry::{Left, Outcome};
-
+pub use retry::{Left, Retried};
 use sha2::{Digest, Sha256};
 
 use super::Endpoint;

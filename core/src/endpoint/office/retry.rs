@@ -21,7 +21,7 @@ const REASONS_MAX: usize = 100;
 /// What became of letters that were to be retried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Outcome {
+pub struct Retried {
     /// Sent, confirmed by the broker. What cannot be handled again becomes a letter again.
     pub done: usize,
     /// Still letters.
@@ -41,7 +41,7 @@ pub struct Left {
     pub why: String,
 }
 
-impl Outcome {
+impl Retried {
     fn leave(&mut self, letter: &DeadLetter, why: impl Into<String>) {
         self.left += 1;
         if self.reasons.len() < REASONS_MAX {
@@ -76,7 +76,7 @@ impl DeadLetterOffice {
     /// # Errors
     /// Those of the place where letters are kept and of the store of the record. Then some may have been sent, and are listed: they
     /// may be retried again.
-    pub async fn retry(&self, letters: &[DeadLetter]) -> Result<Outcome, StoreError> {
+    pub async fn retry(&self, letters: &[DeadLetter]) -> Result<Retried, StoreError> {
         self.retry_each(letters, Deed::Retried).await
     }
 
@@ -84,7 +84,7 @@ impl DeadLetterOffice {
     ///
     /// # Errors
     /// As for [`retry`](Self::retry).
-    pub async fn retry_beyond_retention(&self, letters: &[DeadLetter]) -> Result<Outcome, StoreError> {
+    pub async fn retry_beyond_retention(&self, letters: &[DeadLetter]) -> Result<Retried, StoreError> {
         self.retry_each(letters, Deed::RetriedBeyondRetention).await
     }
 
@@ -92,9 +92,9 @@ impl DeadLetterOffice {
     ///
     /// # Errors
     /// As for [`retry`](Self::retry).
-    pub async fn retry_all(&self, filter: &Filter) -> Result<Outcome, StoreError> {
+    pub async fn retry_all(&self, filter: &Filter) -> Result<Retried, StoreError> {
         let filter = filter.until_now(self.clock.now().await.0);
-        let (mut outcome, mut stuck, mut met) = (Outcome::default(), HashSet::new(), HashSet::new());
+        let (mut outcome, mut stuck, mut met) = (Retried::default(), HashSet::new(), HashSet::new());
         loop {
             // What is left is listed before what has not been looked at yet.
             let mut letters = self.list(&filter, outcome.left, AT_ONCE).await?;
@@ -113,8 +113,8 @@ impl DeadLetterOffice {
         }
     }
 
-    async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Outcome, StoreError> {
-        let (mut outcome, mut stuck) = (Outcome::default(), HashSet::new());
+    async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Retried, StoreError> {
+        let (mut outcome, mut stuck) = (Retried::default(), HashSet::new());
         for letters in letters.chunks(AT_ONCE) {
             let mut there = Vec::new();
             for letter in letters {
@@ -134,8 +134,8 @@ impl DeadLetterOffice {
         letters: &[DeadLetter],
         deed: Deed,
         stuck: &mut HashSet<Lane>,
-    ) -> Result<Outcome, StoreError> {
-        let (mut outcome, now) = (Outcome::default(), self.clock.now().await.0);
+    ) -> Result<Retried, StoreError> {
+        let (mut outcome, now) = (Retried::default(), self.clock.now().await.0);
         let mut waiting = Vec::new();
         for letter in letters {
             match self.outgoing(letter, deed, now) {
@@ -169,7 +169,7 @@ impl DeadLetterOffice {
         &self,
         round: Vec<(Option<Lane>, &DeadLetter, Outgoing)>,
         stuck: &mut HashSet<Lane>,
-        outcome: &mut Outcome,
+        outcome: &mut Retried,
     ) -> Result<(), StoreError> {
         let held: Vec<DeadLetter> = round.iter().map(|(_, letter, _)| self.in_hand(letter)).collect();
         let holding = stream::iter(&held).map(|letter| self.letters.add(letter)).buffer_unordered(WRITES_AT_ONCE);
