@@ -74,6 +74,8 @@ pub use hapax_stores::DynamoDb;
 pub use hapax_stores::Memory;
 #[cfg(feature = "object")]
 pub use hapax_stores::ObjectDedup;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use hapax_stores::sql::Connections;
 #[cfg(feature = "mysql")]
 pub use hapax_stores::{MySql, MySqlOutbox};
 #[cfg(feature = "postgres")]
@@ -164,3 +166,7 @@ mod telemetry {}
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/requests.md")]
 mod asking {}
+
+#[cfg(all(doctest, feature = "postgres-queue"))]
+#[doc = include_str!("../docs/tenants.md")]
+mod tenants {}

@@ -7,6 +7,8 @@ mod clean_ups;
 mod clock;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod columns;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod connections;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod frames;
 mod group;
@@ -31,3 +33,6 @@ pub mod sqlite;
 mod versions;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
 mod warnings;
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use connections::Connections;

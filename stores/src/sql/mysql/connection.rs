@@ -17,9 +17,10 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
+    super::connections::{Leave, Place, Seats},
     arguments::Text,
     error::Failure,
-    server::{self, Tables},
+    server::{self, Checked, Tables},
 };
 
 /// What takes several statements.
@@ -43,6 +44,40 @@ pub(super) struct Dial {
     /// This process's clock, which is compared with the server's.
     pub(super) now: fn() -> SystemTime,
     pub(super) told_of_clock: Arc<AtomicBool>,
+    /// With whom the right to connections is shared.
+    pub(super) seats: Option<Arc<Seats<MySqlConnection>>>,
+}
+
+impl Dial {
+    /// A connection, once there is a place for it.
+    pub(super) async fn open(&self) -> Result<(Open, Checked), Failure> {
+        let place = match &self.seats {
+            Some(seats) => Some(seats.place(self.limit).await.ok_or_else(Failure::no_place)?),
+            None => None,
+        };
+        let (connection, checked) = server::connect(self).await?;
+        Ok((Open { connection, place: place.map(Place::opened) }, checked))
+    }
+
+    /// One to begin with; where they are shared, when it is needed.
+    pub(super) async fn link(&self) -> Result<Link, Failure> {
+        let open = if self.seats.is_some() { None } else { Some(self.open().await?.0) };
+        Ok(Link::new(self.clone(), open))
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) connection: MySqlConnection,
+    /// Its place among those that are shared.
+    place: Option<Place>,
+}
+
+impl Leave for MySqlConnection {
+    async fn leave(self) {
+        let _ = self.close().await;
+    }
 }
 
 /// What the server answers to one statement.
@@ -61,10 +96,12 @@ pub struct Answer {
 #[derive(Debug)]
 pub(super) struct Link {
     dial: Dial,
-    open: Option<MySqlConnection>,
+    open: Option<Open>,
     /// How many connections there have been.
     session: u64,
     stage: Stage,
+    /// The session keeps something for us between two transactions.
+    is_held: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,9 +131,9 @@ enum Message {
 }
 
 impl Link {
-    pub(super) const fn new(dial: Dial, open: Option<MySqlConnection>) -> Self {
+    pub(super) const fn new(dial: Dial, open: Option<Open>) -> Self {
         let session = if open.is_some() { 1 } else { 0 };
-        Self { dial, open, session, stage: Stage::Idle }
+        Self { dial, open, session, stage: Stage::Idle, is_held: false }
     }
 
     pub(super) const fn dial(&self) -> &Dial {
@@ -128,9 +165,15 @@ impl Link {
         self.session
     }
 
+    /// Whether the connection is kept also between two transactions, as long as it lasts.
+    pub(super) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        self.rest();
+    }
+
     /// As [`Link::define`], on that connection or not at all.
     pub(super) async fn define_in(&mut self, session: u64, text: String) -> Result<Vec<Answer>, Failure> {
-        if self.session != session || self.open.is_none() || self.stage != Stage::Idle {
+        if self.session != session || !self.is_open() || self.stage != Stage::Idle {
             return Err(Failure::of_read(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
         }
         self.define(text).await
@@ -148,7 +191,7 @@ impl Link {
     }
 
     async fn look(&mut self, message: Message) -> Result<Vec<MySqlRow>, Failure> {
-        let was_open = self.open.is_some();
+        let was_open = self.is_open();
         let answers = match self.alone(message.clone(), Stage::Idle, Commit::None).await {
             Err(failure) if was_open && failure.is_of_the_connection() => {
                 self.alone(message, Stage::Idle, Commit::None).await
@@ -205,6 +248,7 @@ impl Link {
         if self.stage != Stage::Within || !self.undone().await {
             self.give_up();
         }
+        self.rest();
     }
 
     /// What begins outside of a transaction.
@@ -212,13 +256,13 @@ impl Link {
         if self.stage != Stage::Idle {
             self.give_up(); // Somebody has left in the middle of something.
         }
-        if self.open.is_none() {
-            let connection = server::connect(&self.dial).await?.0;
-            if self.session > 0 {
+        if !self.is_open() {
+            let (open, _) = self.dial.open().await?;
+            if self.session > 0 || self.dial.seats.is_some() {
                 // Meanwhile another connection may have asked the server that was left.
                 self.dial.lost.fetch_add(1, Ordering::Release);
             }
-            self.open = Some(connection);
+            self.open = Some(open);
             self.session += 1;
         }
         self.exchange(message, then, commit).await
@@ -233,13 +277,14 @@ impl Link {
 
     async fn exchange(&mut self, message: Message, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
         let (limit, mut answers) = (self.dial.limit, Vec::new());
-        let Some(connection) = self.open.as_mut() else { return Err(Failure::unreachable()) };
+        let Some(Open { connection, .. }) = self.open.as_mut() else { return Err(Failure::unreachable()) };
         let begins = then == Stage::Within || matches!(commit, Commit::After(_));
         let may_be_within = self.stage == Stage::Within || begins;
         self.stage = Stage::Sent;
         let failure = match timeout(limit, message.run(connection, &mut answers)).await {
             Ok(Ok(())) => {
                 self.stage = then;
+                self.rest();
                 return Ok(answers);
             }
             Err(_) => Failure::too_late(commit != Commit::None),
@@ -258,11 +303,12 @@ impl Link {
             self.give_up();
         }
         self.stage = Stage::Idle;
+        self.rest();
         Err(failure)
     }
 
     async fn undone(&mut self) -> bool {
-        let Some(connection) = self.open.as_mut() else { return true };
+        let Some(Open { connection, .. }) = self.open.as_mut() else { return true };
         self.stage = Stage::Sent;
         let undone = timeout(self.dial.limit, connection.execute(sqlx::raw_sql("ROLLBACK"))).await;
         let undone = matches!(undone, Ok(Ok(_)));
@@ -270,6 +316,27 @@ impl Link {
             self.stage = Stage::Idle;
         }
         undone
+    }
+
+    fn is_open(&mut self) -> bool {
+        if self.open.is_none()
+            && let Some((connection, place)) = self.dial.seats.as_ref().and_then(|seats| seats.rise())
+        {
+            self.open = Some(Open { connection, place: Some(place) });
+            self.session += 1;
+        }
+        self.open.is_some()
+    }
+
+    /// Between two transactions it may be taken for somebody who shares the right to it.
+    fn rest(&mut self) {
+        if self.stage == Stage::Idle
+            && !self.is_held
+            && let Some(seats) = &self.dial.seats
+            && let Some(Open { connection, place: Some(place) }) = self.open.take()
+        {
+            seats.sit(connection, place);
+        }
     }
 
     /// Not closed politely: it may be in the middle of anything.
@@ -280,8 +347,10 @@ impl Link {
     }
 
     pub(super) async fn close(&mut self) {
-        if let Some(connection) = self.open.take() {
-            let _ = connection.close().await; // What was confirmed is stored.
+        if self.is_open()
+            && let Some(open) = self.open.take()
+        {
+            let _ = open.connection.close().await; // What was confirmed is stored.
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::mysql::MySqlDatabaseError;
 
-use super::super::races;
 pub(super) use super::super::rows::malformed;
+use super::super::{connections, races};
 
 /// Numbers that MariaDB and MySQL give to errors, those that we tell apart.
 mod number {
@@ -115,6 +115,11 @@ impl Failure {
 
     pub(super) fn unfit(kind: ErrorKind, why: String) -> Self {
         Self { cause: Arc::new(Cause::Unfit(kind, why)), unknown: false }
+    }
+
+    /// Too many others have connections.
+    pub(super) fn no_place() -> Self {
+        Self::unfit(ErrorKind::Unavailable, connections::NO_PLACE.to_owned())
     }
 
     pub(super) fn unreachable() -> Self {

@@ -220,6 +220,18 @@ pub(super) async fn rotate(link: &mut Link, names: &Names, newest: i64) -> Resul
 /// The oldest generation whose time is over ceases to count, its table is emptied, and it is free: three commits, of which
 /// each may be the last one that is made. `None`: somebody else does it.
 async fn empty(link: &mut Link, names: &Names, list_text: &Arc<str>, retention: i64) -> Result<Option<u64>, Failure> {
+    link.hold(true); // The lock is the session's.
+    let emptied = empty_held(link, names, list_text, retention).await;
+    link.hold(false);
+    emptied
+}
+
+async fn empty_held(
+    link: &mut Link,
+    names: &Names,
+    list_text: &Arc<str>,
+    retention: i64,
+) -> Result<Option<u64>, Failure> {
     let lock = statements::drop_lock(names.prefix());
     let wait = LOCK_LIMIT.as_secs();
     let take = format!(

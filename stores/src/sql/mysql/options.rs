@@ -3,7 +3,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::{MySqlPool, mysql::MySqlConnectOptions};
 
-use super::{super::clean_ups, MySql, start};
+use super::{
+    super::{clean_ups, connections::Connections},
+    MySql, start,
+};
 
 /// How long a write is waited for, before its outcome counts as unknown; the server gives it up after as long. Default
 /// 30 s: below the default deadline of a pass.
@@ -35,6 +38,7 @@ pub struct MySqlOptions {
     pub(super) write_limit: Duration,
     pub(super) read_limit: Duration,
     pub(super) clean_up_wait: Duration,
+    pub(super) connections: Option<Connections>,
 }
 
 impl MySqlOptions {
@@ -49,6 +53,7 @@ impl MySqlOptions {
             write_limit: WRITE_LIMIT,
             read_limit: READ_LIMIT,
             clean_up_wait: clean_ups::WAIT,
+            connections: None,
         }
     }
 
@@ -81,6 +86,13 @@ impl MySqlOptions {
     /// and `_`, 1 to 30.
     pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.table_prefix = prefix.into();
+        self
+    }
+
+    /// With whom the store, and what is opened on it, shares the right to connections. Default: with nobody, and those it has are opened
+    /// at once and stay.
+    pub fn connections(mut self, shared: &Connections) -> Self {
+        self.connections = Some(shared.clone());
         self
     }
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, frames, group, numbers::Numbers},
+    super::{clean_ups::CleanUps, connections::Seats, frames, group, numbers::Numbers},
     MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
@@ -26,7 +26,7 @@ use super::{
     names::Names,
     options::MySqlOptions,
     read::Reader,
-    server::{self, Checked, Tables},
+    server::Tables,
     settled::Confirmed,
     wire::Schema,
     write::{Change, Write, Writer},
@@ -58,11 +58,12 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let names = Names::new(&options.table_prefix, OPENING)?;
     let mut dial = dial(&options, OPENING)?;
     let place = dial.place.clone();
-    let (mut connection, checked) = connect(&dial, OPENING).await?;
+    let failed = |failure: Failure| failure.store_error(OPENING, &place);
+    let (mut open, checked) = dial.open().await.map_err(failed)?;
     let packet_bytes_max = checked.told(&place).packet_bytes_max;
-    dial.tables = Some(check_tables(&mut connection, &names, &SCHEMA, options.migrate, &place).await?);
+    dial.tables = Some(check_tables(&mut open.connection, &names, &SCHEMA, options.migrate, &place).await?);
 
-    let mut rare = Link::new(dial.clone(), Some(connection));
+    let mut rare = Link::new(dial.clone(), Some(open));
     let generations = Generations::new(&names, View { live: Vec::new() });
     generations.look(&mut rare).await.map_err(|e| e.store_error(OPENING, &place))?;
     let generations = Arc::new(generations);
@@ -72,7 +73,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let mut writers = Vec::new();
     for _ in 0..options.writers {
         let (writes, queue) = mpsc::channel(QUEUE_MAX);
-        let link = Link::new(dial.clone(), Some(connect(&dial, OPENING).await?.0));
+        let link = dial.link().await.map_err(failed)?;
         let (group_max, generations) = (options.group_max, generations.clone());
         let writer = Writer::new(link, place.clone(), group_max, packet_bytes_max, &names, generations);
         tasks.push(runtime.spawn(writer.run(queue)));
@@ -82,7 +83,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..options.readers {
         let read_dial = Dial { limit: options.read_limit.max(STATEMENT_LIMIT_MIN), ..dial.clone() };
-        let link = Link::new(read_dial, Some(connect(&dial, OPENING).await?.0));
+        let link = read_dial.link().await.map_err(failed)?;
         let reader = Reader::new(link, place.clone(), options.group_max, names.clone(), generations.clone());
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
@@ -123,9 +124,10 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
 pub(super) async fn migrate(options: MySqlOptions) -> Result<(), StoreError> {
     let names = Names::new(&options.table_prefix, OPENING)?;
     let dial = dial(&options, OPENING)?;
-    let (mut connection, _) = connect(&dial, OPENING).await?;
-    check_tables(&mut connection, &names, &SCHEMA, true, &dial.place).await?;
-    Link::new(dial, Some(connection)).close().await;
+    let opened = dial.open().await.map_err(|failure| failure.store_error(OPENING, &dial.place));
+    let (mut open, _) = opened?;
+    check_tables(&mut open.connection, &names, &SCHEMA, true, &dial.place).await?;
+    Link::new(dial, Some(open)).close().await;
     Ok(())
 }
 
@@ -163,11 +165,8 @@ pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial
         tables: None,
         now: SystemTime::now,
         told_of_clock: Arc::new(AtomicBool::new(false)),
+        seats: options.connections.as_ref().map(Seats::new),
     })
-}
-
-pub(super) async fn connect(dial: &Dial, opening: &'static str) -> Result<(MySqlConnection, Checked), StoreError> {
-    server::connect(dial).await.map_err(|failure| failure.store_error(opening, &dial.place))
 }
 
 fn misconfigured(why: String) -> StoreError {

@@ -100,9 +100,10 @@ impl Server {
     }
 
     async fn check(mut dial: Dial, names: Names, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
-        let (mut connection, checked) = start::connect(&dial, schema.opening).await?;
-        dial.tables = Some(start::check_tables(&mut connection, &names, schema, may_migrate, &dial.place).await?);
-        Link::new(dial.clone(), Some(connection)).close().await;
+        let opened = dial.open().await.map_err(|failure| failure.store_error(schema.opening, &dial.place));
+        let (mut open, checked) = opened?;
+        dial.tables = Some(start::check_tables(&mut open.connection, &names, schema, may_migrate, &dial.place).await?);
+        Link::new(dial.clone(), Some(open)).close().await;
         let packet_bytes_max = checked.told(&dial.place).packet_bytes_max;
         Ok(Self { dial, names, packet_bytes_max })
     }

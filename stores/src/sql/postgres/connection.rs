@@ -16,7 +16,10 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
-    super::races::Races,
+    super::{
+        connections::{Leave, Place, Seats},
+        races::Races,
+    },
     error::Failure,
     notices::Notices,
     server::{self, Tables},
@@ -48,13 +51,47 @@ pub(super) struct Dial {
     /// This process's clock, which is compared with the server's.
     pub(super) now: fn() -> SystemTime,
     pub(super) told_of_clock: Arc<AtomicBool>,
+    /// With whom the right to connections is shared.
+    pub(super) seats: Option<Arc<Seats<PgConnection>>>,
+}
+
+impl Dial {
+    /// A connection, once there is a place for it.
+    pub(super) async fn open(&self) -> Result<Open, Failure> {
+        let place = match &self.seats {
+            Some(seats) => Some(seats.place(self.limit).await.ok_or_else(Failure::no_place)?),
+            None => None,
+        };
+        let connection = server::connect(self).await?;
+        Ok(Open { connection, place: place.map(Place::opened) })
+    }
+
+    /// One to begin with; where they are shared, when it is needed.
+    pub(super) async fn link(&self) -> Result<Link, Failure> {
+        let open = if self.seats.is_some() { None } else { Some(self.open().await?) };
+        Ok(Link::new(self.clone(), open))
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) connection: PgConnection,
+    /// Its place among those that are shared.
+    place: Option<Place>,
+}
+
+impl Leave for PgConnection {
+    async fn leave(self) {
+        let _ = self.close().await;
+    }
 }
 
 /// A connection that is opened again after it has failed.
 #[derive(Debug)]
 pub(super) struct Link {
     dial: Dial,
-    open: Option<PgConnection>,
+    open: Option<Open>,
     /// Whether the next one takes the place of another.
     had_one: bool,
     /// Made when a write first has to wait for a standby.
@@ -62,7 +99,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const fn new(dial: Dial, open: Option<PgConnection>) -> Self {
+    pub(super) const fn new(dial: Dial, open: Option<Open>) -> Self {
         let had_one = open.is_some();
         Self { dial, open, had_one, notices: None }
     }
@@ -107,7 +144,7 @@ impl Link {
     /// on another: it may be told of that only now. The driver keeps the arguments that it is given, hence the copy: some bytes
     /// for each key, in one piece, beside a round trip.
     pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        let was_open = self.open.is_some();
+        let was_open = self.is_open();
         match self.run(sql, arguments.clone(), false).await {
             Err(failure) if was_open && failure.is_of_the_connection() => self.run(sql, arguments, false).await,
             ran => ran,
@@ -126,6 +163,7 @@ impl Link {
         {
             self.give_up();
         }
+        self.rest();
         ran
     }
 
@@ -143,6 +181,7 @@ impl Link {
         } else if writes {
             self.dial.commits.fetch_add(1, Ordering::Relaxed);
         }
+        self.rest();
         done
     }
 
@@ -168,6 +207,23 @@ impl Link {
             .await
     }
 
+    fn is_open(&mut self) -> bool {
+        if self.open.is_none()
+            && let Some((connection, place)) = self.dial.seats.as_ref().and_then(|seats| seats.rise())
+        {
+            self.open = Some(Open { connection, place: Some(place) });
+        }
+        self.open.is_some()
+    }
+
+    /// It is not used for now: it may be taken for somebody who shares the right to it. Only what is in the middle of nothing comes here.
+    fn rest(&mut self) {
+        let Some(seats) = &self.dial.seats else { return };
+        if let Some(Open { connection, place: Some(place) }) = self.open.take() {
+            seats.sit(connection, place);
+        }
+    }
+
     /// Not closed politely: it may be in the middle of anything.
     fn give_up(&mut self) {
         self.open = None;
@@ -176,9 +232,9 @@ impl Link {
 
     /// An open one; and for what writes, who is to listen to it where commits wait for a standby.
     async fn connection(&mut self, writes: bool) -> Result<(&mut PgConnection, Option<&Notices>), Failure> {
-        if self.open.is_none() {
-            self.open = Some(server::connect(&self.dial).await?);
-            if self.had_one {
+        if !self.is_open() {
+            self.open = Some(self.dial.open().await?);
+            if self.had_one || self.dial.seats.is_some() {
                 // Meanwhile another connection may have asked the server that was left.
                 self.dial.lost.fetch_add(1, Ordering::Release);
             }
@@ -186,12 +242,14 @@ impl Link {
         }
         let waits = writes && self.dial.standbys.load(Ordering::Relaxed);
         let notices = waits.then(|| &*self.notices.get_or_insert_with(Notices::new));
-        Ok((self.open.as_mut().ok_or_else(Failure::unreachable)?, notices))
+        Ok((&mut self.open.as_mut().ok_or_else(Failure::unreachable)?.connection, notices))
     }
 
     pub(super) async fn close(&mut self) {
-        if let Some(connection) = self.open.take() {
-            let _ = connection.close().await; // What was confirmed is stored.
+        if self.is_open()
+            && let Some(open) = self.open.take()
+        {
+            let _ = open.connection.close().await; // What was confirmed is stored.
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
+use super::super::connections;
 pub(super) use super::super::rows::malformed;
 use super::{names::Names, server::POOLER};
 
@@ -69,6 +70,11 @@ impl Failure {
              backup"
         );
         Self::unfit(ErrorKind::Malformed, why)
+    }
+
+    /// Too many others have connections.
+    pub(super) fn no_place() -> Self {
+        Self::unfit(ErrorKind::Unavailable, connections::NO_PLACE.to_owned())
     }
 
     pub(super) fn unreachable() -> Self {

@@ -3,7 +3,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
-use super::{super::clean_ups, Postgres, start};
+use super::{
+    super::{clean_ups, connections::Connections},
+    Postgres, start,
+};
 
 /// How long a write is waited for, before its outcome counts as unknown; the server gives it up after as long. Default
 /// 30 s: below the default deadline of a pass.
@@ -37,6 +40,7 @@ pub struct PostgresOptions {
     pub(super) write_limit: Duration,
     pub(super) read_limit: Duration,
     pub(super) clean_up_wait: Duration,
+    pub(super) connections: Option<Connections>,
 }
 
 impl PostgresOptions {
@@ -53,6 +57,7 @@ impl PostgresOptions {
             write_limit: WRITE_LIMIT,
             read_limit: READ_LIMIT,
             clean_up_wait: clean_ups::WAIT,
+            connections: None,
         }
     }
 
@@ -115,6 +120,13 @@ impl PostgresOptions {
     /// Reading connections, from 1 to 64. Default 1.
     pub fn readers(mut self, readers: usize) -> Self {
         self.readers = readers.clamp(1, CONNECTIONS_LIMIT);
+        self
+    }
+
+    /// With whom the store, and what is opened on it, shares the right to connections. Default: with nobody, and those it has are opened
+    /// at once and stay.
+    pub fn connections(mut self, shared: &Connections) -> Self {
+        self.connections = Some(shared.clone());
         self
     }
 

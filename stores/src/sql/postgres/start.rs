@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, frames, group, missing, numbers::Numbers},
+    super::{clean_ups::CleanUps, connections::Seats, frames, group, missing, numbers::Numbers},
     Postgres, Shared, Texts,
     arguments::Begin,
     connection::{Dial, Link},
@@ -76,10 +76,10 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let mut dial = dial(&options, OPENING)?;
     let place = dial.place.clone();
     let failed = |failure: Failure| failure.store_error(OPENING, &place);
-    let mut connection = server::connect(&dial).await.map_err(failed)?;
-    dial.tables = Some(check_tables(&mut connection, &names, &SCHEMA, options.migrate, &place).await?);
+    let mut open = dial.open().await.map_err(failed)?;
+    dial.tables = Some(check_tables(&mut open.connection, &names, &SCHEMA, options.migrate, &place).await?);
 
-    let mut rare = Link::new(dial.clone(), Some(connection));
+    let mut rare = Link::new(dial.clone(), Some(open));
     let generations = Generations::new(&names, View { live: Vec::new() });
     generations.look(&mut rare).await.map_err(failed)?;
     let generations = Arc::new(generations);
@@ -89,7 +89,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let mut writers = Vec::new();
     for _ in 0..options.writers {
         let (writes, queue) = mpsc::channel(QUEUE_MAX);
-        let link = Link::new(dial.clone(), Some(server::connect(&dial).await.map_err(failed)?));
+        let link = dial.link().await.map_err(failed)?;
         let writer = Writer::new(link, place.clone(), options.group_max, names.clone(), generations.clone());
         tasks.push(runtime.spawn(writer.run(queue)));
         writers.push(writes);
@@ -98,7 +98,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..options.readers {
         let read_dial = Dial { limit: options.read_limit.max(STATEMENT_LIMIT_MIN), ..dial.clone() };
-        let link = Link::new(read_dial, Some(server::connect(&dial).await.map_err(failed)?));
+        let link = read_dial.link().await.map_err(failed)?;
         let reader = Reader::new(link, place.clone(), options.group_max, names.clone(), generations.clone());
         tasks.push(runtime.spawn(reader.run(queue.clone())));
     }
@@ -141,10 +141,9 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
 pub(super) async fn migrate(options: PostgresOptions) -> Result<(), StoreError> {
     let names = Names::new(&options, OPENING)?;
     let dial = dial(&options, OPENING)?;
-    let connection = server::connect(&dial).await;
-    let mut connection = connection.map_err(|failure| failure.store_error(OPENING, &dial.place))?;
-    check_tables(&mut connection, &names, &SCHEMA, true, &dial.place).await?;
-    Link::new(dial, Some(connection)).close().await;
+    let mut open = dial.open().await.map_err(|failure| failure.store_error(OPENING, &dial.place))?;
+    check_tables(&mut open.connection, &names, &SCHEMA, true, &dial.place).await?;
+    Link::new(dial, Some(open)).close().await;
     Ok(())
 }
 
@@ -189,6 +188,7 @@ pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<D
         lost: Arc::new(AtomicU64::new(0)),
         now: SystemTime::now,
         told_of_clock: Arc::new(AtomicBool::new(false)),
+        seats: options.connections.as_ref().map(Seats::new),
     })
 }
 

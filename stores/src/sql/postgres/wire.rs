@@ -27,7 +27,7 @@ use super::{
     error::Failure,
     migrate,
     names::Names,
-    server, start,
+    start,
 };
 
 /// Tables, and how they are made.
@@ -110,10 +110,10 @@ impl Server {
 
     async fn check(mut self, schema: &Schema, may_migrate: bool) -> Result<Self, StoreError> {
         let Self { dial, names } = &mut self;
-        let connection = server::connect(dial).await;
-        let mut connection = connection.map_err(|failure| failure.store_error(schema.opening, &dial.place))?;
-        dial.tables = Some(start::check_tables(&mut connection, names, schema, may_migrate, &dial.place).await?);
-        Link::new(dial.clone(), Some(connection)).close().await;
+        let mut open = dial.open().await.map_err(|failure| failure.store_error(schema.opening, &dial.place))?;
+        let checked = start::check_tables(&mut open.connection, names, schema, may_migrate, &dial.place).await?;
+        dial.tables = Some(checked);
+        Link::new(dial.clone(), Some(open)).close().await;
         Ok(self)
     }
 
@@ -145,6 +145,12 @@ impl Server {
     #[must_use]
     pub fn session(&self) -> Option<PgConnectOptions> {
         self.dial.pooled.is_none().then(|| self.dial.options.clone())
+    }
+
+    /// Whether a connection may be held for nothing but to be told of what others do: not where many share the right to them.
+    #[must_use]
+    pub const fn may_listen(&self) -> bool {
+        self.dial.seats.is_none()
     }
 
     /// A statement without an answer for so long is given up.

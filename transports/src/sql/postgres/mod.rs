@@ -286,7 +286,7 @@ impl PostgresQueue {
             options,
         });
         let mut others = vec![runtime.spawn(told::tell(told, server.wire(), server.clone()))];
-        match server.session().filter(|_| shared.options.listen) {
+        match server.session().filter(|_| shared.options.listen && shared.server.may_listen()) {
             Some(session) => {
                 let listening = told::listen(Arc::downgrade(&shared), session, server.channel());
                 others.push(runtime.spawn(listening));

@@ -56,7 +56,7 @@ impl OutboxTable for PostgresOutbox {
         }
         *self.0.looked.lock().unwrap_or_else(PoisonError::into_inner) = Looked::default();
         let place = self.0.server.place();
-        match self.0.server.session().filter(|_| self.0.listen) {
+        match self.0.server.session().filter(|_| self.0.listen && self.0.server.may_listen()) {
             Some(session) => {
                 let listening =
                     tokio::spawn(told::listen(line.clone(), self.0.teller.clone(), session, self.0.server.clone()));

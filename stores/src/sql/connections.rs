@@ -1,0 +1,381 @@
+//! One bound for the connections of many stores: a process that serves hundreds of tenants, each with a database of its own, must not
+//! open some connections for each of them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+
+/// For so long a connection that is used all the time stays with whoever has opened it, although others wait, or for as long as opening it
+/// took: that costs some round trips and a process of the server's, and would otherwise be done for each statement.
+const TENURE: Duration = Duration::from_millis(100);
+/// One that nobody has used for so long goes to others at once: who is busy asks again sooner.
+const IDLE: Duration = Duration::from_millis(10);
+/// How often who waits looks whether somebody's tenure has passed.
+const LOOK: Duration = Duration::from_millis(10);
+/// The part of a statement's time that is left for the statement itself.
+const WAIT_PART: u32 = 4;
+/// A server that does not take leave is left.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// What is told where none came free in time.
+pub(super) const NO_PLACE: &str = "none of the connections that are shared came free in time, nothing was asked: give `Connections::at_most` \
+                                   more of them, or run fewer stores in one process";
+
+/// Connections that stores and queues of one process share the right to, whatever database of whatever server they are to. Clones
+/// share it too.
+///
+/// Who has something to ask opens a connection when there is a place, and keeps it for the next time; who finds no place takes that of
+/// the connection that has been idle longest. So stores that are in use have their connections, and those that are not have none. A
+/// connection that is in use is not taken away; its place is given on once it has been held for a tenth of a second, or for as long as opening it took. Places are given
+/// in the order in which they were asked for.
+///
+/// # Limits
+/// Each store needs one place at a time, and is quick with as many as it has [writers](crate::sql::postgres::PostgresOptions::writers) and
+/// readers: with fewer places than stores that are in use at a time, each opens its connections again and again. Who waits for a place for
+/// longer than a write may take is told that the store is unavailable. Not counted are connections of the program's own (those behind an
+/// outbox's `enqueue`) and the one that reads a server's log. Queues of servers whose connections are shared are not told by the server of new messages, since that
+/// takes a connection each; they look for them.
+///
+/// ```
+/// # use hapax_stores::sql::Connections;
+/// let connections = Connections::at_most(20);
+/// assert_eq!(connections.open(), 0);
+/// ```
+#[derive(Clone)]
+pub struct Connections(Arc<Shared>);
+
+struct Shared {
+    max: usize,
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    /// Connections that are ended for the sake of those who wait.
+    leaving: AtomicUsize,
+    seats: Mutex<Vec<Weak<dyn Idle>>>,
+}
+
+impl Connections {
+    /// At most `max` at a time, and at least one.
+    #[must_use]
+    pub fn at_most(max: usize) -> Self {
+        let max = max.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(max));
+        let (waiting, leaving) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Shared { max, places, waiting, leaving, seats: Mutex::default() }))
+    }
+
+    /// How many there are now, those that are being opened or closed included.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.0.max - self.0.places.available_permits()
+    }
+
+    /// How many wait for a place now. If there are always some, more places, or fewer stores in one process, are needed.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.waiting.load(Ordering::Relaxed)
+    }
+
+    /// A place, or `None` when there was none for `limit`.
+    pub(super) async fn place(&self, limit: Duration) -> Option<Place> {
+        let shared = &self.0;
+        let placed = |permit| Place { _permit: permit, since: Instant::now(), tenure: TENURE };
+        if let Ok(permit) = shared.places.clone().try_acquire_owned() {
+            return Some(placed(permit));
+        }
+        let _waits = Waits::new(shared);
+        let mut permit = std::pin::pin!(shared.places.clone().acquire_owned());
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let waiting = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    permit = &mut permit => return permit.ok(),
+                    _ = look.tick() => shared.take_idle(),
+                }
+            }
+        };
+        timeout(limit, waiting).await.ok().flatten().map(placed)
+    }
+
+    /// Somebody waits for whom none is ended yet.
+    fn is_wanted(&self) -> bool {
+        self.0.is_wanted()
+    }
+
+    fn add(&self, seat: Weak<dyn Idle>) {
+        let mut seats = self.0.seats();
+        seats.retain(|seat| seat.strong_count() > 0);
+        seats.push(seat);
+    }
+}
+
+impl Shared {
+    fn seats(&self) -> MutexGuard<'_, Vec<Weak<dyn Idle>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Closes the connection that has been idle longest, if one may be closed.
+    fn take_idle(&self) {
+        if !self.is_wanted() {
+            return;
+        }
+        let seats: Vec<Arc<dyn Idle>> = self.seats().iter().filter_map(Weak::upgrade).collect();
+        let longest = seats.iter().filter_map(|seat| Some((seat.idle_since()?, seat))).min_by_key(|(since, _)| *since);
+        if let Some((_, seat)) = longest {
+            seat.leave();
+        }
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("max", &self.0.max).field("open", &self.open()).finish_non_exhaustive()
+    }
+}
+
+/// Counted while it waits, also where nobody polls it any more.
+struct Waits<'s>(&'s AtomicUsize);
+
+impl<'s> Waits<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        shared.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(&shared.waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The right to one connection, for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    since: Instant,
+    tenure: Duration,
+}
+
+impl Place {
+    /// The connection is there.
+    pub(super) fn opened(self) -> Self {
+        let tenure = TENURE.max(self.since.elapsed());
+        Self { since: Instant::now(), tenure, ..self }
+    }
+
+    fn has_had_its_time(&self) -> bool {
+        self.since.elapsed() >= self.tenure
+    }
+}
+
+/// A connection that takes leave of its server.
+pub(super) trait Leave: fmt::Debug + Send + 'static {
+    fn leave(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Where connections to one place are while nobody uses them. Whoever asks the same server in the same way takes one, and others may
+/// have their places.
+#[derive(Debug)]
+pub(super) struct Seats<C> {
+    connections: Connections,
+    /// The one that was used last is the last.
+    idle: Mutex<Vec<Sitting<C>>>,
+}
+
+#[derive(Debug)]
+struct Sitting<C> {
+    connection: C,
+    place: Place,
+    since: Instant,
+}
+
+impl<C> Sitting<C> {
+    fn may_be_taken(&self) -> bool {
+        self.since.elapsed() >= IDLE || self.place.has_had_its_time()
+    }
+}
+
+impl<C: Leave> Seats<C> {
+    pub(super) fn new(connections: &Connections) -> Arc<Self> {
+        let seats = Arc::new(Self { connections: connections.clone(), idle: Mutex::new(Vec::new()) });
+        let idle: Weak<Self> = Arc::downgrade(&seats);
+        connections.add(idle);
+        seats
+    }
+
+    /// A place for one more. Who waits for a statement hears what is wrong before it gives up itself.
+    pub(super) async fn place(&self, limit: Duration) -> Option<Place> {
+        self.connections.place(limit - limit / WAIT_PART).await
+    }
+
+    /// One that sits there, if there is one.
+    pub(super) fn rise(&self) -> Option<(C, Place)> {
+        self.idle().pop().map(|sitting| (sitting.connection, sitting.place))
+    }
+
+    /// It is not needed for now. Where others wait, and it has been there for its time, it ends.
+    pub(super) fn sit(&self, connection: C, place: Place) {
+        if self.connections.is_wanted() && place.has_had_its_time() {
+            self.end(connection, place);
+        } else {
+            self.idle().push(Sitting { connection, place, since: Instant::now() });
+        }
+    }
+
+    /// The place is free when the server has been told.
+    fn end(&self, connection: C, place: Place) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let shared = self.connections.0.clone();
+        shared.leaving.fetch_add(1, Ordering::Relaxed);
+        runtime.spawn(async move {
+            let _ = timeout(LEAVE, connection.leave()).await; // Nothing was under way.
+            drop(place);
+            shared.leaving.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Sitting<C>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Seats, whatever their connections are.
+trait Idle: Send + Sync {
+    /// Since when the one sits there that was not used for longest, if it may be taken.
+    fn idle_since(&self) -> Option<Instant>;
+
+    fn leave(&self);
+}
+
+impl<C: Leave> Idle for Seats<C> {
+    fn idle_since(&self) -> Option<Instant> {
+        self.idle().first().filter(|sitting| sitting.may_be_taken()).map(|sitting| sitting.since)
+    }
+
+    fn leave(&self) {
+        let mut idle = self.idle();
+        if idle.first().is_some_and(Sitting::may_be_taken) {
+            let Sitting { connection, place, .. } = idle.remove(0);
+            drop(idle);
+            self.end(connection, place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Wire(Arc<AtomicBool>);
+
+    impl Leave for Wire {
+        async fn leave(self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    async fn sit(connections: &Connections) -> (Arc<Seats<Wire>>, Arc<AtomicBool>) {
+        let (seat, left) = (Seats::new(connections), Arc::new(AtomicBool::new(false)));
+        let place = connections.place(Duration::ZERO).await.unwrap();
+        seat.sit(Wire(left.clone()), place);
+        (seat, left)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_place_has_that_of_the_connection_which_was_idle_longest() {
+        let connections = Connections::at_most(2);
+        let (first, first_left) = sit(&connections).await;
+        let (second, second_left) = sit(&connections).await;
+        let (connection, place) = first.rise().unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        first.sit(connection, place); // Used since: it is the other one's turn.
+        let begun = Instant::now();
+        let third = connections.place(Duration::from_secs(1)).await;
+        assert!(third.is_some() && begun.elapsed() <= IDLE + LOOK, "{:?}", begun.elapsed());
+        assert!(second_left.load(Ordering::Relaxed) && !first_left.load(Ordering::Relaxed));
+        assert!(second.rise().is_none() && first.rise().is_some());
+        assert_eq!((connections.open(), connections.waiting()), (2, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_in_use_is_not_taken_and_gives_way_once_it_has_had_its_time() {
+        let connections = Connections::at_most(1);
+        let (seat, left) = sit(&connections).await;
+        let (connection, place) = seat.rise().unwrap();
+        assert!(connections.place(10 * TENURE).await.is_none(), "it is in use");
+        assert_eq!(connections.waiting(), 0);
+        let waiting = tokio::spawn({
+            let connections = connections.clone();
+            async move { connections.place(10 * TENURE).await.is_some() }
+        });
+        while connections.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        seat.sit(connection, place);
+        assert!(seat.rise().is_none(), "somebody waits, and it has been there for long");
+        assert!(waiting.await.unwrap() && left.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_taken_away_what_was_opened_just_now_and_is_used_all_the_time() {
+        let connections = Connections::at_most(1);
+        let (seat, left) = sit(&connections).await;
+        let waiting = connections.place(TENURE / 2);
+        let using = async {
+            loop {
+                let (connection, place) = seat.rise().expect("it is its own");
+                tokio::time::sleep(IDLE / 2).await;
+                seat.sit(connection, place);
+                tokio::time::sleep(IDLE / 2).await;
+            }
+        };
+        tokio::select! {
+            given = waiting => assert!(given.is_none()),
+            () = using => {}
+        }
+        assert!(!left.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_waits_costs_one_connection() {
+        let connections = Connections::at_most(3);
+        let seats = [sit(&connections).await, sit(&connections).await, sit(&connections).await];
+        tokio::time::advance(2 * TENURE).await;
+        let place = connections.place(Duration::from_secs(1)).await;
+        assert!(place.is_some());
+        let left = seats.iter().filter(|(_, left)| left.load(Ordering::Relaxed)).count();
+        assert_eq!(left, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_come_back_with_what_holds_them() {
+        let connections = Connections::at_most(1);
+        let (seat, _) = sit(&connections).await;
+        drop(seat);
+        assert_eq!(connections.open(), 0);
+        assert!(connections.place(Duration::ZERO).await.is_some());
+        assert_eq!((Connections::at_most(0).0.max, connections.open()), (1, 0));
+    }
+}
