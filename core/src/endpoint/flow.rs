@@ -1,11 +1,10 @@
 //! How much is taken from the broker: messages and bytes that are held at a time, and messages in a time.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::PoisonError, time::Duration};
 
 use tokio::time::Instant;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// How large messages are taken to be before any has come: what the defaults allow for each.
 const BYTES_EACH_AT_FIRST: f64 = (64 << 10) as f64;

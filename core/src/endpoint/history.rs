@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt::{self, Write},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use crate::{
     ids::{EndpointName, MessageId, SagaName},
     metrics::{Event, Metrics},
     ports::{DeadLetter, DeadLetters, Page, StoreError},
+    sync::Mutex,
 };
 
 /// Messages whose failures are remembered; the oldest are forgotten first.

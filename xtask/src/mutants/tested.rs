@@ -12,6 +12,7 @@ use super::Tree;
 use crate::backends::Backends;
 use crate::process;
 use crate::report::Report;
+use crate::shuttle::{self, INTERLEAVED};
 use crate::workspace::Workspace;
 
 /// A part of the source, and how its tests are run.
@@ -173,6 +174,9 @@ impl Part {
 
     /// What cargo is told to run a test program.
     fn args<'a>(&self, program: &'a str) -> Vec<&'a str> {
+        if program == INTERLEAVED {
+            return shuttle::ARGS.to_vec();
+        }
         let mut args = vec!["test", "--quiet", "--locked"];
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
@@ -232,6 +236,9 @@ impl Bench<'_> {
         let mut command: Command = self.tree.usual_cargo(args);
         if program == OF_EMULATORS {
             command.env("CARGO_TARGET_DIR", Backends::emulators_target());
+        }
+        if program == INTERLEAVED {
+            shuttle::build_for(&mut command);
         }
         command.envs(self.backends.variables()).stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
