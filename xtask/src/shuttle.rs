@@ -11,16 +11,17 @@ use crate::process;
 /// As a test program, in the header of a mutant.
 pub(crate) const INTERLEAVED: &str = "interleaved";
 
-/// What cargo is told. What goes on between the steps of a test is mostly shuttle: it is optimised, and built once.
-pub(crate) const ARGS: [&str; 8] = [
+/// What cargo is told. Most of what goes on in a test is shuttle: it is optimised, which takes seconds, once.
+pub(crate) const ARGS: [&str; 9] = [
     "test",
     "--locked",
     "--package=hapax-core",
     "--lib",
     "--all-features",
-    "--config=profile.dev.package.\"*\".opt-level=2",
-    "--config=profile.dev.package.\"*\".debug=0",
-    "--config=profile.dev.debug=\"line-tables-only\"",
+    "--config=profile.dev.package.shuttle-engine.opt-level=2",
+    "--config=profile.dev.package.shuttle-schedulers.opt-level=2",
+    "--config=profile.dev.package.shuttle-std.opt-level=2",
+    "--config=profile.dev.package.corosensei.opt-level=2",
 ];
 
 /// The usual tests do not run on what these are built with.
