@@ -215,6 +215,12 @@ mod tests {
     }
 
     #[test]
+    fn shuttle_takes_parts_of_names() {
+        assert_eq!(parsed("shuttle"), Ok(Command::Shuttle(Vec::new())));
+        assert_eq!(parsed("shuttle circuit joint"), Ok(Command::Shuttle(vec!["circuit".into(), "joint".into()])));
+    }
+
+    #[test]
     fn mutants_takes_names_and_verify_how_much() {
         let wanted = mutants::Wanted { names: vec!["dedup-first".into()], keep_stories: true };
         assert_eq!(parsed("mutants dedup-first --keep-stories"), Ok(Command::Mutants(wanted)));

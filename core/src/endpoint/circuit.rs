@@ -119,6 +119,7 @@ impl Circuit {
             sleep(rest).await;
         };
         tokio::select! {
+            biased;
             () = closed => sleep(SPREAD.mul_f64(fastrand::f64())).await,
             () = probe => {}
         }

@@ -29,7 +29,7 @@ const TURNS: usize = 3;
 /// Of each task. Backtraces and formatted errors need more than shuttle's own 60 KiB.
 const STACK_BYTES: usize = 256 << 10;
 /// Orders of a test that goes through all of them: a test with more is too large for it, and fails.
-const ORDERS_MAX: usize = 2_000_000;
+const ORDERS_MAX: usize = 300_000;
 
 /// Runs `test` in many orders: at random, and with few turns that are drawn before.
 pub(crate) fn explore(test: fn()) {

@@ -285,6 +285,7 @@ mod tests {
             args.ends_with("--test dynamodb_store --no-default-features --features=dynamodb,cosmos,object"),
             "{args}"
         );
+        assert!(ENDPOINT.args(INTERLEAVED).contains(&"--package=hapax-core"));
         assert_eq!(OTEL.args("spans")[3..], ["--package", "hapax-otel", "--test", "spans"]);
         assert!(STORES.args(WITHIN_STORES).join(" ").ends_with("--lib --features=dynamodb,cosmos,object"));
         assert!(STORES.args(OF_EMULATORS).join(" ").ends_with("servers/emulators/Cargo.toml --test cosmos_regions"));

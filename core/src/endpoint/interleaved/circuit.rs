@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     ids::{SagaKey, Scope},
-    sync::explored::{Timers, all, block_on, explore, resting, spawn},
+    sync::explored::{Timers, all, block_on, exhaust, explore, resting, spawn},
 };
 
 #[derive(Debug)]
@@ -51,20 +51,23 @@ fn nobody_gives_up() -> Timers {
 }
 
 /// Somebody tries, and that takes long: who waits can go on only by being told.
+fn a_store_answers(waiters: usize) {
+    let circuit = open();
+    let turn = block_on(circuit.turn.acquire()).expect("it is never closed");
+    let waiting: Vec<_> = (0..waiters).map(|_| spawn(waits(circuit.clone()))).collect();
+    circuit.observe(Event::Handled(&key(0)));
+    for waiting in waiting {
+        assert_eq!(block_on(waiting).expect("it ends"), Granted::Try);
+    }
+    assert!(!circuit.is_open());
+    drop(turn);
+}
+
 #[test]
 fn all_who_wait_go_on_once_a_store_has_answered() {
     let _timers = nobody_gives_up();
-    explore(|| {
-        let circuit = open();
-        let turn = block_on(circuit.turn.acquire()).expect("it is never closed");
-        let waiting: Vec<_> = (0..3).map(|_| spawn(waits(circuit.clone()))).collect();
-        circuit.observe(Event::Handled(&key(0)));
-        for waiting in waiting {
-            assert_eq!(block_on(waiting).expect("it ends"), Granted::Try);
-        }
-        assert!(!circuit.is_open());
-        drop(turn);
-    });
+    exhaust(|| a_store_answers(1));
+    explore(|| a_store_answers(3));
 }
 
 #[test]
