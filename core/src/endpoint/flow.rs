@@ -144,7 +144,8 @@ impl Flow {
         }
         let mut state = self.state();
         if state.rate.is_some() {
-            state.granted -= messages as f64;
+            // What was asked for before there was this rate is not held against it.
+            state.granted = (state.granted - messages as f64).max(0.0);
         }
         let each = bytes as f64 / messages as f64;
         let before = state.bytes_each.unwrap_or(each);

@@ -82,6 +82,22 @@ fn what_is_received_beside_a_change_of_rate_is_counted_once() {
     });
 }
 
+/// It may come as the rate is set, before the endpoint's loop has heard of that.
+#[test]
+fn what_was_asked_for_without_a_rate_is_not_held_against_one() {
+    explore(|| {
+        let handle = handle(1000, None);
+        let (receives, changes) = (handle.clone(), handle.clone());
+        let received = async move { receives.shared().flow.received(1000, 1000) };
+        let changed = async move { changes.set_rate_max(Some(Rate::per_second(50))) };
+        let tasks: [futures_util::future::BoxFuture<'static, ()>; 2] = [Box::pin(received), Box::pin(changed)];
+        all(tasks);
+        if let Room::Later(at) = handle.shared().room(Held::default()) {
+            assert!(at < Instant::now() + Duration::from_secs(1), "a thousand are waited for");
+        }
+    });
+}
+
 /// The endpoint's life, and who looks.
 fn health_is_asked_for() {
     let handle = handle(5, None);
