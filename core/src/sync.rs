@@ -1,6 +1,6 @@
 //! What the shell's tasks share state by, and wait by: in a usual build, and in usual tests, std's and tokio's own.
 //!
-//! With `--cfg shuttle` (`cargo xtask shuttle`) the same names are those of [`explored`], for the unit tests of this crate that are
+//! With `--cfg shuttle` (`cargo xtask shuttle`) the same names are those of `explored`, for the unit tests of this crate that are
 //! called `interleaved`: they run the shipped code of a part in thousands of orders, or in all of them.
 //!
 //! # What is explored
