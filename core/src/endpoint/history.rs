@@ -117,6 +117,10 @@ impl fmt::Debug for History {
     }
 }
 
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/history.rs"]
+mod interleaved;
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
