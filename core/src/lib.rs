@@ -21,6 +21,7 @@ pub mod relay;
 pub mod requests;
 mod saga;
 mod sender;
+mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;

@@ -10,6 +10,7 @@ cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite;
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
+cargo xtask shuttle [FILTER...]        what the shell's tasks share, in thousands of orders of their steps
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
 cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants/relay in a copy of the tree: the tests that it names must find it out
 cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stores, in the stores without transactions
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Bench(Vec<String>),
     /// The emulator of the backend of this name.
     Emulator(String),
+    /// Parts of test names; none: all of those that are interleaved.
+    Shuttle(Vec<String>),
     /// The specification.
     Tla,
     Mutants(mutants::Wanted),
@@ -94,6 +97,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "tla" => match rest {
             [] => Ok(Command::Tla),
             [first, ..] => Err(format!("`{first}` is not for tla: it takes nothing")),
+        },
+        "shuttle" => match rest.iter().find(|arg| arg.starts_with('-')) {
+            None => Ok(Command::Shuttle(rest.to_vec())),
+            Some(flag) => Err(format!("`{flag}` is not for shuttle: it takes parts of test names")),
         },
         "mutants" => mutants_wanted(rest).map(Command::Mutants),
         "relay-mutants" => names(command, rest).map(Command::RelayMutants),
@@ -169,6 +176,7 @@ mod tests {
             "bench",
             "emulator",
             "tla",
+            "shuttle",
             "mutants",
             "relay-mutants",
             "store-mutants",
@@ -207,6 +215,12 @@ mod tests {
     }
 
     #[test]
+    fn shuttle_takes_parts_of_names() {
+        assert_eq!(parsed("shuttle"), Ok(Command::Shuttle(Vec::new())));
+        assert_eq!(parsed("shuttle circuit joint"), Ok(Command::Shuttle(vec!["circuit".into(), "joint".into()])));
+    }
+
+    #[test]
     fn mutants_takes_names_and_verify_how_much() {
         let wanted = mutants::Wanted { names: vec!["dedup-first".into()], keep_stories: true };
         assert_eq!(parsed("mutants dedup-first --keep-stories"), Ok(Command::Mutants(wanted)));
@@ -228,6 +242,7 @@ mod tests {
             ("emulator dynamodb cosmos", "one backend", "cargo xtask emulator dynamodb"),
             ("tla fast", "`fast`", "nothing"),
             ("survivors --all", "`--all`", "names"),
+            ("shuttle --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),
             ("store-mutants --all", "`--all` is not for store-mutants", "names"),
             ("endpoint-mutants --all", "`--all` is not for endpoint-mutants", "names"),

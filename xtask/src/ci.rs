@@ -9,6 +9,7 @@ use crate::features;
 use crate::policy::Policy;
 use crate::process;
 use crate::report::Report;
+use crate::shuttle;
 use crate::test;
 use crate::texts;
 use crate::verify;
@@ -41,6 +42,7 @@ pub(crate) fn run(tests: bool) -> ExitCode {
     for (name, from, args) in EXAMPLES {
         report.step(&format!("example {name}"), || example(name, from, args));
     }
+    report.step("orders of the shell's steps", || shuttle::explore(&[]));
     report.step("explorer, small configurations", verify::quick);
     if !tests {
         return test::conclude(&report, None);

@@ -16,6 +16,7 @@ mod mutants;
 mod policy;
 mod process;
 mod report;
+mod shuttle;
 mod spdx;
 mod survivors;
 mod test;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Ok(Command::Shuttle(filters)) => shuttle::run(&filters),
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
         Ok(Command::RelayMutants(names)) => mutants::tested::run(&mutants::tested::RELAY, &names),

@@ -8,20 +8,18 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use tokio::{
-    sync::{Notify, Semaphore},
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::Instant;
 
 use crate::{
     ids::EntityKey,
     metrics::{Event, Metrics},
     ports::{Backoff, Cause, Granted},
+    sync::{Mutex, MutexGuard, Notify, Semaphore, sleep, timeout},
 };
 
 /// So many entities in a row whose passes could not reach the stores, and none that could, and it opens: with fewer it may be these
@@ -121,6 +119,7 @@ impl Circuit {
             sleep(rest).await;
         };
         tokio::select! {
+            biased;
             () = closed => sleep(SPREAD.mul_f64(fastrand::f64())).await,
             () = probe => {}
         }
@@ -154,3 +153,7 @@ impl Metrics for Circuit {
         self.metrics.observe(event);
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/circuit.rs"]
+mod interleaved;

@@ -1,11 +1,10 @@
 //! How much is taken from the broker: messages and bytes that are held at a time, and messages in a time.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::PoisonError, time::Duration};
 
 use tokio::time::Instant;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// How large messages are taken to be before any has come: what the defaults allow for each.
 const BYTES_EACH_AT_FIRST: f64 = (64 << 10) as f64;
@@ -145,7 +144,8 @@ impl Flow {
         }
         let mut state = self.state();
         if state.rate.is_some() {
-            state.granted -= messages as f64;
+            // What was asked for before there was this rate is not held against it.
+            state.granted = (state.granted - messages as f64).max(0.0);
         }
         let each = bytes as f64 / messages as f64;
         let before = state.bytes_each.unwrap_or(each);

@@ -2,14 +2,11 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Settings,
@@ -20,6 +17,10 @@ use crate::{
     handler_error::chain,
     ids::EndpointName,
     ports::{Delivery, TransportError},
+    sync::{
+        Mutex, MutexGuard, Notify,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// An endpoint that has not come round for so long is stuck: its turns take milliseconds, unless a handler computes without
@@ -213,3 +214,7 @@ impl fmt::Debug for EndpointHandle {
         f.debug_struct("EndpointHandle").field("endpoint", &self.0.name).field("health", &self.health()).finish()
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/handle.rs"]
+mod interleaved;

@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt::{self, Write},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use crate::{
     ids::{EndpointName, MessageId, SagaName},
     metrics::{Event, Metrics},
     ports::{DeadLetter, DeadLetters, Page, StoreError},
+    sync::Mutex,
 };
 
 /// Messages whose failures are remembered; the oldest are forgotten first.
@@ -115,6 +116,10 @@ impl fmt::Debug for History {
         f.debug_struct("History").field("letters", &self.letters).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/history.rs"]
+mod interleaved;
 
 #[cfg(test)]
 mod tests {

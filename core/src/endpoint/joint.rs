@@ -2,13 +2,16 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 
-use crate::ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError};
+use crate::{
+    ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError},
+    sync::{Mutex, MutexGuard},
+};
 
 /// A receiver whose shared messages are settled by the last of their sagas, with the worst of their settlements: a
 /// retry before a dead letter before an ack. Those that were done recognise the message when it comes again.
@@ -89,6 +92,10 @@ impl Receiver for Joint {
         }
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/joint.rs"]
+mod interleaved;
 
 #[cfg(test)]
 mod tests {

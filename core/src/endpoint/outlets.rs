@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::{
     envelope::{Destination, Outgoing},
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// So many failures in a row before a destination is held back: fewer than a pass tries by itself.
@@ -134,3 +135,7 @@ impl Dispatcher for Outlets {
         outgoing.iter().zip(admitted).map(result).collect()
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/outlets.rs"]
+mod interleaved;

@@ -2,22 +2,21 @@
 
 use std::{
     mem,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
-use tokio::{
-    sync::{Notify, mpsc},
-    time::{Instant, timeout_at},
-};
+use tokio::time::Instant;
 
 use super::Counted;
 use crate::{
     envelope::Outgoing,
     ports::{Claim, Dispatcher, Refused},
+    sync::{
+        Mutex, Notify,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+        mpsc, timeout_at,
+    },
 };
 
 /// Claims that are given back for others at the next call. Beyond it they are forgotten, and free when their lease is over.
@@ -34,7 +33,7 @@ pub struct PushLine {
     lease: Duration,
     dispatcher: Arc<dyn Dispatcher>,
     queue: mpsc::Sender<Pushed>,
-    bytes: AtomicUsize,
+    pub(super) bytes: AtomicUsize,
     left: Notify,
     token: AtomicI64,
     returned: Mutex<Vec<Claim>>,
@@ -104,6 +103,7 @@ impl PushLine {
         };
         if let Err(refused) = sent {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.left.notify_one(); // Somebody may have found no room for what has none.
             let (mpsc::error::TrySendError::Full(pushed) | mpsc::error::TrySendError::Closed(pushed)) = refused;
             self.counted.dropped.fetch_add(1, Ordering::Relaxed);
             let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);

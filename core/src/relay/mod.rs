@@ -24,6 +24,8 @@
 //! push is lost (C. Richardson, *Microservices Patterns*, chapter 3).
 
 mod care;
+#[cfg(all(test, shuttle))]
+mod interleaved;
 mod line;
 mod options;
 mod pause;
@@ -31,14 +33,7 @@ mod table;
 mod ticket;
 mod waiting;
 
-use std::{
-    fmt,
-    future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{fmt, future::Future, sync::Arc};
 
 pub use line::{PushLine, Pushed};
 pub use options::RelayOptions;
@@ -48,6 +43,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     ports::{Dispatcher, Instance, OutboxState, OutboxTable},
+    sync::atomic::{AtomicU64, Ordering},
     trace::{Sends, Spans, Traces},
 };
 

@@ -12,10 +12,7 @@ use futures_util::{
     future::{BoxFuture, OptionFuture},
     stream::{FuturesUnordered, StreamExt},
 };
-use tokio::{
-    sync::{mpsc, watch},
-    time::{Instant, sleep_until, timeout},
-};
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     Counted, PushLine, Pushed, RelayOptions,
@@ -26,6 +23,7 @@ use crate::{
     envelope::{Envelope, Outgoing},
     handler_error::chain,
     ports::{Claim, DispatchError, Dispatcher, Ended, Instance, OutboxTable, Outcome, StoreError, Tick, Ticked},
+    sync::{mpsc, sleep_until, timeout},
 };
 
 /// Pushed rows that are taken at once: a burst does not keep confirmations waiting.
@@ -93,6 +91,8 @@ pub(super) struct TableRelay {
     /// Where order is kept: what belongs to this relay does so until then.
     alive_until: Option<Instant>,
     stopping: Option<Instant>,
+    /// What was on its way in as it stopped is here as well.
+    has_all_pushed: bool,
 }
 
 impl TableRelay {
@@ -139,6 +139,7 @@ impl TableRelay {
             not_before: now,
             pause: Pause::default(),
             stopping: None,
+            has_all_pushed: false,
         })
     }
 
@@ -206,7 +207,8 @@ impl TableRelay {
     /// finds no room there is given back.
     fn room(&self, now: Instant) -> usize {
         if self.stopping.is_some() {
-            return 0;
+            // Nobody hands anything over any more, but for who has a place already.
+            return if self.has_all_pushed { 0 } else { PUSHED_AT_ONCE };
         }
         if self.pause.is_probing() {
             return usize::from(self.waiting.is_idle() && !self.pause.is_on(now));
@@ -218,9 +220,14 @@ impl TableRelay {
     }
 
     fn take(&mut self, pushed: &mut Vec<Pushed>) {
+        self.has_all_pushed = pushed.is_empty();
         for row in pushed.drain(..) {
             self.line.has_left(&row);
             let Pushed { claim, until, outgoing } = row;
+            if self.stopping.is_some() {
+                self.end(claim, Outcome::GivenBack);
+                continue;
+            }
             let lease = self.options.birth_lease;
             let begun = until.checked_sub(lease).unwrap_or(until);
             self.hold(Held::new(claim, 1, begun, lease), outgoing);
@@ -346,17 +353,17 @@ impl TableRelay {
         self.stopping = Some(Instant::now() + self.options.stop_limit);
         self.table.detach(&self.line);
         self.pushed.close();
-        while let Ok(pushed) = self.pushed.try_recv() {
-            self.line.has_left(&pushed);
-            self.end(pushed.claim, Outcome::GivenBack);
-        }
         for (held, _) in self.waiting.take() {
             self.end(held.claim, Outcome::GivenBack);
         }
     }
 
     fn is_done(&self) -> bool {
-        self.sending.is_empty() && self.ended.is_empty() && self.untaken.is_none() && self.lost.is_none()
+        self.has_all_pushed
+            && self.sending.is_empty()
+            && self.ended.is_empty()
+            && self.untaken.is_none()
+            && self.lost.is_none()
     }
 }
 

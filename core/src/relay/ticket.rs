@@ -148,13 +148,14 @@ mod tests {
         time::Duration,
     };
 
-    use tokio::{sync::mpsc, time::Instant};
+    use tokio::time::Instant;
 
     use super::{PushLine, Pushed, Stored, Tell, Ticket};
     use crate::{
         envelope::{Destination, Envelope, Outgoing},
         ids::{MessageId, TypeName},
         ports::{Claim, DispatchError, Dispatcher, Refused},
+        sync::mpsc,
     };
 
     #[derive(Debug)]

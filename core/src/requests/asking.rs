@@ -2,7 +2,7 @@
 
 use std::{slice, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::{RequestError, Shared, waiting::Wait};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     ids::{EndpointName, MessageId},
     ports::{DeadLetter, DeadLetters, DispatchError, ErrorKind, Page, TransportError},
     registry::REUSED,
+    sync::sleep_until,
     time::Timestamp,
 };
 
@@ -33,7 +34,7 @@ struct Asking<'c> {
 }
 
 /// How a request ends.
-enum Ended {
+pub(super) enum Ended {
     Answered(Arc<Envelope>),
     Failed(RequestError),
     /// Its time is over.
@@ -117,11 +118,11 @@ impl Asking<'_> {
 }
 
 /// What `work` gives, unless the answer comes before or time is over.
-async fn until<T>(wait: &mut Wait, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Ended> {
+pub(super) async fn until<T>(wait: &mut Wait, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Ended> {
     tokio::select! {
         biased;
         answer = &mut wait.answer => Err(match answer {
-            Ok(answer) => Ended::Answered(answer),
+            Ok(answer) => Ended::Answered(answer.take()),
             Err(_) => Ended::Failed(RequestError::Stopped),
         }),
         done = work => Ok(done),

@@ -21,6 +21,8 @@ mod answers;
 mod asking;
 mod builder;
 mod error;
+#[cfg(all(test, shuttle))]
+mod interleaved;
 mod waiting;
 
 use std::{

@@ -2,23 +2,26 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError},
 };
 
-use tokio::sync::oneshot;
-
 use super::RequestError;
-use crate::{envelope::Envelope, ids::CorrelationId};
+use crate::{
+    envelope::Envelope,
+    ids::CorrelationId,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        oneshot,
+    },
+};
 
 /// Requests that wait, by what their answers bear.
 #[derive(Debug)]
 pub(super) struct Waiting {
     state: Mutex<State>,
     max: usize,
-    pub(super) unawaited: AtomicU64,
+    pub(super) unawaited: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +36,7 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     number: u64,
-    answer: oneshot::Sender<Arc<Envelope>>,
+    answer: oneshot::Sender<Arc<Handed>>,
 }
 
 /// A place among those who wait, given up when it is dropped.
@@ -43,12 +46,20 @@ pub(super) struct Wait {
     correlation: CorrelationId,
     number: u64,
     /// An error once the client was stopped.
-    pub(super) answer: oneshot::Receiver<Arc<Envelope>>,
+    pub(super) answer: oneshot::Receiver<Arc<Handed>>,
+}
+
+/// An answer on its way to those who wait for it. Some may give up at that moment: if none of them takes it, nobody has waited.
+#[derive(Debug)]
+pub(super) struct Handed {
+    answer: Arc<Envelope>,
+    is_taken: AtomicBool,
+    unawaited: Arc<AtomicU64>,
 }
 
 impl Waiting {
     pub(super) fn new(max: usize) -> Self {
-        Self { state: Mutex::default(), max, unawaited: AtomicU64::new(0) }
+        Self { state: Mutex::default(), max, unawaited: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,13 +95,10 @@ impl Waiting {
             state.count -= waiters.len();
             waiters
         };
-        let mut awaited = false;
+        let (answer, unawaited) = (answer.clone(), self.unawaited.clone());
+        let handed = Arc::new(Handed { answer, is_taken: AtomicBool::new(false), unawaited });
         for waiter in waiters {
-            awaited |= waiter.answer.send(answer.clone()).is_ok();
-        }
-        if !awaited {
-            tracing::debug!(%correlation, message_type = %answer.message_type, "an answer that nobody waits for");
-            self.unawaited.fetch_add(1, Ordering::Relaxed);
+            drop(waiter.answer.send(handed.clone())); // Who has given up takes nothing.
         }
     }
 
@@ -100,6 +108,23 @@ impl Waiting {
         state.stopped = true;
         state.waiters.clear();
         state.count = 0;
+    }
+}
+
+impl Handed {
+    pub(super) fn take(&self) -> Arc<Envelope> {
+        self.is_taken.store(true, Ordering::Relaxed);
+        self.answer.clone()
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if !self.is_taken.load(Ordering::Relaxed) {
+            let Envelope { message_type, correlation_id, .. } = &*self.answer;
+            tracing::debug!(?correlation_id, %message_type, "an answer that nobody waits for");
+            self.unawaited.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

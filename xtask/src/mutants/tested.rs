@@ -12,6 +12,7 @@ use super::Tree;
 use crate::backends::Backends;
 use crate::process;
 use crate::report::Report;
+use crate::shuttle::{self, INTERLEAVED};
 use crate::workspace::Workspace;
 
 /// A part of the source, and how its tests are run.
@@ -173,6 +174,9 @@ impl Part {
 
     /// What cargo is told to run a test program.
     fn args<'a>(&self, program: &'a str) -> Vec<&'a str> {
+        if program == INTERLEAVED {
+            return shuttle::ARGS.to_vec();
+        }
         let mut args = vec!["test", "--quiet", "--locked"];
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
@@ -233,6 +237,9 @@ impl Bench<'_> {
         if program == OF_EMULATORS {
             command.env("CARGO_TARGET_DIR", Backends::emulators_target());
         }
+        if program == INTERLEAVED {
+            shuttle::build_for(&mut command);
+        }
         command.envs(self.backends.variables()).stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
         let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).join("\n");
@@ -278,6 +285,7 @@ mod tests {
             args.ends_with("--test dynamodb_store --no-default-features --features=dynamodb,cosmos,object"),
             "{args}"
         );
+        assert!(ENDPOINT.args(INTERLEAVED).contains(&"--package=hapax-core"));
         assert_eq!(OTEL.args("spans")[3..], ["--package", "hapax-otel", "--test", "spans"]);
         assert!(STORES.args(WITHIN_STORES).join(" ").ends_with("--lib --features=dynamodb,cosmos,object"));
         assert!(STORES.args(OF_EMULATORS).join(" ").ends_with("servers/emulators/Cargo.toml --test cosmos_regions"));
