@@ -49,6 +49,20 @@ async fn an_endpoint_is_ready_from_when_it_runs_until_it_stops() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_whose_future_is_dropped_says_that_it_has_stopped() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("health"), Log::default());
+    let endpoint = endpoint(&store, hub, &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    let running = tokio::spawn(endpoint.run_until(std::future::pending::<()>()));
+    sleep(SECOND).await;
+    assert!(handle.health().ready());
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    assert!(!handle.health().live() && !handle.health().ready());
+    assert_eq!((reasons(&handle).as_str(), handle.in_flight()), ("endpoint work has stopped", 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_endpoint_that_nobody_polls_is_not_live() {
     let (store, hub, log) = (Memory::new(), InProcess::new("health"), Log::default());
     let endpoint = endpoint(&store, hub.clone(), &log).start().await.unwrap();

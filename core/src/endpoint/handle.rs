@@ -209,6 +209,15 @@ impl Shared {
     }
 }
 
+/// Says that nobody runs the endpoint any more, also where its future was dropped.
+pub(super) struct Ended(pub(super) EndpointHandle);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.shared().stopped();
+    }
+}
+
 impl fmt::Debug for EndpointHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EndpointHandle").field("endpoint", &self.0.name).field("health", &self.health()).finish()

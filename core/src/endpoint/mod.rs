@@ -140,6 +140,7 @@ impl Endpoint {
         let mut receiving: Option<BoxFuture<'_, Result<Vec<Delivery>, TransportError>>> = None;
         let mut stop = std::pin::pin!(stop);
         let handle = self.handle.clone();
+        let _ended = handle::Ended(handle.clone());
         let mut turn = interval(handle::TURN);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tracing::info!(endpoint = %self.name, "started");
@@ -185,7 +186,6 @@ impl Endpoint {
         drop(receiving);
         stopping.send_replace(true);
         self.drain(lanes).await;
-        handle.shared().stopped();
         tracing::info!(endpoint = %self.name, "stopped");
         Ok(())
     }
