@@ -152,3 +152,94 @@ impl Desk {
 fn failed(error: &StoreError) -> Refusal {
     Refusal::of_store("the dead letters cannot be dealt with", error)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{path::PathBuf, sync::Arc};
+
+    use hapax::{
+        InProcess, Sqlite,
+        check::External,
+        endpoint::office::Deed,
+        envelope::Envelope,
+        ids::TypeName,
+        ports::{DeadLetters, Page},
+        time::Timestamp,
+    };
+
+    use super::*;
+    use crate::{
+        card_service::CardService,
+        door::Door,
+        messages::{Card, Line},
+        shop,
+        watch::Watch,
+    };
+
+    fn letter(order: &str, number: &str) -> DeadLetter {
+        let lines = vec![Line { article: "mug".into(), quantity: 1, price_cents: 890 }];
+        let card_number = Some(number.to_owned());
+        let place = PlaceOrder { order: order.into(), customer: "Zoë".into(), card: Card::Good, card_number, lines };
+        let message_type = TypeName::parse(PlaceOrder::TYPE).unwrap();
+        let id = MessageId::parse(&format!("place-{order}")).unwrap();
+        DeadLetter {
+            envelope: Arc::new(Envelope::new(id, message_type, serde_json::to_vec(&place).unwrap())),
+            endpoint: ENDPOINT.parse().unwrap(),
+            saga: Some("order".parse().unwrap()),
+            destination: None,
+            reason: "malformed".into(),
+            attempts: 1,
+            time: Timestamp::now(),
+        }
+    }
+
+    struct File(PathBuf);
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            for end in ["", "-wal", "-shm"] {
+                let _ = std::fs::remove_file(format!("{}{end}", self.0.display()));
+            }
+        }
+    }
+
+    /// A worker that was stopped still had the message as it came before it was mended: what it makes of it is a letter again, of a
+    /// message that is over.
+    #[tokio::test]
+    async fn a_late_copy_of_what_is_mended_or_written_off_is_thrown_away_and_not_sent_again() {
+        let file = File(std::env::temp_dir().join(format!("hapax-orders-desk-{}", uuid::Uuid::new_v4().simple())));
+        let store = Sqlite::open(&file.0).await.unwrap();
+        let (queue, cards) = (InProcess::new(ENDPOINT), CardService::told(External::new("card company")));
+        let (door, watch) = (Door::new(1), Arc::new(Watch::default()));
+        let shop = || shop::endpoint(store.clone(), None, queue.clone(), &cards, &door, &watch);
+        let mut desk = Desk::open(shop, queue.sender(), Duration::ZERO).await.unwrap();
+
+        let came = [letter("mend", "4111 1111 1111 11l1"), letter("none", "4111 1111 1111 1112")];
+        for _ in 0..3 {
+            for letter in &came {
+                store.add(letter).await.unwrap();
+            }
+            assert_eq!(desk.round().await.unwrap(), 2);
+            let page = Page { skip: 0, limit: 10, message_id: None };
+            assert_eq!(store.list(&ENDPOINT.parse().unwrap(), &page).await.unwrap(), []);
+        }
+        store.add(&came[0]).await.unwrap();
+        desk.close().await.unwrap();
+        assert_eq!(desk.round().await.unwrap(), 0);
+
+        let actions = desk.office.actions().await.unwrap();
+        let of = |deed| actions.iter().filter(|action| action.deed == deed).count();
+        assert_eq!((of(Deed::Edited), of(Deed::Retried)), (1, 1), "{actions:?}");
+        assert!(actions.iter().all(|action| action.by == DESK), "{actions:?}");
+
+        // What is in good order and has failed all the same is tried once more, and then left for the books.
+        store.add(&letter("good", "4111 1111 1111 1111")).await.unwrap();
+        assert_eq!(desk.round().await.unwrap(), 1);
+        store.add(&letter("good", "4111 1111 1111 1111")).await.unwrap();
+        assert_eq!(desk.round().await.unwrap(), 0);
+        desk.close().await.unwrap();
+        assert_eq!(desk.office.list(&Filter::default(), 0, 10).await.unwrap().len(), 1);
+        store.close().await;
+    }
+}
