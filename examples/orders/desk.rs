@@ -24,8 +24,8 @@ use crate::{
 
 /// Who it is in the record of what was done.
 pub(crate) const DESK: &str = "desk";
-/// Letters that are taken from the pile at a time.
-const LETTERS_AT_ONCE: usize = 100;
+/// Letters that are taken from the pile at a time: few, so that some are done with before a server is killed again.
+const LETTERS_AT_ONCE: usize = 20;
 
 /// Somebody who reads the dead letters. The only one: two who retry one letter at the same moment get in each other's way.
 pub(crate) struct Desk {
@@ -66,10 +66,16 @@ impl Desk {
         Ok(Self { office, sender, patience, done: HashSet::new() })
     }
 
-    /// Goes through the pile once; answers how many letters it has dealt with.
+    /// Goes through the pile, until nothing is left that it can deal with; answers how many letters it has dealt with.
     pub(crate) async fn round(&mut self) -> Result<usize, Refusal> {
-        // After a failure it begins with the pile again: what was begun is in it, as far as it has come.
-        again(self.patience, async || self.try_round().await).await
+        let mut all = 0;
+        loop {
+            // After a failure it begins with the pile again: what was begun is in it, as far as it has come.
+            match again(self.patience, async || self.deal_with_some().await).await? {
+                0 => return Ok(all),
+                some => all += some,
+            }
+        }
     }
 
     /// The last round, when nobody is left who could handle what is sent: only late copies are thrown away.
@@ -82,7 +88,7 @@ impl Desk {
         .await
     }
 
-    async fn try_round(&mut self) -> Result<usize, Refusal> {
+    async fn deal_with_some(&mut self) -> Result<usize, Refusal> {
         let (mut mended, mut hopeless) = (Vec::new(), Vec::new());
         for letter in self.pile().await? {
             match self.judge(&letter) {

@@ -195,7 +195,7 @@ impl<'d, B: Backend> Day<'d, B> {
             }
             let mut over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
             if over || read.elapsed() >= DESK_EVERY {
-                over &= self.desk.round().await? == 0;
+                over &= self.read_letters().await? == 0;
                 read = Instant::now();
             }
             quiet = if over { quiet } else { Instant::now() };
@@ -239,6 +239,18 @@ impl<'d, B: Backend> Day<'d, B> {
         let id = MessageId::random();
         let send = async || self.sender.send_as(id.clone(), ENDPOINT, message).await.map_err(|e| Refusal::of_send(&e));
         again(self.patience, send).await
+    }
+
+    /// Sends the desk through the dead letters; answers how many there were.
+    async fn read_letters(&mut self) -> Result<usize, Refusal> {
+        match self.desk.round().await {
+            Ok(letters) => Ok(letters),
+            Err(trouble) => {
+                // What is wrong with the database is told in the same words whoever meets it first.
+                self.look().await?;
+                Err(trouble)
+            }
+        }
     }
 
     /// Takes out the orders that are decided; answers how many.
