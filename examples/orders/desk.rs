@@ -66,12 +66,12 @@ impl Desk {
         Ok(Self { office, sender, patience, done: HashSet::new() })
     }
 
-    /// Goes through the pile, until nothing is left that it can deal with; answers how many letters it has dealt with.
+    /// Goes through the pile, until nothing is left that it can deal with; answers how many letters it has dealt with. After a failure
+    /// another round goes on: what was begun is in the pile, as far as it has come.
     pub(crate) async fn round(&mut self) -> Result<usize, Refusal> {
         let mut all = 0;
         loop {
-            // After a failure it begins with the pile again: what was begun is in it, as far as it has come.
-            match again(self.patience, async || self.deal_with_some().await).await? {
+            match self.deal_with_some().await? {
                 0 => return Ok(all),
                 some => all += some,
             }

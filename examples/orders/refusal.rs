@@ -69,6 +69,10 @@ impl Refusal {
         Self { passing: true, ..self }
     }
 
+    pub(crate) const fn is_passing(&self) -> bool {
+        self.passing
+    }
+
     /// What a store says, with all that is behind it.
     pub(crate) fn of_store(what: &str, error: &StoreError) -> Self {
         let refusal = Self::caused(what, error);

@@ -195,7 +195,7 @@ impl<'d, B: Backend> Day<'d, B> {
             }
             let mut over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
             if over || read.elapsed() >= DESK_EVERY {
-                over &= self.read_letters().await? == 0;
+                over &= self.read_letters().await?;
                 read = Instant::now();
             }
             quiet = if over { quiet } else { Instant::now() };
@@ -241,12 +241,13 @@ impl<'d, B: Backend> Day<'d, B> {
         again(self.patience, send).await
     }
 
-    /// Sends the desk through the dead letters; answers how many there were.
-    async fn read_letters(&mut self) -> Result<usize, Refusal> {
+    /// Sends the desk through the dead letters; answers whether there were none.
+    async fn read_letters(&mut self) -> Result<bool, Refusal> {
         match self.desk.round().await {
-            Ok(letters) => Ok(letters),
+            Ok(letters) => Ok(letters == 0),
+            // A server that is away is waited for by whoever looks for orders next, and a table that is gone is told there.
+            Err(trouble) if trouble.is_passing() && !self.patience.is_zero() => Ok(false),
             Err(trouble) => {
-                // What is wrong with the database is told in the same words whoever meets it first.
                 self.look().await?;
                 Err(trouble)
             }
