@@ -10,7 +10,7 @@ use std::{
     fmt,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -34,6 +34,8 @@ use crate::{
 
 /// A slow card answers when the order has given up.
 const SLOW_ANSWER: Duration = Duration::from_millis(PAYMENT_TIMEOUT.as_millis() as u64 * 3 / 2);
+/// Share of the calls that are declined at once, since the company is out of order.
+const OUT_OF_ORDER: f64 = 0.05;
 /// Requests that may wait for the clerk, and that are written in one commit.
 const REQUESTS_MAX: usize = 256;
 /// How long the clerk waits while others write to the file.
@@ -54,6 +56,9 @@ pub(crate) const CREATE_LEDGER: &str = "CREATE TABLE orders_card_ledger (
 pub(crate) struct CardService {
     requests: mpsc::Sender<Request>,
     calls: Arc<AtomicU64>,
+    declined: Arc<AtomicU64>,
+    /// Draws when it is out of order.
+    random: Arc<Mutex<fastrand::Rng>>,
     /// Told of every call, which it answers at once, in place of the clerk.
     #[cfg(test)]
     told: Option<hapax::check::External>,
@@ -66,9 +71,18 @@ pub(crate) enum Answer {
     Refused,
 }
 
-/// Why a call failed. The card may have been charged or not: only a repeat under the same key tells.
+/// Why a call failed.
 #[derive(Debug)]
-pub(crate) struct CardError(String);
+pub(crate) enum CardError {
+    /// Nothing was done.
+    Declined(CardBusy),
+    /// The card may have been charged or not: only a repeat under the same key tells.
+    Failed(&'static str),
+}
+
+/// The company is out of order, and says so at once. What is to be done about it is a rule in the shop's settings, by this type.
+#[derive(Debug)]
+pub(crate) struct CardBusy;
 
 struct Request {
     what: What,
@@ -89,9 +103,12 @@ enum What {
 
 impl CardService {
     /// Opens the company, with an empty ledger in `database`. The clerk ends when the last client is dropped.
-    pub(crate) async fn open(database: &Path) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
+    pub(crate) async fn open(
+        database: &Path,
+        seed: u64,
+    ) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
         Self::found(database).await?;
-        Self::join(database).await
+        Self::join(database, seed).await
     }
 
     /// Writes an empty ledger into `database`, for clerks of other processes.
@@ -103,12 +120,17 @@ impl CardService {
     }
 
     /// Opens an office of the company, with the ledger that is in `database`.
-    pub(crate) async fn join(database: &Path) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
+    pub(crate) async fn join(
+        database: &Path,
+        seed: u64,
+    ) -> Result<(Self, JoinHandle<Result<(), sqlx::Error>>), sqlx::Error> {
         let ledger = connect(database, false).await?;
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let service = Self {
             requests,
             calls: Arc::default(),
+            declined: Arc::default(),
+            random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
             #[cfg(test)]
             told: None,
         };
@@ -118,6 +140,7 @@ impl CardService {
     /// Charges the card, once for each `key`.
     pub(crate) async fn charge(&self, key: &str, take: &TakePayment) -> Result<Answer, CardError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.is_open()?;
         if take.card == Card::Silent {
             return std::future::pending().await;
         }
@@ -132,17 +155,19 @@ impl CardService {
         match answer.as_str() {
             "charged" => Ok(Answer::Charged),
             "refused" => Ok(Answer::Refused),
-            _ => Err(CardError("the charge was voided".into())),
+            _ => Err(CardError::Failed("the charge was voided")),
         }
     }
 
     /// Sees to it that nothing is charged under `key`: what was is given back, what comes later is not carried out.
     pub(crate) async fn void(&self, key: &str, order: &str) -> Result<(), CardError> {
+        self.is_open()?;
         self.ask(What::Void { key: key.to_owned(), order: order.to_owned() }).await.map(drop)
     }
 
     /// Gives back what was charged under `key`, once.
     pub(crate) async fn refund(&self, key: &str) -> Result<(), CardError> {
+        self.is_open()?;
         self.ask(What::Refund { key: key.to_owned() }).await.map(drop)
     }
 
@@ -151,12 +176,29 @@ impl CardService {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// How many calls were declined.
+    pub(crate) fn declined(&self) -> u64 {
+        self.declined.load(Ordering::Relaxed)
+    }
+
+    fn is_open(&self) -> Result<(), CardError> {
+        #[cfg(test)]
+        if self.told.is_some() {
+            return Ok(());
+        }
+        if self.random.lock().unwrap_or_else(PoisonError::into_inner).f64() >= OUT_OF_ORDER {
+            return Ok(());
+        }
+        self.declined.fetch_add(1, Ordering::Relaxed);
+        Err(CardError::Declined(CardBusy))
+    }
+
     async fn ask(&self, what: What) -> Result<Said, CardError> {
         #[cfg(test)]
         if let Some(told) = &self.told {
             return Ok(answer_at_once(told, &what));
         }
-        let gone = || CardError("the card company cannot be reached".into());
+        let gone = || CardError::Failed("the card company cannot be reached");
         let (answer, answered) = oneshot::channel();
         self.requests.send(Request { what, answer }).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())
@@ -168,7 +210,8 @@ impl CardService {
     /// A company that answers at once and remembers nothing, for checks.
     pub(crate) fn told(told: hapax::check::External) -> Self {
         let (requests, _) = mpsc::channel(1);
-        Self { requests, calls: Arc::default(), told: Some(told) }
+        let random = Arc::new(Mutex::new(fastrand::Rng::with_seed(0)));
+        Self { requests, calls: Arc::default(), declined: Arc::default(), random, told: Some(told) }
     }
 }
 
@@ -249,8 +292,26 @@ async fn carry_out(ledger: &mut SqliteConnection, what: What) -> Result<Said, sq
 
 impl fmt::Display for CardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Declined(_) => f.write_str("the card company has declined to answer"),
+            Self::Failed(why) => f.write_str(why),
+        }
     }
 }
 
-impl std::error::Error for CardError {}
+impl std::error::Error for CardError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Declined(busy) => Some(busy),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for CardBusy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is out of order, and asks to be called again")
+    }
+}
+
+impl std::error::Error for CardBusy {}

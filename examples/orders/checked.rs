@@ -82,7 +82,13 @@ fn a_return_that_nothing_has_caused_is_found() {
 
 fn placed(articles: &[&str]) -> Check<Order> {
     let lines = articles.iter().map(|article| Line { article: (*article).into(), quantity: 2, price_cents: 890 });
-    let place = PlaceOrder { order: "A".into(), customer: "Zoë".into(), card: Card::Good, lines: lines.collect() };
+    let place = PlaceOrder {
+        order: "A".into(),
+        customer: "Zoë".into(),
+        card: Card::Good,
+        card_number: None,
+        lines: lines.collect(),
+    };
     Check::saga(order_messages(Registry::new())).with(Door::new(1)).message(place)
 }
 
@@ -147,7 +153,13 @@ async fn a_card_is_charged_under_one_key_and_a_cancelled_charge_is_given_back() 
 #[tokio::test]
 async fn goods_and_money_change_hands_or_neither_does() {
     let line = Line { article: "mug".into(), quantity: 2, price_cents: 890 };
-    let place = PlaceOrder { order: "A".into(), customer: "Zoë".into(), card: Card::Good, lines: vec![line] };
+    let place = PlaceOrder {
+        order: "A".into(),
+        customer: "Zoë".into(),
+        card: Card::Good,
+        card_number: None,
+        lines: vec![line],
+    };
     let check = Check::saga(order_messages(Registry::new()))
         .and(payment_messages(Registry::new()))
         .and(stock_messages(Registry::new()))

@@ -30,6 +30,8 @@ const REJECTS_MAX: usize = 10_000;
 const KEPT_BYTES_MAX: usize = 4 << 10;
 /// Longest customer's name, in bytes.
 const CUSTOMER_BYTES_MAX: usize = 500;
+/// Longest card number, in bytes. Whether it is one is not the input's business: who types it wrong has ordered all the same.
+const CARD_NUMBER_BYTES_MAX: usize = 100;
 /// Most articles in one order.
 const LINES_MAX: usize = 100;
 /// Most of one article in one order or one arrival.
@@ -202,6 +204,9 @@ fn check_order(order: PlaceOrder) -> Result<PlaceOrder, String> {
     if order.customer.trim().is_empty() || order.customer.len() > CUSTOMER_BYTES_MAX {
         return Err(format!("customer must have 1 to {CUSTOMER_BYTES_MAX} bytes"));
     }
+    if order.card_number.as_ref().is_some_and(|number| number.len() > CARD_NUMBER_BYTES_MAX) {
+        return Err(format!("card_number has more than the {CARD_NUMBER_BYTES_MAX} bytes allowed"));
+    }
     if order.lines.is_empty() || order.lines.len() > LINES_MAX {
         return Err(format!("has {} lines; an order needs 1 to {LINES_MAX}", order.lines.len()));
     }
@@ -279,6 +284,10 @@ mod tests {
             (with(r#""mug""#, r#""""#), "article cannot be used"),
             (with("Zoë", "  "), "customer must have 1 to 500 bytes"),
             (with("good", "golden"), "unknown variant `golden`"),
+            (
+                with(r#""lines""#, &format!(r#""card_number":"{}","lines""#, "4".repeat(101))),
+                "card_number has more than",
+            ),
             (with(r#""price_cents":5"#, r#""price_cents":-5"#), "invalid value: integer `-5`"),
             (with(r#""price_cents":5"#, r#""price_cents":1.5"#), "floating point `1.5`"),
             (with(r#""price_cents":5"#, r#""price_cents":4000000000"#), "is more than"),

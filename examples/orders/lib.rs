@@ -3,17 +3,19 @@
 //! Read on in this order: [`messages`], `order`, `payment`, `stock` (three sagas, written as if every message came once),
 //! `card_service` (an outside service that keeps its promise by idempotency key), `shop` (one endpoint, and what goes
 //! wrong on purpose), [`books`] (the proof, from the database file alone), `breaks` (the proof of the proof: one rule
-//! broken, and what comes of it). The rest is input and output.
+//! broken, and what comes of it), `desk` (what becomes of dead letters). The rest is input and output.
 
 mod apart;
 mod backend;
 pub mod books;
 mod breaks;
 mod broker;
+mod card_number;
 mod card_service;
 #[cfg(test)]
 mod checked;
 mod crew;
+mod desk;
 mod disk;
 mod door;
 mod doubled;
@@ -32,6 +34,7 @@ mod services;
 mod shop;
 mod signals;
 mod stock;
+mod telemetry;
 mod watch;
 mod worker;
 mod workers;
@@ -52,6 +55,7 @@ use place::{Kept, Place};
 pub use refusal::Refusal;
 pub use report::Report;
 use signals::Interruptions;
+use telemetry::Telemetry;
 
 /// Takes the orders, opens the shop, closes it and checks the books.
 ///
@@ -79,13 +83,14 @@ pub async fn run(options: &Options) -> Result<Report, Refusal> {
 async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<Report, Refusal> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     let sabotage = options.breaks.map(|rule| Sabotage::new(rule, options.mend));
+    let telemetry = options.metrics.as_deref().map(Telemetry::begin).transpose()?;
 
     let database = place.database().clone();
     let server = place.server.as_mut();
     let on_broker = database.broker.is_some();
     let run = match &database.kept {
         Kept::File(file) if options.workers.is_none() && !on_broker && database.dedup.is_none() => {
-            shop::run(file, input, options, seed, sabotage.as_ref()).await?
+            shop::run(file, input, options, seed, sabotage.as_ref(), telemetry.as_ref()).await?
         }
         Kept::File(file) if on_broker => {
             workers::run::<OnBroker<InFile>>(file, &database, server, input, options, seed).await?
@@ -101,7 +106,11 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
         Kept::MySql(tables) => workers::run::<InMySql>(tables, &database, server, input, options, seed).await?,
         Kept::Service(service) => services::run(service, &database, input, options, seed).await?,
     };
-    let books = books::check(&database, input).await?;
+    let mut books = books::check(&database, input).await?;
+    if run.workers == 0 && sabotage.is_none() && options.crashes() == 0.0 {
+        books.compare(&run.counted); // Who crashes has not always told the observer.
+    }
+    let metrics = telemetry.map(Telemetry::end).transpose()?.flatten();
 
     if options.keep || !books.findings.is_empty() {
         place.keep(); // Evidence is not thrown away.
@@ -114,6 +123,7 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
         books,
         run,
         kept: place.kept(),
+        metrics,
     })
 }
 

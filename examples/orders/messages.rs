@@ -22,6 +22,10 @@ pub struct PlaceOrder {
     pub customer: String,
     /// How the card company will behave: the story of this order.
     pub card: Card,
+    /// The number of the card as the customer has typed it, if it is not the one on file. It goes no further than to the order, which
+    /// looks at it and keeps nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card_number: Option<String>,
     /// What is ordered; each article once.
     pub lines: Vec<Line>,
 }
@@ -85,6 +89,17 @@ pub struct Goods {
     pub quantity: u32,
 }
 
+/// Command to the order: it cannot be mended, and is given up. From the desk that reads the dead letters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteOff {
+    /// Which order.
+    pub order: String,
+    /// Id of the message that had become a dead letter.
+    pub letter: String,
+    /// What the customer is told.
+    pub reason: String,
+}
+
 /// Command to the stock: put these aside for the order.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReserveStock(pub Goods);
@@ -142,6 +157,7 @@ pub struct PaymentOverdue {
 
 message!(PlaceOrder, "shop.place-order");
 message!(StockArrived, "shop.stock-arrived");
+message!(WriteOff, "shop.write-off");
 message!(ReserveStock, "shop.reserve-stock");
 message!(ReturnStock, "shop.return-stock");
 message!(ShipStock, "shop.ship-stock");

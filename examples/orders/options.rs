@@ -23,7 +23,8 @@ use crate::{
 /// A line of input is an order or an arrival of goods:
 ///   {"order":"A-1","customer":"Zoë","card":"good","lines":[{"article":"mug","quantity":2,"price_cents":890}]}
 ///   {"stock":"mug","quantity":40}
-/// The card says how the card company behaves: good, refused, slow, silent or lost.
+/// The card says how the card company behaves: good, refused, slow, silent or lost. An order may also have a
+/// "card_number"; a malformed one makes it a dead letter, which is mended or discarded at the end.
 ///
 /// Exit codes: 0 every order was charged exactly once, 1 the books do not balance, 2 the run was refused,
 /// 130 it was interrupted (129 by SIGHUP, 143 by SIGTERM).
@@ -78,6 +79,11 @@ pub struct Options {
     /// Keep the temporary database, schema or tables, and say where it is
     #[arg(long)]
     pub keep: bool,
+
+    /// Write what was measured to this file at the end, as OpenTelemetry has it and Prometheus reads it; `-` is standard output,
+    /// behind the report. In one process
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
 
     /// Work in this many processes, on one database: store and queue [default on a server: 4]
     #[arg(long, value_name = "N", conflicts_with = "breaks", allow_negative_numbers = true,
@@ -208,6 +214,9 @@ impl Options {
                 "--pooler is blank; give its URL, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or leave it out",
             );
         }
+        if is_blank(self.metrics.as_deref().and_then(Path::to_str)) {
+            return refuse("--metrics is blank; give a file, or - for standard output, or leave it out");
+        }
         if self.transport.as_deref().is_some_and(|url| !url.starts_with("amqp://") && !url.starts_with("amqps://")) {
             return refuse("--transport takes a RabbitMQ server; write amqp://USER:PASSWORD@HOST:PORT/VHOST");
         }
@@ -223,6 +232,12 @@ impl Options {
         if on_server && self.breaks.is_some() {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
         }
+        let in_workers = on_server || self.transport.is_some() || self.dedup.is_some() || self.workers.is_some();
+        if self.metrics.is_some() && in_workers {
+            return refuse(
+                "--metrics measures a run in one process, which nobody kills; leave out what asks for workers",
+            );
+        }
         if self.pooler.is_some() && !self.store.as_deref().is_some_and(place::is_postgres) {
             return refuse(
                 "--pooler stands before a PostgreSQL server; give that one's own URL too, with --store postgres://..",
@@ -233,12 +248,7 @@ impl Options {
                 "--kill-server kills a server of the run's own and no other; give --store postgres: too, or mysql:",
             );
         }
-        if !on_server
-            && self.transport.is_none()
-            && self.dedup.is_none()
-            && self.workers.is_none()
-            && (self.kill_every.is_some() || self.stall_every.is_some())
-        {
+        if !in_workers && (self.kill_every.is_some() || self.stall_every.is_some()) {
             return refuse("--kill-every and --stall-every are for worker processes; give --workers N too");
         }
         Ok(())
@@ -318,6 +328,7 @@ mod tests {
             ),
             (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
+            (&["--workers", "2", "--metrics", "-"], "leave out what asks for workers"),
             (&["--transport", "nats://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST"),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {

@@ -10,10 +10,11 @@ use hapax::{Context, Correlation, Handle, HandlerError, MessageId, Needs, Saga};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    card_number,
     door::Door,
     messages::{
         CancelPayment, Card, Goods, Line, OutOfStock, PaymentOverdue, PaymentRefused, PaymentTaken, PlaceOrder,
-        ReserveStock, ReturnStock, ShipStock, StockReserved, TakePayment,
+        ReserveStock, ReturnStock, ShipStock, StockReserved, TakePayment, WriteOff,
     },
 };
 
@@ -32,6 +33,8 @@ pub(crate) struct Order {
     pub(crate) missing: Vec<String>,
     /// Message id of the timeout, while it is set.
     pub(crate) timeout: Option<String>,
+    /// Why it is written off.
+    pub(crate) written_off: Option<WriteOff>,
     /// For the books: the id of each message, each time it was handled.
     pub(crate) handled: Vec<String>,
 }
@@ -47,6 +50,8 @@ pub(crate) enum Status {
     OutOfStock,
     CardRefused,
     PaymentOverdue,
+    /// It could not be taken: nothing was reserved, and nothing charged.
+    WrittenOff,
 }
 
 #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
@@ -117,8 +122,14 @@ impl Handle<PlaceOrder> for Order {
     }
 
     async fn handle(&mut self, place: PlaceOrder, cx: &mut Context) -> Result<(), HandlerError> {
+        let PlaceOrder { order, card, card_number, lines, .. } = place;
+        if let Err(malformed) = card_number.map_or(Ok(()), |number| card_number::check(&number)) {
+            // Whoever waits at the door need not wait for the desk.
+            cx.get::<Door>()?.left(&order);
+            // However often it is tried: so it is a dead letter at once, and nothing of this order is stored.
+            return Err(HandlerError::permanent(malformed));
+        }
         self.note(cx);
-        let PlaceOrder { order, card, lines, .. } = place;
         self.status = Status::Reserving;
         self.card = card;
         for Line { article, quantity, .. } in lines.clone() {
@@ -126,6 +137,19 @@ impl Handle<PlaceOrder> for Order {
         }
         self.lines = lines;
         Ok(())
+    }
+}
+
+/// Starts the order, since nothing of it was stored when it became a dead letter.
+impl Handle<WriteOff> for Order {
+    fn correlate(off: &WriteOff) -> Correlation<'_> {
+        Correlation::of("order", &off.order)
+    }
+
+    async fn handle(&mut self, off: WriteOff, cx: &mut Context) -> Result<(), HandlerError> {
+        self.note(cx);
+        self.written_off = Some(off);
+        self.close(Status::WrittenOff, cx)
     }
 }
 
@@ -221,6 +245,23 @@ mod tests {
         assert_eq!(order.status, Status::PaymentOverdue);
         assert_eq!(cx.sent_of::<ReturnStock>().unwrap().len(), 1);
         assert!(cx.sent_of::<ShipStock>().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_order_with_a_malformed_card_number_is_refused_for_good_and_leaves_nothing() {
+        let (mut order, mut cx) = (Order::default(), Context::for_test().with(Door::new(1)));
+        let place = |number: &str| PlaceOrder {
+            order: "A-1".into(),
+            customer: "Zoë".into(),
+            card: Card::Good,
+            card_number: Some(number.into()),
+            lines: paying().lines,
+        };
+        let refused = order.handle(place("4111 1111 1111 111I"), &mut cx).await.unwrap_err();
+        assert!(refused.is_permanent() && refused.to_string().ends_with("'I' is no digit"), "{refused}");
+        assert!(order.handled.is_empty() && cx.sent_of::<ReserveStock>().unwrap().is_empty());
+        order.handle(place("4111 1111 1111 1111"), &mut cx).await.unwrap();
+        assert_eq!(cx.sent_of::<ReserveStock>().unwrap().len(), 1);
     }
 
     #[tokio::test]

@@ -1,6 +1,9 @@
 use std::{borrow::Cow, fmt, ops::Range, time::Duration};
 
-use hapax::ports::StoreError;
+use hapax::{
+    SendError,
+    ports::{DispatchError, StoreError},
+};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
@@ -66,10 +69,20 @@ impl Refusal {
         Self { passing: true, ..self }
     }
 
+    pub(crate) const fn is_passing(&self) -> bool {
+        self.passing
+    }
+
     /// What a store says, with all that is behind it.
     pub(crate) fn of_store(what: &str, error: &StoreError) -> Self {
         let refusal = Self::caused(what, error);
         if error.is_transient() || error.is_unknown_outcome() { refusal.passing() } else { refusal }
+    }
+
+    /// What a transport says to somebody who sends.
+    pub(crate) fn of_send(error: &SendError) -> Self {
+        let refusal = Self::caused("sending failed", error);
+        if matches!(error, SendError::Dispatch(DispatchError::Transient(_))) { refusal.passing() } else { refusal }
     }
 
     /// With what is behind `cause`, as far as its own words do not say it already.

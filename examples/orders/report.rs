@@ -24,6 +24,8 @@ pub struct Report {
     pub(crate) story: Option<Story>,
     /// Where the database is, if it is kept.
     pub(crate) kept: Option<String>,
+    /// What was measured, if it belongs here.
+    pub(crate) metrics: Option<String>,
 }
 
 impl Report {
@@ -45,16 +47,40 @@ impl Report {
         self.run.passes_dropped
     }
 
+    /// Deliveries whose handler failed, and that were given again.
+    #[must_use]
+    pub const fn failed(&self) -> u64 {
+        self.run.counted.failed
+    }
+
+    /// Calls that the card company has declined at once.
+    #[must_use]
+    pub const fn declined(&self) -> u64 {
+        self.run.card_declined
+    }
+
+    /// Messages that the observer has seen handled.
+    #[must_use]
+    pub const fn handled(&self) -> u64 {
+        self.run.counted.handled
+    }
+
+    /// Deliveries that the observer has seen set aside.
+    #[must_use]
+    pub const fn dead_lettered(&self) -> u64 {
+        self.run.counted.dead_lettered
+    }
+
     /// Copies that were recognised.
     #[must_use]
     pub const fn duplicates_dropped(&self) -> u64 {
-        self.run.duplicates_dropped
+        self.run.counted.duplicates
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { orders, faults, books, run, story, kept } = self;
+        let Self { orders, faults, books, run, story, kept, metrics } = self;
         let mut row = |name: &str, number: u64, note: &str| {
             let line = format!("{name:<24}{number:>10}  {note}");
             writeln!(f, "{}", line.trim_end())
@@ -66,14 +92,22 @@ impl fmt::Display for Report {
         row("  out of stock", books.out_of_stock as u64, "cancelled, goods returned")?;
         row("  card refused", books.card_refused as u64, "cancelled, goods returned")?;
         row("  payment overdue", books.overdue as u64, "cancelled, goods and money returned")?;
+        row("  written off", books.written_off as u64, "their cards have no number that can be charged")?;
         row("charges", books.charges as u64, &format!("{} given back", books.refunds))?;
         if run.workers == 0 {
             row("  asked for", run.card_calls, "repeats under the same key included")?;
         }
         row("messages handled", books.handled as u64, "by the dedup entries")?;
         if run.workers == 0 {
-            row("  duplicates dropped", run.duplicates_dropped, "")?;
-            row("  timeouts cancelled", run.timeouts_cancelled, "arrived and were not handled")?;
+            let declined = format!("by rules; {} as the card company was out of order", run.card_declined);
+            row("  duplicates dropped", run.counted.duplicates, "")?;
+            row("  timeouts cancelled", run.counted.timeouts_cancelled, "arrived and were not handled")?;
+            row("  failed and tried again", run.counted.failed, &declined)?;
+        }
+        row("dead letters", (books.mended + books.written_off) as u64, "of malformed card numbers, read at the desk")?;
+        row("  mended", books.mended as u64, "and retried, under the same id")?;
+        row("  discarded", books.written_off as u64, "and written off")?;
+        if run.workers == 0 {
             row("passes dropped", run.passes_dropped, "at a random await, as a crash would")?;
         } else {
             row("workers", u64::from(run.workers), &format!("processes on one {}", run.place))?;
@@ -93,7 +127,8 @@ impl fmt::Display for Report {
             writeln!(f, "THE BOOKS DO NOT BALANCE: {} findings", books.findings.len())?;
             show(&books.findings, if story.is_some() { FINDINGS_BEFORE_STORY } else { FINDINGS_SHOWN }, f)?;
         }
-        story.as_ref().map_or(Ok(()), |story| story.fmt(f))
+        story.as_ref().map_or(Ok(()), |story| story.fmt(f))?;
+        metrics.as_ref().map_or(Ok(()), |metrics| write!(f, "\n{metrics}"))
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::{
 };
 use hapax::{
     Endpoint, InProcess, ObjectDedup, Registry, Saga, Sender, Sqlite,
-    deliver::Recoverability,
+    deliver::{Recoverability, Rule},
     endpoint::{EndpointBuilder, Jittered, Settings, Tries},
     ids::Scope,
     manager::Limits,
@@ -26,20 +26,22 @@ use tokio::sync::watch;
 use crate::{
     Options, Refusal,
     breaks::{self, Sabotage},
-    card_service::{self, CardService},
+    card_service::{self, CardBusy, CardService},
+    desk::Desk,
     disk,
     door::Door,
     input::Input,
     messages::{
         CancelPayment, OutOfStock, PaymentOverdue, PaymentRefused, PaymentTaken, PlaceOrder, ReserveStock, ReturnStock,
-        ShipStock, StockArrived, StockReserved, TakePayment,
+        ShipStock, StockArrived, StockReserved, TakePayment, WriteOff,
     },
     order::Order,
     payment::Payment,
     place::Database,
     say,
     stock::Stock,
-    watch::Watch,
+    telemetry::Telemetry,
+    watch::{Counted, Watch},
 };
 
 /// Name of the endpoint: part of every dedup key.
@@ -66,10 +68,11 @@ pub(crate) struct Run {
     /// Where store and queue were, if in workers; and how often that was killed, if it was the run's own.
     pub(crate) place: &'static str,
     pub(crate) server_kills: Option<u64>,
-    pub(crate) duplicates_dropped: u64,
-    pub(crate) timeouts_cancelled: u64,
+    /// What the observer has counted, if all was in this process.
+    pub(crate) counted: Counted,
     pub(crate) passes_dropped: u64,
     pub(crate) card_calls: u64,
+    pub(crate) card_declined: u64,
     pub(crate) time: Duration,
 }
 
@@ -80,14 +83,16 @@ pub(crate) async fn run(
     options: &Options,
     seed: u64,
     sabotage: Option<&Sabotage>,
+    telemetry: Option<&Telemetry>,
 ) -> Result<Run, Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
     let store = Sqlite::open(database).await.map_err(|e| cannot(&e))?;
-    let (cards, mut clerk) = CardService::open(database).await.map_err(|e| cannot(&e))?;
+    let (cards, mut clerk) = CardService::open(database, seed).await.map_err(|e| cannot(&e))?;
     let pace = Pace::of(sabotage, input);
     let queue = InProcess::with_faults(ENDPOINT, LEASE, faults(options, seed, pace.delay_max));
     let drops = Drops::new(seed, options.crashes());
-    let (door, watch) = (Door::with_bar(pace.room, bar(input.orders.len())), Arc::new(Watch::default()));
+    let door = Door::with_bar(pace.room, bar(input.orders.len()));
+    let watch = Arc::new(Watch::with(telemetry.map(Telemetry::observer)));
 
     let (stop, stopped) = watch::channel(false);
     let mut workers = Vec::with_capacity(pace.workers);
@@ -106,11 +111,19 @@ pub(crate) async fn run(
     }
 
     let kept = Database::file(database);
+    let shop = || endpoint(store.clone(), None, queue.clone(), &cards, &door, &watch);
+    let mut desk = Desk::open(shop, queue.sender(), kept.patience()).await?;
     let begun = Instant::now();
     let business = async {
         let day = async {
             feed(&queue.sender(), &door, input).await?;
-            all_done(&queue, &store, &watch, &pace).await
+            loop {
+                all_done(&queue, &store, &watch, &pace).await?;
+                // Last of all the desk: no copy of a letter that it mends is under way any more.
+                if desk.round().await? == 0 {
+                    return Ok(());
+                }
+            }
         };
         let ended = tokio::select! {
             done = day => done,
@@ -132,8 +145,8 @@ pub(crate) async fn run(
     let time = begun.elapsed();
     door.close();
 
-    let card_calls = cards.calls();
-    drop(cards); // The last client: the clerk goes home.
+    let (card_calls, card_declined) = (cards.calls(), cards.declined());
+    drop((cards, desk)); // The last clients: the clerk goes home.
     if ended.is_ok() {
         clerk.await.map_err(|e| cannot(&e))?.map_err(|e| cannot(&e))?;
     }
@@ -144,10 +157,10 @@ pub(crate) async fn run(
         stalls: 0,
         place: "",
         server_kills: None,
-        duplicates_dropped: watch.duplicates(),
-        timeouts_cancelled: watch.timeouts_cancelled(),
+        counted: watch.counted(),
         passes_dropped: drops.dropped(),
         card_calls,
+        card_declined,
         time,
     })
 }
@@ -210,6 +223,7 @@ pub(crate) fn endpoint<S: EntityStore + DedupStore + DeadLetters + Clone + 'stat
 pub(crate) fn order_messages(order: Registry<Order>) -> Registry<Order> {
     order
         .starts::<PlaceOrder>()
+        .starts::<WriteOff>()
         .handles::<StockReserved>()
         .handles::<OutOfStock>()
         .handles::<PaymentTaken>()
@@ -284,7 +298,15 @@ pub(crate) fn settings() -> Settings {
             retry_delay: Duration::from_millis(200),
             retry_delay_max: Duration::from_secs(1),
             ..Recoverability::default()
-        },
+        }
+        // Who is out of order says so at once, so that asking again costs little and the order need not be overdue for it.
+        .on::<CardBusy>(Rule {
+            in_place: false,
+            deliveries_max: 1_000,
+            retry_delay: Duration::from_millis(25),
+            retry_delay_max: Duration::from_millis(200),
+            ..Rule::default()
+        }),
         // A card company that was silent will not speak ten milliseconds later: give the message back at once, so that
         // the cancellation behind it gets its turn.
         backoff: Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() },

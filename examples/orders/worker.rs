@@ -25,9 +25,9 @@ const IN_FLIGHT_MAX: usize = 64;
 /// Works until the parent closes our standard input, which its death does too: no worker is ever left behind.
 pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, options: &Options) -> Result<(), Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
-    let (cards, mut clerk) = CardService::join(&database.ledger).await.map_err(|e| cannot(&e))?;
-    let (door, watch) = (Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden()), Arc::new(Watch::default()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    let (cards, mut clerk) = CardService::join(&database.ledger, seed).await.map_err(|e| cannot(&e))?;
+    let (door, watch) = (Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden()), Arc::new(Watch::default()));
     let patience = database.patience();
     let begin = async {
         let what = format!("{database} cannot be used");

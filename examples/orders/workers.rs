@@ -12,19 +12,21 @@ use std::{
 };
 
 use hapax::{
-    Message, MessageId, SendError, Sender,
+    Message, MessageId, ObjectDedup, Sender,
     ids::{EndpointName, InvalidId},
-    ports::DispatchError,
 };
 use indicatif::ProgressBar;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{
     Options, Refusal,
+    apart::Apart,
     backend::Backend,
     card_service::CardService,
     crew::Crew,
+    desk::Desk,
     disk,
+    door::Door,
     input::Input,
     look::Look,
     messages::{PlaceOrder, StockArrived},
@@ -32,6 +34,7 @@ use crate::{
     refusal::again,
     say,
     shop::{self, ENDPOINT, Run, STUCK},
+    watch::Watch,
 };
 
 /// How long the messages of a killed worker stay hidden.
@@ -42,6 +45,8 @@ const ORDERS_AT_A_TIME: usize = 300;
 const STUCK_ON_SERVER: Duration = Duration::from_secs(120);
 /// How often the database is looked at for orders that are decided.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often the dead letters are looked at. An order that is one is not decided, and takes up room until somebody has dealt with it.
+const DESK_EVERY: Duration = Duration::from_secs(1);
 
 /// Opens the database, starts the workers, lets everybody in, and closes when all is done. A server of the run's own is
 /// killed as the options say.
@@ -57,18 +62,10 @@ pub(crate) async fn run<B: Backend>(
     let what = format!("{database} cannot be used");
     let opened = B::open(place, database.broker.as_ref(), true).await.map_err(|e| Refusal::of_store(&what, &e))?;
     CardService::found(&database.ledger).await.map_err(|e| cannot(&e))?;
-    if let Some(apart) = &database.dedup
-        && let Err(e) = apart.open(true).await
-    {
-        let full = match apart.as_folder() {
-            Some(folder) if folder.is_dir() => disk::check_folder(folder).await.err(),
-            _ => None,
-        };
-        return Err(full.unwrap_or_else(|| Refusal::of_store(&format!("{apart} cannot be used"), &e)));
-    }
+    let desk = open_desk(&opened, database, seed).await?;
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, workers, seed)?;
-    let mut day = Day::begin(&opened, database, input, crew.moved.clone());
+    let mut day = Day::begin(&opened, database, input, desk, crew.moved.clone());
     let mut server = server;
     let ended = tokio::select! {
         done = day.go_on() => done,
@@ -110,6 +107,33 @@ pub(crate) async fn run<B: Backend>(
     ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
 }
 
+/// The desk for the dead letters is in this process, and reaches what the workers have.
+async fn open_desk<B: Backend>(opened: &B, database: &Database, seed: u64) -> Result<Desk, Refusal> {
+    let dedup = match &database.dedup {
+        Some(apart) => Some(make(apart).await?),
+        None => None,
+    };
+    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
+    let (cards, _) = CardService::join(&database.ledger, seed).await.map_err(|e| cannot(&e))?;
+    let (door, watch) = (Door::with_bar(ORDERS_AT_A_TIME, ProgressBar::hidden()), Arc::new(Watch::default()));
+    let shop = || shop::endpoint(opened.store().clone(), dedup.clone(), opened.queue().clone(), &cards, &door, &watch);
+    Desk::open(shop, opened.sender(), database.patience()).await
+}
+
+/// Makes the place for the dedup entries.
+async fn make(apart: &Apart) -> Result<ObjectDedup, Refusal> {
+    match apart.open(true).await {
+        Ok(dedup) => Ok(dedup),
+        Err(e) => {
+            let full = match apart.as_folder() {
+                Some(folder) if folder.is_dir() => disk::check_folder(folder).await.err(),
+                _ => None,
+            };
+            Err(full.unwrap_or_else(|| Refusal::of_store(&format!("{apart} cannot be used"), &e)))
+        }
+    }
+}
+
 async fn harass_server(server: &mut Option<&mut PrivateServer>, options: &Options) -> Refusal {
     match (server, options.kill_server()) {
         (Some(server), Some(period)) => server.harass(period).await,
@@ -124,6 +148,7 @@ struct Day<'d, B> {
     backend: &'d B,
     sender: Sender,
     look: Look,
+    desk: Desk,
     /// How long what fails may be tried again.
     patience: Duration,
     open: HashSet<String>,
@@ -133,13 +158,14 @@ struct Day<'d, B> {
 }
 
 impl<'d, B: Backend> Day<'d, B> {
-    fn begin(backend: &'d B, database: &Database, input: &'d Input, moved: Arc<AtomicBool>) -> Self {
+    fn begin(backend: &'d B, database: &Database, input: &'d Input, desk: Desk, moved: Arc<AtomicBool>) -> Self {
         Self {
             stock: input.stock.iter(),
             orders: input.orders.iter(),
             backend,
             sender: backend.sender(),
             look: Look::into(database),
+            desk,
             patience: database.patience(),
             open: HashSet::new(),
             moved,
@@ -154,7 +180,7 @@ impl<'d, B: Backend> Day<'d, B> {
         }
         let (mut looks, mut moved) = (interval(LOOK), Instant::now());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut quiet = Instant::now();
+        let (mut quiet, mut read) = (Instant::now(), Instant::now());
         loop {
             while self.open.len() < ORDERS_AT_A_TIME
                 && let Some(order) = self.orders.next()
@@ -167,7 +193,11 @@ impl<'d, B: Backend> Day<'d, B> {
                 moved = Instant::now();
                 self.moved.store(true, Ordering::Relaxed);
             }
-            let over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
+            let mut over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
+            if over || read.elapsed() >= DESK_EVERY {
+                over &= self.read_letters().await?;
+                read = Instant::now();
+            }
             quiet = if over { quiet } else { Instant::now() };
             if over && quiet.elapsed() >= self.backend.hides_for() {
                 return Ok(true);
@@ -187,7 +217,7 @@ impl<'d, B: Backend> Day<'d, B> {
             crew.send_home()?;
             let hides_for = self.backend.hides_for();
             if hides_for.is_zero() || !over {
-                return Ok(());
+                return self.desk.close().await;
             }
             let home = Instant::now();
             loop {
@@ -195,7 +225,7 @@ impl<'d, B: Backend> Day<'d, B> {
                     break;
                 }
                 if home.elapsed() >= hides_for {
-                    return Ok(());
+                    return self.desk.close().await;
                 }
                 sleep(LOOK).await;
             }
@@ -207,14 +237,21 @@ impl<'d, B: Backend> Day<'d, B> {
     /// Sends one message. If the answer does not come it is sent again, under the same id: it may have left.
     async fn send(&self, message: &impl Message) -> Result<(), Refusal> {
         let id = MessageId::random();
-        let send = async || {
-            let sent = self.sender.send_as(id.clone(), ENDPOINT, message).await;
-            sent.map_err(|e| match e {
-                SendError::Dispatch(DispatchError::Transient(_)) => Refusal::caused("sending failed", &e).passing(),
-                e => Refusal::caused("sending failed", &e),
-            })
-        };
+        let send = async || self.sender.send_as(id.clone(), ENDPOINT, message).await.map_err(|e| Refusal::of_send(&e));
         again(self.patience, send).await
+    }
+
+    /// Sends the desk through the dead letters; answers whether there were none.
+    async fn read_letters(&mut self) -> Result<bool, Refusal> {
+        match self.desk.round().await {
+            Ok(letters) => Ok(letters == 0),
+            // A server that is away is waited for by whoever looks for orders next, and a table that is gone is told there.
+            Err(trouble) if trouble.is_passing() && !self.patience.is_zero() => Ok(false),
+            Err(trouble) => {
+                self.look().await?;
+                Err(trouble)
+            }
+        }
     }
 
     /// Takes out the orders that are decided; answers how many.

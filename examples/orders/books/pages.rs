@@ -3,10 +3,10 @@
 use std::{collections::HashMap, path::Path};
 
 use hapax::codec::{FRAME_BYTES, record::decode_outbox};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::Finding;
+use super::{Finding, letters::Action};
 use crate::{
     Refusal,
     look::{EntityRow, Look},
@@ -26,6 +26,8 @@ pub(super) struct Pages {
     pub(super) stocks: HashMap<String, Stock>,
     /// The card company's rows, by order.
     pub(super) ledger: HashMap<String, Vec<Charge>>,
+    /// What was done with dead letters, as hapax has recorded it.
+    pub(super) actions: Vec<Action>,
     /// Keys of the dedup entries.
     pub(super) dedup: Vec<Vec<u8>>,
     /// Entities that cannot be read, or have something left to do; dead letters.
@@ -39,6 +41,14 @@ pub(super) struct Charge {
     pub(super) cents: i64,
     pub(super) answer: String,
     pub(super) refunded: bool,
+}
+
+/// The one entity that is hapax's own: what was done with dead letters.
+const RECORD: &str = "hapax.dead-letters";
+
+#[derive(Deserialize)]
+struct Record {
+    actions: Vec<Action>,
 }
 
 const LEDGER: &str = "SELECT key, order_id, cents, answer, refunded FROM orders_card_ledger";
@@ -89,19 +99,25 @@ impl Pages {
             "order" => keep(&mut self.orders, key, &state),
             "payment" => keep(&mut self.payments, key, &state),
             "stock" => keep(&mut self.stocks, key, &state),
+            RECORD => match read::<Record>(&state) {
+                Ok(record) => {
+                    self.actions.extend(record.actions);
+                    None
+                }
+                Err(why) => Some(why),
+            },
             _ => Some("is of a saga that the shop does not have".into()),
         };
         self.findings.extend(unreadable.map(|what| Finding::new(about, what)));
     }
 }
 
-/// The state behind its frame; it is JSON, as the shop did not ask for another codec.
 fn keep<T: DeserializeOwned>(into: &mut HashMap<String, T>, key: String, framed: &[u8]) -> Option<String> {
-    match serde_json::from_slice(framed.get(FRAME_BYTES..).unwrap_or_default()) {
-        Ok(state) => {
-            into.insert(key, state);
-            None
-        }
-        Err(e) => Some(format!("has a state that cannot be read: {e}")),
-    }
+    read(framed).map(|state| drop(into.insert(key, state))).err()
+}
+
+/// The state behind its frame; it is JSON, as the shop did not ask for another codec.
+fn read<T: DeserializeOwned>(framed: &[u8]) -> Result<T, String> {
+    let json = framed.get(FRAME_BYTES..).unwrap_or_default();
+    serde_json::from_slice(json).map_err(|e| format!("has a state that cannot be read: {e}"))
 }

@@ -90,6 +90,7 @@ fn every_order_is_charged_once_while_workers_and_their_postgres_are_killed() {
     assert_eq!(ended.status.code(), Some(0), "{said}");
     assert!(said.contains("every order charged exactly once"), "{said}");
     assert!(number(&said, "server killed") > 1 && number(&said, "killed") > 0, "{said}");
+    assert_eq!(["dead letters", "mended", "discarded"].map(|name| number(&said, name)), [4, 3, 1], "{said}");
 }
 
 /// Two sessions for all of them, each transaction in the one that is free; those of the killed are found out by the pooler.

@@ -30,6 +30,8 @@ mod rabbitmq {
         assert_eq!(output.status.code(), Some(0), "{report}");
         assert!(report.contains("messages over RabbitMQ") && report.contains("charged exactly once"), "{report}");
         assert!(report.contains("killed") && !report.contains("still there"), "{report}");
+        let row = report.lines().find_map(|line| line.strip_prefix("dead letters")).unwrap();
+        assert_eq!(row.split_whitespace().next(), Some("6"), "{report}");
     }
 
     #[test]
