@@ -7,6 +7,8 @@ pub(crate) struct Books {
     pub(crate) distinct: u64,
     /// Sum of the effects in all states.
     pub(crate) effects: u64,
+    /// Sum of the versions of all states, a commit number each; `None`: the side counts none.
+    pub(crate) versions: Option<u64>,
     /// Entries of the dedup store; `None`: the side keeps none.
     pub(crate) dedup_entries: Option<u64>,
     /// Outgoing messages that were confirmed.
@@ -22,9 +24,12 @@ pub(crate) struct Books {
 impl Books {
     /// What does not add up.
     pub(crate) fn problem(&self) -> Option<String> {
-        let Self { distinct, effects, dedup_entries, sent, sent_each, outbox_left, disturbed } = *self;
+        let Self { distinct, effects, versions, dedup_entries, sent, sent_each, outbox_left, disturbed } = *self;
         if effects != distinct {
             return Some(format!("{distinct} distinct ids took effect {effects} times"));
+        }
+        if let Some(versions) = versions.filter(|versions| *versions != distinct) {
+            return Some(format!("{distinct} distinct ids made {versions} versions of states"));
         }
         if let Some(entries) = dedup_entries.filter(|entries| *entries != distinct) {
             return Some(format!("{distinct} distinct ids left {entries} dedup entries"));
@@ -44,6 +49,7 @@ mod tests {
     const GOOD: Books = Books {
         distinct: 10,
         effects: 10,
+        versions: Some(10),
         dedup_entries: Some(10),
         sent: 10,
         sent_each: 1,
@@ -54,13 +60,14 @@ mod tests {
     #[test]
     fn books_of_a_good_run_add_up() {
         assert_eq!(GOOD.problem(), None);
-        assert_eq!(Books { dedup_entries: None, sent: 0, sent_each: 0, ..GOOD }.problem(), None);
+        assert_eq!(Books { versions: None, dedup_entries: None, sent: 0, sent_each: 0, ..GOOD }.problem(), None);
     }
 
     #[test]
     fn a_double_or_lost_effect_voids_the_run() {
         assert!(Books { effects: 11, ..GOOD }.problem().is_some());
         assert!(Books { effects: 9, ..GOOD }.problem().is_some());
+        assert!(Books { versions: Some(11), ..GOOD }.problem().is_some());
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl Case {
             batch: BATCH,
             entries: 0,
             queued: 0,
+            pending: 0,
             time: settings.time,
             seed: 0,
             timed: false,

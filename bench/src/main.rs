@@ -11,6 +11,7 @@ mod candidate;
 mod cases;
 #[cfg(test)]
 mod control;
+mod endpoint;
 mod figure;
 mod measure;
 mod mysql;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     match args.next().as_deref() {
         Some("service") => return service_figures(args),
         Some("outbox") => return outbox_figures(args),
+        Some("endpoint") => return endpoint_figures(args),
         Some(command) if let Some(service) = services::Service::of(command) => return services_figures(service, args),
         Some(command) if command == postgres::KIND.command => {
             return server_figures(&postgres::KIND, args, sql::bench::<postgres::Schema>);
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Some(role) if role == postgres::KIND.role => {
             return ended(sql::work::<postgres::Schema>(args).map(|()| true));
         }
+        Some(endpoint::ROLE) => return ended(endpoint::work(args).map(|()| true)),
         Some(service::ROLE) => return ended(service::work(args).map(|()| true)),
         _ => {}
     }
@@ -85,6 +88,20 @@ fn outbox_figures(args: impl Iterator<Item = String>) -> ExitCode {
         Ok(Some(options)) => ended(outbox::bench(&options).map(|good| good || !options.check)),
         Ok(None) => {
             println!("{}", outbox::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            ExitCode::from(MISUSED)
+        }
+    }
+}
+
+fn endpoint_figures(args: impl Iterator<Item = String>) -> ExitCode {
+    match endpoint::parse(args) {
+        Ok(Some(options)) => ended(endpoint::bench(&options).map(|good| good || !options.check)),
+        Ok(None) => {
+            println!("{}", endpoint::HELP);
             ExitCode::SUCCESS
         }
         Err(problem) => {

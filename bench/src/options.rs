@@ -65,6 +65,9 @@ pub(crate) enum Command {
     Help,
 }
 
+/// What the first argument may be.
+const BACKENDS: &str = "sqlite, endpoint, service, outbox, postgres, mysql, dynamodb, cosmos";
+
 pub(crate) const HELP: &str = "\
 hapax-bench sqlite [OPTION...]: hapax against hand-written loops on the same driver, interleaved
   --check          exit with 1 when a must is missed or a figure is void
@@ -75,6 +78,7 @@ hapax-bench sqlite [OPTION...]: hapax against hand-written loops on the same dri
   --entries N      dedup entries of c3-ordered and c3-random (default 10000000; with fewer nothing is judged)
   --quick          3 rounds of 2 s: nothing is judged
   --dir DIR        where the database files are made and removed (default: the system's directory for temporary files)
+hapax-bench endpoint [OPTION...]: what an endpoint itself costs: CPU, latency, memory (see endpoint --help)
 hapax-bench service [OPTION...]: recovery, wake-up, start-up, sweep, eviction, memory (see service --help)
 hapax-bench postgres [OPTION...]: the store on a PostgreSQL server (see postgres --help)
 hapax-bench mysql [OPTION...]: the store on a MariaDB server (see mysql --help)";
@@ -88,8 +92,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
     match args.next().as_deref() {
         Some("sqlite") => {}
         Some("--help" | "-h" | "help") => return Ok(Command::Help),
-        Some(other) => return Err(format!("unknown backend `{other}`; there are: sqlite, postgres, mysql, service")),
-        None => return Err("no backend is named; there are: sqlite, postgres, mysql, service (see --help)".into()),
+        Some(other) => return Err(format!("unknown backend `{other}`; there are: {BACKENDS}")),
+        None => return Err(format!("no backend is named; there are: {BACKENDS} (see --help)")),
     }
     let mut options = Options::default();
     while let Some(arg) = args.next() {

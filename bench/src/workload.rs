@@ -38,7 +38,23 @@ impl Message for Quiet {
     const TYPE: &'static str = "bench.quiet";
 }
 
-/// What is sent: to a topic that nobody subscribes to.
+/// The same message where its sender awaits an answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Asked(Deposit);
+
+impl Asked {
+    /// What `message` says.
+    pub(crate) fn of(message: &Incoming) -> serde_json::Result<Self> {
+        serde_json::from_slice(&message.body)
+    }
+}
+
+impl Message for Asked {
+    const TYPE: &'static str = "bench.asked";
+}
+
+/// What is sent: to a topic that nobody subscribes to, or to who has asked.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Changed {
     account: String,
@@ -112,6 +128,16 @@ impl Handle<Quiet> for Account {
     async fn handle(&mut self, quiet: Quiet, _cx: &mut Context) -> Result<(), HandlerError> {
         self.apply_quietly(quiet.0);
         Ok(())
+    }
+}
+
+impl Handle<Asked> for Account {
+    fn correlate(asked: &Asked) -> Correlation<'_> {
+        (&asked.0.account).into()
+    }
+
+    async fn handle(&mut self, asked: Asked, cx: &mut Context) -> Result<(), HandlerError> {
+        cx.reply(self.apply(asked.0))
     }
 }
 

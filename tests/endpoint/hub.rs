@@ -4,9 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::{
     InProcess,
-    envelope::Envelope,
+    envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, TypeName},
-    ports::{Connected, DeadLetter, DeadLetters, Delivery, ErrorKind, Page, Settled, Settlement, Transport},
+    ports::{
+        Connected, DeadLetter, DeadLetters, Delivery, DispatchError, Dispatcher, ErrorKind, Page, Settled, Settlement,
+        Transport,
+    },
     time::Timestamp,
     transports::in_process::{DEAD_LETTERS_MAX, Faults, LEASE},
 };
@@ -73,6 +76,24 @@ fn the_longest_redelivery_counts_the_longest_hold() {
     };
     assert_eq!(longest(day), longest(Duration::ZERO) + day);
     assert_eq!(longest(Duration::MAX), Duration::MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_holds_as_many_messages_as_it_was_told_and_those_that_are_not_due_count() {
+    let hub = InProcess::new("counted").messages_max(2);
+    let due = Some(Timestamp::now().after(RETRY));
+    let message = |id: &str, due| {
+        let envelope = Envelope::new(MessageId::parse(id).unwrap(), TypeName::parse("work.task").unwrap(), "{}");
+        Outgoing { destination: Destination::Endpoint(work()), envelope: Arc::new(Envelope { due, ..envelope }) }
+    };
+    let sent = hub.dispatch(&[message("later", due), message("now", None), message("beyond", None)]).await;
+    assert!(sent[0].is_ok() && sent[1].is_ok(), "{sent:?}");
+    let Err(DispatchError::Transient(error)) = &sent[2] else { panic!("{sent:?}") };
+    assert!(error.to_string().contains("holds 2 messages"), "{error}");
+
+    let more = hub.clone().messages_max(3);
+    assert!(hub.dispatch(&[message("beyond", None)]).await[0].is_ok());
+    assert_eq!(more.backlog(&work()), 3);
 }
 
 fn letter(number: usize) -> DeadLetter {

@@ -119,6 +119,26 @@ async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_
     assert_eq!(done(&store, "worker", "a"), ["good"]);
 }
 
+/// Goal: what has failed once and is over costs nothing any more. Method: what is remembered is seen in a letter alone, so another
+/// message bears the same id, which for another entity is no repeat.
+#[tokio::test(start_paused = true)]
+async fn failures_of_a_message_that_was_handled_after_all_are_forgotten() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("forgotten"), Log::default());
+    let recoverability = Recoverability { deliveries_max: 2, ..Recoverability::default() };
+    let backoff = Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() };
+    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
+    let both = async {
+        send(&hub, &Task { fails: 1, ..task("a", "twice") }).await;
+        hub.idle().await;
+        send(&hub, &Task { fails: u32::MAX, ..task("b", "twice") }).await;
+        hub.idle().await;
+    };
+    builder.run_until(both).await.unwrap();
+    assert_eq!(done(&store, "worker", "a"), ["twice"]);
+    let letters = letters(&store).await;
+    assert_eq!((letters.len(), letters[0].reason.as_str()), (1, "told to fail\nbefore:\n  attempt 1: told to fail"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_message_rests_before_it_comes_again() {
     let (store, hub, log) = (Memory::new(), InProcess::new("rests"), Log::default());

@@ -35,7 +35,8 @@ use tokio::{
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Largest message, in bytes as [`Envelope::size`] counts: what large brokers take.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Most messages in all queues of a hub. Beyond it, sending fails for now.
+/// Most messages in all queues of a hub, those that are not due included, unless [told otherwise](InProcess::messages_max): half a
+/// gigabyte of usual ones. Beyond it, sending fails for now.
 pub const MESSAGES_MAX: usize = 1_000_000;
 /// Most dead letters of a hub: more than a person reads, and little memory. Beyond it none is taken, and what was to become
 /// one stays a message; a store keeps more.
@@ -86,6 +87,7 @@ struct State {
     random: fastrand::Rng,
     /// Messages in all queues, leased ones included.
     messages: usize,
+    messages_max: usize,
     /// Number of the next receipt and of the next held-back message.
     next: u64,
 }
@@ -100,8 +102,17 @@ impl InProcess {
     /// A hub with `faults`, whose leases last `lease`.
     #[must_use]
     pub fn with_faults(name: impl Into<String>, lease: Duration, faults: Faults) -> Self {
-        let state = State { random: fastrand::Rng::with_seed(faults.seed), ..State::default() };
+        let random = fastrand::Rng::with_seed(faults.seed);
+        let state = State { random, messages_max: MESSAGES_MAX, ..State::default() };
         Self(Arc::new(Hub { name: name.into(), lease, faults, state: Mutex::new(state), settled: Notify::new() }))
+    }
+
+    /// Most messages in all queues of the hub, for all its handles from now on. Default [`MESSAGES_MAX`]. Timeouts and what else is
+    /// not due counts: where a million of them may wait at a time, more than that has to be allowed.
+    #[must_use]
+    pub fn messages_max(self, messages: usize) -> Self {
+        self.0.state().messages_max = messages;
+        self
     }
 
     /// Sends messages from outside any handler.
@@ -151,8 +162,9 @@ impl Hub {
                 &subscribers
             }
         };
-        if state.messages + endpoints.len() > MESSAGES_MAX {
-            let why = format!("hub {} holds {MESSAGES_MAX} messages; let its endpoints catch up", self.name);
+        if state.messages + endpoints.len() > state.messages_max {
+            let most = state.messages_max;
+            let why = format!("hub {} holds {most} messages; let its endpoints catch up, or allow more", self.name);
             return Err(DispatchError::Transient(TransportError::new(ErrorKind::Unavailable, "dispatching", why)));
         }
         for endpoint in endpoints {

@@ -30,7 +30,7 @@ use crate::{
     figure::percentile,
     measure::{Sample, Window},
     run::{Run, Shape},
-    workload::{Account, Deposit, Incoming, Quiet, Workload},
+    workload::{Account, Asked, Deposit, Incoming, Quiet, Workload},
 };
 
 /// Name of the endpoint and of its queue.
@@ -46,7 +46,20 @@ pub(crate) async fn fed<S>(store: S, commits: Commits, shape: &Shape, warm_up: b
 where
     S: EntityStore + DedupStore + DeadLetters + 'static,
 {
-    let hub = InProcess::new(ENDPOINT);
+    fed_by(InProcess::new(ENDPOINT), store, commits, shape, warm_up).await
+}
+
+/// The same by queues that are there already.
+pub(crate) async fn fed_by<S>(
+    hub: InProcess,
+    store: S,
+    commits: Commits,
+    shape: &Shape,
+    warm_up: bool,
+) -> Result<Run, AnyError>
+where
+    S: EntityStore + DedupStore + DeadLetters + 'static,
+{
     let (transport, shape) = (Arc::new(hub.clone()), *shape);
     run(store, transport, &shape, async move |progress| {
         Producer::new(hub, progress, commits, shape)?.produce(warm_up).await
@@ -55,7 +68,7 @@ where
 }
 
 /// Runs an endpoint while `drive` goes on, which gives the sample and the number of distinct ids.
-pub(super) async fn run<S, D>(
+pub(crate) async fn run<S, D>(
     store: S,
     transport: Arc<dyn Transport>,
     shape: &Shape,
@@ -69,7 +82,7 @@ where
     let endpoint = Endpoint::builder(ENDPOINT)
         .store(store)
         .transport(Counted { transport, progress: progress.clone(), timed: shape.timed })
-        .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>())
+        .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>().starts::<Asked>())
         .metrics(progress.clone())
         .start()
         .await?;
@@ -94,7 +107,7 @@ where
 
 /// What has been done, and who wants to know.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     /// Messages that are over.
     done: AtomicU64,
     /// When `done` reaches this, who waits is woken.
@@ -127,10 +140,20 @@ impl Progress {
 
 impl Metrics for Progress {
     fn observe(&self, event: Event<'_>) {
-        if !matches!(event, Event::Handled(_) | Event::Duplicate(_)) {
-            self.disturbed.fetch_add(1, Ordering::Relaxed);
-            if !matches!(event, Event::Dropped(..) | Event::DeadLettered(_) | Event::LeftToSweeper(_)) {
-                return; // The message is not over.
+        match event {
+            Event::Handled(_) | Event::Duplicate(_) => {}
+            // The course of things.
+            Event::Started(..)
+            | Event::Received(..)
+            | Event::Sent(..)
+            | Event::Dispatched(..)
+            | Event::Ended(..)
+            | Event::Waiting(..) => return,
+            over => {
+                self.disturbed.fetch_add(1, Ordering::Relaxed);
+                if !matches!(over, Event::Dropped(..) | Event::DeadLettered(_) | Event::LeftToSweeper(_)) {
+                    return; // The message is not over.
+                }
             }
         }
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;

@@ -2,7 +2,7 @@
 
 pub(crate) mod endpoint;
 pub(crate) mod entries;
-mod queue;
+pub(crate) mod queue;
 
 use std::{path::Path, sync::Arc};
 
@@ -33,13 +33,19 @@ pub(crate) const WARMED_BY_MESSAGES_MAX: u32 = 10_000;
 pub(crate) async fn memory(shape: &Shape) -> Result<Run, AnyError> {
     let store = Memory::new();
     let done = fed(store.clone(), Box::new(|| None), shape, true).await?;
-    let (mut effects, mut outbox_left) = (0, 0);
+    in_books(&store, done)
+}
+
+/// `done` with what the store knows of it.
+pub(crate) fn in_books(store: &Memory, done: Run) -> Result<Run, AnyError> {
+    let (mut effects, mut versions, mut outbox_left) = (0, 0, 0);
     for (_, entity) in store.entities() {
         effects += effects_of(&entity.state)?;
+        versions += entity.commits;
         outbox_left += entity.outbox.len() as u64;
     }
-    let dedup_entries = Some(store.dedup_entries() as u64);
-    Ok(Run { sample: done.sample, books: Books { effects, dedup_entries, outbox_left, ..done.books } })
+    let (versions, dedup_entries) = (Some(versions), Some(store.dedup_entries() as u64));
+    Ok(Run { sample: done.sample, books: Books { effects, versions, dedup_entries, outbox_left, ..done.books } })
 }
 
 /// hapax on the SQLite file at `path`, which is what [`prepare`] made for `shape`, or not there.
@@ -120,7 +126,11 @@ async fn audit(path: &Path, shape: &Shape, books: Books) -> Result<Books, AnyErr
     // One that was there beforehand and is gone is as bad as one that is missing.
     let (dedup_entries, outbox_left) = (Some(count(0)?.saturating_sub(shape.entries)), count(1)?);
     let distinct = if shape.queued > 0 {
-        Backlog::of(shape).handled(queue::left(&mut connection).await?)?
+        let (left, pending) = queue::left(&mut connection).await?;
+        if pending != shape.pending {
+            return Err(format!("of {} messages that are not due, {pending} are left", shape.pending).into());
+        }
+        Backlog::of(shape).handled(left)?
     } else {
         books.distinct
     };

@@ -1,13 +1,14 @@
 //! An endpoint on a durable queue in the store's file, which is full beforehand.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hapax::{
     Message, Sqlite, SqliteQueue,
-    envelope::Outgoing,
+    envelope::{Envelope, Outgoing},
     ids::{EndpointName, TypeName},
     ports::Dispatcher,
+    time::Timestamp,
 };
 use sqlx::{Row, SqliteConnection};
 use tokio::time::timeout;
@@ -22,12 +23,15 @@ const AT_A_TIME: usize = 16;
 /// What a queue takes by default, and room beyond the backlog where that is more: how often messages are counted depends
 /// on it.
 const MESSAGES_MAX: u64 = 1_000_000;
+/// How far away that is which is not due.
+const PENDING_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// Puts the backlog into the queue of the endpoint.
 pub(super) async fn fill(store: &Sqlite, shape: &Shape) -> Result<(), AnyError> {
     let queue = open(store, shape).await?;
     let (endpoint, message_type) = (EndpointName::parse(ENDPOINT)?, TypeName::parse(Deposit::TYPE)?);
-    let mut messages = Backlog::of(shape).deliveries().map(|message| outgoing(&endpoint, &message_type, message));
+    let ready = Backlog::of(shape).deliveries().map(|message| outgoing(&endpoint, &message_type, message));
+    let mut messages = pending(shape)?.chain(ready);
     let chunks = std::iter::from_fn(|| {
         let chunk: Vec<Outgoing> = messages.by_ref().take(CHUNK).collect();
         (!chunk.is_empty()).then_some(chunk)
@@ -37,6 +41,20 @@ pub(super) async fn fill(store: &Sqlite, shape: &Shape) -> Result<(), AnyError> 
         async move { queue.dispatch(&chunk).await.into_iter().collect::<Result<(), _>>() }
     });
     Ok(stream::iter(sends).buffered(AT_A_TIME).try_collect().await?)
+}
+
+/// What is not due before long after a run.
+pub(crate) fn pending(shape: &Shape) -> Result<impl Iterator<Item = Outgoing>, AnyError> {
+    /// Of every round, and of no round's deliveries.
+    const SEED: u64 = u64::MAX - 1;
+    let (endpoint, message_type) = (EndpointName::parse(ENDPOINT)?, TypeName::parse(Deposit::TYPE)?);
+    let mut workload = Shape { seed: SEED, repeats: 0.0, ..*shape }.workload();
+    let due = Timestamp::now().after(PENDING_FOR);
+    Ok((0..shape.pending).map(move |_| {
+        let outgoing = outgoing(&endpoint, &message_type, workload.next());
+        let envelope = Envelope { due: Some(due), ..(*outgoing.envelope).clone() };
+        Outgoing { envelope: Arc::new(envelope), ..outgoing }
+    }))
 }
 
 /// Runs an endpoint until the window is over or the queue has hardly anything left.
@@ -58,17 +76,24 @@ pub(super) async fn run(store: &Sqlite, commits: Commits, shape: &Shape) -> Resu
     .await
 }
 
-/// Ids of the deliveries that still are in the queue.
-pub(super) async fn left(connection: &mut SqliteConnection) -> Result<Vec<[u8; 16]>, AnyError> {
-    let mut rows = sqlx::query("SELECT message_id FROM hapax_queue_message").fetch(connection);
+/// Ids of the deliveries that still are in the queue, and how many there are that are not due for long.
+pub(super) async fn left(connection: &mut SqliteConnection) -> Result<(Vec<[u8; 16]>, u64), AnyError> {
+    // What is ready or under a lease is available much sooner.
+    let long = i64::try_from(Timestamp::now().after(PENDING_FOR / 2).as_millis())?;
     let mut left = Vec::new();
-    while let Some(row) = rows.try_next().await? {
-        left.push(Uuid::parse_str(row.try_get(0)?)?.into_bytes());
+    {
+        let ready = "SELECT message_id FROM hapax_queue_message WHERE available_at < $1";
+        let mut rows = sqlx::query(ready).bind(long).fetch(&mut *connection);
+        while let Some(row) = rows.try_next().await? {
+            left.push(Uuid::parse_str(row.try_get(0)?)?.into_bytes());
+        }
     }
-    Ok(left)
+    let pending = "SELECT count(*) FROM hapax_queue_message WHERE available_at >= $1";
+    let pending: i64 = sqlx::query_scalar(pending).bind(long).fetch_one(connection).await?;
+    Ok((left, u64::try_from(pending)?))
 }
 
 async fn open(store: &Sqlite, shape: &Shape) -> Result<SqliteQueue, AnyError> {
-    let options = SqliteQueue::options().messages_max(MESSAGES_MAX.max(2 * shape.queued));
+    let options = SqliteQueue::options().messages_max(MESSAGES_MAX.max(2 * shape.queued) + shape.pending);
     Ok(options.on(store).await?)
 }

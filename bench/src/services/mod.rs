@@ -180,6 +180,7 @@ fn shape(options: &Options, seed: u64) -> Shape {
         batch: 1,
         entries: 0,
         queued: 0,
+        pending: 0,
         time: Duration::from_secs(options.seconds),
         deliveries_max: u64::MAX,
         seed,

@@ -198,6 +198,7 @@ pub(super) fn load(options: &Options, round: u64) -> Load {
         batch: BATCH,
         entries: 0,
         queued: 0,
+        pending: 0,
         time: options.time,
         seed: round,
         timed: false,

@@ -145,6 +145,7 @@ pub(crate) fn work<P: Place>(args: impl Iterator<Item = String>) -> Result<(), A
         batch: 1,
         entries: 0,
         queued: 0,
+        pending: 0,
         time: Duration::from_millis(millis.parse()?),
         deliveries_max: u64::MAX,
         seed: seed.parse()?,

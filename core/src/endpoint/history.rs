@@ -1,10 +1,11 @@
 //! What a message failed with before, told in its dead letter: a person sees whether it was always the same.
 //!
 //! It is what this process has seen, in memory and bounded: the promise does not rest on it, so neither brokers nor stores have to
-//! keep it. The attempts of other processes are counted in the letter and not told of.
+//! keep it. The attempts of other processes are counted in the letter and not told of. A message that is over without a letter is
+//! forgotten, so that one which failed now and then costs nothing afterwards.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     fmt::{self, Write},
     sync::{Arc, PoisonError},
 };
@@ -13,7 +14,7 @@ use async_trait::async_trait;
 
 use crate::{
     ids::{EndpointName, MessageId, SagaName},
-    metrics::{Event, Metrics},
+    metrics::{Ending, Event, Metrics},
     ports::{DeadLetter, DeadLetters, Page, StoreError},
     sync::Mutex,
 };
@@ -39,9 +40,16 @@ type Key = (SagaName, MessageId);
 
 #[derive(Default)]
 struct Failed {
-    of: HashMap<Key, VecDeque<(u32, String)>>,
+    of: HashMap<Key, Failures>,
     /// In the order of their first failure.
-    order: VecDeque<Key>,
+    order: BTreeMap<u64, Key>,
+    next: u64,
+}
+
+struct Failures {
+    /// Its place in the order.
+    number: u64,
+    newest: VecDeque<(u32, String)>,
 }
 
 impl History {
@@ -56,26 +64,35 @@ impl History {
 
 impl Failed {
     fn add(&mut self, key: Key, attempt: u32, error: &str) {
-        if !self.of.contains_key(&key) {
-            if self.order.len() >= MESSAGES_MAX
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.of.remove(&oldest);
+        let error = error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned();
+        if let Some(failures) = self.of.get_mut(&key) {
+            if failures.newest.len() >= FAILURES_MAX {
+                failures.newest.pop_front();
             }
-            self.order.push_back(key.clone());
+            failures.newest.push_back((attempt, error));
+            return;
         }
-        let failures = self.of.entry(key).or_default();
-        if failures.len() >= FAILURES_MAX {
-            failures.pop_front();
+        if self.order.len() >= MESSAGES_MAX
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.of.remove(&oldest);
         }
-        failures.push_back((attempt, error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned()));
+        self.order.insert(self.next, key.clone());
+        self.of.insert(key, Failures { number: self.next, newest: VecDeque::from([(attempt, error)]) });
+        self.next += 1;
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(failures) = self.of.remove(key) {
+            self.order.remove(&failures.number);
+        }
     }
 
     /// `reason` with what went before it.
     fn told(&self, key: &Key, reason: &str) -> Option<String> {
         let failures = self.of.get(key)?;
         let mut told = format!("{reason}{BEFORE}");
-        for (attempt, error) in failures {
+        for (attempt, error) in &failures.newest {
             let _ = write!(told, "\n  attempt {attempt}: {error}"); // To a string it cannot fail.
         }
         Some(told)
@@ -84,8 +101,19 @@ impl Failed {
 
 impl Metrics for History {
     fn observe(&self, event: Event<'_>) {
-        if let Event::Failed { key, message_id, attempt, error } = event {
-            self.failed(|failed| failed.add((key.scope().saga.clone(), message_id.clone()), attempt, &error.chain()));
+        match event {
+            Event::Failed { key, message_id, attempt, error } => {
+                let key = (key.scope().saga.clone(), message_id.clone());
+                self.failed(|failed| failed.add(key, attempt, &error.chain()));
+            }
+            // One on its first attempt has not failed here. One with a letter may be retried by a person, who is told of both.
+            Event::Ended(key, message, ending)
+                if message.attempts > 1 && !matches!(ending, Ending::Retried | Ending::DeadLettered) =>
+            {
+                let key = (key.scope().saga.clone(), message.envelope.message_id.clone());
+                self.failed(|failed| failed.forget(&key));
+            }
+            _ => {}
         }
         self.metrics.observe(event);
     }
@@ -146,5 +174,18 @@ mod tests {
         assert_eq!((failed.of.len(), failed.order.len()), (MESSAGES_MAX, MESSAGES_MAX));
         assert_eq!(failed.told(&key(0), "last"), None);
         assert_eq!(failed.told(&key(1), "last").unwrap(), "last\nbefore:\n  attempt 1: once");
+    }
+
+    #[test]
+    fn a_message_that_is_forgotten_makes_room_for_another() {
+        let mut failed = Failed::default();
+        for number in 0..MESSAGES_MAX {
+            failed.add(key(number), 1, "once");
+        }
+        failed.forget(&key(5));
+        failed.forget(&key(MESSAGES_MAX));
+        assert_eq!((failed.of.len(), failed.order.len()), (MESSAGES_MAX - 1, MESSAGES_MAX - 1));
+        failed.add(key(MESSAGES_MAX), 1, "once");
+        assert_eq!((failed.told(&key(5), "last"), failed.told(&key(0), "last").is_some()), (None, true));
     }
 }
