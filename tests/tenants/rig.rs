@@ -91,7 +91,13 @@ impl Handle<Sold> for Ledger {
 
 /// What has come to the end of its way.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Books(Arc<(Mutex<BTreeSet<(usize, String)>>, Notify)>);
+pub(crate) struct Books(Arc<Sales>);
+
+#[derive(Debug, Default)]
+struct Sales {
+    written: Mutex<BTreeSet<(usize, String)>>,
+    told: Notify,
+}
 
 /// That of one tenant.
 #[derive(Debug)]
@@ -104,8 +110,8 @@ impl Books {
 
     pub(crate) async fn until(&self, sales: usize) {
         loop {
-            let told = self.0.1.notified();
-            if self.0.0.lock().unwrap_or_else(PoisonError::into_inner).len() >= sales {
+            let told = self.0.told.notified();
+            if self.0.written.lock().unwrap_or_else(PoisonError::into_inner).len() >= sales {
                 return;
             }
             told.await;
@@ -116,8 +122,8 @@ impl Books {
 impl Book {
     fn written(&self, what: &str) {
         let Self(books, tenant) = self;
-        books.0.0.lock().unwrap_or_else(PoisonError::into_inner).insert((*tenant, what.to_owned()));
-        books.0.1.notify_one();
+        books.0.written.lock().unwrap_or_else(PoisonError::into_inner).insert((*tenant, what.to_owned()));
+        books.0.told.notify_one();
     }
 }
 
