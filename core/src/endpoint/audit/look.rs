@@ -33,9 +33,11 @@ pub(super) struct WatchList {
     scope: usize,
     /// Behind which entity a scope's are next.
     after: HashMap<Arc<Scope>, EntityKey>,
+    /// What the pages of each scope had, since its first one.
+    found: HashMap<Arc<Scope>, Found>,
 }
 
-/// What waits, in one page of it.
+/// What waits, and what is over and has not gone yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Found {
     pub(super) waiting: Backlog,
@@ -51,6 +53,7 @@ impl WatchList {
             told: VecDeque::new(),
             scope: 0,
             after: HashMap::new(),
+            found: HashMap::new(),
         }
     }
 
@@ -156,7 +159,8 @@ impl Auditor {
         if let Some(last) = pending.last().filter(|_| pending.len() == limit) {
             list.after.insert(audited.scope.clone(), last.key.clone());
         }
-        let mut found = Found::default();
+        // A page that is not the first adds to those before it.
+        let mut found = after.and_then(|_| list.found.remove(&audited.scope)).unwrap_or_default();
         for pending in &pending {
             let before = list.take(&pending.key);
             let is_new = before.is_none();
@@ -165,7 +169,8 @@ impl Auditor {
             if is_new { list.offer(subject) } else { list.keep(subject) }
             found.add(pending, &seen?);
         }
-        self.tally.found(found);
+        list.found.insert(audited.scope.clone(), found);
+        self.tally.found(list.found.values());
         self.tally.watched(list.len());
         Ok(pending.len())
     }

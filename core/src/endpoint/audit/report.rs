@@ -29,10 +29,10 @@ pub struct AuditReport {
     pub failed: u64,
     /// Entities that are watched now.
     pub watched: usize,
-    /// What waited to be sent among the entities with old outbox entries, in the last round: with how old the oldest is. It is no
-    /// violation: see [`Event::Waiting`](crate::metrics::Event::Waiting) for all of it.
+    /// What waited to be sent among the entities with old outbox entries, as far as they were looked at one after the other: with how
+    /// old the oldest is. It is no violation: see [`Event::Waiting`](crate::metrics::Event::Waiting) for all of it.
     pub waiting: Backlog,
-    /// Entries that were over and not cleaned up yet, in the last round. It is none either, as long as they go.
+    /// Entries among these that were over and not cleaned up yet. It is none either, as long as they go.
     pub left_over: usize,
     /// The violation that was found last. All are logged as errors, and told to the endpoint's observer.
     pub last: Option<Violation>,
@@ -100,9 +100,16 @@ impl Tally {
         self.locked().watched = entities;
     }
 
-    pub(super) fn found(&self, found: Found) {
+    pub(super) fn found<'a>(&self, all: impl Iterator<Item = &'a Found>) {
+        let (mut waiting, mut left_over) = (Backlog::default(), 0);
+        for found in all {
+            waiting.entities += found.waiting.entities;
+            waiting.entries += found.waiting.entries;
+            waiting.oldest = waiting.oldest.max(found.waiting.oldest);
+            left_over += found.left_over;
+        }
         let mut report = self.locked();
-        (report.waiting, report.left_over) = (found.waiting, found.left_over);
+        (report.waiting, report.left_over) = (waiting, left_over);
     }
 
     pub(super) fn failed(&self) {
