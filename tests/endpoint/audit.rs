@@ -89,7 +89,11 @@ async fn an_endpoint_on_its_worst_day_in_memory_has_no_violation() {
         let (cut, log, drops) = (Cut::new(&hub), Log::default(), Drops::new(seed, 0.2));
         let (mut stops, mut running, mut handles) = (Vec::new(), Vec::new(), Vec::<EndpointHandle>::new());
         for _ in 0..2 {
-            let endpoint = process(store.clone(), &cut, &log, settings(), &drops, THOROUGH).handler(Listener).start().await.unwrap();
+            let endpoint = process(store.clone(), &cut, &log, settings(), &drops, THOROUGH)
+                .handler(Listener)
+                .start()
+                .await
+                .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
             stops.push(stop);
             handles.push(endpoint.handle());
@@ -143,7 +147,8 @@ async fn an_endpoint_on_its_worst_day_in_sqlite_has_no_violation() {
     let audit = Audit { every: 20 * MS, looks_max: 30, watched_max: 300 };
     let (mut stops, mut running, mut handles) = (Vec::new(), Vec::new(), Vec::<EndpointHandle>::new());
     for _ in 0..2 {
-        let endpoint = process(store.clone(), &cut, &log, hasty.clone(), &drops, audit).handler(Listener).start().await.unwrap();
+        let endpoint =
+            process(store.clone(), &cut, &log, hasty.clone(), &drops, audit).handler(Listener).start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         stops.push(stop);
         handles.push(endpoint.handle());

@@ -356,8 +356,7 @@ impl EndpointBuilder {
         let clock = self.clock;
         let backoff = self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff));
         let audited = audited(&name, &self.sagas);
-        let (auditor, metrics) =
-            Auditor::new(self.audit, &stores, &clock, self.metrics, audited, &self.settings).await;
+        let (auditor, metrics) = Auditor::new(self.audit, &stores, &clock, self.metrics, audited, &self.settings).await;
         let history = Arc::new(History::new(metrics, dead_letters.clone()));
         let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()));
         let spans = Spans::new(transport.capabilities().name, self.traces);

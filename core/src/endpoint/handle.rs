@@ -103,12 +103,7 @@ impl Health {
 }
 
 impl EndpointHandle {
-    pub(super) fn new(
-        name: EndpointName,
-        circuit: Arc<Circuit>,
-        auditor: Arc<Auditor>,
-        settings: &Settings,
-    ) -> Self {
+    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, auditor: Arc<Auditor>, settings: &Settings) -> Self {
         let Settings { in_flight_max, bytes_in_flight_max, rate_max, .. } = *settings;
         Self(Arc::new(Shared {
             name,

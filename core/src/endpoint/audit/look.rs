@@ -166,7 +166,11 @@ impl Auditor {
             let is_new = before.is_none();
             let mut subject = before.unwrap_or_else(|| Subject::new(pending.key.clone()));
             let seen = self.look(list, &mut subject).await;
-            if is_new { list.offer(subject) } else { list.keep(subject) }
+            if is_new {
+                list.offer(subject)
+            } else {
+                list.keep(subject)
+            }
             found.add(pending, &seen?);
         }
         list.found.insert(audited.scope.clone(), found);
@@ -252,7 +256,8 @@ impl Auditor {
                 return;
             }
             let Violation { message, message_id, what, .. } = violation;
-            let (message, message_id) = (message.map(|key| key.to_string()), message_id.as_ref().map(ToString::to_string));
+            let (message, message_id) =
+                (message.map(|key| key.to_string()), message_id.as_ref().map(ToString::to_string));
             tracing::error!(%entity, message, message_id, %invariant, what, remedy = invariant.remedy(), "the promise is broken");
         }
         self.tally.checked(invariant, violation.as_ref());

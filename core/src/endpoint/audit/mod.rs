@@ -15,6 +15,8 @@ mod moment;
 mod report;
 mod sample;
 mod subject;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
@@ -115,9 +117,7 @@ impl Auditor {
         let sample = Arc::new(Sample::new(bounds.looks_max.div_ceil(2), now));
         let rounds = Arc::new(Rounds::new(scopes.iter().map(|audited| &audited.scope)));
         let observer: Arc<dyn Metrics> = match audit {
-            Some(_) => {
-                Arc::new(Watching { metrics: metrics.clone(), sample: sample.clone(), rounds: rounds.clone() })
-            }
+            Some(_) => Arc::new(Watching { metrics: metrics.clone(), sample: sample.clone(), rounds: rounds.clone() }),
             None => metrics.clone(),
         };
         let auditor = Self {

@@ -191,7 +191,10 @@ impl Subject {
             Some(format!("version {version:?} was followed by {:?} and is back", last.version))
         } else if entity.commits < last.commits {
             let (now, then) = (entity.commits, last.commits);
-            Some(format!("it has handled {now} messages at version {version:?}, and had handled {then} at {:?}", last.version))
+            Some(format!(
+                "it has handled {now} messages at version {version:?}, and had handled {then} at {:?}",
+                last.version
+            ))
         } else if *version == last.version && content != last.content {
             Some(format!("version {version:?} has had two states"))
         } else {
@@ -221,7 +224,11 @@ impl Watched {
         let Some(mark) = seen.known.entry(&self.key) else {
             match (self.duty, entry) {
                 (Duty::Marked, entry) => {
-                    let then = if entry.is_some() { "its outbox entry is there and will be sent again" } else { "nor an outbox entry" };
+                    let then = if entry.is_some() {
+                        "its outbox entry is there and will be sent again"
+                    } else {
+                        "nor an outbox entry"
+                    };
                     let what = format!("the message was handled and has no dedup entry, {then}");
                     checks.push(self.check(Invariant::Remembered, Some(what)));
                 }
@@ -247,7 +254,9 @@ impl Watched {
             Duty::Over => {}
         }
         let other = entry.filter(|entry| entry.attempt != mark.attempt);
-        let what = |entry: &OutboxEntry| format!("its outbox entry is of attempt {}, its dedup entry of {}", entry.attempt, mark.attempt);
+        let what = |entry: &OutboxEntry| {
+            format!("its outbox entry is of attempt {}, its dedup entry of {}", entry.attempt, mark.attempt)
+        };
         checks.push(self.check(Invariant::HandledOnce, other.map(what)));
         if other.is_none() {
             let before = *self.attempt.get_or_insert(mark.attempt);
@@ -294,7 +303,9 @@ impl Waits {
             // Its clean-up may be refused by a store that takes no writes; nobody would say so.
             true if now.writes <= self.writes => None,
             true => Some(format!("its outbox entry is over, and {swept} sweeps have left it where it is")),
-            false => Some(format!("its outbox entry waits to be sent, and {swept} sweeps have passed it by without a word")),
+            false => {
+                Some(format!("its outbox entry waits to be sent, and {swept} sweeps have passed it by without a word"))
+            }
         }
     }
 }
