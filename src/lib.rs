@@ -19,7 +19,7 @@
 //! | send the first message | [`Sender`] |
 //! | ask, and await the answer | [`RequestClient`] |
 //! | see what happens | [`trace`], [`metrics`], `otel` (feature `otel`) |
-| see that the promise holds | [`endpoint::Audit`] |
+//! | see that the promise holds | [`endpoint::Audit`] |
 //! | choose where things are kept | the features below |
 //! | understand why it is right | [`manager`], [`deliver`] |
 //! | write a store or a transport | [`ports`], the conformance suites in `testing` (feature `testing`) |
