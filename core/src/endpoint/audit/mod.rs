@@ -40,7 +40,7 @@ use crate::{
 /// It looks at entities: those of messages that this process has handled, drawn at random, and those that wait for the sweeper. One
 /// look is a `load`, a `contains` if the load does not answer that too, and a `version`; twice that if the entity is saved
 /// meanwhile. With the defaults that is at most a look every two seconds. Nothing is asked for and nothing is locked where messages are
-/// handled: drawing costs them an addition and a comparison.
+/// handled, but for those that are drawn: the others cost a few additions and comparisons.
 ///
 /// Each process has its own sample. All are taken to have one retention and one [`sweep_age`](Settings::sweep_age).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ const FAILED_MAX: usize = 1024;
 
 /// A uniform sample of the messages that have ended since it was taken last.
 ///
-/// A message that is not drawn costs one addition and one comparison; no clock is read and nothing is locked for it.
+/// A message that is not drawn costs an addition and a comparison; no clock is read and nothing is locked for it.
 ///
 /// # Source
 /// K.-H. Li, "Reservoir-Sampling Algorithms of Time Complexity O(n(1 + log(N/n)))" (1994), algorithm L.

@@ -77,6 +77,8 @@ pub(super) struct Check {
 pub(super) struct Subject {
     pub(super) entity: EntityKey,
     watched: Vec<Watched>,
+    /// Messages that came when there was no more room.
+    more: usize,
     last: Option<Last>,
 }
 
@@ -115,11 +117,12 @@ struct Last {
 
 impl Subject {
     pub(super) const fn new(entity: EntityKey) -> Self {
-        Self { entity, watched: Vec::new(), last: None }
+        Self { entity, watched: Vec::new(), more: 0, last: None }
     }
 
+    /// For one look at least.
     pub(super) fn watch(&mut self, told: Told, since: Moment) {
-        if self.watched.iter().all(|watched| watched.key != told.key) && self.watched.len() < MESSAGES_MAX {
+        if self.watched.iter().all(|watched| watched.key != told.key) {
             let Told { key, message_id, duty, .. } = told;
             let message_id = Some(message_id);
             self.watched.push(Watched { key, message_id, since, duty, attempt: None, waits: None });
@@ -158,7 +161,21 @@ impl Subject {
         if now.is_handled && seen.is_fresh {
             checks.extend(self.judge_versions(seen.stored.as_ref()));
         }
+        self.make_room();
         checks
+    }
+
+    /// Each of the messages has had the same chance to stay.
+    fn make_room(&mut self) {
+        while self.watched.len() > MESSAGES_MAX {
+            let newest = self.watched.pop();
+            self.more += 1;
+            let place = fastrand::usize(..MESSAGES_MAX + self.more);
+            if let (Some(newest), Some(before)) = (newest, self.watched.get_mut(place).filter(|_| place < MESSAGES_MAX))
+            {
+                *before = newest;
+            }
+        }
     }
 
     /// Watches what is found in the outbox, too.
@@ -284,7 +301,8 @@ impl Watched {
             let before = waits.commits.replace(stored.entity.commits);
             waits.saves += u32::from(before.is_some_and(|before| before < stored.entity.commits));
         }
-        let broken = waits.is_orphan(now);
+        // An old load may show what is gone.
+        let broken = if seen.is_fresh { waits.is_orphan(now) } else { None };
         checks.push(self.check(Invariant::NoOrphan, broken));
     }
 }

@@ -116,6 +116,34 @@ fn what_waits_is_no_orphan_while_the_sweeper_says_why_nor_before_its_age() {
 }
 
 #[test]
+fn an_old_load_that_shows_what_is_gone_shows_no_orphan() {
+    let over = |is_fresh| seen(vec![entry()], vec![entry().to_dedup_entry()], is_fresh);
+    let mut subject = watching(Duty::Marked);
+    subject.judge(&over(true), &now(HOUR));
+    let later = Now { sweeps: 100, writes: 1, ..now(2 * HOUR) };
+    assert_eq!(broken(&subject.judge(&over(false), &later)), []);
+    let unwritten = Now { writes: 0, ..later };
+    assert_eq!(broken(&subject.judge(&over(true), &unwritten)), []);
+    assert_eq!(broken(&subject.judge(&over(true), &later)), [Invariant::NoOrphan]);
+}
+
+#[test]
+fn a_busy_entity_has_new_messages_watched_and_no_more_than_it_may() {
+    let mut subject = watching(Duty::Marked);
+    for number in 2..200 {
+        let told = Told { entity: entity(), key: key(number), message_id: "m".parse().unwrap(), duty: Duty::Marked };
+        subject.watch(told, at(HOUR, HOUR));
+        let known = subject.keys().into_iter().map(|key| DedupEntry { key, ..entry().to_dedup_entry() }).collect();
+        let checks = subject.judge(&seen(Vec::new(), known, true), &now(HOUR));
+        let looked = |check: &Check| check.message.as_ref().is_some_and(|(of, _)| *of == key(number));
+        assert!(checks.iter().any(looked), "{number}");
+        assert!(subject.keys().len() <= 16);
+    }
+    let old = subject.keys().iter().filter(|of| (1..100).any(|number| **of == key(number))).count();
+    assert!((1..16).contains(&old), "{old} of the first half are left");
+}
+
+#[test]
 fn a_sweep_that_fails_is_remembered_however_many_do() {
     let own = entity();
     let rounds = Arc::new(Rounds::new([own.scope()].into_iter()));
