@@ -276,6 +276,7 @@ async fn an_outbox_entry_of_another_attempt_than_is_remembered_is_found() {
 impl Rig {
     async fn is_found_now(&self, invariant: Invariant, what: &str) {
         has_found(&self.look().await, invariant, what);
+        assert_eq!(self.look().await.violations(), 1, "told once: {:#?}", self.look().await);
     }
 }
 
