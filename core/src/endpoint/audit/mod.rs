@@ -52,7 +52,7 @@ pub struct Audit {
     /// those that wait.
     pub looks_max: usize,
     /// Entities that are watched, at most; each takes a few hundred bytes. Default 500: with the other defaults each is looked
-    /// at every half hour. Which ones stay is drawn, so that their ages are spread from now to half of the retention.
+    /// at every hour or so. Which ones stay is drawn, so that their ages are spread from now to half of the retention.
     pub watched_max: usize,
 }
 
