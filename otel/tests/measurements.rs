@@ -111,7 +111,7 @@ async fn what_an_audit_looks_at_is_counted_by_invariant_and_its_violations_from_
     assert!(measured.names().contains(&"hapax.audit.violations"), "from nought");
     let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
     let key = EntityKey::new(std::sync::Arc::new(scope), "a".parse().unwrap());
-    seen.metrics.observe(Event::Audited(&key, Invariant::Kept, None));
+    Metrics::observe(&*seen.metrics, Event::Audited(&key, Invariant::Kept, None));
     assert_eq!(seen.measured().sum("hapax.audit.looked_at", &[("hapax.invariant", "kept")]), 1.0);
 }
 
