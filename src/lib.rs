@@ -19,6 +19,7 @@
 //! | send the first message | [`Sender`] |
 //! | ask, and await the answer | [`RequestClient`] |
 //! | see what happens | [`trace`], [`metrics`], `otel` (feature `otel`) |
+//! | see that the promise holds | [`endpoint::Audit`] |
 //! | choose where things are kept | the features below |
 //! | understand why it is right | [`manager`], [`deliver`] |
 //! | write a store or a transport | [`ports`], the conformance suites in `testing` (feature `testing`) |
@@ -170,3 +171,7 @@ mod asking {}
 #[cfg(all(doctest, feature = "postgres-queue"))]
 #[doc = include_str!("../docs/tenants.md")]
 mod tenants {}
+
+#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/audit.md")]
+mod auditing {}

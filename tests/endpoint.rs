@@ -1,6 +1,10 @@
 //! The endpoint end to end, on the reference store and queues inside the process, in paused time.
 #![allow(clippy::unwrap_used)]
 
+#[path = "endpoint/audit.rs"]
+mod audit;
+#[path = "endpoint/auditees.rs"]
+mod auditees;
 #[path = "endpoint/enqueued.rs"]
 mod enqueued;
 #[path = "endpoint/entities.rs"]

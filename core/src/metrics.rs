@@ -1,6 +1,10 @@
 //! What an operator may want to count.
 
+mod audited;
+
 use std::{fmt, time::Duration};
+
+pub use audited::{Invariant, Violation};
 
 use crate::{
     HandlerError,
@@ -75,6 +79,9 @@ pub enum Event<'a> {
     /// What a sweeper has found waiting in the outboxes of a saga, in one look through all of them; also when it was nothing. Of
     /// several processes each tells of the same entries.
     Waiting(&'a Scope, Backlog),
+    /// An [audit](crate::endpoint::Audit) has looked whether an invariant holds of an entity, or of one of its messages, and has
+    /// found that it does (`None`), or that it does not. The same violation is told once.
+    Audited(&'a EntityKey, Invariant, Option<&'a Violation>),
 }
 
 /// How a delivery ended for a saga.

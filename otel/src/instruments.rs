@@ -95,6 +95,8 @@ instruments! {
     SWEPT: Counter "hapax.swept" ["{entry}"] "Outbox entries that the sweeper has finished.";
     SWEEP_FAILURES: Counter "hapax.sweep_failures" ["{entity}"] "Passes of the sweeper that could not finish all entries.";
     RETENTION_BREACHES: Counter "hapax.retention_breaches" ["{message}"] "Messages that were handled twice, since retention is too short.";
+    AUDIT_LOOKED_AT: Counter "hapax.audit.looked_at" ["{look}"] "Looks of an audit at whether an invariant holds of a message or an entity.";
+    AUDIT_VIOLATIONS: Counter "hapax.audit.violations" ["{violation}"] "Violations of an invariant that an audit has found.";
     DISPATCH_LAG: Histogram "hapax.dispatch.lag" ["s"] "From saving an outbox entry until all its messages were with the transport.";
     BACKLOG_ENTITIES: Gauge "hapax.backlog.entities" ["{entity}"] "Entities with outbox entries that have waited for the sweeper.";
     BACKLOG_ENTRIES: Gauge "hapax.backlog.entries" ["{entry}"] "Outbox entries that have waited for the sweeper.";

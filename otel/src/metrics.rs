@@ -46,6 +46,8 @@ pub struct OtelMetrics {
     swept: Counter<u64>,
     sweep_failures: Counter<u64>,
     retention_breaches: Counter<u64>,
+    audit_looked_at: Counter<u64>,
+    audit_violations: Counter<u64>,
     dispatch_lag: Histogram<f64>,
     backlog_entities: Gauge<u64>,
     backlog_entries: Gauge<u64>,
@@ -77,6 +79,8 @@ impl OtelMetrics {
             swept: known::SWEPT.counter(meter),
             sweep_failures: known::SWEEP_FAILURES.counter(meter),
             retention_breaches: known::RETENTION_BREACHES.counter(meter),
+            audit_looked_at: known::AUDIT_LOOKED_AT.counter(meter),
+            audit_violations: known::AUDIT_VIOLATIONS.counter(meter),
             dispatch_lag: known::DISPATCH_LAG.histogram(meter, &LONG),
             backlog_entities: known::BACKLOG_ENTITIES.gauge(meter),
             backlog_entries: known::BACKLOG_ENTRIES.gauge(meter),
@@ -176,6 +180,13 @@ impl Metrics for OtelMetrics {
             Event::Swept(key, entries) => self.swept.add(entries as u64, &of_scope(key.scope())),
             Event::SweepFailed(key, _) => one(&self.sweep_failures, key),
             Event::RetentionBreached(key) => one(&self.retention_breaches, key),
+            Event::Audited(key, invariant, violation) => {
+                with(&self.audit_looked_at, key, "hapax.invariant", invariant.as_str());
+                let [endpoint, saga] = of_scope(key.scope());
+                let attributes = [endpoint, saga, KeyValue::new("hapax.invariant", invariant.as_str())];
+                // Also when there is none: an increase is seen only of what has been there before.
+                self.audit_violations.add(u64::from(violation.is_some()), &attributes);
+            }
             _ => {}
         }
     }

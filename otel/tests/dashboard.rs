@@ -27,10 +27,11 @@ fn names() -> BTreeSet<String> {
 }
 
 /// The attributes that metrics have, as labels.
-const LABELS: [&str; 10] = [
+const LABELS: [&str; 11] = [
     "error_type",
     "hapax_cause",
     "hapax_endpoint",
+    "hapax_invariant",
     "hapax_message_type",
     "hapax_outcome",
     "hapax_rule",

@@ -93,6 +93,28 @@ async fn what_cannot_be_sent_is_the_sweepers_backlog_until_it_is_sent() {
     assert_eq!(after.sum("hapax.left_to_sweeper", &order), 2.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_an_audit_looks_at_is_counted_by_invariant_and_its_violations_from_nought() {
+    use hapax_core::{
+        endpoint::Audit,
+        ids::{EntityKey, Scope},
+        metrics::{Event, Invariant, Metrics},
+    };
+    let (seen, store, hub) = (Seen::begin(), Memory::new(), InProcess::new("audited"));
+    sender(&seen, &hub).send("shop", &place("a", Fate::Billed)).await.unwrap();
+    let end = tokio::time::sleep(Duration::from_secs(60));
+    shop::shop(&seen, &store, hub.clone()).audit(Audit::default()).run_until(end).await.unwrap();
+    let remembered = [("hapax.endpoint", "shop"), ("hapax.saga", "order"), ("hapax.invariant", "remembered")];
+    let measured = seen.measured();
+    assert!(measured.sum("hapax.audit.looked_at", &remembered) >= 3.0, "{measured:#?}");
+    assert_eq!(measured.sum("hapax.audit.violations", &remembered), 0.0);
+    assert!(measured.names().contains(&"hapax.audit.violations"), "from nought");
+    let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
+    let key = EntityKey::new(std::sync::Arc::new(scope), "a".parse().unwrap());
+    Metrics::observe(&*seen.metrics, Event::Audited(&key, Invariant::Kept, None));
+    assert_eq!(seen.measured().sum("hapax.audit.looked_at", &[("hapax.invariant", "kept")]), 1.0);
+}
+
 #[test]
 fn a_relay_tells_sums_and_what_is_more_is_counted() {
     let seen = Seen::begin();

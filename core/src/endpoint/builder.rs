@@ -15,7 +15,8 @@ use types::{all_types, shared_type, takers_by_type};
 #[cfg(feature = "cron")]
 use super::recurring::Recurrences;
 use super::{
-    Endpoint, EndpointHandle, Error, ErrorKind, Evict, SystemClock,
+    Audit, Endpoint, EndpointHandle, Error, ErrorKind, Evict, SystemClock,
+    audit::{Audited, Auditor},
     circuit::Circuit,
     flow::Rate,
     history::History,
@@ -29,7 +30,7 @@ use crate::{
     context::Services,
     deliver::{Deliver, Recoverability},
     enqueued::Nobody,
-    ids::{EndpointName, InvalidId, SagaName, TypeName},
+    ids::{EndpointName, InvalidId, SagaName, Scope, TypeName},
     inbox::{self, InTransaction, Inbox, TransactionHandler},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
     metrics::{Event, Metrics, NoMetrics},
@@ -126,6 +127,7 @@ pub struct EndpointBuilder {
     pub(super) settings: Settings,
     codec: Codec,
     metrics: Arc<dyn Metrics>,
+    audit: Option<Audit>,
     traces: Option<Arc<dyn Traces>>,
     pub(super) backoff: Option<Arc<dyn Backoff>>,
     pub(super) clock: Arc<dyn Clock>,
@@ -152,6 +154,7 @@ impl EndpointBuilder {
             settings: Settings::default(),
             codec: Codec::default(),
             metrics: Arc::new(NoMetrics),
+            audit: None,
             traces: None,
             backoff: None,
             clock: Arc::new(SystemClock::default()),
@@ -267,6 +270,12 @@ impl EndpointBuilder {
         self
     }
 
+    /// Looks at a sample of what the endpoint keeps, whether the promise holds: see [`Audit`]. Off without it.
+    pub fn audit(mut self, audit: Audit) -> Self {
+        self.audit = Some(audit);
+        self
+    }
+
     /// Another way to wait between tries than [`Settings::backoff`].
     pub fn backoff(mut self, backoff: impl Backoff + 'static) -> Self {
         self.backoff = Some(Arc::new(backoff));
@@ -331,6 +340,7 @@ impl EndpointBuilder {
         check_promise(&stores, transport.as_ref(), &self.settings)
             .and_then(|()| check_rests(&self.settings, transport.as_ref(), shared_type(&known)))
             .and_then(|()| check_timers())
+            .and_then(|()| self.audit.map_or(Ok(()), |audit| audit.check()))
             .map_err(|why| misconfigured(format!("endpoint {name}: {why}")))?;
         let types = all_types(known);
         let connected = transport.connect(&name, &types).await.map_err(|e| {
@@ -345,7 +355,9 @@ impl EndpointBuilder {
         };
         let clock = self.clock;
         let backoff = self.backoff.unwrap_or_else(|| Arc::new(self.settings.backoff));
-        let history = Arc::new(History::new(self.metrics, dead_letters.clone()));
+        let audited = audited(&name, &self.sagas);
+        let (auditor, metrics) = Auditor::new(self.audit, &stores, &clock, self.metrics, audited, &self.settings).await;
+        let history = Arc::new(History::new(metrics, dead_letters.clone()));
         let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()));
         let spans = Spans::new(transport.capabilities().name, self.traces);
         circuit.observe(Event::Started(&name, transport.capabilities().name));
@@ -389,7 +401,7 @@ impl EndpointBuilder {
             deliver,
             dispatcher,
             letters: dead_letters,
-            handle: EndpointHandle::new(name.clone(), circuit.clone(), &self.settings),
+            handle: EndpointHandle::new(name.clone(), circuit.clone(), auditor.clone(), &self.settings),
             circuit,
             spans,
             name,
@@ -399,6 +411,7 @@ impl EndpointBuilder {
             lease: transport.capabilities().lease,
             settings: self.settings,
             inboxes: self.inboxes,
+            auditor,
             begin,
             handled: AtomicU64::new(0),
             #[cfg(feature = "testing")]
@@ -413,6 +426,17 @@ impl EndpointBuilder {
     pub async fn run_until<F: Future>(self, stop: F) -> Result<(), Error> {
         self.start().await?.run_until(stop).await
     }
+}
+
+/// Those that keep something in the endpoint's stores.
+fn audited(endpoint: &EndpointName, sagas: &[SagaParts]) -> Vec<Audited> {
+    let kept = sagas.iter().filter(|saga| saga.stores);
+    let named = kept.filter_map(|parts| Some((parts, parts.known.as_ref().ok()?)));
+    let audited = named.map(|(parts, (saga, _))| Audited {
+        scope: Arc::new(Scope { endpoint: endpoint.clone(), saga: saga.clone() }),
+        is_handled: !parts.enqueued,
+    });
+    audited.collect()
 }
 
 fn needs_of<M: Message, H: Handler<M>>(_: &H) -> Needs {

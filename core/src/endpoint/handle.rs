@@ -9,14 +9,15 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Settings,
+    AuditReport, Settings,
+    audit::Auditor,
     circuit::Circuit,
     flow::{Flow, Held, Rate, Room},
 };
 use crate::{
     handler_error::chain,
     ids::EndpointName,
-    ports::{Delivery, TransportError},
+    ports::{Delivery, StoreError, TransportError},
     sync::{
         Mutex, MutexGuard, Notify,
         atomic::{AtomicUsize, Ordering},
@@ -50,6 +51,7 @@ pub struct EndpointHandle(Arc<Shared>);
 pub(super) struct Shared {
     name: EndpointName,
     circuit: Arc<Circuit>,
+    auditor: Arc<Auditor>,
     pub(super) flow: Flow,
     in_flight: AtomicUsize,
     /// Something was changed: the endpoint has to come round.
@@ -102,11 +104,12 @@ impl Health {
 }
 
 impl EndpointHandle {
-    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, settings: &Settings) -> Self {
+    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, auditor: Arc<Auditor>, settings: &Settings) -> Self {
         let Settings { in_flight_max, bytes_in_flight_max, rate_max, .. } = *settings;
         Self(Arc::new(Shared {
             name,
             circuit,
+            auditor,
             flow: Flow::new(in_flight_max, bytes_in_flight_max, rate_max),
             in_flight: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -166,6 +169,23 @@ impl EndpointHandle {
         if self.0.flow.set_rate(rate) {
             self.0.changed.notify_one();
         }
+    }
+
+    /// What the [audit](super::Audit) of this process has found so far, from memory.
+    #[must_use]
+    pub fn audit(&self) -> AuditReport {
+        self.0.auditor.report()
+    }
+
+    /// Looks at once at all that the audit watches, and at all that waits in the outboxes; then as [`audit`](Self::audit). Of an
+    /// endpoint that was given no [`Audit`](super::Audit) it is only what waits.
+    ///
+    /// It takes as long as two or three calls of the store for each entity, one after the other, and the endpoint's own looks wait for it.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the first call that failed. What was seen before is counted; nothing was written.
+    pub async fn audit_once(&self) -> Result<AuditReport, StoreError> {
+        self.0.auditor.everything().await
     }
 
     pub(super) fn shared(&self) -> &Shared {

@@ -1,4 +1,4 @@
-//! What runs beside the messages: the sweeper, eviction and purge.
+//! What runs beside the messages: the sweeper, eviction and purge, and the audit.
 
 use std::{
     future::Future,
@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{
     StreamExt,
-    future::{join, join3},
+    future::{join, join4},
     stream::FuturesUnordered,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -49,10 +49,21 @@ impl Endpoint {
                 self.again_and_again(enqueued_interval, || self.sweep(&self.enqueued, Duration::ZERO)).await;
             }
         };
-        join3(
+        // While the stores cannot be reached, it would only be one more to ask them.
+        let audit = async {
+            if let Some(every) = self.auditor.every() {
+                let turn = || async {
+                    let turn = if self.circuit.is_open() { Ok(()) } else { self.auditor.turn().await };
+                    turn.map(|()| Duration::ZERO)
+                };
+                self.again_and_again(every, turn).await;
+            }
+        };
+        join4(
             self.again_and_again(sweep_interval, || self.sweep(&self.managers, sweep_age)),
             enqueued,
             self.again_and_again(evict_interval, || self.evict()),
+            audit,
         )
         .await;
     }

@@ -6,6 +6,7 @@
 //! done with it (`joint`), and one that no saga takes when its letter is confirmed (`Lanes::refuse`).
 //! All passes are polled in the task that runs the endpoint; a handler that computes for long belongs on a blocking thread.
 
+mod audit;
 mod builder;
 mod circuit;
 mod error;
@@ -32,6 +33,8 @@ use std::{
     time::Duration,
 };
 
+use audit::Auditor;
+pub use audit::{Audit, AuditCount, AuditReport};
 pub(crate) use builder::check_timers;
 pub use builder::{EndpointBuilder, Settings};
 use circuit::Circuit;
@@ -85,6 +88,7 @@ pub struct Endpoint {
     lease: Option<Duration>,
     settings: Settings,
     inboxes: Vec<Evict>,
+    auditor: Arc<Auditor>,
     /// What it tells itself when it begins.
     begin: Vec<Outgoing>,
     /// Messages whose handling has ended since upkeep looked last.
