@@ -164,3 +164,7 @@ mod telemetry {}
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/requests.md")]
 mod asking {}
+
+#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/schedule.md")]
+mod later {}

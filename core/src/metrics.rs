@@ -75,6 +75,9 @@ pub enum Event<'a> {
     /// What a sweeper has found waiting in the outboxes of a saga, in one look through all of them; also when it was nothing. Of
     /// several processes each tells of the same entries.
     Waiting(&'a Scope, Backlog),
+    /// For how long the earliest message of an endpoint's schedule has been due and is not sent, by the schedule's clock; `None` when
+    /// none is. Told at each look into it. Of several processes each tells of the same messages.
+    Overdue(&'a EndpointName, Option<Duration>),
 }
 
 /// How a delivery ended for a saga.

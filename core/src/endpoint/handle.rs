@@ -15,6 +15,7 @@ use super::{
     Settings,
     circuit::Circuit,
     flow::{Flow, Held, Rate, Room},
+    schedule::Departures,
 };
 use crate::{
     handler_error::chain,
@@ -49,6 +50,7 @@ pub struct EndpointHandle(Arc<Shared>);
 pub(super) struct Shared {
     name: EndpointName,
     circuit: Arc<Circuit>,
+    departures: Option<Arc<Departures>>,
     pub(super) flow: Flow,
     in_flight: AtomicUsize,
     /// Something was changed: the endpoint has to come round.
@@ -101,11 +103,17 @@ impl Health {
 }
 
 impl EndpointHandle {
-    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, settings: &Settings) -> Self {
+    pub(super) fn new(
+        name: EndpointName,
+        circuit: Arc<Circuit>,
+        departures: Option<Arc<Departures>>,
+        settings: &Settings,
+    ) -> Self {
         let Settings { in_flight_max, bytes_in_flight_max, rate_max, .. } = *settings;
         Self(Arc::new(Shared {
             name,
             circuit,
+            departures,
             flow: Flow::new(in_flight_max, bytes_in_flight_max, rate_max),
             in_flight: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -135,6 +143,7 @@ impl EndpointHandle {
         if self.0.circuit.is_open() {
             reasons.push("the stores cannot be reached".to_owned());
         }
+        reasons.extend(self.0.departures.as_ref().and_then(|departures| departures.trouble()));
         let live = stuck.is_none() && vitals.stage != Stage::Stopped;
         Health { live, reasons }
     }

@@ -1,4 +1,4 @@
-//! What runs beside the messages: the sweeper, eviction and purge.
+//! What runs beside the messages: the sweeper, eviction and purge, and what becomes due in a schedule.
 
 use std::{
     future::Future,
@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{
     StreamExt,
-    future::{join, join3},
+    future::{join, join4},
     stream::FuturesUnordered,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -49,10 +49,11 @@ impl Endpoint {
                 self.again_and_again(enqueued_interval, || self.sweep(&self.enqueued, Duration::ZERO)).await;
             }
         };
-        join3(
+        join4(
             self.again_and_again(sweep_interval, || self.sweep(&self.managers, sweep_age)),
             enqueued,
             self.again_and_again(evict_interval, || self.evict()),
+            self.send_due(),
         )
         .await;
     }
