@@ -175,3 +175,7 @@ mod tenants {}
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/audit.md")]
 mod auditing {}
+
+#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/schedule.md")]
+mod later {}

@@ -19,7 +19,7 @@ use hapax::{
     InProcess, Memory, MySqlQueue, PostgresQueue, Sqlite, SqliteQueue,
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
-    ports::{DeadLetters, DedupStore, EntityStore, Saved, Transport},
+    ports::{DeadLetters, DedupStore, EntityStore, Saved, Schedule, Transport},
     testing,
     transports::in_process::Faults,
 };
@@ -59,6 +59,13 @@ impl testing::dedup_store::Builder for InMemory {
 #[async_trait]
 impl testing::dead_letters::Builder for InMemory {
     async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        Arc::new(self.0.clone())
+    }
+}
+
+#[async_trait]
+impl testing::schedule::Builder for InMemory {
+    async fn schedule(&self) -> Arc<dyn Schedule> {
         Arc::new(self.0.clone())
     }
 }
@@ -133,6 +140,13 @@ impl testing::dedup_store::Builder for InSqlite {
 #[async_trait]
 impl testing::dead_letters::Builder for InSqlite {
     async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
+        self.open().await
+    }
+}
+
+#[async_trait]
+impl testing::schedule::Builder for InSqlite {
+    async fn schedule(&self) -> Arc<dyn Schedule> {
         self.open().await
     }
 }
@@ -373,6 +387,9 @@ mod memory {
     mod letters {
         hapax_core::dead_letters_suite!(crate::InMemory::default());
     }
+    mod schedule {
+        hapax_core::schedule_suite!(crate::InMemory::default());
+    }
 }
 
 mod sqlite {
@@ -384,6 +401,9 @@ mod sqlite {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InSqlite::new());
+    }
+    mod schedule {
+        hapax_core::schedule_suite!(crate::InSqlite::new());
     }
 }
 

@@ -27,6 +27,8 @@ mod outage;
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
 mod recurring;
+#[path = "endpoint/schedule.rs"]
+mod schedule;
 #[path = "endpoint/settling.rs"]
 mod settling;
 #[path = "endpoint/start.rs"]

@@ -19,5 +19,7 @@ mod lie;
 mod marks;
 #[path = "liars/queues.rs"]
 mod queues;
+#[path = "liars/schedules.rs"]
+mod schedules;
 #[path = "liars/upkeep.rs"]
 mod upkeep;

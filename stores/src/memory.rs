@@ -3,6 +3,8 @@
 //! It keeps the ports' promises in the plainest way, so that the other stores can be compared with it. For tests, for
 //! examples and for endpoints whose messages do not outlive the process either.
 
+mod schedule;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -28,11 +30,11 @@ const EVICT_MAX: u64 = 10_000;
 /// usually are.
 const LETTERS_MAX: usize = 10_000;
 
-/// Entities, dedup entries and dead letters in memory. Cloning gives another handle to the same store.
+/// Entities, dedup entries, dead letters and messages that are not due yet in memory. Cloning gives another handle to the same store.
 ///
 /// # Limits
 /// An entity has at most 16 MiB. There are at most 10 000 dead letters; one more is an error, and nothing is lost as long
-/// as the message stays where it is. The retention that was asked for can be lowered only with a new store.
+/// as the message stays where it is. As a schedule it takes 100 000 messages of at most 16 MiB. The retention that was asked for can be lowered only with a new store.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Mutex<State>>);
 
@@ -41,6 +43,7 @@ struct State {
     entities: HashMap<EntityKey, Row>,
     dedup: Dedup,
     letters: Letters,
+    waiting: schedule::Waiting,
     /// The last version given, to any entity: so none is ever given again, not even after a purge.
     version: i64,
 }
@@ -348,6 +351,7 @@ impl std::fmt::Debug for Memory {
         f.debug_struct("Memory")
             .field("entities", &state.entities.len())
             .field("dedup_entries", &state.dedup.entries.len())
+            .field("scheduled", &state.waiting.len())
             .finish_non_exhaustive()
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hapax::{
     Context, Endpoint, Handler, HandlerError, InProcess, Memory, Needs, Registry,
-    endpoint::{EndpointBuilder, ErrorKind, Settings},
+    endpoint::{Calendar, EndpointBuilder, ErrorKind, Settings},
     ids::{EndpointName, TypeName},
-    ports::{self, Connected, StoreError, Transport, TransportCapabilities, TransportError},
+    ports::{self, Connected, Delays, StoreError, Transport, TransportCapabilities, TransportError},
 };
 
 use crate::entities::{Dedup, Entities};
@@ -139,6 +139,8 @@ async fn an_endpoint_that_may_hold_no_message_is_refused() {
     assert!(why.contains("in_flight_max is 0"), "{why}");
 }
 
+type What = fn(TransportCapabilities) -> TransportCapabilities;
+
 /// A hub that says something else of itself, or that cannot be reached.
 #[derive(Debug)]
 struct Says {
@@ -201,9 +203,33 @@ async fn a_dedup_store_that_takes_entries_with_their_entities_only_is_refused_be
 }
 
 #[tokio::test]
-async fn a_transport_without_delays_is_refused() {
-    let why = refused_because_it_says(|honest| TransportCapabilities { delays: false, ..honest }).await;
-    assert!(why.contains("every timeout would fire at once; give a transport with delays"), "{why}");
+async fn what_recurs_is_refused_on_a_transport_that_does_not_hold_it_back_without_a_schedule() {
+    let (never, short): (What, What) = (
+        |honest| TransportCapabilities { delays: Delays::Never, ..honest },
+        |honest| TransportCapabilities { delays: Delays::UpTo(Duration::from_secs(900)), ..honest },
+    );
+    for what in [never, short] {
+        let alone = || endpoint(&Memory::new(), Says { what, reachable: true }, &Log::default());
+        assert!(alone().start().await.is_ok(), "what it sends is not known yet");
+        let nightly = || Calendar::cron("0 3 * * *").unwrap();
+        let recurring = || alone().recurring("report", nightly(), |_, _| Ok(()));
+        let why = refused(recurring()).await;
+        assert!(why.contains("add .schedule(..), or give a transport with delays"), "{why}");
+        assert!(recurring().schedule(Memory::new()).start().await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_forgets_is_refused_on_a_transport_that_does_not() {
+    let builder = Endpoint::builder("work")
+        .entities(Entities { durable: true, ..Entities::default() })
+        .dedup(Dedup { durable: true, keeps: None, alone: true, evicts: true })
+        .schedule(Memory::new())
+        .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: true })
+        .with(Log::default())
+        .saga::<Worker>(|worker| worker.starts::<Task>());
+    let why = refused(builder).await;
+    assert!(why.contains("wait in the schedule in memory do not; give a durable schedule"), "{why}");
 }
 
 #[tokio::test]

@@ -19,8 +19,8 @@ use hapax_core::{
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, TypeName},
     ports::{
-        Connected, DeadLetter, DeadLetters, Delivery, DispatchError, Dispatcher, ErrorKind, Page, Receipt, Receiver,
-        Refused, Settled, Settlement, StoreError, Transport, TransportCapabilities, TransportError,
+        Connected, DeadLetter, DeadLetters, Delays, Delivery, DispatchError, Dispatcher, ErrorKind, Page, Receipt,
+        Receiver, Refused, Settled, Settlement, StoreError, Transport, TransportCapabilities, TransportError,
     },
     time::Timestamp,
 };
@@ -217,7 +217,7 @@ impl Transport for InProcess {
             name: "in-process",
             lease: Some(self.0.lease),
             counts_deliveries: true,
-            delays: true,
+            delays: Delays::Any,
             ordered_keys: self.0.faults.is_none(),
             message_bytes_max: MESSAGE_BYTES_MAX,
             durable: false,

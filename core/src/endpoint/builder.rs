@@ -9,7 +9,7 @@ use std::{
 };
 
 pub(crate) use checks::check_timers;
-use checks::{check_promise, check_rests, check_scopes};
+use checks::{check_delays, check_promise, check_rests, check_scopes};
 use types::{all_types, shared_type, takers_by_type};
 
 #[cfg(feature = "cron")]
@@ -23,6 +23,7 @@ use super::{
     joint::Joint,
     nothing::Nothing,
     outlets::Outlets,
+    schedule::Departures,
     system::{Jittered, RandomIds},
 };
 use crate::{
@@ -34,7 +35,7 @@ use crate::{
     inbox::{self, InTransaction, Inbox, TransactionHandler},
     manager::{Limits, Passes, Ports, SagaManager, Stores},
     metrics::{Event, Metrics, NoMetrics},
-    ports::{Backoff, Clock, DeadLetters, DedupStore, Dispatcher, EntityStore, Transport},
+    ports::{Backoff, Clock, DeadLetters, DedupStore, Delays, Dispatcher, EntityStore, Schedule, Transport},
     registry::{Registry, stateless},
     saga::{Handler, Message, Needs, Saga},
     trace::{Sends, Spans, Traces},
@@ -119,6 +120,7 @@ pub struct EndpointBuilder {
     both: Option<Stores>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(super) transport: Option<Arc<dyn Transport>>,
+    pub(super) schedule: Option<Arc<dyn Schedule>>,
     sagas: Vec<SagaParts>,
     inboxes: Vec<Evict>,
     services: Services,
@@ -146,6 +148,7 @@ impl EndpointBuilder {
             both: None,
             dead_letters: None,
             transport: None,
+            schedule: None,
             sagas: Vec::new(),
             inboxes: Vec::new(),
             services: Services::default(),
@@ -339,6 +342,7 @@ impl EndpointBuilder {
         }
         check_promise(&stores, transport.as_ref(), &self.settings)
             .and_then(|()| check_rests(&self.settings, transport.as_ref(), shared_type(&known)))
+            .and_then(|()| check_delays(&transport.capabilities(), self.schedule.as_deref(), !begin.is_empty()))
             .and_then(|()| check_timers())
             .and_then(|()| self.audit.map_or(Ok(()), |audit| audit.check()))
             .map_err(|why| misconfigured(format!("endpoint {name}: {why}")))?;
@@ -362,7 +366,13 @@ impl EndpointBuilder {
         let spans = Spans::new(transport.capabilities().name, self.traces);
         circuit.observe(Event::Started(&name, transport.capabilities().name));
         let sends = Arc::new(Sends::new(connected.dispatcher, spans.clone()).of(name.clone(), circuit.clone()));
-        let dispatcher: Arc<dyn Dispatcher> = if self.breaks { Arc::new(Outlets::new(sends)) } else { sends };
+        let straight: Arc<dyn Dispatcher> = if self.breaks { Arc::new(Outlets::new(sends)) } else { sends };
+        let holds_all = transport.capabilities().delays == Delays::Any && self.schedule.is_none();
+        let departures = (!holds_all).then(|| {
+            let capabilities = transport.capabilities();
+            Arc::new(Departures::new(&name, straight.clone(), &capabilities, self.schedule, clock.clone()))
+        });
+        let dispatcher = departures.clone().map_or(straight, |departures| departures);
         let ports = Ports {
             stores: stores.clone(),
             dispatcher: dispatcher.clone(),
@@ -401,7 +411,14 @@ impl EndpointBuilder {
             deliver,
             dispatcher,
             letters: dead_letters,
-            handle: EndpointHandle::new(name.clone(), circuit.clone(), auditor.clone(), &self.settings),
+            handle: EndpointHandle::new(
+                name.clone(),
+                circuit.clone(),
+                auditor.clone(),
+                departures.clone(),
+                &self.settings,
+            ),
+            departures,
             circuit,
             spans,
             name,

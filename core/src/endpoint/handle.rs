@@ -13,6 +13,7 @@ use super::{
     audit::Auditor,
     circuit::Circuit,
     flow::{Flow, Held, Rate, Room},
+    schedule::Departures,
 };
 use crate::{
     handler_error::chain,
@@ -52,6 +53,7 @@ pub(super) struct Shared {
     name: EndpointName,
     circuit: Arc<Circuit>,
     auditor: Arc<Auditor>,
+    departures: Option<Arc<Departures>>,
     pub(super) flow: Flow,
     in_flight: AtomicUsize,
     /// Something was changed: the endpoint has to come round.
@@ -104,12 +106,19 @@ impl Health {
 }
 
 impl EndpointHandle {
-    pub(super) fn new(name: EndpointName, circuit: Arc<Circuit>, auditor: Arc<Auditor>, settings: &Settings) -> Self {
+    pub(super) fn new(
+        name: EndpointName,
+        circuit: Arc<Circuit>,
+        auditor: Arc<Auditor>,
+        departures: Option<Arc<Departures>>,
+        settings: &Settings,
+    ) -> Self {
         let Settings { in_flight_max, bytes_in_flight_max, rate_max, .. } = *settings;
         Self(Arc::new(Shared {
             name,
             circuit,
             auditor,
+            departures,
             flow: Flow::new(in_flight_max, bytes_in_flight_max, rate_max),
             in_flight: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -139,6 +148,7 @@ impl EndpointHandle {
         if self.0.circuit.is_open() {
             reasons.push("the stores cannot be reached".to_owned());
         }
+        reasons.extend(self.0.departures.as_ref().and_then(|departures| departures.trouble()));
         let live = stuck.is_none() && vitals.stage != Stage::Stopped;
         Health { live, reasons }
     }

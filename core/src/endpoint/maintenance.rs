@@ -1,4 +1,4 @@
-//! What runs beside the messages: the sweeper, eviction and purge, and the audit.
+//! What runs beside the messages: the sweeper, eviction and purge, the audit, and what becomes due in a schedule.
 
 use std::{
     future::Future,
@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{
     StreamExt,
-    future::{join, join4},
+    future::{join, join5},
     stream::FuturesUnordered,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -59,11 +59,12 @@ impl Endpoint {
                 self.again_and_again(every, turn).await;
             }
         };
-        join4(
+        join5(
             self.again_and_again(sweep_interval, || self.sweep(&self.managers, sweep_age)),
             enqueued,
             self.again_and_again(evict_interval, || self.evict()),
             audit,
+            self.send_due(),
         )
         .await;
     }

@@ -23,6 +23,7 @@ pub mod office;
 mod outlets;
 #[cfg(feature = "cron")]
 mod recurring;
+mod schedule;
 mod stopping;
 mod system;
 
@@ -51,6 +52,7 @@ use lanes::Lanes;
 use office::DeadLetterOffice;
 #[cfg(feature = "cron")]
 pub use recurring::{Calendar, NoCalendar};
+use schedule::Departures;
 use stopping::Stopping;
 pub use system::{Jittered, RandomIds, SystemClock, Tries};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
@@ -77,6 +79,8 @@ pub struct Endpoint {
     receiver: Arc<Joint>,
     deliver: Deliver,
     dispatcher: Arc<dyn Dispatcher>,
+    /// Where the transport does not hold everything back itself.
+    departures: Option<Arc<Departures>>,
     letters: Arc<dyn DeadLetters>,
     circuit: Arc<Circuit>,
     spans: Spans,

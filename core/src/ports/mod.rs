@@ -14,6 +14,7 @@ mod error;
 pub(crate) use error::BoxError;
 mod outbox_table;
 mod receiver;
+mod schedule;
 
 pub use backoff::{Backoff, Cause, Granted};
 pub use clock::{Clock, Ids};
@@ -25,4 +26,7 @@ pub use error::{ErrorKind, StoreError, TransportError};
 pub use outbox_table::{
     Care, Cared, Claim, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, Tick, Ticked,
 };
-pub use receiver::{Connected, Delivery, Receipt, Receiver, Settled, Settlement, Transport, TransportCapabilities};
+pub use receiver::{
+    Connected, Delays, Delivery, Receipt, Receiver, Settled, Settlement, Transport, TransportCapabilities,
+};
+pub use schedule::{Due, Next, Schedule, ScheduleCapabilities, Take};

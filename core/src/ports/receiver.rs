@@ -19,7 +19,7 @@ use crate::{
 /// 4. *Retry comes back:* a message settled with [`Settlement::Retry`] is given again, not before its delay.
 /// 5. *Counted:* where [`TransportCapabilities::counts_deliveries`], [`Delivery::attempts`] grows by one each time the
 ///    message is given, also after a crash.
-/// 6. *Not early:* where [`TransportCapabilities::delays`], a message with a due time is not given before it.
+/// 6. *Not early:* a message is not given before its due time, where that is within what [`TransportCapabilities::delays`] says.
 /// 7. *Given in order:* where [`TransportCapabilities::ordered_keys`], messages of one partition key sent one after the
 ///    other are given in that order as long as none is retried.
 #[async_trait]
@@ -151,8 +151,8 @@ pub struct TransportCapabilities {
     pub lease: Option<Duration>,
     /// It counts deliveries.
     pub counts_deliveries: bool,
-    /// It holds messages back until they are due.
-    pub delays: bool,
+    /// For how long it holds messages back until they are due.
+    pub delays: Delays,
     /// It keeps the order of messages of one partition key.
     pub ordered_keys: bool,
     /// Largest message, in bytes as [`Envelope::size`] counts.
@@ -161,4 +161,27 @@ pub struct TransportCapabilities {
     pub durable: bool,
     /// The longest time after which a copy of a message may still come.
     pub redelivery_max: Duration,
+}
+
+/// For how long a transport holds a message back until it is due, counted from when it is given the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delays {
+    /// Not at all: whatever is sent is given at once.
+    Never,
+    /// So long at most. What is due later has to be kept by a [`Schedule`](super::Schedule) until then.
+    UpTo(Duration),
+    /// However long.
+    Any,
+}
+
+impl Delays {
+    /// Whether a message that is due after `wait` is held back until then.
+    #[must_use]
+    pub const fn hold(self, wait: Duration) -> bool {
+        match self {
+            Self::Never => wait.is_zero(),
+            Self::UpTo(longest) => wait.as_nanos() <= longest.as_nanos(),
+            Self::Any => true,
+        }
+    }
 }

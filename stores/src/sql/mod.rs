@@ -28,6 +28,8 @@ pub mod postgres;
 pub mod races;
 mod rows;
 #[cfg(feature = "sqlite")]
+mod schedule;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod versions;

@@ -74,7 +74,7 @@ use async_trait::async_trait;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
-    ports::{Connected, Transport, TransportCapabilities, TransportError},
+    ports::{Connected, Delays, Transport, TransportCapabilities, TransportError},
 };
 use letters::Letters;
 use link::Link;
@@ -133,7 +133,7 @@ impl Transport for RabbitMq {
             name: "rabbitmq",
             lease: None,
             counts_deliveries: true,
-            delays: true,
+            delays: Delays::Any,
             ordered_keys: options.ordered_keys,
             message_bytes_max: options.message_bytes_max,
             durable: true,

@@ -6,7 +6,7 @@ use super::Settings;
 use crate::{
     ids::{EndpointName, SagaName, TypeName},
     manager::Stores,
-    ports::Transport,
+    ports::{Delays, Schedule, Transport, TransportCapabilities},
 };
 
 /// A message of several sagas comes again for all of them while one of them fails: those that are done with it must still know.
@@ -67,12 +67,6 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             ));
         }
     }
-    if !transport.delays {
-        return Err(format!(
-            "{} does not hold messages back, so every timeout would fire at once; give a transport with delays",
-            transport.name
-        ));
-    }
     if !transport.counts_deliveries {
         return Err(format!(
             "{} does not count deliveries, so a message that always fails would never be given up; give a transport that \
@@ -92,6 +86,31 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
     }
     if settings.bytes_in_flight_max == 0 {
         return Err("bytes_in_flight_max is 0, so messages would be handled one by one; raise it".into());
+    }
+    Ok(())
+}
+
+/// What is due later has to be kept by somebody until then. Whether handlers send such messages shows when they do.
+pub(super) fn check_delays(
+    transport: &TransportCapabilities,
+    schedule: Option<&dyn Schedule>,
+    recurs: bool,
+) -> Result<(), String> {
+    let Some(schedule) = schedule.map(Schedule::schedule_capabilities) else {
+        if recurs && transport.delays != Delays::Any {
+            return Err(format!(
+                "{} does not hold messages back for as long as what recurs has to wait; add .schedule(..), or give a transport \
+                 with delays",
+                transport.name
+            ));
+        }
+        return Ok(());
+    };
+    if transport.durable && !schedule.durable {
+        return Err(format!(
+            "messages in {} outlive the process, but those that wait in the schedule in {} do not; give a durable schedule",
+            transport.name, schedule.name
+        ));
     }
     Ok(())
 }

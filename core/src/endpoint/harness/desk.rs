@@ -12,9 +12,9 @@ use crate::{
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, TypeName},
     ports::{
-        Backoff, Cause, Clock, Connected, DeadLetter, DeadLetters, Delivery, DispatchError, Dispatcher, ErrorKind,
-        Granted, Page, Receipt, Receiver, Refused, Settled, Settlement, StoreError, Transport, TransportCapabilities,
-        TransportError,
+        Backoff, Cause, Clock, Connected, DeadLetter, DeadLetters, Delays, Delivery, DispatchError, Dispatcher,
+        ErrorKind, Granted, Page, Receipt, Receiver, Refused, Settled, Settlement, StoreError, Transport,
+        TransportCapabilities, TransportError,
     },
     time::{Monotonic, Timestamp},
 };
@@ -261,7 +261,7 @@ impl Transport for AtDesk {
             name: "test",
             lease: None,
             counts_deliveries: true,
-            delays: true,
+            delays: Delays::Any,
             ordered_keys: true,
             message_bytes_max: usize::MAX,
             durable: false,

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     envelope::Envelope,
     ids::PartitionKey,
-    ports::{Page, Settled, Settlement},
+    ports::{Delays, Page, Settled, Settlement},
     testing::{Broken, samples, wait::eventually},
     time::Timestamp,
 };
@@ -250,15 +250,17 @@ pub async fn counted(builder: &dyn Builder) -> Checked {
     Ok(Kept::Shown)
 }
 
-/// Promise 6. *Not early:* where [`delays`](crate::ports::TransportCapabilities::delays), a message with a due time is
-/// not given before it. It holds up no other.
+/// Promise 6. *Not early:* a message is not given before its due time, where that is within what
+/// [`delays`](crate::ports::TransportCapabilities::delays) says. It holds up no other.
 pub async fn not_early(builder: &dyn Builder) -> Checked {
     const DELAY: Duration = Duration::from_millis(500);
     let line = Line::new(builder, NOT_EARLY).await?;
-    if !line.capabilities.delays {
-        return Ok(Kept::NotClaimed("the transport does not hold messages back"));
-    }
-    let due = Timestamp::now().after(DELAY);
+    let delay = match line.capabilities.delays {
+        Delays::Never => return Ok(Kept::NotClaimed("the transport does not hold messages back")),
+        Delays::UpTo(longest) => longest.min(DELAY),
+        Delays::Any => DELAY,
+    };
+    let due = Timestamp::now().after(delay);
     let later = Envelope { due: Some(due), ..samples::envelope("later") };
     let past = Envelope { due: Some(Timestamp::from_millis(1)), ..samples::envelope("past") };
     let now = samples::envelope("now");

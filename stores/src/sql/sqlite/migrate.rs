@@ -24,6 +24,7 @@ pub(super) static STORE: Schema = Schema {
     migrations: &[
         (1, include_str!("migrations/0001_initial.sql")),
         (2, include_str!("migrations/0002_generation_filters.sql")),
+        (3, include_str!("migrations/0003_schedule.sql")),
     ],
 };
 

@@ -1,4 +1,4 @@
-//! Entities, dedup entries and dead letters in one SQLite file.
+//! Entities, dedup entries, dead letters and messages that are not due yet in one SQLite file.
 //!
 //! The embedded default: no server, one file, durable at every confirmed write (write-ahead log, `synchronous = FULL`).
 //! Any number of processes on one host may share the file; they race by compare-and-set like any others. Not for network
@@ -31,6 +31,7 @@ mod read;
 pub mod ride;
 mod riders;
 mod rows;
+mod schedule;
 mod start;
 mod statements;
 mod write;

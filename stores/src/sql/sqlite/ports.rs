@@ -326,7 +326,7 @@ impl Sqlite {
         self.write(operation, Write::Change(change), answered).await
     }
 
-    async fn write_alone(
+    pub(super) async fn write_alone(
         &self,
         operation: &'static str,
         sql: &'static str,
@@ -349,7 +349,7 @@ impl Sqlite {
         self.load(load, answered).await
     }
 
-    async fn read_alone(
+    pub(super) async fn read_alone(
         &self,
         operation: &'static str,
         sql: &'static str,

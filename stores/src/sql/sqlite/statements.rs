@@ -8,6 +8,8 @@
 //! What is given drives each join (`CROSS JOIN`, `INDEXED BY`): a file that was analysed while small must not turn it
 //! round and scan the entities. Ids of an array come in one blob, cut by `substr(blob, offset + 1, length)`.
 
+pub(super) mod schedule;
+
 use std::sync::LazyLock;
 
 /// What the entity part of a write is.
@@ -374,5 +376,6 @@ pub(super) fn all() -> Vec<&'static str> {
     ]);
     all.extend([FOREIGN, SCHEMA_VERSION, LOAD_MARKS, GENERATIONS, COUNT_GENERATION, &CLOSE_GENERATION]);
     all.extend([SCAN_GENERATION, FILTER, FILTER_ADD, LATEST, LATEST_IF_OLD]);
+    all.extend(schedule::ALL);
     all
 }

@@ -35,7 +35,7 @@ async fn every_statement_can_be_prepared() {
 }
 
 #[tokio::test]
-async fn no_statement_goes_through_all_entities_or_all_dedup_entries() {
+async fn no_statement_goes_through_all_entities_or_all_dedup_entries_or_the_whole_schedule() {
     let mut connection = migrated().await;
     for analysed in [false, true] {
         if analysed {
@@ -49,7 +49,7 @@ async fn no_statement_goes_through_all_entities_or_all_dedup_entries() {
             let plan = connection.fetch_all(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).await.unwrap();
             for step in plan {
                 let step: String = step.get(3);
-                for table in ["hapax_entity", "hapax_dedup", "e", "d"] {
+                for table in ["hapax_entity", "hapax_dedup", "hapax_schedule", "e", "d", "s"] {
                     assert!(step != format!("SCAN {table}"), "{step}: {sql}");
                 }
             }

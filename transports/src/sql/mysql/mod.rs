@@ -51,7 +51,7 @@ use hapax_core::{
     envelope::Outgoing,
     ids::{EndpointName, TypeName},
     ports::{
-        Connected, DispatchError, Dispatcher, ErrorKind, Refused, StoreError, Transport, TransportCapabilities,
+        Connected, Delays, DispatchError, Dispatcher, ErrorKind, Refused, StoreError, Transport, TransportCapabilities,
         TransportError,
     },
 };
@@ -311,7 +311,7 @@ impl Transport for MySqlQueue {
             name: "mysql",
             lease: Some(lease),
             counts_deliveries: true,
-            delays: true,
+            delays: Delays::Any,
             ordered_keys,
             message_bytes_max,
             durable: true,

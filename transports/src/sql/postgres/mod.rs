@@ -45,7 +45,7 @@ use hapax_core::{
     envelope::Outgoing,
     ids::{EndpointName, TypeName},
     ports::{
-        Connected, DispatchError, Dispatcher, ErrorKind, Refused, StoreError, Transport, TransportCapabilities,
+        Connected, Delays, DispatchError, Dispatcher, ErrorKind, Refused, StoreError, Transport, TransportCapabilities,
         TransportError,
     },
 };
@@ -349,7 +349,7 @@ impl Transport for PostgresQueue {
             name: "postgres",
             lease: Some(lease),
             counts_deliveries: true,
-            delays: true,
+            delays: Delays::Any,
             ordered_keys,
             message_bytes_max,
             durable: true,

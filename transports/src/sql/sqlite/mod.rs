@@ -40,7 +40,7 @@ use async_trait::async_trait;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
-    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+    ports::{Connected, Delays, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
 };
 use hapax_stores::{
     Sqlite,
@@ -257,7 +257,7 @@ impl Transport for SqliteQueue {
             name: "sqlite",
             lease: Some(lease),
             counts_deliveries: true,
-            delays: true,
+            delays: Delays::Any,
             ordered_keys,
             message_bytes_max,
             durable: true,
