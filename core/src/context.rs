@@ -253,9 +253,18 @@ impl Context {
         self.incoming.correlation_id.clone().unwrap_or_else(|| (&self.incoming.message_id).into())
     }
 
+    pub(crate) const fn incoming_shared(&self) -> &Arc<Envelope> {
+        &self.incoming
+    }
+
+    /// Whether this is the context that was lent for `incoming`.
+    pub(crate) fn is_lent_for(&self, incoming: &Arc<Envelope>) -> bool {
+        Arc::ptr_eq(&self.incoming, incoming)
+    }
+
     /// The effects, if this is the context that was lent for `incoming`; a handler may have swapped in another.
     pub(crate) fn into_effects(self, incoming: &Arc<Envelope>) -> Option<Effects> {
-        Arc::ptr_eq(&self.incoming, incoming).then_some(self.effects)
+        self.is_lent_for(incoming).then_some(self.effects)
     }
 }
 

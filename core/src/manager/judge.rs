@@ -190,9 +190,7 @@ impl<T: Saga> SagaManager<T> {
         message: &mut Incoming,
         now: Timestamp,
     ) -> Verdict {
-        let failed = |e: HandlerError| {
-            Verdict::Loaded(if e.is_permanent() { Outcome::DeadLetter(e.chain()) } else { Outcome::Failed(e) })
-        };
+        let failed = |e: HandlerError| Verdict::Loaded(Outcome::of_run(e));
         let decoded = match message.decoded.take() {
             Some(decoded) => decoded,
             None => match route.route(&self.scope, &message.envelope) {

@@ -71,6 +71,17 @@ pub enum Outcome {
     Rest,
 }
 
+impl Outcome {
+    /// How a run ends of which nothing is kept.
+    pub(crate) fn of_run(error: HandlerError) -> Self {
+        match error.rule() {
+            Some(rule) => Self::Dropped(rule),
+            None if error.is_permanent() => Self::DeadLetter(error.chain()),
+            None => Self::Failed(error),
+        }
+    }
+}
+
 /// Why nothing is decided. None of these count against a message.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
