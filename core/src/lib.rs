@@ -21,6 +21,7 @@ mod registry;
 pub mod relay;
 pub mod requests;
 mod saga;
+pub mod seal;
 mod sender;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -266,6 +266,7 @@ impl<T: Send + 'static> Registry<T> {
 
     /// Checks the names and closes the list.
     pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
+        self.check_layers()?;
         let Self { name, routes, missing, completed, ordered_outputs, layers } = self;
         let name = name?;
         let mut by_type = BTreeMap::new();
@@ -311,7 +312,10 @@ where
 }
 
 pub(crate) fn nothing_within(layer: &Layer, message_type: &str) -> InvalidId {
-    let why = format!("`{message_type}` has no handler here that {} could stand around; add one, or leave it out", layer.name);
+    let why = format!(
+        "`{message_type}` has no handler here that {} could stand around; add one, or leave it out",
+        layer.name
+    );
     InvalidId::new("message type", why)
 }
 
