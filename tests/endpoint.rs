@@ -15,6 +15,10 @@ mod harness;
 mod hub;
 #[path = "endpoint/lanes.rs"]
 mod lanes;
+#[path = "endpoint/middleware.rs"]
+mod middleware;
+#[path = "endpoint/middleware_faults.rs"]
+mod middleware_faults;
 #[path = "endpoint/office.rs"]
 mod office;
 #[path = "endpoint/outage.rs"]
@@ -23,6 +27,8 @@ mod outage;
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
 mod recurring;
+#[path = "endpoint/sealed.rs"]
+mod sealed;
 #[path = "endpoint/settling.rs"]
 mod settling;
 #[path = "endpoint/start.rs"]

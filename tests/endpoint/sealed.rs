@@ -1,0 +1,1 @@
+//! Bodies that are sealed on their way.
