@@ -1,6 +1,8 @@
 //! The endpoint end to end, on the reference store and queues inside the process, in paused time.
 #![allow(clippy::unwrap_used)]
 
+#[path = "endpoint/cipher.rs"]
+mod cipher;
 #[path = "endpoint/enqueued.rs"]
 mod enqueued;
 #[path = "endpoint/entities.rs"]

@@ -179,10 +179,10 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
         Ok(self)
     }
 
-    /// The message in `envelope`, and what it says.
-    fn read(&self, envelope: &Envelope) -> Result<(M, Fingerprint), HandlerError> {
+    /// The message in `envelope`, what it says, and how many bytes it has.
+    fn read(&self, envelope: &Envelope) -> Result<(M, Fingerprint, usize), HandlerError> {
         let opened = self.seals.open(envelope)?;
-        Ok((decode::<M>(&opened)?, Fingerprint::of(&opened)))
+        Ok((decode::<M>(&opened)?, Fingerprint::of(&opened), opened.size()))
     }
 
     /// Runs the handler, with what stands around it.
@@ -334,7 +334,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
         attempts: u32,
     ) -> Result<(EntityKey, Incoming), HandlerError> {
         let read = std::panic::catch_unwind(AssertUnwindSafe(|| self.read(envelope)));
-        let (decoded, fingerprint) = read.map_err(|panic| {
+        let (decoded, fingerprint, bytes) = read.map_err(|panic| {
             HandlerError::transient(format!("reading {} panicked: {}", envelope.message_type, text_of(&*panic)))
         })??;
         let identity = DedupKey::of(&EntityKey::new(self.scope.clone(), self.any.clone()), envelope);
@@ -349,6 +349,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
             envelope: envelope.clone(),
             receipt,
             attempts,
+            bytes: bytes.max(envelope.size()),
             decoded: Some(Box::new(decoded)),
             trace: Trace::default(),
         };

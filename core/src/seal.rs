@@ -14,11 +14,16 @@
 //! more, a receiver may demand sealed ones. With another key it is the same: first it is known everywhere, then it is used, and it is
 //! forgotten when no message under it can come any more, dead letters included.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
-use crate::{envelope::Envelope, handler_error::HandlerError, ids::TypeName};
+use crate::{envelope::Envelope, handler_error::HandlerError, ids::TypeName, manager::text_of};
 
 #[cfg(feature = "deflate")]
 mod deflate;
@@ -31,6 +36,10 @@ pub const SEALED_BY: &str = "sealed-by";
 /// Most bytes that a body may open to, if nothing else is said: 16 MiB. A kilobyte of compressed bytes may open to a megabyte, so what
 /// bounds messages on their way bounds nothing here. It is what the largest of the usual brokers takes for a message by default
 /// (RabbitMQ since 4.0), so that what could be sent plain can be opened.
+///
+/// An endpoint counts what it [holds](crate::endpoint::Settings::bytes_in_flight_max) as it is when it is opened, but knows that only once it has
+/// it: what one receive brings may be so many times this. Where bodies come from somebody who may wish harm, encrypt or sign them, and
+/// open nothing that is neither.
 pub const OPENED_BYTES_MAX: usize = 16 << 20;
 
 /// Longest name of a seal and longest name of a key, in bytes.
@@ -160,8 +169,8 @@ impl Seals {
         if is_sealed(envelope) {
             return Ok(());
         }
-        let Some(Sealed { body, key }) = seal.seal(envelope)? else { return Ok(()) };
         let name = seal.name();
+        let Some(Sealed { body, key }) = guarded(name, || seal.seal(envelope))? else { return Ok(()) };
         check_name(name)?;
         let by = match &key {
             Some(key) => {
@@ -199,7 +208,7 @@ impl Seals {
         else {
             return Err(unknown(&envelope.message_type, name));
         };
-        let body = seal.open(envelope, key, all.opened_bytes_max)?;
+        let body = guarded(name, || seal.open(envelope, key, all.opened_bytes_max))?;
         if body.len() > all.opened_bytes_max {
             return Err(too_large(all.opened_bytes_max));
         }
@@ -225,6 +234,12 @@ impl Seals {
 /// What a seal says of a body that would open to more than `bytes_max` bytes.
 fn too_large(bytes_max: usize) -> HandlerError {
     HandlerError::permanent(format!("the body opens to more than {bytes_max} bytes; raise opened_bytes_max, if it may"))
+}
+
+/// What the user's code gives; a panic there is this message's error, like any other.
+fn guarded<T>(name: &str, seal: impl FnOnce() -> Result<T, HandlerError>) -> Result<T, HandlerError> {
+    catch_unwind(AssertUnwindSafe(seal))
+        .unwrap_or_else(|panic| Err(HandlerError::transient(format!("{name} panicked: {}", text_of(&*panic)))))
 }
 
 fn unknown(message_type: &TypeName, name: &str) -> HandlerError {

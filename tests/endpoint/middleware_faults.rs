@@ -162,7 +162,13 @@ async fn of_all_runs_of_a_message_one_is_kept_with_what_was_around_it() {
 
 /// A database of rows, with an inbox.
 #[derive(Debug, Default)]
-struct Rows(Mutex<Table>);
+pub(crate) struct Rows(Mutex<Table>);
+
+impl Rows {
+    pub(crate) fn sent(&self) -> Vec<Outgoing> {
+        self.0.lock().unwrap().outgoing.clone()
+    }
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -228,7 +234,7 @@ impl Around<Place> for ByCount {
     }
 }
 
-fn billing(rows: &Arc<Rows>, notes: &Notes) -> EndpointBuilder {
+pub(crate) fn billing(rows: &Arc<Rows>, notes: &Notes) -> EndpointBuilder {
     let billing = Endpoint::builder("billing").dead_letters(Memory::new()).with(notes.clone());
     billing.metrics(Arc::new(notes.clone())).in_transaction(rows, Insert).around(ByCount)
 }

@@ -22,6 +22,8 @@ pub struct Incoming {
     pub receipt: Receipt,
     /// How often it has been given, this time included.
     pub attempts: u32,
+    /// What it holds in memory, in bytes: of its body what it has opened to, where that is more.
+    pub(crate) bytes: usize,
     /// The decoded body; taken by the first run of the handler, decoded again for a second.
     pub(crate) decoded: Option<Decoded>,
     /// Who follows it; nobody where no endpoint has set that.

@@ -76,12 +76,12 @@ impl<T: Saga> Passes for SagaManager<T> {
         let routed = catch_unwind(AssertUnwindSafe(|| -> Result<_, HandlerError> {
             let opened = self.seals.open(envelope)?;
             // Over what was sealed: a copy may have been sealed anew, and says the same.
-            Ok((route.route(&self.scope, &opened)?, Fingerprint::of(&opened)))
+            Ok((route.route(&self.scope, &opened)?, Fingerprint::of(&opened), opened.size()))
         }));
         let panicked = |panic: Box<dyn Any + Send>| {
             HandlerError::transient(format!("reading {} panicked: {}", envelope.message_type, text_of(&*panic)))
         };
-        let ((key, decoded), fingerprint) = routed.map_err(panicked)??;
+        let ((key, decoded), fingerprint, bytes) = routed.map_err(panicked)??;
         let entity = EntityKey::new(self.scope.clone(), key);
         let incoming = Incoming {
             key: DedupKey::of(&entity, envelope),
@@ -89,6 +89,7 @@ impl<T: Saga> Passes for SagaManager<T> {
             envelope: envelope.clone(),
             receipt,
             attempts,
+            bytes: bytes.max(envelope.size()),
             decoded: Some(decoded),
             trace: Trace::default(),
         };

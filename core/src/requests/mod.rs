@@ -171,7 +171,7 @@ impl RequestClient {
             return Err(other_type(R::TYPE, &answer.message_type));
         }
         let opened = self.0.seals.open(answer);
-        opened.and_then(|opened| decode(&*opened)).map_err(|e| RequestError::Unreadable(e.chain()))
+        opened.and_then(|opened| decode(&opened)).map_err(|e| RequestError::Unreadable(e.chain()))
     }
 
     /// Requests that wait for an answer now.
