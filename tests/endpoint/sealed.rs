@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hapax::{
     Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Memory, Message, RequestClient, Saga, Sender,
     codec::Codec,
-    endpoint::{Calendar, EndpointBuilder},
+    endpoint::{Calendar, EndpointBuilder, Settings},
     envelope::{Destination, Envelope},
     seal::{Deflate, SEALED_BY, Seal, Sealed, Seals},
     testing::Harness,
@@ -16,7 +16,7 @@ use crate::{
     cipher::AesGcm,
     middleware::{Notes, Place, place},
     middleware_faults::{Rows, billing},
-    work::settings,
+    work::{Log, Task, endpoint, settings, task},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -350,6 +350,22 @@ async fn requests_and_their_answers_are_sealed_and_asking_again_is_the_same_requ
     let unread = plain.request_envelope("vault", sealed(&aes(), plain.envelope(&tell("2")).unwrap()), MINUTE).await;
     assert!(unread.unwrap().headers.value(SEALED_BY).is_some());
     running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_bodies_open_to_counts_as_what_is_held() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("held"), Log::default());
+    let large = "x".repeat(100_000);
+    for number in 0..32 {
+        let task = Task { millis: 100, ..task(&format!("{number}"), &format!("{number}-{large}")) };
+        let sender = hub.sender().with_seals(Deflate::default());
+        sender.send_as(format!("{number}").parse().unwrap(), "work", &task).await.unwrap();
+    }
+    let settings = Settings { bytes_in_flight_max: 1 << 20, ..settings() };
+    let endpoint = endpoint(&store, hub.clone(), &log).settings(settings).seals(Deflate::default());
+    endpoint.run_until(hub.idle()).await.unwrap();
+    // As many as are taken while nothing is known of how large they are, and then no more for as long as they are held.
+    assert_eq!(log.most_of_all(), 16);
 }
 
 /// A seal with a mistake.
