@@ -181,8 +181,8 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
 
     /// The message in `envelope`, what it says, and how many bytes it has.
     fn read(&self, envelope: &Envelope) -> Result<(M, Fingerprint, usize), HandlerError> {
-        let opened = self.seals.open(envelope)?;
-        Ok((decode::<M>(&opened)?, Fingerprint::of(&opened), opened.size()))
+        let opened = self.seals.opened(envelope)?;
+        Ok((decode::<M>(&opened.envelope)?, opened.fingerprint, opened.bytes))
     }
 
     /// Runs the handler, with what stands around it.
@@ -349,7 +349,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
             envelope: envelope.clone(),
             receipt,
             attempts,
-            bytes: bytes.max(envelope.size()),
+            bytes,
             decoded: Some(Box::new(decoded)),
             trace: Trace::default(),
         };

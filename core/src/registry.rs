@@ -30,6 +30,8 @@ pub struct Registry<T> {
     pub(crate) completed: Completed,
     pub(crate) ordered_outputs: bool,
     pub(crate) layers: Vec<Layer>,
+    /// Around those: the endpoint's.
+    outer: Vec<Layer>,
 }
 
 /// How one type of message reaches the saga.
@@ -97,6 +99,7 @@ impl<T: Saga> Registry<T> {
             completed: Completed::default(),
             ordered_outputs: false,
             layers: Vec::new(),
+            outer: Vec::new(),
         }
     }
 
@@ -198,6 +201,7 @@ impl<T> Clone for Registry<T> {
             completed: self.completed,
             ordered_outputs: self.ordered_outputs,
             layers: self.layers.clone(),
+            outer: self.outer.clone(),
         }
     }
 }
@@ -260,14 +264,15 @@ impl<T: Send + 'static> Registry<T> {
 
     /// The same within `outer`.
     pub(crate) fn within(mut self, outer: &[Layer]) -> Self {
-        self.layers.splice(0..0, outer.iter().cloned());
+        self.outer = outer.to_vec();
         self
     }
 
     /// Checks the names and closes the list.
     pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
         self.check_layers()?;
-        let Self { name, routes, missing, completed, ordered_outputs, layers } = self;
+        let Self { name, routes, missing, completed, ordered_outputs, layers, outer } = self;
+        let layers = [outer, layers].concat();
         let name = name?;
         let mut by_type = BTreeMap::new();
         for (message_type, mut route) in routes {

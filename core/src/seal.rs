@@ -23,7 +23,12 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{envelope::Envelope, handler_error::HandlerError, ids::TypeName, manager::text_of};
+use crate::{
+    envelope::Envelope,
+    handler_error::HandlerError,
+    ids::{Fingerprint, TypeName},
+    manager::text_of,
+};
 
 #[cfg(feature = "deflate")]
 mod deflate;
@@ -199,6 +204,17 @@ impl Seals {
         self.open_if_sealed(envelope)
     }
 
+    /// The same, with what it says.
+    pub(crate) fn opened<'e>(&self, envelope: &'e Envelope) -> Result<Opened<'e>, HandlerError> {
+        let opened = self.open(envelope)?;
+        Ok(Opened {
+            // Over what was sealed: a copy may have been sealed anew, and says the same.
+            fingerprint: Fingerprint::of(&opened),
+            bytes: opened.size().max(envelope.size()),
+            envelope: opened,
+        })
+    }
+
     /// The same where plain bodies will do.
     pub(crate) fn open_if_sealed<'e>(&self, envelope: &'e Envelope) -> Result<Cow<'e, Envelope>, HandlerError> {
         let Some(by) = envelope.headers.value(SEALED_BY) else { return Ok(Cow::Borrowed(envelope)) };
@@ -229,6 +245,14 @@ impl Seals {
             None => Ok(()),
         }
     }
+}
+
+/// A message as it was before it was sealed.
+pub(crate) struct Opened<'e> {
+    pub(crate) envelope: Cow<'e, Envelope>,
+    pub(crate) fingerprint: Fingerprint,
+    /// What it holds in memory, in bytes.
+    pub(crate) bytes: usize,
 }
 
 /// What a seal says of a body that would open to more than `bytes_max` bytes.

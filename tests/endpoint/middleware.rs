@@ -319,6 +319,26 @@ async fn one_of_a_message_type_sees_its_messages_decoded_and_no_others() {
     assert_eq!(notes.take(), ["into one", "cancelled", "out of one: done"]);
 }
 
+/// Hears of orders.
+struct Hears;
+
+impl Handler<Placed> for Hears {
+    const NAME: &'static str = "hears";
+
+    async fn handle(&self, _: Placed, cx: &mut Context) -> Result<(), HandlerError> {
+        cx.get::<Notes>()?.add("heard");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn one_of_a_message_type_leaves_handlers_of_other_types_as_they_are() {
+    let notes = Notes::default();
+    let mut harness = Harness::start(shop(&notes).handler(Hears).around(Small)).await.unwrap();
+    harness.send(&place("a", 7)).await.unwrap();
+    assert_eq!(notes.take(), ["sees 7", "placed", "heard"]);
+}
+
 /// A handler without state, which may be asked to set a timeout around it.
 struct Clerk;
 

@@ -11,7 +11,7 @@ use super::{Incoming, Outcome, SagaManager};
 use crate::{
     envelope::Envelope,
     handler_error::HandlerError,
-    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, SagaKey, Scope, TypeName},
+    ids::{AttemptId, DedupKey, EntityKey, SagaKey, Scope, TypeName},
     ports::Receipt,
     registry::{Decoded, Route},
     saga::Saga,
@@ -74,9 +74,8 @@ impl<T: Saga> Passes for SagaManager<T> {
         };
         // The user's code reads the message and names its saga: a panic there is this message's error, like any other.
         let routed = catch_unwind(AssertUnwindSafe(|| -> Result<_, HandlerError> {
-            let opened = self.seals.open(envelope)?;
-            // Over what was sealed: a copy may have been sealed anew, and says the same.
-            Ok((route.route(&self.scope, &opened)?, Fingerprint::of(&opened), opened.size()))
+            let opened = self.seals.opened(envelope)?;
+            Ok((route.route(&self.scope, &opened.envelope)?, opened.fingerprint, opened.bytes))
         }));
         let panicked = |panic: Box<dyn Any + Send>| {
             HandlerError::transient(format!("reading {} panicked: {}", envelope.message_type, text_of(&*panic)))
@@ -89,7 +88,7 @@ impl<T: Saga> Passes for SagaManager<T> {
             envelope: envelope.clone(),
             receipt,
             attempts,
-            bytes: bytes.max(envelope.size()),
+            bytes,
             decoded: Some(decoded),
             trace: Trace::default(),
         };
