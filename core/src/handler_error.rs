@@ -71,6 +71,20 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
+/// So that `?` works on the way out of hapax too; whether it was permanent is not said any more.
+impl From<HandlerError> for Box<dyn Error + Send + Sync> {
+    fn from(error: HandlerError) -> Self {
+        error.source
+    }
+}
+
+/// As above.
+impl From<HandlerError> for Box<dyn Error> {
+    fn from(error: HandlerError) -> Self {
+        error.source
+    }
+}
+
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)
