@@ -13,6 +13,8 @@
 //! | --- | --- |
 //! | write a saga | [`Message`], [`Saga`], [`Handle`], [`Context`], [`HandlerError`] |
 //! | handle messages without state | [`Handler`] |
+//! | put something around handlers | [`Around`] |
+//! | compress or encrypt bodies on their way | [`seal`] |
 //! | run it, and ask how it is | [`Endpoint::builder`], [`endpoint::Settings`], [`endpoint::EndpointHandle`] |
 //! | say what happens when a handler fails | [`deliver::Recoverability`] |
 //! | mend what was set aside | [`Endpoint::dead_letter_office`] |
@@ -49,6 +51,7 @@
 //! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
 //! | `tls-ring` | TLS to database servers and to RabbitMQ, by rustls with ring | no |
 //! | `cron` | messages that recur by the calendar | no |
+//! | `deflate` | bodies that are compressed on their way | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
 //! | `otel` | spans and metrics for OpenTelemetry | no |
 //! | `testing` | an endpoint in virtual time for your tests; conformance suites for adapters, fault hooks | no |
@@ -59,9 +62,10 @@
 #[cfg(feature = "testing")]
 pub use hapax_core::testing;
 pub use hapax_core::{
-    Completed, Context, Correlation, Endpoint, Enqueued, Handle, Handler, HandlerError, Message, Missing, Needs,
-    OUTGOING_MAX, Registry, Relay, RequestClient, ReusedId, Saga, SagaManager, SendError, Sender, codec, deliver,
-    endpoint, entity, envelope, ids, ids::MessageId, inbox, manager, metrics, ports, relay, requests, time, trace,
+    Around, Completed, Context, Correlation, Endpoint, Enqueued, Every, Handle, Handler, HandlerError, Message,
+    Missing, Needs, Next, OUTGOING_MAX, Ran, Reach, Registry, Relay, RequestClient, ReusedId, Saga, SagaManager,
+    SendError, Sender, codec, deliver, endpoint, entity, envelope, ids, ids::MessageId, inbox, manager, metrics, ports,
+    relay, requests, seal, time, trace,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
@@ -163,6 +167,10 @@ mod endpoints {}
 #[cfg(all(doctest, feature = "otel", feature = "in-process"))]
 #[doc = include_str!("../docs/telemetry.md")]
 mod telemetry {}
+
+#[cfg(all(doctest, feature = "testing", feature = "memory", feature = "deflate"))]
+#[doc = include_str!("../docs/middleware.md")]
+mod around {}
 
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/requests.md")]

@@ -5,6 +5,8 @@
 mod audit;
 #[path = "endpoint/auditees.rs"]
 mod auditees;
+#[path = "endpoint/cipher.rs"]
+mod cipher;
 #[path = "endpoint/enqueued.rs"]
 mod enqueued;
 #[path = "endpoint/entities.rs"]
@@ -19,6 +21,10 @@ mod harness;
 mod hub;
 #[path = "endpoint/lanes.rs"]
 mod lanes;
+#[path = "endpoint/middleware.rs"]
+mod middleware;
+#[path = "endpoint/middleware_faults.rs"]
+mod middleware_faults;
 #[path = "endpoint/office.rs"]
 mod office;
 #[path = "endpoint/outage.rs"]
@@ -29,6 +35,8 @@ mod recoverability;
 mod recurring;
 #[path = "endpoint/schedule.rs"]
 mod schedule;
+#[path = "endpoint/sealed.rs"]
+mod sealed;
 #[path = "endpoint/settling.rs"]
 mod settling;
 #[path = "endpoint/start.rs"]

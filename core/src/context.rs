@@ -17,6 +17,7 @@ use crate::{
         CausationId, CorrelationId, DedupKey, EndpointName, EntityKey, MessageId, SagaKey, SagaName, Scope, TypeName,
     },
     saga::{Message, Needs},
+    seal::Seals,
     time::Timestamp,
     trace::Trace,
 };
@@ -40,6 +41,7 @@ pub struct Context {
     now: Timestamp,
     codec: Codec,
     services: Arc<Services>,
+    seals: Seals,
     trace: Trace,
     effects: Effects,
 }
@@ -66,12 +68,19 @@ impl Context {
         codec: Codec,
         services: Arc<Services>,
     ) -> Self {
-        Self { incoming, key, dedup, now, codec, services, trace: Trace::default(), effects: Effects::default() }
+        let (seals, trace, effects) = (Seals::default(), Trace::default(), Effects::default());
+        Self { incoming, key, dedup, now, codec, services, seals, trace, effects }
     }
 
     /// The same for a message that `trace` follows, and what is sent because of it.
     pub(crate) fn traced(mut self, trace: &Trace) -> Self {
         self.trace = trace.clone();
+        self
+    }
+
+    /// The same with seals for what is sent.
+    pub(crate) fn sealing(mut self, seals: &Seals) -> Self {
+        self.seals = seals.clone();
         self
     }
 
@@ -192,7 +201,7 @@ impl Context {
         })
     }
 
-    /// The message as it came: ids, headers, times.
+    /// The message as it came: ids, headers, times. A body that came sealed is sealed here too.
     #[must_use]
     pub fn incoming(&self) -> &Envelope {
         &self.incoming
@@ -242,6 +251,7 @@ impl Context {
         envelope.occurred_at = Some(self.now);
         envelope.due = due;
         envelope.tenant.clone_from(&self.incoming.tenant);
+        self.seals.seal(&mut envelope)?;
         // Now, not when it is dispatched: that may be somebody else, much later.
         let traced = self.trace.create(&destination, &envelope);
         envelope.traceparent = traced.or_else(|| self.incoming.traceparent.clone());
@@ -253,9 +263,18 @@ impl Context {
         self.incoming.correlation_id.clone().unwrap_or_else(|| (&self.incoming.message_id).into())
     }
 
+    pub(crate) const fn incoming_shared(&self) -> &Arc<Envelope> {
+        &self.incoming
+    }
+
+    /// Whether this is the context that was lent for `incoming`.
+    pub(crate) fn is_lent_for(&self, incoming: &Arc<Envelope>) -> bool {
+        Arc::ptr_eq(&self.incoming, incoming)
+    }
+
     /// The effects, if this is the context that was lent for `incoming`; a handler may have swapped in another.
     pub(crate) fn into_effects(self, incoming: &Arc<Envelope>) -> Option<Effects> {
-        Arc::ptr_eq(&self.incoming, incoming).then_some(self.effects)
+        self.is_lent_for(incoming).then_some(self.effects)
     }
 }
 
@@ -299,7 +318,7 @@ impl Context {
     /// A permanent error when one cannot be read back.
     pub fn sent_of<M: Message>(&self) -> Result<Vec<M>, HandlerError> {
         let of_type = self.effects.outgoing.iter().filter(|sent| sent.envelope.message_type.as_str() == M::TYPE);
-        of_type.map(|sent| decode(&sent.envelope)).collect()
+        of_type.map(|sent| decode(&*self.seals.open_if_sealed(&sent.envelope)?)).collect()
     }
 
     /// Whether the handler has ended the saga.

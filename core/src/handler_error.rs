@@ -10,18 +10,30 @@ use crate::ports::BoxError;
 /// Like `anyhow::Error` it is not itself an [`Error`], which is what allows the conversion.
 pub struct HandlerError {
     permanent: bool,
+    /// It is no error: a middleware has dropped the message, by this rule.
+    skipped: Option<&'static str>,
     source: BoxError,
 }
 
 impl HandlerError {
     /// An error that no repeat will cure.
     pub fn permanent(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { permanent: true, source: error.into() }
+        Self { permanent: true, skipped: None, source: error.into() }
     }
 
     /// An error that a repeat may cure, from text or a boxed error; any other converts by `?`.
     pub fn transient(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { permanent: false, source: error.into() }
+        Self { permanent: false, skipped: None, source: error.into() }
+    }
+
+    /// How a run ends whose message is dropped by `rule`.
+    pub(crate) fn skipped(rule: &'static str) -> Self {
+        Self { permanent: false, skipped: Some(rule), source: rule.into() }
+    }
+
+    /// The rule by which the message is dropped, if it is.
+    pub(crate) const fn rule(&self) -> Option<&'static str> {
+        self.skipped
     }
 
     /// Whether no repeat will cure it.
@@ -56,6 +68,20 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self::transient(error)
+    }
+}
+
+/// So that `?` works on the way out of hapax too; whether it was permanent is not said any more.
+impl From<HandlerError> for Box<dyn Error + Send + Sync> {
+    fn from(error: HandlerError) -> Self {
+        error.source
+    }
+}
+
+/// As above.
+impl From<HandlerError> for Box<dyn Error> {
+    fn from(error: HandlerError) -> Self {
+        error.source
     }
 }
 

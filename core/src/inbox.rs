@@ -18,9 +18,10 @@
 use std::{error::Error, fmt, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::BoxFuture};
 
 use crate::{
+    around::{self, Last, Layer, Only},
     codec::Codec,
     context::{Context, Services, decode},
     entity::DedupEntry,
@@ -29,8 +30,9 @@ use crate::{
     ids::{AttemptId, DedupKey, EntityKey, Fingerprint, InvalidId, SagaKey, SagaName, Scope, TypeName},
     manager::{Again, Incoming, Limits, Outcome, Passes, Passing, Ports, text_of},
     ports::{DispatchError, Evicted, Receipt, StoreError},
-    registry::REUSED,
+    registry::{Decoded, REUSED},
     saga::{Message, Needs},
+    seal::Seals,
     trace::Trace,
 };
 
@@ -139,6 +141,8 @@ pub(crate) struct InTransaction<M, I, H> {
     limits: Limits,
     codec: Codec,
     services: Arc<Services>,
+    seals: Seals,
+    layers: Arc<[Layer]>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -160,7 +164,39 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
     ) -> Result<Self, InvalidId> {
         let scope = Arc::new(Scope { endpoint: endpoint.clone(), saga: SagaName::parse(H::NAME)? });
         let (any, message_type) = (SagaKey::parse("in-transaction")?, TypeName::constant(M::TYPE)?);
-        Ok(Self { scope, any, message_type, inbox, handler, ports, limits, codec, services, message: PhantomData })
+        let (seals, layers, message) = (Seals::default(), Arc::default(), PhantomData);
+        Ok(Self { scope, any, message_type, inbox, handler, ports, limits, codec, services, seals, layers, message })
+    }
+
+    pub(crate) fn with_seals(mut self, seals: Seals) -> Self {
+        self.seals = seals;
+        self
+    }
+
+    /// The same within those of `layers` that stand around its message.
+    pub(crate) fn within(mut self, layers: &[Layer]) -> Result<Self, InvalidId> {
+        self.layers = Layer::around(layers, &Only::of::<M>())?;
+        Ok(self)
+    }
+
+    /// The message in `envelope`, what it says, and how many bytes it has.
+    fn read(&self, envelope: &Envelope) -> Result<(M, Fingerprint, usize), HandlerError> {
+        let opened = self.seals.opened(envelope)?;
+        Ok((decode::<M>(&opened.envelope)?, opened.fingerprint, opened.bytes))
+    }
+
+    /// Runs the handler, with what stands around it.
+    async fn run(
+        &self,
+        message: Box<M>,
+        cx: &mut Context,
+        transaction: &mut I::Transaction,
+    ) -> Result<(), HandlerError> {
+        if self.layers.is_empty() {
+            return self.handler.handle(*message, cx, transaction).await;
+        }
+        let mut last = OfTransaction::<M, I, H> { handler: &self.handler, transaction, message: PhantomData };
+        around::run(&self.layers, message, cx, &mut last).await
     }
 
     async fn one(&self, key: &EntityKey, message: &mut Incoming) -> Outcome {
@@ -207,20 +243,21 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
     ) -> Result<Vec<Outgoing>, Outcome> {
         let decoded = message.decoded.take().and_then(|decoded| decoded.downcast::<M>().ok());
         let decoded = match decoded {
-            Some(decoded) => *decoded,
-            None => decode::<M>(&message.envelope).map_err(failed)?,
+            Some(decoded) => decoded,
+            None => Box::new(self.read(&message.envelope).map_err(Outcome::of_run)?.0),
         };
         let envelope = message.envelope.clone();
         let mut cx = Context::new(envelope.clone(), key.clone(), message.key, now, self.codec, self.services.clone())
-            .traced(&message.trace);
-        let handling = message.trace.within(self.handler.handle(decoded, &mut cx, transaction));
+            .traced(&message.trace)
+            .sealing(&self.seals);
+        let handling = message.trace.within(self.run(decoded, &mut cx, transaction));
         let handling = AssertUnwindSafe(handling).catch_unwind();
         match tokio::time::timeout(self.limits.deadline, handling).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) if self.inbox.is_of_a_race(error.source()) => {
                 return Err(Outcome::Again(Again::Conflict));
             }
-            Ok(Ok(Err(error))) => return Err(failed(error)),
+            Ok(Ok(Err(error))) => return Err(Outcome::of_run(error)),
             Ok(Err(panic)) => {
                 let why = format!("the handler panicked: {}", text_of(&*panic));
                 return Err(Outcome::Failed(HandlerError::transient(why)));
@@ -265,8 +302,20 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
     }
 }
 
-fn failed(error: HandlerError) -> Outcome {
-    if error.is_permanent() { Outcome::DeadLetter(error.chain()) } else { Outcome::Failed(error) }
+/// The handler and its transaction, for what stands around it.
+struct OfTransaction<'a, M, I: Inbox, H> {
+    handler: &'a H,
+    transaction: &'a mut I::Transaction,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Last for OfTransaction<'_, M, I, H> {
+    fn run<'c>(&'c mut self, message: Decoded, cx: &'c mut Context) -> BoxFuture<'c, Result<(), HandlerError>> {
+        match message.downcast::<M>() {
+            Ok(message) => Box::pin(self.handler.handle(*message, cx, self.transaction)),
+            Err(_) => Box::pin(std::future::ready(Err(HandlerError::permanent("routed to the wrong handler")))),
+        }
+    }
 }
 
 impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction<M, I, H> {
@@ -284,8 +333,8 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
         receipt: Receipt,
         attempts: u32,
     ) -> Result<(EntityKey, Incoming), HandlerError> {
-        let decoded = std::panic::catch_unwind(AssertUnwindSafe(|| decode::<M>(envelope)));
-        let decoded = decoded.map_err(|panic| {
+        let read = std::panic::catch_unwind(AssertUnwindSafe(|| self.read(envelope)));
+        let (decoded, fingerprint, bytes) = read.map_err(|panic| {
             HandlerError::transient(format!("reading {} panicked: {}", envelope.message_type, text_of(&*panic)))
         })??;
         let identity = DedupKey::of(&EntityKey::new(self.scope.clone(), self.any.clone()), envelope);
@@ -296,10 +345,11 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
         };
         let incoming = Incoming {
             key: identity,
-            fingerprint: Fingerprint::of(envelope),
+            fingerprint,
             envelope: envelope.clone(),
             receipt,
             attempts,
+            bytes,
             decoded: Some(Box::new(decoded)),
             trace: Trace::default(),
         };

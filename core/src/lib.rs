@@ -3,6 +3,7 @@
 //! Applications use the `hapax` crate, which re-exports this one. Adapters for stores and brokers depend on this crate
 //! alone and check themselves with `hapax_core::testing`.
 
+mod around;
 pub mod codec;
 mod context;
 pub mod deliver;
@@ -20,6 +21,7 @@ mod registry;
 pub mod relay;
 pub mod requests;
 mod saga;
+pub mod seal;
 mod sender;
 mod sync;
 #[cfg(feature = "testing")]
@@ -27,6 +29,7 @@ pub mod testing;
 pub mod time;
 pub mod trace;
 
+pub use around::{Around, Every, Next, Ran, Reach};
 pub use context::{Context, OUTGOING_MAX};
 pub use endpoint::Endpoint;
 pub use enqueued::Enqueued;

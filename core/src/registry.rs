@@ -1,11 +1,17 @@
 //! Which messages a saga knows, and what is to be done with those it cannot handle now.
 
-use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    any::{Any, TypeId},
+    collections::BTreeMap,
+    fmt,
+    sync::Arc,
+};
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    around::{self, Around, Last, Layer, Only, Reach},
     context::{Context, decode},
     envelope::Envelope,
     handler_error::HandlerError,
@@ -23,12 +29,16 @@ pub struct Registry<T> {
     pub(crate) missing: Missing,
     pub(crate) completed: Completed,
     pub(crate) ordered_outputs: bool,
+    pub(crate) layers: Vec<Layer>,
+    /// Around those: the endpoint's.
+    outer: Vec<Layer>,
 }
 
 /// How one type of message reaches the saga.
 pub(crate) struct Route<T> {
     pub(crate) starts: bool,
     pub(crate) reused_id: ReusedId,
+    message: Only,
     route: RouteFn,
     handle: HandleFn<T>,
 }
@@ -88,6 +98,8 @@ impl<T: Saga> Registry<T> {
             missing: Missing::default(),
             completed: Completed::default(),
             ordered_outputs: false,
+            layers: Vec::new(),
+            outer: Vec::new(),
         }
     }
 
@@ -116,6 +128,7 @@ impl<T: Saga> Registry<T> {
         let route = Route {
             starts,
             reused_id: ReusedId::default(),
+            message: Only::of::<M>(),
             route: |_, envelope| {
                 let message: M = decode(envelope)?;
                 let key = T::correlate(&message)
@@ -155,6 +168,14 @@ impl<T: Saga> Registry<T> {
         self
     }
 
+    /// Puts a middleware around the saga's handlers: around those of one message type, if it is one of that. It stands within those of the
+    /// endpoint and those that were put around the saga before. See [`Around`].
+    #[must_use]
+    pub fn around<M: Reach>(mut self, middleware: impl Around<M>) -> Self {
+        self.layers.push(Layer::new(middleware));
+        self
+    }
+
     /// Outgoing messages of one instance are first sent in the order in which it handled what caused them: a pass
     /// finishes older outbox entries before its own. After a failure, repeats may still come late.
     #[must_use]
@@ -179,13 +200,16 @@ impl<T> Clone for Registry<T> {
             missing: self.missing,
             completed: self.completed,
             ordered_outputs: self.ordered_outputs,
+            layers: self.layers.clone(),
+            outer: self.outer.clone(),
         }
     }
 }
 
 impl<T> Clone for Route<T> {
     fn clone(&self) -> Self {
-        Self { starts: self.starts, reused_id: self.reused_id, route: self.route, handle: self.handle.clone() }
+        let Self { starts, reused_id, message, route, ref handle } = *self;
+        Self { starts, reused_id, message, route, handle: handle.clone() }
     }
 }
 
@@ -196,7 +220,7 @@ impl<T> fmt::Debug for Registry<T> {
     }
 }
 
-impl<T> Registry<T> {
+impl<T: Send + 'static> Registry<T> {
     /// Checks what can be known without closing the list. It gives the name and the types.
     pub(crate) fn check(&self) -> Result<(SagaName, Vec<TypeName>), InvalidId> {
         let name = self.name.clone()?;
@@ -215,22 +239,89 @@ impl<T> Registry<T> {
             }
             types.push(message_type);
         }
+        self.check_layers()?;
         Ok((name, types))
+    }
+
+    fn check_layers(&self) -> Result<(), InvalidId> {
+        for layer in &self.layers {
+            let mut stands = false;
+            for message in self.messages() {
+                stands |= layer.stands_around(&message)?;
+            }
+            if !stands {
+                let message_type = layer.only.map_or("any", |only| only.message_type);
+                return Err(nothing_within(layer, message_type));
+            }
+        }
+        Ok(())
+    }
+
+    /// The messages it knows.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Only> {
+        self.routes.iter().map(|(_, route)| route.message)
+    }
+
+    /// The same within `outer`.
+    pub(crate) fn within(mut self, outer: &[Layer]) -> Self {
+        self.outer = outer.to_vec();
+        self
     }
 
     /// Checks the names and closes the list.
     pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
-        let Self { name, routes, missing, completed, ordered_outputs } = self;
+        self.check_layers()?;
+        let Self { name, routes, missing, completed, ordered_outputs, layers, outer } = self;
+        let layers = [outer, layers].concat();
         let name = name?;
         let mut by_type = BTreeMap::new();
-        for (message_type, route) in routes {
+        for (message_type, mut route) in routes {
             let message_type = TypeName::parse(message_type)?;
+            route.handle = within(Layer::around(&layers, &route.message)?, route.handle);
             if by_type.insert(message_type.clone(), route).is_some() {
                 return Err(twice(&message_type, &name));
             }
         }
         Ok((name, Routes { by_type, missing, completed, ordered_outputs }))
     }
+}
+
+/// `handle` with `layers` around it; as it is where there are none.
+fn within<T: Send + 'static>(layers: Arc<[Layer]>, handle: HandleFn<T>) -> HandleFn<T> {
+    if layers.is_empty() {
+        return handle;
+    }
+    let stateless = TypeId::of::<T>() == TypeId::of::<Stateless>();
+    Arc::new(move |saga: &mut T, message, cx| {
+        let (layers, handle) = (layers.clone(), handle.clone());
+        Box::pin(async move {
+            around::run(&layers, message, cx, &mut OfSaga { saga, handle }).await?;
+            // A timeout that was set around the handler finds nobody either.
+            if stateless { cx.complete_stateless() } else { Ok(()) }
+        })
+    })
+}
+
+struct OfSaga<'a, T> {
+    saga: &'a mut T,
+    handle: HandleFn<T>,
+}
+
+impl<T> Last for OfSaga<'_, T>
+where
+    T: Send,
+{
+    fn run<'c>(&'c mut self, message: Decoded, cx: &'c mut Context) -> BoxFuture<'c, Result<(), HandlerError>> {
+        (self.handle)(self.saga, message, cx)
+    }
+}
+
+pub(crate) fn nothing_within(layer: &Layer, message_type: &str) -> InvalidId {
+    let why = format!(
+        "`{message_type}` has no handler here that {} could stand around; add one, or leave it out",
+        layer.name
+    );
+    InvalidId::new("message type", why)
 }
 
 fn twice(message_type: &TypeName, name: &SagaName) -> InvalidId {
@@ -290,6 +381,7 @@ pub fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
         Route {
             starts: true,
             reused_id: ReusedId::default(),
+            message: Only::of::<M>(),
             route: |scope, envelope| {
                 // Keyed by message: the saga key is the message's own identity, hashed to a length every store takes.
                 let any = SagaKey::parse("stateless").map_err(HandlerError::permanent)?;

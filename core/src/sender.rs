@@ -12,6 +12,7 @@ use crate::{
     ids::{EndpointName, MessageId, TypeName},
     ports::{DispatchError, Dispatcher},
     saga::Message,
+    seal::Seals,
     time::Timestamp,
     trace::{self, Spans, Traces},
 };
@@ -24,6 +25,7 @@ use crate::{
 pub struct Sender {
     dispatcher: Arc<dyn Dispatcher>,
     codec: Codec,
+    seals: Seals,
     spans: Spans,
 }
 
@@ -43,7 +45,7 @@ impl Sender {
     /// A sender of JSON messages through `dispatcher`.
     #[must_use]
     pub fn new(dispatcher: Arc<dyn Dispatcher>) -> Self {
-        Self { dispatcher, codec: Codec::Json, spans: Spans::default() }
+        Self { dispatcher, codec: Codec::Json, seals: Seals::default(), spans: Spans::default() }
     }
 
     /// The same with spans that are joined to traces by `traces`; `system` is what the transport is called in them, for example
@@ -58,6 +60,13 @@ impl Sender {
     #[must_use]
     pub fn with_codec(mut self, codec: Codec) -> Self {
         self.codec = codec;
+        self
+    }
+
+    /// The same, and bodies are sealed when they are sent.
+    #[must_use]
+    pub fn with_seals(mut self, seals: impl Into<Seals>) -> Self {
+        self.seals = seals.into();
         self
     }
 
@@ -115,11 +124,13 @@ impl Sender {
         Ok(envelope)
     }
 
-    /// Sends an envelope as it is.
+    /// Sends an envelope as it is, but sealed, if the sender seals and it is not sealed yet.
     ///
     /// # Errors
     /// See [`SendError`].
     pub async fn send_envelope(&self, destination: Destination, envelope: Envelope) -> Result<(), SendError> {
+        let mut envelope = envelope;
+        self.seals.seal(&mut envelope).map_err(|e| SendError::Invalid(e.to_string()))?;
         let mut outgoing = [Outgoing { destination, envelope: Arc::new(envelope) }];
         let [only] = &outgoing;
         self.dispatcher.check(only).map_err(|refused| SendError::Invalid(refused.to_string()))?;

@@ -1,3 +1,4 @@
+mod around;
 mod checks;
 mod seen;
 mod types;
@@ -8,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use around::{Given, check_layers};
 pub(crate) use checks::check_timers;
 use checks::{check_delays, check_promise, check_rests, check_scopes};
 use types::{all_types, shared_type, takers_by_type};
@@ -27,6 +29,7 @@ use super::{
     system::{Jittered, RandomIds},
 };
 use crate::{
+    around::{Layer, Only},
     codec::Codec,
     context::Services,
     deliver::{Deliver, Recoverability},
@@ -38,6 +41,7 @@ use crate::{
     ports::{Backoff, Clock, DeadLetters, DedupStore, Delays, Dispatcher, EntityStore, Schedule, Transport},
     registry::{Registry, stateless},
     saga::{Handler, Message, Needs, Saga},
+    seal::Seals,
     trace::{Sends, Spans, Traces},
 };
 
@@ -97,14 +101,18 @@ impl Default for Settings {
     }
 }
 
-type MakeManager =
-    Box<dyn FnOnce(&EndpointName, Ports, Limits, Codec, Arc<Services>) -> Result<Arc<dyn Passes>, InvalidId> + Send>;
+type MakeManager = Box<dyn FnOnce(&EndpointName, Ports, Given) -> Result<Arc<dyn Passes>, InvalidId> + Send>;
 
 struct SagaParts {
     make: MakeManager,
     needs: Needs,
     /// Its name and the messages it knows, or what is wrong with them.
     known: Result<(SagaName, Vec<TypeName>), InvalidId>,
+    messages: Vec<Only>,
+    /// What it has around its own handlers.
+    layers: Vec<Layer>,
+    /// It is hapax's own: no middleware stands around it.
+    own: bool,
     /// It keeps something in the endpoint's stores.
     stores: bool,
     /// It handles nothing.
@@ -122,6 +130,8 @@ pub struct EndpointBuilder {
     pub(super) transport: Option<Arc<dyn Transport>>,
     pub(super) schedule: Option<Arc<dyn Schedule>>,
     sagas: Vec<SagaParts>,
+    layers: Vec<Layer>,
+    seals: Seals,
     inboxes: Vec<Evict>,
     services: Services,
     #[cfg(feature = "cron")]
@@ -150,6 +160,8 @@ impl EndpointBuilder {
             transport: None,
             schedule: None,
             sagas: Vec::new(),
+            layers: Vec::new(),
+            seals: Seals::default(),
             inboxes: Vec::new(),
             services: Services::default(),
             #[cfg(feature = "cron")]
@@ -216,22 +228,32 @@ impl EndpointBuilder {
     /// looks for them every [`enqueued_interval`](Settings::enqueued_interval). Where several processes run the endpoint, each may send a
     /// message before one of them has cleaned up: under the same id, as after a crash.
     pub fn sends_enqueued(mut self) -> Self {
-        let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
+        let make: MakeManager = Box::new(move |endpoint, ports, Given { limits, codec, services, .. }| {
             let manager = SagaManager::new(endpoint, Registry::<Nobody>::new(), ports, limits, codec)?;
             Ok(Arc::new(manager.with_services(services)))
         });
-        let known = SagaName::parse(Nobody::NAME).map(|name| (name, Vec::new()));
-        self.sagas.push(SagaParts { make, needs: Needs::default(), known, stores: true, enqueued: true });
+        self.sagas.push(SagaParts {
+            make,
+            needs: Needs::default(),
+            known: SagaName::parse(Nobody::NAME).map(|name| (name, Vec::new())),
+            messages: Vec::new(),
+            layers: Vec::new(),
+            own: true,
+            stores: true,
+            enqueued: true,
+        });
         self
     }
 
     fn add<T: Saga>(&mut self, registry: Registry<T>, needs: Needs) {
         let known = registry.check();
-        let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
-            let manager = SagaManager::new(endpoint, registry, ports, limits, codec)?;
-            Ok(Arc::new(manager.with_services(services)))
+        let (messages, layers) = (registry.messages().collect(), registry.layers.clone());
+        let make: MakeManager = Box::new(move |endpoint, ports, given| {
+            let Given { limits, codec, services, seals, layers } = given;
+            let manager = SagaManager::new(endpoint, registry.within(&layers), ports, limits, codec)?;
+            Ok(Arc::new(manager.with_services(services).with_seals(seals)))
         });
-        self.sagas.push(SagaParts { make, needs, known, stores: true, enqueued: false });
+        self.sagas.push(SagaParts { make, needs, known, messages, layers, own: false, stores: true, enqueued: false });
     }
 
     /// Adds a handler of messages of type `M` that works in transactions of `inbox`'s database. An endpoint that has only such
@@ -243,11 +265,21 @@ impl EndpointBuilder {
         H: TransactionHandler<M, I>,
     {
         let (entered, evicted) = (inbox.clone(), inbox.clone());
-        let make: MakeManager = Box::new(move |endpoint, ports, limits, codec, services| {
-            Ok(Arc::new(InTransaction::<M, I, H>::new(endpoint, entered, handler, ports, limits, codec, services)?))
+        let make: MakeManager = Box::new(move |endpoint, ports, given| {
+            let Given { limits, codec, services, seals, layers } = given;
+            let manager = InTransaction::<M, I, H>::new(endpoint, entered, handler, ports, limits, codec, services)?;
+            Ok(Arc::new(manager.within(&layers)?.with_seals(seals)))
         });
-        let known = inbox::known::<M, I, H>();
-        self.sagas.push(SagaParts { make, needs: H::needs(), known, stores: false, enqueued: false });
+        self.sagas.push(SagaParts {
+            make,
+            needs: H::needs(),
+            known: inbox::known::<M, I, H>(),
+            messages: vec![Only::of::<M>()],
+            layers: Vec::new(),
+            own: false,
+            stores: false,
+            enqueued: false,
+        });
         self.inboxes.push(Arc::new(move |retention| {
             let inbox = evicted.clone();
             Box::pin(async move { inbox.evict(retention).await })
@@ -340,11 +372,14 @@ impl EndpointBuilder {
                 return Err(missing(&format!("{service}, which {named} needs"), ".with(..)"));
             }
         }
+        check_layers(&self.layers, &self.sagas, &self.services)
+            .map_err(|why| misconfigured(format!("endpoint {name} {why}")))?;
         check_promise(&stores, transport.as_ref(), &self.settings)
             .and_then(|()| check_rests(&self.settings, transport.as_ref(), shared_type(&known)))
             .and_then(|()| check_delays(&transport.capabilities(), self.schedule.as_deref(), !begin.is_empty()))
             .and_then(|()| check_timers())
             .and_then(|()| self.audit.map_or(Ok(()), |audit| audit.check()))
+            .and_then(|()| self.seals.check())
             .map_err(|why| misconfigured(format!("endpoint {name}: {why}")))?;
         let types = all_types(known);
         let connected = transport.connect(&name, &types).await.map_err(|e| {
@@ -381,9 +416,17 @@ impl EndpointBuilder {
             ids: Arc::new(RandomIds::default()),
             metrics: circuit.clone(),
         };
-        let services = Arc::new(self.services);
-        let make =
-            |saga: SagaParts| (saga.make)(&name, ports.clone(), self.settings.limits, self.codec, services.clone());
+        let given = Given {
+            limits: self.settings.limits,
+            codec: self.codec,
+            services: Arc::new(self.services),
+            seals: self.seals.clone(),
+            layers: self.layers.into(),
+        };
+        let make = |saga: SagaParts| {
+            let given = given.of(&saga);
+            (saga.make)(&name, ports.clone(), given)
+        };
         let (enqueued, sagas): (Vec<_>, Vec<_>) = self.sagas.into_iter().partition(|saga| saga.enqueued);
         let [enqueued, managers] =
             [enqueued, sagas].map(|sagas| sagas.into_iter().map(make).collect::<Result<Vec<_>, _>>());
@@ -423,6 +466,7 @@ impl EndpointBuilder {
             spans,
             name,
             stores,
+            seals: self.seals,
             #[cfg(feature = "testing")]
             codec: self.codec,
             lease: transport.capabilities().lease,

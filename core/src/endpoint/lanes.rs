@@ -105,7 +105,7 @@ impl<'e> Lanes<'e> {
 
     fn enqueue(&mut self, manager: usize, key: EntityKey, incoming: Incoming, idle: &mut Vec<EntityKey>) {
         self.held.messages += 1;
-        self.held.bytes += incoming.envelope.size();
+        self.held.bytes += incoming.bytes;
         match self.lanes.entry(key) {
             Entry::Occupied(lane) => lane.into_mut().waiting.push(incoming),
             Entry::Vacant(lane) => {
@@ -217,5 +217,5 @@ impl<'e> Lanes<'e> {
 }
 
 fn bytes_of(messages: &[Incoming]) -> usize {
-    messages.iter().map(|message| message.envelope.size()).sum()
+    messages.iter().map(|message| message.bytes).sum()
 }

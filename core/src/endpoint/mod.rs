@@ -65,6 +65,7 @@ use crate::{
     ids::{EndpointName, MessageId, TypeName},
     manager::{Passes, Stores},
     ports::{DeadLetters, Delivery, Dispatcher, Evicted, Receipt, Receiver, Settlement, StoreError, TransportError},
+    seal::Seals,
     trace::Spans,
 };
 
@@ -86,6 +87,7 @@ pub struct Endpoint {
     spans: Spans,
     handle: EndpointHandle,
     stores: Stores,
+    seals: Seals,
     /// Of messages that a test sends.
     #[cfg(feature = "testing")]
     codec: Codec,
@@ -201,7 +203,7 @@ impl Endpoint {
     /// Never ends, if there is anything to tell: while two versions of a program run, the other one may be given what is told.
     async fn tell_itself(&self) {
         while !self.begin.is_empty() {
-            let mut left: Vec<Outgoing> = self.begin.iter().map(told_anew).collect();
+            let mut left: Vec<Outgoing> = self.begin.iter().filter_map(|told| self.told_anew(told)).collect();
             while !left.is_empty() {
                 let results = self.dispatcher.dispatch(&left).await;
                 let mut results = results.iter();
@@ -213,6 +215,16 @@ impl Endpoint {
             }
             tokio::time::sleep(TELL_ITSELF).await;
         }
+    }
+
+    /// The same under an id of its own: it is meant again.
+    fn told_anew(&self, told: &Outgoing) -> Option<Outgoing> {
+        let mut envelope = Envelope { message_id: MessageId::random(), ..(*told.envelope).clone() };
+        if let Err(error) = self.seals.seal(&mut envelope) {
+            tracing::warn!(endpoint = %self.name, %error, "what it has to tell itself cannot be sealed");
+            return None;
+        }
+        Some(Outgoing { envelope: Arc::new(envelope), ..told.clone() })
     }
 
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
@@ -265,12 +277,6 @@ impl Endpoint {
             tracing::warn!(endpoint = %self.name, left = lanes.running.len(), "stopped with passes unfinished; their messages come again");
         }
     }
-}
-
-/// The same under an id of its own: it is meant again.
-fn told_anew(told: &Outgoing) -> Outgoing {
-    let envelope = Envelope { message_id: MessageId::random(), ..(*told.envelope).clone() };
-    Outgoing { envelope: Arc::new(envelope), ..told.clone() }
 }
 
 impl std::fmt::Debug for Endpoint {

@@ -147,7 +147,7 @@ impl EndpointBuilder {
             return self;
         }
         let recurrences = self.recurrences.clone();
-        self.with(recurrences).saga::<Recurring>(|recurring| recurring.starts::<Begin>().handles::<Due>())
+        self.with(recurrences).own_saga::<Recurring>(|recurring| recurring.starts::<Begin>().handles::<Due>())
     }
 }
 

@@ -298,6 +298,11 @@ impl Headers {
         Ok(())
     }
 
+    /// Takes `name` away, if it is there.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.retain(|(n, _)| &**n != name);
+    }
+
     /// The value of `name`.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&str> {

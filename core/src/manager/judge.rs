@@ -190,12 +190,10 @@ impl<T: Saga> SagaManager<T> {
         message: &mut Incoming,
         now: Timestamp,
     ) -> Verdict {
-        let failed = |e: HandlerError| {
-            Verdict::Loaded(if e.is_permanent() { Outcome::DeadLetter(e.chain()) } else { Outcome::Failed(e) })
-        };
+        let failed = |e: HandlerError| Verdict::Loaded(Outcome::of_run(e));
         let decoded = match message.decoded.take() {
             Some(decoded) => decoded,
-            None => match route.route(&self.scope, &message.envelope) {
+            None => match self.read(route, &message.envelope) {
                 Ok((_, decoded)) => decoded,
                 Err(e) => return failed(e),
             },
@@ -211,7 +209,8 @@ impl<T: Saga> SagaManager<T> {
         };
         let envelope = message.envelope.clone();
         let mut cx = Context::new(envelope, key.clone(), message.key, now, self.codec, self.services.clone())
-            .traced(&message.trace);
+            .traced(&message.trace)
+            .sealing(&self.seals);
         if let Err(e) = message.trace.within(route.handle(&mut state, decoded, &mut cx)).await {
             return failed(e);
         }

@@ -67,6 +67,7 @@ use crate::{
     ports::{ErrorKind, Loaded, Saved},
     registry::{Registry, Routes},
     saga::{Needs, Saga},
+    seal::Seals,
     time::Monotonic,
 };
 
@@ -78,6 +79,7 @@ pub struct SagaManager<T> {
     limits: Limits,
     codec: Codec,
     services: Arc<Services>,
+    seals: Seals,
 }
 
 /// Most passes are over one message, and then none of their lists needs an allocation.
@@ -103,7 +105,7 @@ impl<T: Saga> SagaManager<T> {
     ) -> Result<Self, InvalidId> {
         let (saga, routes) = registry.close()?;
         let scope = Arc::new(Scope { endpoint: endpoint.clone(), saga });
-        Ok(Self { scope, routes, ports, limits, codec, services: Arc::default() })
+        Ok(Self { scope, routes, ports, limits, codec, services: Arc::default(), seals: Seals::default() })
     }
 
     /// The same with a service that handlers may [`get`](crate::Context::get), shared with other managers.
@@ -121,6 +123,11 @@ impl<T: Saga> SagaManager<T> {
 
     pub(crate) fn with_services(mut self, services: Arc<Services>) -> Self {
         self.services = services;
+        self
+    }
+
+    pub(crate) fn with_seals(mut self, seals: Seals) -> Self {
+        self.seals = seals;
         self
     }
 

@@ -22,6 +22,8 @@ pub struct Incoming {
     pub receipt: Receipt,
     /// How often it has been given, this time included.
     pub attempts: u32,
+    /// What it holds in memory, in bytes: of its body what it has opened to, where that is more.
+    pub(crate) bytes: usize,
     /// The decoded body; taken by the first run of the handler, decoded again for a second.
     pub(crate) decoded: Option<Decoded>,
     /// Who follows it; nobody where no endpoint has set that.
@@ -69,6 +71,17 @@ pub enum Outcome {
     Again(Again),
     /// The pass ended before this message, or with the copy of it that it waits for: it is judged in the next pass.
     Rest,
+}
+
+impl Outcome {
+    /// How a run ends of which nothing is kept.
+    pub(crate) fn of_run(error: HandlerError) -> Self {
+        match error.rule() {
+            Some(rule) => Self::Dropped(rule),
+            None if error.is_permanent() => Self::DeadLetter(error.chain()),
+            None => Self::Failed(error),
+        }
+    }
 }
 
 /// Why nothing is decided. None of these count against a message.

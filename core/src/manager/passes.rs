@@ -11,8 +11,9 @@ use super::{Incoming, Outcome, SagaManager};
 use crate::{
     envelope::Envelope,
     handler_error::HandlerError,
-    ids::{AttemptId, DedupKey, EntityKey, Fingerprint, Scope, TypeName},
+    ids::{AttemptId, DedupKey, EntityKey, SagaKey, Scope, TypeName},
     ports::Receipt,
+    registry::{Decoded, Route},
     saga::Saga,
     trace::Trace,
 };
@@ -43,6 +44,13 @@ pub trait Passes: fmt::Debug + Send + Sync {
     fn pass<'p>(&'p self, key: &'p EntityKey, messages: &'p mut [Incoming], sweep: &'p [AttemptId]) -> Passing<'p>;
 }
 
+impl<T: Saga> SagaManager<T> {
+    /// The message in `envelope`, opened and decoded, and its saga instance.
+    pub(super) fn read(&self, route: &Route<T>, envelope: &Envelope) -> Result<(SagaKey, Decoded), HandlerError> {
+        route.route(&self.scope, &*self.seals.open(envelope)?)
+    }
+}
+
 impl<T: Saga> Passes for SagaManager<T> {
     fn scope(&self) -> &Arc<Scope> {
         &self.scope
@@ -65,18 +73,22 @@ impl<T: Saga> Passes for SagaManager<T> {
             )));
         };
         // The user's code reads the message and names its saga: a panic there is this message's error, like any other.
-        let routed = catch_unwind(AssertUnwindSafe(|| route.route(&self.scope, envelope)));
+        let routed = catch_unwind(AssertUnwindSafe(|| -> Result<_, HandlerError> {
+            let opened = self.seals.opened(envelope)?;
+            Ok((route.route(&self.scope, &opened.envelope)?, opened.fingerprint, opened.bytes))
+        }));
         let panicked = |panic: Box<dyn Any + Send>| {
             HandlerError::transient(format!("reading {} panicked: {}", envelope.message_type, text_of(&*panic)))
         };
-        let (key, decoded) = routed.map_err(panicked)??;
+        let ((key, decoded), fingerprint, bytes) = routed.map_err(panicked)??;
         let entity = EntityKey::new(self.scope.clone(), key);
         let incoming = Incoming {
             key: DedupKey::of(&entity, envelope),
-            fingerprint: Fingerprint::of(envelope),
+            fingerprint,
             envelope: envelope.clone(),
             receipt,
             attempts,
+            bytes,
             decoded: Some(decoded),
             trace: Trace::default(),
         };

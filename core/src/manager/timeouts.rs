@@ -18,7 +18,7 @@ impl<T: Saga> SagaManager<T> {
                 let why = format!("timeout {} has no handler in {saga}; add .handles(..)", envelope.message_type);
                 return Err(HandlerError::permanent(why));
             };
-            let (back, _) = route.route(&self.scope, envelope)?;
+            let (back, _) = self.read(route, envelope)?;
             if back != *key.key() {
                 let why =
                     format!("timeout {} correlates to {back}, but was set by {}", envelope.message_type, key.key());

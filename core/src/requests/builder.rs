@@ -12,6 +12,7 @@ use crate::{
     endpoint::{Error, ErrorKind, check_timers},
     ids::EndpointName,
     ports::{DeadLetters, Transport},
+    seal::Seals,
 };
 
 /// Bounds and waits of a client. Every field has a default with its reason.
@@ -58,6 +59,7 @@ pub struct RequestClientBuilder {
     dead_letters: Option<Arc<dyn DeadLetters>>,
     settings: RequestSettings,
     codec: Codec,
+    seals: Seals,
 }
 
 impl RequestClientBuilder {
@@ -68,6 +70,7 @@ impl RequestClientBuilder {
             dead_letters: None,
             settings: RequestSettings::default(),
             codec: Codec::default(),
+            seals: Seals::default(),
         }
     }
 
@@ -100,6 +103,12 @@ impl RequestClientBuilder {
         self
     }
 
+    /// With what requests are sealed, and answers opened. A request that is asked again under its key may be sealed anew.
+    pub fn seals(mut self, seals: impl Into<Seals>) -> Self {
+        self.seals = seals.into();
+        self
+    }
+
     /// Connects, and receives answers in a task of its own until the client is stopped or dropped.
     ///
     /// # Errors
@@ -113,6 +122,7 @@ impl RequestClientBuilder {
         if self.settings.waiting_max == 0 {
             return Err(misconfigured(format!("client {name}: waiting_max is 0, so nothing could be asked; raise it")));
         }
+        self.seals.check().map_err(|why| misconfigured(format!("client {name}: {why}")))?;
         check_timers().map_err(|why| misconfigured(format!("client {name}: {why}")))?;
         let connected = transport.connect(&name, &[]).await.map_err(|e| {
             let to = transport.capabilities().name;
@@ -128,6 +138,7 @@ impl RequestClientBuilder {
             dispatcher: connected.dispatcher,
             dead_letters: self.dead_letters,
             codec: self.codec,
+            seals: self.seals,
             settings: self.settings,
             waiting,
             stop,

@@ -44,6 +44,7 @@ use crate::{
     ids::{EndpointName, Fingerprint, IdempotencyKey, MessageId, TypeName},
     ports::{DeadLetters, Dispatcher},
     saga::Message,
+    seal::Seals,
     sender::Sender,
 };
 
@@ -72,6 +73,7 @@ struct Shared {
     /// Where the endpoints that are asked set messages aside, if the client is to look there.
     dead_letters: Option<Arc<dyn DeadLetters>>,
     codec: Codec,
+    seals: Seals,
     settings: RequestSettings,
     waiting: Arc<Waiting>,
     stop: watch::Sender<bool>,
@@ -102,7 +104,7 @@ impl RequestClient {
     ) -> Result<R, RequestError> {
         let envelope = self.envelope(message)?;
         let answer = self.request_envelope(to, envelope, within).await?;
-        read(&answer)
+        self.read(&answer)
     }
 
     /// The same under a key of your own. It takes effect once however often it is asked, and each time the answer is the same.
@@ -121,7 +123,7 @@ impl RequestClient {
     ) -> Result<R, RequestError> {
         let envelope = Envelope { idempotency_key: Some(key), ..self.envelope(message)? };
         let answer = self.request_envelope(to, envelope, within).await?;
-        read(&answer)
+        self.read(&answer)
     }
 
     /// An envelope around `message` under a new id, to set headers, tenant, times or an idempotency key before
@@ -134,7 +136,7 @@ impl RequestClient {
         envelope.map_err(|e| RequestError::Invalid(e.to_string()))
     }
 
-    /// Sends an envelope and awaits the answer as it comes, of whichever type. Reply address, correlation id and, with an
+    /// Sends an envelope and awaits the answer as it comes, of whichever type, and sealed, if it is. Reply address, correlation id and, with an
     /// idempotency key, message id and time are the client's to set.
     ///
     /// # Errors
@@ -151,15 +153,27 @@ impl RequestClient {
             return Err(RequestError::Invalid(why.into()));
         }
         if let Some(key) = &envelope.idempotency_key {
-            envelope.message_id = MessageId::of_request(&to, key, &Fingerprint::of(&envelope));
+            // Over what is asked, however it is sealed.
+            let asked = self.0.seals.open_if_sealed(&envelope).map_err(|e| RequestError::Invalid(e.chain()))?;
+            envelope.message_id = MessageId::of_request(&to, key, &Fingerprint::of(&asked));
             envelope.occurred_at = None; // Whoever asks again would say another time.
         }
         envelope.correlation_id = Some((&envelope.message_id).into());
         envelope.reply_to = Some(Destination::Endpoint(self.0.name.clone()));
+        self.0.seals.seal(&mut envelope).map_err(|e| RequestError::Invalid(e.chain()))?;
         let span = tracing::debug_span!("request", %to, message_id = %envelope.message_id);
         let outgoing = Outgoing { destination: Destination::Endpoint(to), envelope: Arc::new(envelope) };
         // In a box: many may wait at a time, and whoever awaits this holds it in a future of its own.
         Box::pin(asking::ask(&self.0, outgoing, within)).instrument(span).await
+    }
+
+    /// The message in an answer, if it is one of type `R`.
+    fn read<R: Message>(&self, answer: &Envelope) -> Result<R, RequestError> {
+        if answer.message_type.as_str() != R::TYPE {
+            return Err(other_type(R::TYPE, &answer.message_type));
+        }
+        let opened = self.0.seals.open(answer);
+        opened.and_then(|opened| decode(&opened)).map_err(|e| RequestError::Unreadable(e.chain()))
     }
 
     /// Requests that wait for an answer now.
@@ -184,14 +198,6 @@ impl RequestClient {
             drop(task.await); // If it has panicked, that was said when it did; it is over all the same.
         }
     }
-}
-
-/// The message in an answer, if it is one of type `R`.
-fn read<R: Message>(answer: &Envelope) -> Result<R, RequestError> {
-    if answer.message_type.as_str() != R::TYPE {
-        return Err(other_type(R::TYPE, &answer.message_type));
-    }
-    decode(answer).map_err(|e| RequestError::Unreadable(e.chain()))
 }
 
 fn other_type(asked: &'static str, got: &TypeName) -> RequestError {

@@ -56,7 +56,13 @@ pub(crate) const STORES: Part = Part {
 /// The shell around the heart, and who asks it.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
-    places: &["core/src/endpoint/", "core/src/requests/", "core/src/deliver/"],
+    places: &[
+        "core/src/endpoint/",
+        "core/src/requests/",
+        "core/src/deliver/",
+        "core/src/around.rs",
+        "core/src/seal.rs",
+    ],
     package: "hapax-tests",
     tests: &[],
     stores: "--features=sqlite",

@@ -95,11 +95,12 @@ impl Harness {
         endpoint.clock = desk.clone();
         endpoint.breaks = false;
         let endpoint = endpoint.start().await?;
-        endpoint.begin.iter().for_each(|begin| desk.put(begin.envelope.clone()));
+        let begin = endpoint.begin.iter().filter_map(|begin| endpoint.told_anew(begin));
+        begin.for_each(|begin| desk.put(begin.envelope));
         Ok(Self { endpoint, desk, unswept: Duration::ZERO })
     }
 
-    /// Sends `message` to the endpoint, under a new id, and waits until it and everything it causes is handled.
+    /// Sends `message` to the endpoint, under a new id and sealed as the endpoint seals, and waits until it and everything it causes is handled.
     ///
     /// # Errors
     /// [`HarnessError::Invalid`] and [`HarnessError::Restless`]. What a handler fails with is no error here: the message is
@@ -108,7 +109,9 @@ impl Harness {
         let id = self.desk.next_id();
         let envelope = Sender::envelope_with(self.endpoint.codec, id.clone(), message)
             .map_err(|e| HandlerError::permanent(e.to_string()))?;
-        self.send_envelope(Envelope { occurred_at: Some(self.now()), ..envelope }).await?;
+        let mut envelope = Envelope { occurred_at: Some(self.now()), ..envelope };
+        self.endpoint.seals.seal(&mut envelope)?;
+        self.send_envelope(envelope).await?;
         Ok(id)
     }
 
@@ -233,7 +236,8 @@ impl Harness {
     fn read<M: Message>(&self, wanted: impl Fn(&Outgoing) -> bool) -> Result<Vec<M>, HarnessError> {
         let sent = self.desk.sent().into_iter();
         let sent = sent.filter(|sent| sent.envelope.message_type.as_str() == M::TYPE && wanted(sent));
-        sent.map(|sent| decode(&sent.envelope).map_err(HarnessError::from)).collect()
+        let read = |sent: Outgoing| decode(&*self.endpoint.seals.open_if_sealed(&sent.envelope)?);
+        sent.map(|sent| read(sent).map_err(HarnessError::from)).collect()
     }
 
     /// Handles what is due until nothing is.

@@ -124,7 +124,8 @@ impl DeadLetterOffice {
     }
 
     /// Changes the message of a letter: body, type, headers and whatever else does not say which message it is. The letter that is
-    /// there afterwards is given back.
+    /// there afterwards is given back. A body that was sealed is so here; who has the keys [opens](crate::seal::Seals::open) it and
+    /// [seals](crate::seal::Seals::seal) it again.
     ///
     /// # Errors
     /// [`ErrorKind::Misconfigured`] when message id or idempotency key was changed, or the letter is not there any more. Others are
