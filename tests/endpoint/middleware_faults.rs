@@ -250,13 +250,14 @@ async fn it_stands_around_handlers_in_transactions_and_what_is_not_handled_is_ro
     assert_eq!(notes.take(), ["sees skipped", "ended", "dropped: nothing"]);
     harness.send(&place("refused", 13)).await.unwrap();
     assert_eq!(notes.take(), ["sees refused"]);
-    let table = rows.0.lock().unwrap();
-    let sent: Vec<_> = table.outgoing.iter().map(|sent| sent.envelope.message_type.as_str()).collect();
-    assert_eq!(
-        (table.rows.as_slice(), sent.as_slice()),
-        (["kept".to_owned()].as_slice(), [Stamp::TYPE, Placed::TYPE].as_slice())
-    );
-    drop(table);
+    {
+        let table = rows.0.lock().unwrap();
+        let sent: Vec<_> = table.outgoing.iter().map(|sent| sent.envelope.message_type.as_str()).collect();
+        assert_eq!(
+            (table.rows.as_slice(), sent.as_slice()),
+            (["kept".to_owned()].as_slice(), [Stamp::TYPE, Placed::TYPE].as_slice())
+        );
+    }
     let letters = harness.dead_letters().await.unwrap();
     assert_eq!((letters.len(), letters[0].reason.as_str()), (1, "not thirteen"));
 }

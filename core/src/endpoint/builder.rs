@@ -1,17 +1,18 @@
 mod around;
 mod checks;
 mod seen;
+mod settings;
 mod types;
 
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicU64},
-    time::Duration,
 };
 
 use around::{Given, check_layers};
 pub(crate) use checks::check_timers;
 use checks::{check_delays, check_promise, check_rests, check_scopes};
+pub use settings::Settings;
 use types::{all_types, shared_type, takers_by_type};
 
 #[cfg(feature = "cron")]
@@ -20,23 +21,22 @@ use super::{
     Audit, Endpoint, EndpointHandle, Error, ErrorKind, Evict, SystemClock,
     audit::{Audited, Auditor},
     circuit::Circuit,
-    flow::Rate,
     history::History,
     joint::Joint,
     nothing::Nothing,
     outlets::Outlets,
     schedule::Departures,
-    system::{Jittered, RandomIds},
+    system::RandomIds,
 };
 use crate::{
     around::{Layer, Only},
     codec::Codec,
     context::Services,
-    deliver::{Deliver, Recoverability},
+    deliver::Deliver,
     enqueued::Nobody,
     ids::{EndpointName, InvalidId, SagaName, Scope, TypeName},
     inbox::{self, InTransaction, Inbox, TransactionHandler},
-    manager::{Limits, Passes, Ports, SagaManager, Stores},
+    manager::{Passes, Ports, SagaManager, Stores},
     metrics::{Event, Metrics, NoMetrics},
     ports::{Backoff, Clock, DeadLetters, DedupStore, Delays, Dispatcher, EntityStore, Schedule, Transport},
     registry::{Registry, stateless},
@@ -44,62 +44,6 @@ use crate::{
     seal::Seals,
     trace::{Sends, Spans, Traces},
 };
-
-/// Bounds and intervals of an endpoint. Every field has a default with its reason.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Messages taken from the transport and not settled yet, at most. Default 1024: enough to fill group commits; more
-    /// adds waiting, not speed (Little's law).
-    pub in_flight_max: usize,
-    /// Bytes of messages (bodies, headers and half a kilobyte for each) taken from the transport and not settled yet, at most. Default
-    /// 64 MiB: 64 KiB for each message of the default above. How large messages are is known once they have come: what one receive
-    /// brings may exceed it, the more the sizes vary. A single message that is larger is handled alone.
-    pub bytes_in_flight_max: usize,
-    /// Messages received in a time at most, for the sake of somebody whom handlers call. Default `None`: as many as come. It is of this
-    /// process: several that run the endpoint have it each.
-    pub rate_max: Option<Rate>,
-    /// How long a message is remembered after it is over. Default 7 days: longer than a queue stands still over a long
-    /// weekend. It must exceed the transport's longest redelivery and the deadline of a pass; the endpoint checks.
-    pub retention: Duration,
-    /// How old an outbox entry is before the sweeper takes it. Default 60 s, the deadline of a pass: by then its owner
-    /// sends nothing more.
-    pub sweep_age: Duration,
-    /// How often the sweeper looks. Default 10 s. A look that finds nothing and has taken longer than a tenth of this, because
-    /// very many entities wait, is followed by a rest of ten times as long, but not longer than `sweep_age`.
-    pub sweep_interval: Duration,
-    /// How often an endpoint that [`sends_enqueued`](EndpointBuilder::sends_enqueued) looks for what was committed since. Default
-    /// 1 s: each look is a query of the store, which some services charge for. It rests as the sweeper does.
-    pub enqueued_interval: Duration,
-    /// How often old dedup entries are evicted and old tombstones purged. Default 60 s.
-    pub evict_interval: Duration,
-    /// How long a stop waits for what is being handled. Default 30 s; what is not done by then comes again.
-    pub stop_timeout: Duration,
-    /// Bounds of a pass.
-    pub limits: Limits,
-    /// When a message is given up.
-    pub recoverability: Recoverability,
-    /// Waits and budgets of retries in place.
-    pub backoff: Jittered,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            in_flight_max: 1024,
-            bytes_in_flight_max: 64 << 20,
-            rate_max: None,
-            retention: Duration::from_secs(7 * 24 * 3600),
-            sweep_age: Duration::from_secs(60),
-            sweep_interval: Duration::from_secs(10),
-            enqueued_interval: Duration::from_secs(1),
-            evict_interval: Duration::from_secs(60),
-            stop_timeout: Duration::from_secs(30),
-            limits: Limits::default(),
-            recoverability: Recoverability::default(),
-            backoff: Jittered::default(),
-        }
-    }
-}
 
 type MakeManager = Box<dyn FnOnce(&EndpointName, Ports, Given) -> Result<Arc<dyn Passes>, InvalidId> + Send>;
 
