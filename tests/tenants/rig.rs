@@ -156,7 +156,7 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
 /// Rests between two looks at the server, so that looking does not keep it busy.
 const LOOK: Duration = Duration::from_millis(10);
 /// Of queues that others fill too: many tenants that look every 5 ms would keep all connections busy with looking.
-const POLLS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const POLLS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);

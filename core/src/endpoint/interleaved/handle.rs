@@ -1,8 +1,11 @@
 //! Bounds are changed and health is asked for while the endpoint's loop runs in a task of its own.
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::{
-    endpoint::circuit::Circuit,
+    endpoint::{SystemClock, circuit::Circuit, nothing::Nothing},
+    manager::Stores,
     ports::{Backoff, Cause, Granted},
     sync::explored::{all, block_on, exhaust, explore, spawn},
 };
@@ -24,7 +27,11 @@ impl crate::metrics::Metrics for Unused {
 fn handle(in_flight_max: usize, rate_max: Option<Rate>) -> EndpointHandle {
     let circuit = Circuit::new(Arc::new(Unused), Arc::new(Unused));
     let settings = Settings { in_flight_max, rate_max, ..Settings::default() };
-    EndpointHandle::new("shop".parse().expect("a name"), Arc::new(circuit), &settings)
+    let stores = Stores::two(Arc::new(Nothing), Arc::new(Nothing));
+    let clock: Arc<dyn crate::ports::Clock> = Arc::new(SystemClock::default());
+    let auditor = Auditor::new(None, &stores, &clock, Arc::new(Unused), Vec::new(), &settings);
+    let (auditor, _) = auditor.now_or_never().expect("this clock answers at once");
+    EndpointHandle::new("shop".parse().expect("a name"), Arc::new(circuit), auditor, None, &settings)
 }
 
 /// As the endpoint's loop looks, with nothing held and no other reason to wake up.
