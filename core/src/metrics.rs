@@ -80,7 +80,7 @@ pub enum Event<'a> {
     /// several processes each tells of the same entries.
     Waiting(&'a Scope, Backlog),
     /// An [audit](crate::endpoint::Audit) has looked whether an invariant holds of an entity, or of one of its messages, and has
-    /// found that it does (`None`), or that it does not. The same violation is told once.
+    /// found that it does (`None`), or that it does not. The same violation of a message is told once by each process.
     Audited(&'a EntityKey, Invariant, Option<&'a Violation>),
     /// For how long the earliest message of an endpoint's schedule has been due and is not sent, by the schedule's clock; `None` when
     /// none is. Told at each look into it. Of several processes each tells of the same messages.

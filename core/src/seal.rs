@@ -148,7 +148,8 @@ impl Seals {
     }
 
     /// The same, and refuses plain bodies: they are set aside at once. Also those of programs that are not hapax, and what a seal lets go as
-    /// it is.
+    /// it is. Whatever seal is opened here counts: leave out those that anybody can make, without a key. The endpoint's own timeouts and what it
+    /// sends to itself are refused too unless they are sealed, so it is to be one that seals ([`sealed_by`](Self::sealed_by)) whatever their size.
     #[must_use]
     pub fn demanded(self) -> Self {
         self.with(|all| all.demanded = true)
@@ -165,14 +166,15 @@ impl Seals {
         self
     }
 
-    /// Seals the body of `envelope`, if it is not sealed yet.
+    /// Seals the body of `envelope`, if it is not sealed yet. One that says so has to open here: a header that came along with others makes no
+    /// plain body a sealed one.
     ///
     /// # Errors
-    /// [`HandlerError`] of the seal; a permanent one where a name is none or there is no room for another header.
+    /// [`HandlerError`] of the seal, or of opening what is sealed already; a permanent one where a name is none or there is no room for another header.
     pub fn seal(&self, envelope: &mut Envelope) -> Result<(), HandlerError> {
         let Some(seal) = self.0.as_ref().and_then(|all| all.seals.as_ref()) else { return Ok(()) };
         if is_sealed(envelope) {
-            return Ok(());
+            return self.open_if_sealed(envelope).map(drop);
         }
         let name = seal.name();
         let Some(Sealed { body, key }) = guarded(name, || seal.seal(envelope))? else { return Ok(()) };

@@ -81,16 +81,38 @@ impl Desk {
     /// The last round, when nobody is left who could handle what is sent: only late copies are thrown away.
     pub(crate) async fn close(&mut self) -> Result<(), Refusal> {
         again(self.patience, async || {
-            let mut late = self.pile().await?;
-            late.retain(|letter| matches!(self.judge(letter), Verdict::Late));
-            self.discard(&late).await
+            let mut left = 0;
+            loop {
+                let mut late = self.pile(left).await?;
+                if late.is_empty() {
+                    return Ok(());
+                }
+                let all = late.len();
+                late.retain(|letter| matches!(self.judge(letter), Verdict::Late));
+                left += all - late.len();
+                self.discard(&late).await?;
+            }
         })
         .await
     }
 
+    /// Nothing, if there is nothing to be done about any of them: those that are left stay on top.
     async fn deal_with_some(&mut self) -> Result<usize, Refusal> {
+        let mut left = 0;
+        loop {
+            let pile = self.pile(left).await?;
+            let all = pile.len();
+            match self.deal_with(pile).await? {
+                0 if all == 0 => return Ok(0),
+                0 => left += all,
+                some => return Ok(some),
+            }
+        }
+    }
+
+    async fn deal_with(&mut self, pile: Vec<DeadLetter>) -> Result<usize, Refusal> {
         let (mut mended, mut hopeless) = (Vec::new(), Vec::new());
-        for letter in self.pile().await? {
+        for letter in pile {
             match self.judge(&letter) {
                 Verdict::Leave => {}
                 Verdict::Late => hopeless.push(letter),
@@ -110,8 +132,9 @@ impl Desk {
         Ok(mended.len() + hopeless.len())
     }
 
-    async fn pile(&self) -> Result<Vec<DeadLetter>, Refusal> {
-        self.office.list(&Filter::default(), 0, LETTERS_AT_ONCE).await.map_err(|e| failed(&e))
+    /// From the top, without those that are left.
+    async fn pile(&self, left: usize) -> Result<Vec<DeadLetter>, Refusal> {
+        self.office.list(&Filter::default(), left, LETTERS_AT_ONCE).await.map_err(|e| failed(&e))
     }
 
     fn judge(&self, letter: &DeadLetter) -> Verdict {

@@ -102,6 +102,8 @@ instruments! {
     BACKLOG_ENTRIES: Gauge "hapax.backlog.entries" ["{entry}"] "Outbox entries that have waited for the sweeper.";
     BACKLOG_OLDEST: Gauge "hapax.backlog.oldest" ["s"] "Age of the oldest of them; 0 when there is none.";
     BACKLOG_OBSERVED: Gauge "hapax.backlog.observed_timestamp" ["s"] "When a sweeper has looked last, since 1970.";
+    SCHEDULE_OVERDUE: Gauge "hapax.schedule.overdue" ["s"] "For how long the earliest message of an endpoint's schedule has been due and is not sent; 0 when there is none.";
+    SCHEDULE_OBSERVED: Gauge "hapax.schedule.observed_timestamp" ["s"] "When an endpoint has looked into its schedule last, since 1970.";
     OUTBOX_STORED: Gauge "hapax.outbox.stored" ["{message}"] "Messages in an outbox table that wait to be sent.";
     OUTBOX_CLAIMED: Gauge "hapax.outbox.claimed" ["{message}"] "Of these, how many a relay has.";
     OUTBOX_OLDEST: Gauge "hapax.outbox.oldest" ["s"] "Age of the oldest of them; 0 when there is none.";

@@ -9,7 +9,7 @@ use std::{
 use hapax_core::{
     ids::{EndpointName, EntityKey, Scope},
     manager::Incoming,
-    metrics::{Backlog, Ending, Event, Metrics},
+    metrics::{Backlog, Ending, Event, Invariant, Metrics},
     ports::{Cause, DispatchError},
     time::Timestamp,
 };
@@ -53,6 +53,8 @@ pub struct OtelMetrics {
     backlog_entries: Gauge<u64>,
     backlog_oldest: Gauge<f64>,
     backlog_observed: Gauge<f64>,
+    schedule_overdue: Gauge<f64>,
+    schedule_observed: Gauge<f64>,
     pub(crate) tables: Tables,
     /// What each endpoint's transport is called: as many as the program has endpoints.
     systems: Arc<RwLock<HashMap<EndpointName, &'static str>>>,
@@ -86,6 +88,8 @@ impl OtelMetrics {
             backlog_entries: known::BACKLOG_ENTRIES.gauge(meter),
             backlog_oldest: known::BACKLOG_OLDEST.gauge_of_seconds(meter),
             backlog_observed: known::BACKLOG_OBSERVED.gauge_of_seconds(meter),
+            schedule_overdue: known::SCHEDULE_OVERDUE.gauge_of_seconds(meter),
+            schedule_observed: known::SCHEDULE_OBSERVED.gauge_of_seconds(meter),
             tables: Tables::new(meter),
             systems: Arc::default(),
         }
@@ -142,6 +146,10 @@ impl OtelMetrics {
         self.backlog_entries.record(backlog.entries as u64, &attributes);
         self.backlog_oldest.record(backlog.oldest.unwrap_or_default().as_secs_f64(), &attributes);
         self.backlog_observed.record(seconds_since_1970(), &attributes);
+        // An increase is seen only of what has been there before: the first one must not be the one that nobody is told of.
+        for counter in [&self.dead_letters, &self.parked, &self.retention_breaches] {
+            counter.add(0, &attributes);
+        }
     }
 }
 
@@ -182,10 +190,17 @@ impl Metrics for OtelMetrics {
             Event::RetentionBreached(key) => one(&self.retention_breaches, key),
             Event::Audited(key, invariant, violation) => {
                 with(&self.audit_looked_at, key, "hapax.invariant", invariant.as_str());
-                let [endpoint, saga] = of_scope(key.scope());
-                let attributes = [endpoint, saga, KeyValue::new("hapax.invariant", invariant.as_str())];
-                // Also when there is none: an increase is seen only of what has been there before.
-                self.audit_violations.add(u64::from(violation.is_some()), &attributes);
+                // Of all, also when there is none: an increase is seen only of what has been there before.
+                for of in Invariant::ALL {
+                    let [endpoint, saga] = of_scope(key.scope());
+                    let attributes = [endpoint, saga, KeyValue::new("hapax.invariant", of.as_str())];
+                    self.audit_violations.add(u64::from(of == invariant && violation.is_some()), &attributes);
+                }
+            }
+            Event::Overdue(endpoint, overdue) => {
+                let attributes = [of_endpoint(endpoint)];
+                self.schedule_overdue.record(overdue.unwrap_or_default().as_secs_f64(), &attributes);
+                self.schedule_observed.record(seconds_since_1970(), &attributes);
             }
             _ => {}
         }

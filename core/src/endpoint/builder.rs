@@ -21,6 +21,7 @@ use super::{
     Audit, Endpoint, EndpointHandle, Error, ErrorKind, Evict, SystemClock,
     audit::{Audited, Auditor},
     circuit::Circuit,
+    handle::Ended,
     history::History,
     joint::Joint,
     nothing::Nothing,
@@ -390,6 +391,8 @@ impl EndpointBuilder {
             metrics: circuit.clone(),
             recoverability,
         };
+        let handle =
+            EndpointHandle::new(name.clone(), circuit.clone(), auditor.clone(), departures.clone(), &self.settings);
         Ok(Endpoint {
             managers,
             enqueued,
@@ -398,13 +401,8 @@ impl EndpointBuilder {
             deliver,
             dispatcher,
             letters: dead_letters,
-            handle: EndpointHandle::new(
-                name.clone(),
-                circuit.clone(),
-                auditor.clone(),
-                departures.clone(),
-                &self.settings,
-            ),
+            _ended: Ended(handle.clone()),
+            handle,
             departures,
             circuit,
             spans,

@@ -83,6 +83,7 @@ enum Stage {
 pub struct Health {
     live: bool,
     reasons: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Health {
@@ -102,6 +103,13 @@ impl Health {
     #[must_use]
     pub fn reasons(&self) -> &[String] {
         &self.reasons
+    }
+
+    /// What somebody should look at although the endpoint is ready: what is due in its [schedule](super::EndpointBuilder::schedule) and is not
+    /// sent, or a schedule that cannot be reached. Other messages are handled meanwhile, so it is no reason to send them elsewhere.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 
@@ -148,9 +156,9 @@ impl EndpointHandle {
         if self.0.circuit.is_open() {
             reasons.push("the stores cannot be reached".to_owned());
         }
-        reasons.extend(self.0.departures.as_ref().and_then(|departures| departures.trouble()));
         let live = stuck.is_none() && vitals.stage != Stage::Stopped;
-        Health { live, reasons }
+        let warnings = self.0.departures.iter().filter_map(|departures| departures.trouble()).collect();
+        Health { live, reasons, warnings }
     }
 
     /// Messages that are held and not settled yet.

@@ -86,6 +86,8 @@ pub struct Endpoint {
     circuit: Arc<Circuit>,
     spans: Spans,
     handle: EndpointHandle,
+    /// Says that it has stopped, however it ends.
+    _ended: handle::Ended,
     stores: Stores,
     seals: Seals,
     /// Of messages that a test sends.
@@ -150,7 +152,6 @@ impl Endpoint {
         let mut receiving: Option<BoxFuture<'_, Result<Vec<Delivery>, TransportError>>> = None;
         let mut stop = std::pin::pin!(stop);
         let handle = self.handle.clone();
-        let _ended = handle::Ended(handle.clone());
         let mut turn = interval(handle::TURN);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tracing::info!(endpoint = %self.name, "started");

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures_util::future::join;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{Endpoint, EndpointBuilder};
@@ -29,8 +29,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// Messages that are taken at a time: as many as share a commit, and few enough to be sent within their lease.
-const TAKE_MAX: usize = 256;
+/// Messages that are taken at a time: enough to share a commit, and few enough to be held in memory if each is large.
+const TAKE_MAX: usize = 64;
+/// Of these, as many are sent before it is said that they are done: a transport that is slow brings some of them to their end within the lease.
+const SEND_MAX: usize = 16;
+/// After this part of a lease nothing more is sent under it: by its end another process has the message.
+const LEASE_SHARE: (u32, u32) = (3, 4);
 /// How long they are given to no other process: as long as a pass may take, for it is a pass's second half. After a crash they are as late.
 const LEASE: Duration = Duration::from_secs(60);
 /// Longest rest between two looks: what another process has put, and died, is late by this at most.
@@ -99,7 +103,7 @@ impl Departures {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why what is due is not sent, for the endpoint's health.
+    /// Why what is due is not sent, for the endpoint's health: a warning, since all else goes on.
     pub(super) fn trouble(&self) -> Option<String> {
         let board = self.board();
         if let Some(why) = &board.failing {
@@ -182,17 +186,20 @@ impl Departures {
         loop {
             // Before it is looked: what is put from here on is seen, or expected.
             self.board().soonest = None;
-            let rest = match self.look(schedule.as_ref(), letters, metrics).await {
-                Ok(rest) => {
+            // A transport that does not answer must not be taken for one that has nothing to do.
+            let looked = timeout(LEASE, self.look(schedule.as_ref(), letters, metrics)).await;
+            let failing = match looked {
+                Ok(Ok(rest)) => {
                     self.board().failing = None;
-                    rest
+                    self.rest(rest).await;
+                    continue;
                 }
-                Err(error) => {
-                    tracing::warn!(endpoint = %self.endpoint, %error, "looking into the schedule failed; it will be tried again");
-                    self.board().failing = Some(chain(&error));
-                    LOOK_AGAIN
-                }
+                Ok(Err(error)) => chain(&error),
+                Err(_) => format!("sending what is due has taken longer than {LEASE:?}"),
             };
+            tracing::warn!(endpoint = %self.endpoint, why = failing, "a look into the schedule failed; there will be another");
+            self.board().failing = Some(failing);
+            let rest = LOOK_AGAIN;
             self.rest(rest).await;
         }
     }
@@ -205,10 +212,18 @@ impl Departures {
         metrics: &dyn Metrics,
     ) -> Result<Duration, StoreError> {
         let take = Take { within: self.within(), max: TAKE_MAX, lease: LEASE };
+        let (begun, mut gone) = (Instant::now(), 0);
         let taken = schedule.take_due(&self.endpoint, take).await?;
-        let sent = self.send(&taken, letters).await;
-        if !sent.is_empty() {
-            schedule.done(&self.endpoint, &sent).await?;
+        for some in taken.chunks(SEND_MAX) {
+            // Whoever was stopped for long has lost them (S39). They come again.
+            if begun.elapsed() > LEASE * LEASE_SHARE.0 / LEASE_SHARE.1 {
+                break;
+            }
+            let sent = self.send(some, letters).await;
+            if !sent.is_empty() {
+                schedule.done(&self.endpoint, &sent).await?;
+            }
+            gone += sent.len();
         }
         let next = schedule.next(&self.endpoint).await?;
         let overdue = match next {
@@ -222,7 +237,7 @@ impl Departures {
             Some(Next::Overdue(_)) => Duration::ZERO,
             None => LOOK_LONGEST,
         };
-        let has_all_gone = !sent.is_empty() && sent.len() == taken.len();
+        let has_all_gone = gone > 0 && gone == taken.len();
         Ok(if wait.is_zero() && !has_all_gone { LOOK_AGAIN } else { wait.min(LOOK_LONGEST) })
     }
 

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,8 @@ const IDLE: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(10);
 /// The part of a statement's time that is left for the statement itself.
 const WAIT_PART: u32 = 4;
+/// For so long a server may let somebody wait who opens a connection and holds a place meanwhile: tenants on others need it.
+pub(super) const OPENING: Duration = Duration::from_secs(5);
 /// A server that does not take leave is left.
 const LEAVE: Duration = Duration::from_secs(1);
 
@@ -43,7 +45,7 @@ pub(super) const NO_PLACE: &str = "none of the connections that are shared came 
 /// # Limits
 /// Each store needs one place at a time, and is quick with as many as it has [writers](crate::sql::postgres::PostgresOptions::writers) and
 /// readers: with fewer places than stores that are in use at a time, each opens its connections again and again. Who waits for a place for
-/// longer than a write may take is told that the store is unavailable. Not counted are connections of the program's own (those behind an
+/// longer than three quarters of what a write may take is told that the store is unavailable. Not counted are connections of the program's own (those behind an
 /// outbox's `enqueue`) and the one that reads a server's log. Queues of servers whose connections are shared are not told by the server of new messages, since that
 /// takes a connection each; they look for them.
 ///
@@ -89,7 +91,7 @@ impl Connections {
     /// A place, or `None` when there was none for `limit`.
     pub(super) async fn place(&self, limit: Duration) -> Option<Place> {
         let shared = &self.0;
-        let placed = |permit| Place { _permit: permit, since: Instant::now(), tenure: TENURE };
+        let placed = |permit| Place { _permit: permit, since: Instant::now(), tenure: TENURE, _opening: None };
         if let Ok(permit) = shared.places.clone().try_acquire_owned() {
             return Some(placed(permit));
         }
@@ -165,19 +167,43 @@ impl Drop for Waits<'_> {
     }
 }
 
+/// Counted while a connection takes leave, also where nobody polls that any more.
+struct Leaving(Arc<Shared>);
+
+impl Leaving {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.leaving.fetch_add(1, Ordering::Relaxed);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leaving.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What somebody has got who needs a connection.
+pub(super) enum Found<C> {
+    Place(Place),
+    Connection(C, Place),
+}
+
 /// The right to one connection, for as long as it lives.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
     since: Instant,
     tenure: Duration,
+    /// While it is being opened: of one place one at a time, so that a server that is away holds few.
+    _opening: Option<OwnedSemaphorePermit>,
 }
 
 impl Place {
     /// The connection is there.
     pub(super) fn opened(self) -> Self {
         let tenure = TENURE.max(self.since.elapsed());
-        Self { since: Instant::now(), tenure, ..self }
+        Self { since: Instant::now(), tenure, _opening: None, ..self }
     }
 
     fn has_had_its_time(&self) -> bool {
@@ -197,6 +223,9 @@ pub(super) struct Seats<C> {
     connections: Connections,
     /// The one that was used last is the last.
     idle: Mutex<Vec<Sitting<C>>>,
+    opening: Arc<Semaphore>,
+    /// How often a connection may have been followed by one to another server.
+    lost: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -213,8 +242,10 @@ impl<C> Sitting<C> {
 }
 
 impl<C: Leave> Seats<C> {
-    pub(super) fn new(connections: &Connections) -> Arc<Self> {
-        let seats = Arc::new(Self { connections: connections.clone(), idle: Mutex::new(Vec::new()) });
+    /// Whoever remembers something of a server asks `lost` whether it may be another one by now.
+    pub(super) fn new(connections: &Connections, lost: &Arc<AtomicU64>) -> Arc<Self> {
+        let (idle, opening) = (Mutex::new(Vec::new()), Arc::new(Semaphore::new(1)));
+        let seats = Arc::new(Self { connections: connections.clone(), idle, opening, lost: lost.clone() });
         let idle: Weak<Self> = Arc::downgrade(&seats);
         connections.add(idle);
         seats
@@ -222,7 +253,31 @@ impl<C: Leave> Seats<C> {
 
     /// A place for one more. Who waits for a statement hears what is wrong before it gives up itself.
     pub(super) async fn place(&self, limit: Duration) -> Option<Place> {
-        self.connections.place(limit - limit / WAIT_PART).await
+        let limit = limit - limit / WAIT_PART;
+        let begun = Instant::now();
+        let opening = timeout(limit, self.opening.clone().acquire_owned()).await.ok()?.ok()?;
+        let place = self.connections.place(limit.saturating_sub(begun.elapsed())).await?;
+        Some(Place { _opening: Some(opening), ..place })
+    }
+
+    /// The same, or a connection that has sat down meanwhile.
+    pub(super) async fn place_or_one(&self, limit: Duration) -> Option<Found<C>> {
+        let mut place = std::pin::pin!(self.place(limit));
+        let mut look = interval(LOOK);
+        loop {
+            tokio::select! {
+                biased;
+                place = &mut place => return place.map(Found::Place),
+                _ = look.tick() => if let Some((connection, place)) = self.rise() {
+                    return Some(Found::Connection(connection, place));
+                },
+            }
+        }
+    }
+
+    /// None of them is used again: the server they were to may be gone.
+    pub(super) fn clear(&self) {
+        self.idle().clear();
     }
 
     /// One that sits there, if there is one.
@@ -241,13 +296,14 @@ impl<C: Leave> Seats<C> {
 
     /// The place is free when the server has been told.
     fn end(&self, connection: C, place: Place) {
+        // Before the next one is opened, and without a failure that would tell.
+        self.lost.fetch_add(1, Ordering::Release);
         let Ok(runtime) = Handle::try_current() else { return };
-        let shared = self.connections.0.clone();
-        shared.leaving.fetch_add(1, Ordering::Relaxed);
+        let leaving = Leaving::new(&self.connections.0);
         runtime.spawn(async move {
             let _ = timeout(LEAVE, connection.leave()).await; // Nothing was under way.
             drop(place);
-            shared.leaving.fetch_sub(1, Ordering::Relaxed);
+            drop(leaving);
         });
     }
 
@@ -297,7 +353,7 @@ mod tests {
     }
 
     async fn sit(connections: &Connections) -> (Arc<Seats<Wire>>, Arc<AtomicBool>) {
-        let (seat, left) = (Seats::new(connections), Arc::new(AtomicBool::new(false)));
+        let (seat, left) = (Seats::new(connections, &Arc::default()), Arc::new(AtomicBool::new(false)));
         let place = connections.place(Duration::ZERO).await.unwrap();
         seat.sit(Wire(left.clone()), place);
         (seat, left)

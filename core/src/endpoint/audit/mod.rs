@@ -69,6 +69,10 @@ impl Audit {
         match self {
             Self { looks_max: 0, .. } => is_zero("looks_max"),
             Self { watched_max: 0, .. } => is_zero("watched_max"),
+            Self { every: Duration::ZERO, .. } => is_zero("every"),
+            Self { looks_max: 1 | 2, .. } => {
+                Err("looks_max of the audit is below 3: new messages alone would be looked at; raise it".to_owned())
+            }
             _ => Ok(()),
         }
     }

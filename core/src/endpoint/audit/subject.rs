@@ -113,6 +113,7 @@ struct Last {
     commits: u64,
     completed: bool,
     content: u64,
+    at: Moment,
 }
 
 impl Subject {
@@ -159,7 +160,9 @@ impl Subject {
             !is_broken && (watched.duty != Duty::Over || entry.is_some())
         });
         if now.is_handled && seen.is_fresh {
-            checks.extend(self.judge_versions(seen.stored.as_ref()));
+            // What was seen longer ago may have been completed, purged and begun anew since.
+            self.last.take_if(|last| now.moment.longest_since(last.at) >= now.watch_for);
+            checks.extend(self.judge_versions(seen.stored.as_ref(), now.moment));
         }
         self.make_room();
         checks
@@ -192,7 +195,7 @@ impl Subject {
         }
     }
 
-    fn judge_versions(&mut self, stored: Option<&Stored>) -> Option<Check> {
+    fn judge_versions(&mut self, stored: Option<&Stored>, at: Moment) -> Option<Check> {
         let check = |broken| Some(Check { invariant: Invariant::VersionsGrow, message: None, broken });
         let Some(Stored { version, entity }) = stored else {
             let last = self.last.take()?;
@@ -201,9 +204,10 @@ impl Subject {
         };
         let content = content_of(entity);
         let Some(last) = &mut self.last else {
-            self.last = Some(Last::new(version.clone(), entity, content));
+            self.last = Some(Last::new(version.clone(), entity, content, at));
             return None;
         };
+        last.at = at;
         let broken = if last.before.contains(version) {
             Some(format!("version {version:?} was followed by {:?} and is back", last.version))
         } else if entity.commits < last.commits {
@@ -218,7 +222,7 @@ impl Subject {
             None
         };
         if broken.is_some() {
-            self.last = Some(Last::new(version.clone(), entity, content));
+            self.last = Some(Last::new(version.clone(), entity, content, at));
         } else if *version != last.version {
             let before = std::mem::replace(&mut last.version, version.clone());
             last.before.push_back(before);
@@ -329,8 +333,8 @@ impl Waits {
 }
 
 impl Last {
-    const fn new(version: Version, entity: &Entity, content: u64) -> Self {
-        Self { version, before: VecDeque::new(), commits: entity.commits, completed: entity.completed, content }
+    const fn new(version: Version, entity: &Entity, content: u64, at: Moment) -> Self {
+        Self { version, before: VecDeque::new(), commits: entity.commits, completed: entity.completed, content, at }
     }
 }
 

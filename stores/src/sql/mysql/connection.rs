@@ -17,7 +17,7 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
-    super::connections::{Leave, Place, Seats},
+    super::connections::{Found, Leave, OPENING, Place, Seats},
     arguments::Text,
     error::Failure,
     server::{self, Checked, Tables},
@@ -55,8 +55,26 @@ impl Dial {
             Some(seats) => Some(seats.place(self.limit).await.ok_or_else(Failure::no_place)?),
             None => None,
         };
-        let (connection, checked) = server::connect(self).await?;
+        self.fill(place).await
+    }
+
+    async fn fill(&self, place: Option<Place>) -> Result<(Open, Checked), Failure> {
+        let connecting = server::connect(self);
+        let (connection, checked) = match &place {
+            // Others need the place.
+            Some(_) => timeout(OPENING, connecting).await.map_err(|_| Failure::unreachable())??,
+            None => connecting.await?,
+        };
         Ok((Open { connection, place: place.map(Place::opened) }, checked))
+    }
+
+    /// As [`Dial::open`], or one that others have done with meanwhile.
+    async fn reopen(&self) -> Result<Open, Failure> {
+        let Some(seats) = &self.seats else { return Ok(self.open().await?.0) };
+        match seats.place_or_one(self.limit).await.ok_or_else(Failure::no_place)? {
+            Found::Place(place) => Ok(self.fill(Some(place)).await?.0),
+            Found::Connection(connection, place) => Ok(Open { connection, place: Some(place) }),
+        }
     }
 
     /// One to begin with; where they are shared, when it is needed.
@@ -173,7 +191,7 @@ impl Link {
 
     /// As [`Link::define`], on that connection or not at all.
     pub(super) async fn define_in(&mut self, session: u64, text: String) -> Result<Vec<Answer>, Failure> {
-        if self.session != session || !self.is_open() || self.stage != Stage::Idle {
+        if !self.is_open() || self.session != session || self.stage != Stage::Idle {
             return Err(Failure::of_read(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
         }
         self.define(text).await
@@ -257,7 +275,7 @@ impl Link {
             self.give_up(); // Somebody has left in the middle of something.
         }
         if !self.is_open() {
-            let (open, _) = self.dial.open().await?;
+            let open = self.dial.reopen().await?;
             if self.session > 0 || self.dial.seats.is_some() {
                 // Meanwhile another connection may have asked the server that was left.
                 self.dial.lost.fetch_add(1, Ordering::Release);
@@ -340,7 +358,10 @@ impl Link {
     }
 
     /// Not closed politely: it may be in the middle of anything.
-    fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
+        if let Some(seats) = &self.dial.seats {
+            seats.clear();
+        }
         self.dial.lost.fetch_add(1, Ordering::Release);
         self.open = None;
         self.stage = Stage::Idle;

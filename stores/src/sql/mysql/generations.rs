@@ -237,7 +237,8 @@ async fn empty_held(
     let take = format!(
         "SET @hapax_wait = @@SESSION.lock_wait_timeout; SET SESSION lock_wait_timeout = {wait}; SELECT GET_LOCK({lock}, 0)"
     );
-    let took = link.define(take).await?;
+    let took = link.define(take).await.inspect_err(|_| link.give_up())?; // It may be half set.
+    let session = link.session();
     let took = took.last().and_then(|answer| answer.rows.first());
     let took = took.map_or(Ok(None), |row| row.try_get::<Option<i64>, _>(0)).map_err(Failure::of_read)?;
     let emptied = match took {
@@ -245,7 +246,7 @@ async fn empty_held(
         _ => Ok(None),
     };
     let give = format!("SET SESSION lock_wait_timeout = COALESCE(@hapax_wait, {wait}); DO RELEASE_LOCK({lock})");
-    let given = link.define(give).await;
+    let given = link.define_in(session, give).await; // Another session has neither.
     let entries = emptied?;
     given?;
     Ok(entries)

@@ -155,17 +155,18 @@ pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial
     );
     let connect =
         place.charset("utf8mb4").set_names(true).statement_cache_capacity(STATEMENTS).disable_statement_logging();
+    let lost = Arc::new(AtomicU64::new(0));
     Ok(Dial {
         options: connect,
         settings: settings.into(),
         limit,
         commits: Arc::new(AtomicU64::new(0)),
-        lost: Arc::new(AtomicU64::new(0)),
+        seats: options.connections.as_ref().map(|shared| Seats::new(shared, &lost)),
+        lost,
         place: name.into(),
         tables: None,
         now: SystemTime::now,
         told_of_clock: Arc::new(AtomicBool::new(false)),
-        seats: options.connections.as_ref().map(Seats::new),
     })
 }
 

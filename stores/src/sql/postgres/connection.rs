@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::{
     super::{
-        connections::{Leave, Place, Seats},
+        connections::{Found, Leave, OPENING, Place, Seats},
         races::Races,
     },
     error::Failure,
@@ -62,8 +62,26 @@ impl Dial {
             Some(seats) => Some(seats.place(self.limit).await.ok_or_else(Failure::no_place)?),
             None => None,
         };
-        let connection = server::connect(self).await?;
+        self.fill(place).await
+    }
+
+    async fn fill(&self, place: Option<Place>) -> Result<Open, Failure> {
+        let connecting = server::connect(self);
+        let connection = match &place {
+            // Others need the place.
+            Some(_) => timeout(OPENING, connecting).await.map_err(|_| Failure::unreachable())??,
+            None => connecting.await?,
+        };
         Ok(Open { connection, place: place.map(Place::opened) })
+    }
+
+    /// As [`Dial::open`], or one that others have done with meanwhile.
+    async fn reopen(&self) -> Result<Open, Failure> {
+        let Some(seats) = &self.seats else { return self.open().await };
+        match seats.place_or_one(self.limit).await.ok_or_else(Failure::no_place)? {
+            Found::Place(place) => self.fill(Some(place)).await,
+            Found::Connection(connection, place) => Ok(Open { connection, place: Some(place) }),
+        }
     }
 
     /// One to begin with; where they are shared, when it is needed.
@@ -135,7 +153,8 @@ impl Link {
     ) -> Result<Vec<PgRow>, Failure> {
         let rows = self.write_again(sql, arguments).await?;
         if self.dial.standbys.load(Ordering::Relaxed) {
-            self.write(&statements::SETTLE.into(), PgArguments::default()).await?;
+            let settled = self.write(&statements::SETTLE.into(), PgArguments::default()).await;
+            settled.map_err(Failure::into_unknown)?; // It was written, and may not be kept.
         }
         Ok(rows)
     }
@@ -153,17 +172,16 @@ impl Link {
 
     async fn run(&mut self, sql: &Arc<str>, arguments: PgArguments, writes: bool) -> Result<Vec<PgRow>, Failure> {
         let (limit, pooled) = (self.dial.limit, self.dial.pooled.clone());
-        let (connection, notices) = self.connection(writes).await?;
+        let (mut open, notices) = self.take(writes).await?;
+        let connection = &mut open.connection;
         let ran = match pooled {
             None => in_time(limit, notices, writes, alone(connection, sql, arguments, writes)).await,
             Some(begin) => in_time(limit, notices, writes, within(connection, &begin, sql, arguments, writes)).await,
         };
-        if let Err(failure) = &ran
-            && !(failure.is_of_a_statement() && self.dial.pooled.is_none())
-        {
-            self.give_up();
+        match &ran {
+            Err(failure) if !(failure.is_of_a_statement() && self.dial.pooled.is_none()) => self.give_up(open),
+            _ => self.rest(open),
         }
-        self.rest();
         ran
     }
 
@@ -174,14 +192,16 @@ impl Link {
         work: impl for<'c> FnOnce(&'c mut PgConnection) -> Work<'c, T>,
     ) -> Result<T, Failure> {
         let limit = self.dial.limit;
-        let (connection, notices) = self.connection(writes).await?;
-        let done = in_time(limit, notices, writes, work(connection)).await;
+        let (mut open, notices) = self.take(writes).await?;
+        let done = in_time(limit, notices, writes, work(&mut open.connection)).await;
         if done.is_err() {
-            self.give_up();
-        } else if writes {
+            self.give_up(open);
+            return done;
+        }
+        self.rest(open);
+        if writes {
             self.dial.commits.fetch_add(1, Ordering::Relaxed);
         }
-        self.rest();
         done
     }
 
@@ -216,33 +236,42 @@ impl Link {
         self.open.is_some()
     }
 
-    /// It is not used for now: it may be taken for somebody who shares the right to it. Only what is in the middle of nothing comes here.
-    fn rest(&mut self) {
-        let Some(seats) = &self.dial.seats else { return };
-        if let Some(Open { connection, place: Some(place) }) = self.open.take() {
-            seats.sit(connection, place);
+    /// It is not used for now, and in the middle of nothing: it may be taken for somebody who shares the right to it.
+    fn rest(&mut self, open: Open) {
+        match (&self.dial.seats, open) {
+            (Some(seats), Open { connection, place: Some(place) }) => seats.sit(connection, place),
+            (_, open) => self.open = Some(open),
         }
     }
 
-    /// Not closed politely: it may be in the middle of anything.
-    fn give_up(&mut self) {
-        self.open = None;
+    /// Not closed politely: it may be in the middle of anything. Those that wait to be used may be to the same server, and as dead.
+    fn give_up(&self, open: Open) {
+        drop(open);
+        if let Some(seats) = &self.dial.seats {
+            seats.clear();
+        }
         self.dial.lost.fetch_add(1, Ordering::Release);
     }
 
-    /// An open one; and for what writes, who is to listen to it where commits wait for a standby.
-    async fn connection(&mut self, writes: bool) -> Result<(&mut PgConnection, Option<&Notices>), Failure> {
-        if !self.is_open() {
-            self.open = Some(self.dial.open().await?);
-            if self.had_one || self.dial.seats.is_some() {
-                // Meanwhile another connection may have asked the server that was left.
-                self.dial.lost.fetch_add(1, Ordering::Release);
+    /// An open one; and for what writes, who is to listen to it where commits wait for a standby. It is the caller's: where the call is
+    /// dropped half-way the connection is as well, whatever it was in the middle of.
+    async fn take(&mut self, writes: bool) -> Result<(Open, Option<&Notices>), Failure> {
+        let open = if self.is_open() { self.open.take() } else { None };
+        let open = match open {
+            Some(open) => open,
+            None => {
+                let open = self.dial.reopen().await?;
+                if self.had_one || self.dial.seats.is_some() {
+                    // Meanwhile another connection may have asked the server that was left.
+                    self.dial.lost.fetch_add(1, Ordering::Release);
+                }
+                self.had_one = true;
+                open
             }
-            self.had_one = true;
-        }
+        };
         let waits = writes && self.dial.standbys.load(Ordering::Relaxed);
         let notices = waits.then(|| &*self.notices.get_or_insert_with(Notices::new));
-        Ok((&mut self.open.as_mut().ok_or_else(Failure::unreachable)?.connection, notices))
+        Ok((open, notices))
     }
 
     pub(super) async fn close(&mut self) {

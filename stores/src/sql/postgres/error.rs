@@ -81,6 +81,11 @@ impl Failure {
         Self::of_read(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
     }
 
+    /// Of something that was done before it, of which nobody knows now whether it is kept.
+    pub(super) fn into_unknown(self) -> Self {
+        Self { unknown: true, ..self }
+    }
+
     /// Whether the write may have taken effect.
     pub(super) const fn is_unknown(&self) -> bool {
         self.unknown

@@ -176,6 +176,7 @@ pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<D
         None => connect.application_name("hapax"),
     };
     let connect = connect.disable_statement_logging();
+    let lost = Arc::new(AtomicU64::new(0));
     Ok(Dial {
         options: connect,
         pooled,
@@ -185,10 +186,10 @@ pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<D
         place: name.into(),
         tables: None,
         standbys: Arc::new(AtomicBool::new(false)),
-        lost: Arc::new(AtomicU64::new(0)),
+        seats: options.connections.as_ref().map(|shared| Seats::new(shared, &lost)),
+        lost,
         now: SystemTime::now,
         told_of_clock: Arc::new(AtomicBool::new(false)),
-        seats: options.connections.as_ref().map(Seats::new),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Messages that are not due yet. SQLite runs on this host, so the clock is this one.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use hapax_core::{
     envelope::Outgoing,
@@ -20,6 +22,8 @@ use super::{
     statements::schedule::{CANCEL, DONE, NEXT, PUT, TAKE},
 };
 
+/// No lease is longer: by that those are known that were begun while the clock was ahead.
+const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// What one row of an array takes, in bytes.
 const ROW_BYTES: usize = 128;
 
@@ -62,7 +66,7 @@ impl Schedule for Sqlite {
         let now = now();
         let mut arguments = SqliteArguments::default();
         arguments.bind(endpoint.as_str()).bind(now.saturating_add(millis_of(take.within))).bind(now);
-        arguments.bind(now.saturating_add(millis_of(take.lease))).bind(as_i64(take.max));
+        arguments.bind(now.saturating_add(millis_of(take.lease.min(LEASE_MAX)))).bind(as_i64(take.max));
         let ran = self.write_alone(TAKING, TAKE, 1, arguments).await?;
         let mut taken = Vec::with_capacity(ran.rows.len());
         for row in &ran.rows {
