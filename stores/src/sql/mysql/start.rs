@@ -1,5 +1,5 @@
 //! Opening: everything that could break the promise later is found now, and said in one line. What is said of the server
-//! is in [`server`].
+//! is in [`server`](super::server).
 
 use std::{
     sync::{
