@@ -371,8 +371,8 @@ mod tests {
         let third = connections.place(Duration::from_secs(1)).await;
         assert!(third.is_some() && begun.elapsed() <= IDLE + LOOK, "{:?}", begun.elapsed());
         assert!(second_left.load(Ordering::Relaxed) && !first_left.load(Ordering::Relaxed));
-        assert!(second.rise().is_none() && first.rise().is_some());
         assert_eq!((connections.open(), connections.waiting()), (2, 0));
+        assert!(second.rise().is_none() && first.rise().is_some());
     }
 
     #[tokio::test(start_paused = true)]
