@@ -13,6 +13,7 @@ mod cases;
 mod control;
 mod endpoint;
 mod figure;
+mod figures;
 mod measure;
 mod mysql;
 mod options;

@@ -15,34 +15,18 @@ pub(crate) use keys::{ROLE, work};
 pub(crate) use options::{HELP, Options, parse};
 
 use crate::{
-    AnyError, Scratch,
+    AnyError,
     cases::{Bar, Case, Round},
     figure::Figure,
-    measure::{Machine, Spread},
+    figures::{self, Asked},
+    measure::Spread,
     run::Run,
 };
 
 /// Whether no bar is missed, or none is judged.
 pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
-    let machine = Machine::of_this_run();
-    let scratch = Scratch::within(&options.dir)?;
-    let judged = options.judged();
-    let mut figures = Vec::new();
-    for name in &options.only {
-        eprintln!("{name}");
-        let dir = scratch.below(name)?;
-        let found = measure(name, &dir.0, options)?;
-        found.iter().for_each(|figure| eprintln!("{}", figure.line(judged)));
-        figures.extend(found);
-    }
-    println!("{}", machine.line());
-    figures.iter().for_each(|figure| println!("{}", figure.line(judged)));
-    if let Some(file) = &options.json {
-        let json = serde_json::json!({ "machine": machine, "settings": options, "judged": judged, "figures": figures });
-        let json = serde_json::to_vec_pretty(&json)?;
-        std::fs::write(file, json).map_err(|e| format!("--json {}: {e}", file.display()))?;
-    }
-    Ok(!judged || figures.iter().all(Figure::is_met))
+    let Options { only, dir, json, .. } = options;
+    figures::take(&Asked { only, dir, json: json.as_ref(), judged: options.judged() }, options, measure)
 }
 
 fn measure(name: &str, dir: &Path, options: &Options) -> Result<Vec<Figure>, AnyError> {

@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use crate::figures::{names, number};
+
 /// Below these no bar is judged: `performance.md`, section 6, and for messages that are not due the bar's own number.
 const JUDGED_ROUNDS: usize = 9;
 const JUDGED_SECONDS: u64 = 10;
@@ -95,7 +97,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Opt
             "--check" => options.check = true,
             "--json" => options.json = Some(value()?.into()),
             "--dir" => options.dir = value()?.into(),
-            "--only" => options.only = names(&value()?)?,
+            "--only" => options.only = names(&value()?, &ALL)?,
             "--rounds" => options.rounds = number(&arg, &value()?, 1, ROUNDS_MAX)? as usize,
             "--seconds" => options.seconds = number(&arg, &value()?, 1, SECONDS_MAX)?,
             "--keys" => options.keys = number(&arg, &value()?, NUMBER_MIN, NUMBER_MAX)?,
@@ -113,19 +115,6 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Opt
     } else {
         Err(format!("--dir {} is not a directory", options.dir.display()))
     }
-}
-
-fn number(option: &str, text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (min..=max).contains(number));
-    number.ok_or_else(|| format!("{option} takes a whole number from {min} to {max}, not `{text}`"))
-}
-
-fn names(list: &str) -> Result<Vec<String>, String> {
-    let known = |name: &str| {
-        let known = ALL.contains(&name);
-        if known { Ok(name.to_owned()) } else { Err(format!("unknown figure `{name}`; there are: {}", ALL.join(", "))) }
-    };
-    list.split(',').map(known).collect()
 }
 
 #[cfg(test)]

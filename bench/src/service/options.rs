@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::figures::{names, number};
+
 /// Rounds below which no bar is judged.
 const JUDGED_ROUNDS: usize = 5;
 /// More would be a mistyped number.
@@ -77,7 +79,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Opt
             "--check" => options.check = true,
             "--json" => options.json = Some(value()?.into()),
             "--dir" => options.dir = value()?.into(),
-            "--only" => options.only = names(&value()?)?,
+            "--only" => options.only = names(&value()?, &ALL)?,
             "--rounds" => options.rounds = number(&arg, &value()?, 1, ROUNDS_MAX)? as usize,
             "--entries" => options.entries = number(&arg, &value()?, NUMBER_MIN, NUMBER_MAX)?,
             "--entities" => options.entities = number(&arg, &value()?, NUMBER_MIN, NUMBER_MAX)? as u32,
@@ -96,19 +98,6 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Opt
     } else {
         Err(format!("--dir {} is not a directory", options.dir.display()))
     }
-}
-
-fn number(option: &str, text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (min..=max).contains(number));
-    number.ok_or_else(|| format!("{option} takes a whole number from {min} to {max}, not `{text}`"))
-}
-
-fn names(list: &str) -> Result<Vec<String>, String> {
-    let known = |name: &str| {
-        let known = ALL.contains(&name);
-        if known { Ok(name.to_owned()) } else { Err(format!("unknown figure `{name}`; there are: {}", ALL.join(", "))) }
-    };
-    list.split(',').map(known).collect()
 }
 
 #[cfg(test)]
