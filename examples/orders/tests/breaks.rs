@@ -2,36 +2,14 @@
 //! set-up balances. The runs of a test go side by side, since they wait for timeouts most of the time.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod folder;
+
+use std::{path::Path, process::Command};
 
 use clap::Parser;
+use folder::Folder;
 use futures_util::future::join_all;
 use orders::{Options, Report, Rule};
-
-/// A folder of its own, removed at the end: what does not balance is kept as evidence.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("hapax-breaks-test-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn database(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A few orders are enough: the adapters lie in wait.
 async fn run(rule: Rule, seed: &str, store: &str, more: &[&str]) -> Report {
@@ -41,9 +19,9 @@ async fn run(rule: Rule, seed: &str, store: &str, more: &[&str]) -> Report {
 }
 
 async fn is_caught(rule: Rule) {
-    let folder = Folder::new();
+    let folder = Folder::new("breaks");
     join_all(["1", "2", "3"].map(async |seed| {
-        let report = run(rule, seed, &folder.database(seed), &[]).await;
+        let report = run(rule, seed, &folder.path(seed), &[]).await;
         let said = report.to_string();
         assert!(!report.is_balanced(), "seed {seed}: {said}");
         assert!(said.contains("THE BOOKS DO NOT BALANCE"), "seed {seed}: {said}");
@@ -88,9 +66,9 @@ async fn a_forgetful_dedup_store_is_caught() {
 /// The control. The ambush is laid, the same messages come twice and the same share of passes is dropped.
 #[tokio::test]
 async fn the_same_set_up_balances_when_the_rule_is_kept() {
-    let folder = Folder::new();
+    let folder = Folder::new("breaks");
     join_all(Rule::ALL.map(async |rule| {
-        let report = run(rule, "1", &folder.database(rule.name()), &["--mend"]).await;
+        let report = run(rule, "1", &folder.path(rule.name()), &["--mend"]).await;
         assert!(report.is_balanced(), "{rule}: {report}");
         assert!(report.to_string().ends_with("the rule was kept\n"), "{report}");
     }))
@@ -108,8 +86,8 @@ fn program() -> Command {
 
 #[test]
 fn the_program_exits_with_1_when_a_rule_is_broken() {
-    let folder = Folder::new();
-    let store = folder.database("program");
+    let folder = Folder::new("breaks");
+    let store = folder.path("program");
     let done = program().args(["--break", "blind-save", "--orders", "40", "--store", &store]).output().unwrap();
     assert_eq!(done.status.code(), Some(1), "{}", String::from_utf8_lossy(&done.stderr));
 }

@@ -2,12 +2,12 @@
 //! when it is not so. And what was counted meanwhile.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+mod folder;
+
+use std::{fs, path::Path};
 
 use clap::Parser;
+use folder::Folder;
 use orders::{
     Database, Options, Report,
     books::{self, Books},
@@ -15,27 +15,6 @@ use orders::{
 };
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
-
-/// A folder of its own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("hapax-orders-letters-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 const QUIET: [&str; 4] = ["--duplicates", "0", "--crashes", "0"];
 
@@ -110,7 +89,7 @@ fn actions(record: &mut Value) -> &mut Vec<Value> {
 
 #[tokio::test]
 async fn a_mended_order_is_charged_once_and_a_discarded_one_never_and_the_books_notice_if_not() {
-    let folder = Folder::new();
+    let folder = Folder::new("letters");
     let path = numbered(&folder);
     let honest = honest(&folder, &path).await;
     let input = Input::read(Path::new(&path), None).unwrap();
@@ -211,7 +190,7 @@ async fn a_mended_order_is_charged_once_and_a_discarded_one_never_and_the_books_
 
 #[tokio::test]
 async fn every_letter_is_dealt_with_when_every_pass_may_crash_and_every_message_come_twice() {
-    let folder = Folder::new();
+    let folder = Folder::new("letters");
     let path = numbered(&folder);
     let report = run(&["--input", &path, "--duplicates", "1", "--crashes", "1", "--seed", "3"]).await;
     let Books { written_off, mended, .. } = *report.books();
@@ -239,7 +218,7 @@ fn total(metrics: &str, name: &str) -> u64 {
 
 #[tokio::test]
 async fn what_opentelemetry_has_counted_is_what_is_in_the_books() {
-    let folder = Folder::new();
+    let folder = Folder::new("letters");
     let metrics = folder.path("metrics.txt");
     let report = run(&[&["--orders", "120", "--seed", "2", "--metrics", &metrics], &QUIET[..]].concat()).await;
     let books = report.books();

@@ -2,6 +2,8 @@
 //! balance.
 #![allow(clippy::unwrap_used)]
 
+mod folder;
+
 use std::{
     fs,
     io::{Read, Write},
@@ -11,29 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use folder::Folder;
 use hapax_servers::free_port;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-
-/// A folder of its own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("hapax-orders-told-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The program itself, which is built with its tests.
 fn program() -> PathBuf {
@@ -81,7 +63,7 @@ fn all_out_of_stock(folder: &Folder) -> String {
 #[test]
 fn a_disk_that_becomes_full_is_told_and_not_that_the_books_do_not_balance() {
     const SOON: Duration = Duration::from_secs(80); // With the filling of the disk, on a machine that is very busy.
-    let folder = Folder::new();
+    let folder = Folder::new("told");
     let input = all_out_of_stock(&folder);
     for (name, workers) in [("alone.db", &[][..]), ("workers.db", &["--workers", "2"])] {
         let (store, begun) = (folder.path(name), Instant::now());
@@ -95,7 +77,7 @@ fn a_disk_that_becomes_full_is_told_and_not_that_the_books_do_not_balance() {
 #[test]
 fn a_full_disk_under_the_card_ledger_is_told_within_seconds() {
     const SOON: Duration = Duration::from_secs(100); // With the starting of everything, on a machine that is very busy.
-    let folder = Folder::new();
+    let folder = Folder::new("told");
     for variable in ["HAPAX_TEST_POSTGRES", "HAPAX_TEST_MYSQL"] {
         let begun = Instant::now();
         let ended = with_little_room(150, &folder, &["--orders", "3000", "--store", &server(variable)]);
@@ -128,7 +110,7 @@ impl Drop for SmallDisk {
 #[test]
 fn a_full_disk_under_the_dedup_entries_is_told_within_seconds() {
     const SOON: Duration = Duration::from_secs(80); // With the filling of the disk, on a machine that is very busy.
-    let folder = Folder::new();
+    let folder = Folder::new("told");
     for kib in [400, 4] {
         let dedup = folder.path(&format!("dedup-{kib}"));
         fs::create_dir(&dedup).unwrap();
