@@ -44,7 +44,8 @@ impl Telemetry {
     pub(crate) fn begin(place: &Path) -> Result<Self, Refusal> {
         let file = (place != Path::new("-")).then(|| place.to_owned());
         if let Some(file) = &file {
-            File::create(file).map_err(|e| unwritten(file, &e))?;
+            // What is in it stays until there is something to take its place.
+            File::options().append(true).create(true).open(file).map_err(|e| unwritten(file, &e))?;
         }
         let page = Page::default();
         let reader = PeriodicReader::builder(page.clone()).build();
