@@ -17,7 +17,7 @@
 //! | compress or encrypt bodies on their way | [`seal`] |
 //! | run it, and ask how it is | [`Endpoint::builder`], [`endpoint::Settings`], [`endpoint::EndpointHandle`] |
 //! | say what happens when a handler fails | [`deliver::Recoverability`] |
-//! | mend what was set aside | [`Endpoint::dead_letter_office`] |
+//! | mend what was set aside | [`Endpoint::dead_letter_office`], [`endpoint::EndpointHandle::dead_letter_office`] |
 //! | send the first message | [`Sender`] |
 //! | ask, and await the answer | [`RequestClient`] |
 //! | see what happens | [`trace`], [`metrics`], `otel` (feature `otel`) |
@@ -44,12 +44,16 @@
 //! | `sqlite-queue` | `SqliteQueue`: durable queues for several processes, in the store's file or in another | no |
 //! | `postgres-queue` | `PostgresQueue`: durable queues for any number of hosts, in the store's database or in another | no |
 //! | `mysql-queue` | `MySqlQueue`: the same in a MariaDB database; MySQL is untested | no |
+//! | `nats` | `Nats`: queues on NATS JetStream | no |
 //! | `rabbitmq` | `RabbitMq`: queues on a RabbitMQ server | no |
+//! | `redis` | `RedisStreams`: queues on a Redis server | no |
+//! | `sqs` | `Sqs`: queues on Amazon SQS | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
+//! | `partitioned-log` | `PartitionedLog`: logs with partitions inside the process, as Kafka has them; for tests | no |
 //! | `memory` | `Memory`: the reference store | no |
 //! | `messagepack` | a second codec | no |
 //! | `bincode` | a third; the crate is unmaintained (RUSTSEC-2025-0141) | no |
-//! | `tls-ring` | TLS to database servers and to RabbitMQ, by rustls with ring | no |
+//! | `tls-ring` | TLS to database servers, RabbitMQ, NATS and Redis, by rustls with ring | no |
 //! | `cron` | messages that recur by the calendar | no |
 //! | `deflate` | bodies that are compressed on their way | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
@@ -63,9 +67,9 @@
 pub use hapax_core::testing;
 pub use hapax_core::{
     Around, Completed, Context, Correlation, Endpoint, Enqueued, Every, Handle, Handler, HandlerError, Message,
-    Missing, Needs, Next, OUTGOING_MAX, Ran, Reach, Registry, Relay, RequestClient, ReusedId, Saga, SagaManager,
-    SendError, Sender, codec, deliver, endpoint, entity, envelope, ids, ids::MessageId, inbox, manager, metrics, ports,
-    relay, requests, seal, time, trace,
+    Missing, Needs, Next, OUTGOING_MAX, Ran, Reach, Registry, Relay, RequestClient, ReusedId, Routes, Saga,
+    SagaManager, SendError, Sender, claim, codec, deliver, endpoint, entity, envelope, ids, ids::MessageId, inbox,
+    manager, metrics, ports, relay, requests, seal, time, trace,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
@@ -91,25 +95,41 @@ pub use hapax_stores::{Sqlite, SqliteOutbox};
 pub use hapax_transports::InProcess;
 #[cfg(feature = "mysql-queue")]
 pub use hapax_transports::MySqlQueue;
+#[cfg(feature = "nats")]
+pub use hapax_transports::Nats;
+#[cfg(feature = "partitioned-log")]
+pub use hapax_transports::PartitionedLog;
 #[cfg(feature = "postgres-queue")]
 pub use hapax_transports::PostgresQueue;
 #[cfg(feature = "rabbitmq")]
 pub use hapax_transports::RabbitMq;
+#[cfg(feature = "redis")]
+pub use hapax_transports::RedisStreams;
 #[cfg(feature = "sqlite-queue")]
 pub use hapax_transports::SqliteQueue;
+#[cfg(feature = "sqs")]
+pub use hapax_transports::Sqs;
 
 /// Transports and their settings.
 pub mod transports {
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
+    #[cfg(feature = "nats")]
+    pub use hapax_transports::nats;
+    #[cfg(feature = "partitioned-log")]
+    pub use hapax_transports::partitioned_log;
     #[cfg(feature = "rabbitmq")]
     pub use hapax_transports::rabbitmq;
+    #[cfg(feature = "redis")]
+    pub use hapax_transports::redis;
     #[cfg(feature = "mysql-queue")]
     pub use hapax_transports::sql::mysql as mysql_queue;
     #[cfg(feature = "postgres-queue")]
     pub use hapax_transports::sql::postgres as postgres_queue;
     #[cfg(feature = "sqlite-queue")]
     pub use hapax_transports::sql::sqlite as sqlite_queue;
+    #[cfg(feature = "sqs")]
+    pub use hapax_transports::sqs;
 }
 
 /// Stores and their settings.
@@ -148,6 +168,10 @@ mod running {}
 #[doc = include_str!("../docs/inbox.md")]
 mod handlers {}
 
+#[cfg(all(doctest, feature = "redis", feature = "sqlite"))]
+#[doc = include_str!("../docs/redis.md")]
+mod redis_chapter {}
+
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../docs/debezium.md")]
 mod debezium {}
@@ -155,6 +179,10 @@ mod debezium {}
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../docs/import.md")]
 mod import {}
+
+#[cfg(all(doctest, feature = "nats", feature = "memory"))]
+#[doc = include_str!("../docs/nats.md")]
+mod jetstream {}
 
 #[cfg(all(doctest, feature = "object"))]
 #[doc = include_str!("../docs/object.md")]
@@ -164,7 +192,7 @@ mod object {}
 #[doc = include_str!("../docs/endpoint.md")]
 mod endpoints {}
 
-#[cfg(all(doctest, feature = "otel", feature = "in-process"))]
+#[cfg(all(doctest, feature = "otel", feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/telemetry.md")]
 mod telemetry {}
 
@@ -176,7 +204,7 @@ mod around {}
 #[doc = include_str!("../docs/requests.md")]
 mod asking {}
 
-#[cfg(all(doctest, feature = "postgres-queue"))]
+#[cfg(all(doctest, feature = "postgres-queue", feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/tenants.md")]
 mod tenants {}
 
@@ -184,6 +212,18 @@ mod tenants {}
 #[doc = include_str!("../docs/audit.md")]
 mod auditing {}
 
-#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[cfg(all(doctest, feature = "memory", feature = "partitioned-log"))]
 #[doc = include_str!("../docs/schedule.md")]
 mod later {}
+
+#[cfg(all(doctest, feature = "memory", feature = "in-process", feature = "testing"))]
+#[doc = include_str!("../docs/patterns.md")]
+mod patterns {}
+
+#[cfg(all(doctest, feature = "memory", feature = "partitioned-log"))]
+#[doc = include_str!("../docs/eviction.md")]
+mod forgetting {}
+
+#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/claim-check.md")]
+mod claiming {}

@@ -2,8 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "conformance/bodies.rs"]
+mod bodies;
 #[path = "liars/faulty.rs"]
 mod faulty;
+#[path = "conformance/partitioned_log.rs"]
+mod partitioned_log;
+#[path = "conformance/queues.rs"]
+mod queues;
 
 use std::{
     path::PathBuf,
@@ -16,14 +22,14 @@ use std::{
 
 use async_trait::async_trait;
 use hapax::{
-    InProcess, Memory, MySqlQueue, PostgresQueue, Sqlite, SqliteQueue,
+    Memory, Sqlite,
     entity::{Entity, Expected},
     ids::{EndpointName, EntityKey, SagaKey, SagaName, Scope},
-    ports::{DeadLetters, DedupStore, EntityStore, Saved, Schedule, Transport},
+    ports::{DeadLetters, DedupStore, EntityStore, Saved, Schedule},
     testing,
-    transports::in_process::Faults,
 };
 use hapax_tests::{MySqlTables, PostgresSchema};
+use queues::{Queues, QueuesInMySql, QueuesInPostgres, QueuesInSqlite};
 
 /// Short, so that the suite has not long to wait; long beside what a busy machine takes between two steps of a check.
 const LEASE: Duration = Duration::from_secs(1);
@@ -197,6 +203,13 @@ impl testing::dead_letters::Builder for InPostgres {
     }
 }
 
+#[async_trait]
+impl testing::schedule::Builder for InPostgres {
+    async fn schedule(&self) -> Arc<dyn Schedule> {
+        Arc::new(self.0.open().await)
+    }
+}
+
 /// One prefix; each handle has connections of its own, as another process would.
 #[derive(Debug)]
 struct InMySql(MySqlTables, MySqlTables, Duration);
@@ -243,137 +256,10 @@ impl testing::dead_letters::Builder for InMySql {
     }
 }
 
-#[derive(Debug)]
-struct Queues(InProcess);
-
-impl Queues {
-    fn new() -> Self {
-        Self(InProcess::with_faults("conformance", LEASE, Faults::default()))
-    }
-}
-
 #[async_trait]
-impl testing::transport::Builder for Queues {
-    async fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(self.0.clone())
-    }
-}
-
-#[async_trait]
-impl testing::dead_letters::Builder for Queues {
-    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
-        Arc::new(self.0.clone())
-    }
-}
-
-/// Queues in one file; each handle is opened anew, as another process would.
-#[derive(Debug)]
-struct QueuesInSqlite {
-    place: InSqlite,
-    ordered: bool,
-    /// In the store's file, through the store's connection.
-    on_store: bool,
-}
-
-impl QueuesInSqlite {
-    fn new(ordered: bool, on_store: bool) -> Self {
-        Self { place: InSqlite::new(), ordered, on_store }
-    }
-
-    async fn open(&self) -> Arc<SqliteQueue> {
-        let options = SqliteQueue::options().lease(LEASE).ordered_keys(self.ordered);
-        Arc::new(match self.on_store {
-            true => options.on(&*self.place.open().await).await.unwrap(),
-            false => options.open(self.place.0.join("queue.db")).await.unwrap(),
-        })
-    }
-}
-
-#[async_trait]
-impl testing::transport::Builder for QueuesInSqlite {
-    async fn transport(&self) -> Arc<dyn Transport> {
-        self.open().await
-    }
-}
-
-#[async_trait]
-impl testing::dead_letters::Builder for QueuesInSqlite {
-    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
-        self.open().await
-    }
-}
-
-/// Queues in one schema; each handle has connections of its own, as another process would.
-#[derive(Debug)]
-struct QueuesInPostgres {
-    schema: PostgresSchema,
-    ordered: bool,
-    /// Beside the store's tables, found by its handle.
-    on_store: bool,
-}
-
-impl QueuesInPostgres {
-    fn new(ordered: bool, on_store: bool) -> Self {
-        Self { schema: PostgresSchema::new(), ordered, on_store }
-    }
-
-    async fn open(&self) -> Arc<PostgresQueue> {
-        let options = PostgresQueue::options().lease(LEASE).ordered_keys(self.ordered);
-        Arc::new(match self.on_store {
-            true => options.migrate(true).on(&self.schema.open().await).await.unwrap(),
-            false => self.schema.open_queue(options).await,
-        })
-    }
-}
-
-#[async_trait]
-impl testing::transport::Builder for QueuesInPostgres {
-    async fn transport(&self) -> Arc<dyn Transport> {
-        self.open().await
-    }
-}
-
-#[async_trait]
-impl testing::dead_letters::Builder for QueuesInPostgres {
-    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
-        self.open().await
-    }
-}
-
-/// Queues in one set of tables; each handle has connections of its own, as another process would.
-#[derive(Debug)]
-struct QueuesInMySql {
-    tables: MySqlTables,
-    ordered: bool,
-    /// Beside the store's tables, found by its handle.
-    on_store: bool,
-}
-
-impl QueuesInMySql {
-    fn new(ordered: bool, on_store: bool) -> Self {
-        Self { tables: MySqlTables::new(), ordered, on_store }
-    }
-
-    async fn open(&self) -> Arc<MySqlQueue> {
-        let options = MySqlQueue::options().lease(LEASE).ordered_keys(self.ordered);
-        Arc::new(match self.on_store {
-            true => options.migrate(true).on(&self.tables.open().await).await.unwrap(),
-            false => self.tables.open_queue(options).await,
-        })
-    }
-}
-
-#[async_trait]
-impl testing::transport::Builder for QueuesInMySql {
-    async fn transport(&self) -> Arc<dyn Transport> {
-        self.open().await
-    }
-}
-
-#[async_trait]
-impl testing::dead_letters::Builder for QueuesInMySql {
-    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
-        self.open().await
+impl testing::schedule::Builder for InMySql {
+    async fn schedule(&self) -> Arc<dyn Schedule> {
+        Arc::new(self.0.open().await)
     }
 }
 
@@ -383,6 +269,10 @@ mod memory {
     }
     mod dedup {
         hapax_core::dedup_store_suite!(crate::InMemory::default());
+    }
+
+    mod long_memory {
+        hapax_core::long_memory_suite!(crate::InMemory::default());
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InMemory::default());
@@ -398,6 +288,9 @@ mod sqlite {
     }
     mod dedup {
         hapax_core::dedup_store_suite!(crate::InSqlite::new());
+    }
+    mod long_memory {
+        hapax_core::long_memory_suite!(crate::InSqlite::new());
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InSqlite::new());
@@ -417,8 +310,14 @@ mod postgres {
     mod dedup {
         hapax_core::dedup_store_suite!(crate::InPostgres::new());
     }
+    mod long_memory {
+        hapax_core::long_memory_suite!(crate::InPostgres::new());
+    }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InPostgres::new());
+    }
+    mod schedule {
+        hapax_core::schedule_suite!(crate::InPostgres::new());
     }
 }
 
@@ -432,8 +331,14 @@ mod mysql {
     mod dedup {
         hapax_core::dedup_store_suite!(crate::InMySql::new());
     }
+    mod long_memory {
+        hapax_core::long_memory_suite!(crate::InMySql::new());
+    }
     mod letters {
         hapax_core::dead_letters_suite!(crate::InMySql::new());
+    }
+    mod schedule {
+        hapax_core::schedule_suite!(crate::InMySql::new());
     }
 }
 

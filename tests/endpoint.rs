@@ -1,20 +1,32 @@
 //! The endpoint end to end, on the reference store and queues inside the process, in paused time.
 #![allow(clippy::unwrap_used)]
 
+#[path = "endpoint/attempts.rs"]
+mod attempts;
 #[path = "endpoint/audit.rs"]
 mod audit;
 #[path = "endpoint/auditees.rs"]
 mod auditees;
 #[path = "endpoint/cipher.rs"]
 mod cipher;
+#[path = "endpoint/claims.rs"]
+mod claims;
+#[path = "endpoint/crashes.rs"]
+mod crashes;
+#[path = "endpoint/depot.rs"]
+mod depot;
 #[path = "endpoint/enqueued.rs"]
 mod enqueued;
 #[path = "endpoint/entities.rs"]
 mod entities;
+#[path = "endpoint/evicting.rs"]
+mod evicting;
 #[path = "endpoint/faults.rs"]
 mod faults;
 #[path = "endpoint/handle.rs"]
 mod handle;
+#[path = "endpoint/hanging.rs"]
+mod hanging;
 #[path = "endpoint/harness.rs"]
 mod harness;
 #[path = "endpoint/hub.rs"]
@@ -27,12 +39,20 @@ mod middleware;
 mod middleware_faults;
 #[path = "endpoint/office.rs"]
 mod office;
+#[path = "endpoint/one_place.rs"]
+mod one_place;
 #[path = "endpoint/outage.rs"]
 mod outage;
 #[path = "endpoint/recoverability.rs"]
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
 mod recurring;
+#[path = "endpoint/reluctant.rs"]
+mod reluctant;
+#[path = "endpoint/replayed.rs"]
+mod replayed;
+#[path = "endpoint/routes.rs"]
+mod routes;
 #[path = "endpoint/schedule.rs"]
 mod schedule;
 #[path = "endpoint/sealed.rs"]
@@ -41,5 +61,7 @@ mod sealed;
 mod settling;
 #[path = "endpoint/start.rs"]
 mod start;
+#[path = "endpoint/turned.rs"]
+mod turned;
 #[path = "endpoint/work.rs"]
 mod work;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "liars/bodies.rs"]
+mod bodies;
 #[path = "liars/dedup.rs"]
 mod dedup;
 #[path = "liars/entities.rs"]
@@ -15,8 +17,12 @@ mod groups;
 mod letters;
 #[path = "liars/lie.rs"]
 mod lie;
+#[path = "liars/long.rs"]
+mod long;
 #[path = "liars/marks.rs"]
 mod marks;
+#[path = "liars/queue_marks.rs"]
+mod queue_marks;
 #[path = "liars/queues.rs"]
 mod queues;
 #[path = "liars/schedules.rs"]

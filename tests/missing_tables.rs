@@ -8,8 +8,9 @@ use hapax::{
 };
 use hapax_tests::{MySqlTables, PostgresSchema};
 
-const STORE_TABLES: [&str; 9] =
-    ["floor", "scope", "entity", "generation", "dedup_0", "dedup_1", "dedup_2", "dedup_3", "dead_letter"];
+const STORE_TABLES: [&str; 10] =
+    ["floor", "scope", "entity", "generation", "dedup_0", "dedup_1", "dedup_2", "dedup_3", "dead_letter", "schedule"];
+const LONG_TABLES: [&str; 6] = ["long_run", "long_key", "long_evidence", "long_memory", "dedup_4", "dedup_5"];
 const QUEUE_TABLES: [&str; 5] = ["queue", "queue_subscription", "queue_message", "queue_given", "queue_dead_letter"];
 const REMEDY: [&str; 2] = ["missing although the schema was applied", "restore it from a backup"];
 
@@ -29,7 +30,7 @@ fn says<T>(opened: Result<T, StoreError>, words: &[&str]) {
 async fn a_postgres_table_that_was_dropped_is_named_when_store_or_queue_are_opened() {
     let schema = PostgresSchema::new();
     let store = schema.open().await;
-    for table in STORE_TABLES.into_iter().chain(QUEUE_TABLES) {
+    for table in STORE_TABLES.into_iter().chain(LONG_TABLES).chain(["body"]).chain(QUEUE_TABLES) {
         drop(schema.open().await);
         drop(schema.open_queue(PostgresQueue::options()).await);
         let rename = |from: &str, to: &str| format!("ALTER TABLE {}.{from} RENAME TO {to}", schema.name());
@@ -51,7 +52,7 @@ async fn a_postgres_table_that_was_dropped_is_named_when_store_or_queue_are_open
 async fn a_mysql_table_that_was_dropped_is_named_when_store_or_queue_are_opened() {
     let tables = MySqlTables::new();
     let store = tables.open().await;
-    for table in STORE_TABLES.into_iter().chain(QUEUE_TABLES).chain(["settled"]) {
+    for table in STORE_TABLES.into_iter().chain(LONG_TABLES).chain(QUEUE_TABLES).chain(["settled"]) {
         drop(tables.open().await);
         drop(tables.open_queue(MySqlQueue::options()).await);
         tables.run(&format!("RENAME TABLE hapax.{table} TO hapax.gone")).await.unwrap();
@@ -75,10 +76,15 @@ async fn a_row_that_is_gone_is_named_when_a_store_is_opened() {
     drop(schema.open().await);
     schema.run(&format!("DELETE FROM {}.floor", schema.name())).await.unwrap();
     says(schema.options().open().await, &["the row of `floor`", schema.name()]);
+    schema
+        .run(&format!("INSERT INTO {0}.floor (version) VALUES (0); DELETE FROM {0}.long_memory", schema.name()))
+        .await
+        .unwrap();
+    says(schema.options().open().await, &["the row of `long_memory`", schema.name()]);
 
     let tables = MySqlTables::new();
     drop(tables.open().await);
-    for table in ["settled", "floor"] {
+    for table in ["long_memory", "settled", "floor"] {
         tables.run(&format!("DELETE FROM hapax.{table}")).await.unwrap();
         says(tables.options().open().await, &[&format!("the row of `{table}`"), tables.prefix()]);
     }

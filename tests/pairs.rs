@@ -11,16 +11,16 @@ mod declared;
 #[path = "pairs/table.rs"]
 mod table;
 
-use std::path::{Path, PathBuf};
+use hapax_tests::written::Written;
 
-const BEGIN: &str = "<!-- pairs:begin -->\n";
-const END: &str = "<!-- pairs:end -->";
+/// Writes the tables.
+const HOW: &str = "--features object --test pairs";
 /// For three messages in one pair.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
 async fn the_tables_of_pairs_say_what_the_stores_declare_and_what_a_message_does_in_each() {
-    let [chapter, readme] = ["docs/stores.md", "README.md"].map(Written::read);
+    let [chapter, readme] = ["docs/stores.md", "README.md"].map(|file| Written::read(file, "pairs"));
     let mut lines = table::parse(&chapter.tables);
     let mut pairs = table::parse_pairs(&chapter.tables);
     let mut there = Vec::new();
@@ -44,33 +44,6 @@ async fn the_tables_of_pairs_say_what_the_stores_declare_and_what_a_message_does
             }
         }
     }
-    chapter.is_or_becomes(&table::render(&lines, &pairs));
-    readme.is_or_becomes(&table::render_short(&lines, &pairs));
-}
-
-/// What stands between the marks of a file.
-struct Written {
-    path: PathBuf,
-    text: String,
-    tables: String,
-}
-
-impl Written {
-    fn read(file: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let (_, rest) = text.split_once(BEGIN).unwrap();
-        let tables = rest.split_once(END).unwrap().0.to_owned();
-        Self { path, text, tables }
-    }
-
-    fn is_or_becomes(&self, tables: &str) {
-        let Self { path, text, tables: written } = self;
-        if std::env::var_os("HAPAX_WRITE").is_some() {
-            std::fs::write(path, text.replacen(&format!("{BEGIN}{written}"), &format!("{BEGIN}{tables}"), 1)).unwrap();
-            return;
-        }
-        let how = "`HAPAX_WRITE=1 cargo nextest run -p hapax-tests --features object --test pairs`";
-        assert_eq!(written, tables, "{} is behind the stores: run {how}", path.display());
-    }
+    chapter.is_or_becomes(&table::render(&lines, &pairs), HOW);
+    readme.is_or_becomes(&table::render_short(&lines, &pairs), HOW);
 }

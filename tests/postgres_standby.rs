@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use hapax::{
     Postgres,
     entity::{Entity, Expected},
-    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, StoreError},
+    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Saved, Schedule, StoreError},
 };
 use hapax_tests::{PostgresSchema, PostgresServer, Samples};
 use sqlx::{Connection, PgConnection};
@@ -159,6 +159,23 @@ async fn a_letter_that_is_there_already_is_on_the_standby_once_it_is_told() {
     let (added, ()) = futures_util::join!(cut.add(&letter), place.cut("pg_terminate_backend", 1));
     assert_eq!(added.unwrap_err().kind(), ErrorKind::UnknownOutcome);
     place.waits("a letter", store.add(&letter)).await;
+    place.standbys("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_a_schedule_already_or_gone_from_it_is_so_on_the_standby_once_it_is_told() {
+    let place = Place::new("schedule").await;
+    place.standbys("nobody").await;
+    let (cut, store) = (place.schema.open().await, place.schema.open().await);
+    let (endpoint, message) = (hapax_tests::samples::endpoint(), [hapax_tests::samples::outgoing("x")]);
+    let (put, ()) = futures_util::join!(cut.put(&endpoint, &message), place.cut("pg_terminate_backend", 1));
+    assert_eq!(put.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    // Whoever is told so has handed the message over.
+    place.waits("a put", store.put(&endpoint, &message)).await;
+    let ids = [message[0].envelope.message_id.clone()];
+    let (gone, ()) = futures_util::join!(cut.cancel(&endpoint, &ids), place.cut("pg_terminate_backend", 1));
+    assert_eq!(gone.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+    assert_eq!(place.waits("a cancellation", store.cancel(&endpoint, &ids)).await, 0);
     place.standbys("").await;
 }
 

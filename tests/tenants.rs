@@ -94,6 +94,66 @@ async fn one_connection_is_enough_for_store_and_queue_on_mysql() {
     assert!(run::<OnMySql>(1, 1).await <= 1 + LEAVING);
 }
 
+/// Goal: others go on while one tenant's database does not answer, and it goes on when it does. Method: a lock on its tables, held until the
+/// others are done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_postgres() {
+    const TENANTS: usize = 8;
+    let connections = Connections::at_most(6);
+    let (books, (stop, stopped)) = (Books::default(), watch::channel(false));
+    let server = OnPostgres::new(TENANTS).await;
+    let (mut opened, mut running) = (Vec::new(), Vec::new());
+    for tenant in 0..TENANTS {
+        let (store, queue) = server.open(tenant, &connections).await;
+        let endpoint = Endpoint::builder("shop")
+            .store(store.clone())
+            .transport(queue.clone())
+            .with(books.of(tenant))
+            .saga::<Shop>(|shop| shop.starts::<Sell>())
+            .saga::<Ledger>(|ledger| ledger.starts::<rig::Sold>());
+        let endpoint = endpoint.start().await.unwrap();
+        let mut stopped = stopped.clone();
+        running.push(tokio::spawn(endpoint.run_until(async move { drop(stopped.wait_for(|stopped| *stopped).await) })));
+        opened.push((store, queue));
+    }
+    for (tenant, (_, queue)) in opened.iter().enumerate() {
+        for sale in 0..SALES {
+            let sell = Sell { shop: "corner".into(), what: format!("{tenant}: {sale}") };
+            OnPostgres::sender(queue).send_as(format!("sale-{sale}").parse().unwrap(), "shop", &sell).await.unwrap();
+        }
+        if tenant == 0 {
+            books.until(SALES).await;
+        }
+    }
+    books.until(TENANTS * SALES).await;
+
+    // All have worked; now the first one's tables cannot even be read.
+    let mut other = PgConnection::connect(server.schema(0).url()).await.unwrap();
+    let lock = format!("BEGIN; LOCK TABLE {}.entity IN ACCESS EXCLUSIVE MODE", server.schema(0).name());
+    other.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(lock))).await.unwrap();
+    for (tenant, (_, queue)) in opened.iter().enumerate() {
+        for sale in SALES..2 * SALES {
+            let sell = Sell { shop: "corner".into(), what: format!("{tenant}: {sale}") };
+            OnPostgres::sender(queue).send_as(format!("sale-{sale}").parse().unwrap(), "shop", &sell).await.unwrap();
+        }
+    }
+    let others = books.until(TENANTS * SALES + (TENANTS - 1) * SALES);
+    tokio::time::timeout(Duration::from_secs(60), others).await.expect("the others go on");
+    other.execute("ROLLBACK").await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), books.until(2 * TENANTS * SALES)).await.expect("so does the first");
+    stop.send_replace(true);
+    for ended in running {
+        ended.await.unwrap().unwrap();
+    }
+    for (tenant, (store, _)) in opened.iter().enumerate() {
+        let own: BTreeSet<String> = (0..2 * SALES).map(|sale| format!("{tenant}: {sale}")).collect();
+        for saga in ["shop", "ledger"] {
+            let has = state(store, saga).await;
+            assert_eq!((has.len(), BTreeSet::from_iter(has)), (2 * SALES, own.clone()), "{saga} of tenant {tenant}");
+        }
+    }
+}
+
 /// A load beside a save that waits for a lock, with one connection for both.
 async fn expect_no_place(
     busy: impl EntityStore + Clone + 'static,

@@ -16,6 +16,7 @@ use crate::{
     ids::{
         CausationId, CorrelationId, DedupKey, EndpointName, EntityKey, MessageId, SagaKey, SagaName, Scope, TypeName,
     },
+    routes::Routes,
     saga::{Message, Needs},
     seal::Seals,
     time::Timestamp,
@@ -90,16 +91,31 @@ impl Context {
     /// A permanent error when the message cannot be encoded or [`OUTGOING_MAX`] is reached.
     pub fn publish<M: Message>(&mut self, message: M) -> Result<(), HandlerError> {
         let message_type = type_name_of::<M>()?;
-        self.push_typed(Destination::Topic(message_type.clone()), message_type, &message, None).map(drop)
+        let to = Destination::Topic(message_type.clone());
+        self.allow(&message_type, &to)?;
+        self.push_typed(to, message_type, &message, None).map(drop)
     }
 
     /// Sends `message` to one endpoint.
     ///
     /// # Errors
-    /// As for [`publish`](Self::publish), and for a malformed endpoint name.
+    /// As for [`publish`](Self::publish), and for a malformed endpoint name, or one that the endpoint's [`Routes`] do not declare.
     pub fn send<M: Message>(&mut self, to: &str, message: M) -> Result<(), HandlerError> {
-        let to = EndpointName::parse(to).map_err(HandlerError::permanent)?;
-        self.push(Destination::Endpoint(to), &message, None).map(drop)
+        let (message_type, to) = self.addressed::<M>(to)?;
+        self.push_typed(to, message_type, &message, None).map(drop)
+    }
+
+    /// Sends or publishes `message` as the endpoint's [`Routes`] declare for its type.
+    ///
+    /// # Errors
+    /// As for [`publish`](Self::publish), and a permanent error for a type that has no route.
+    pub fn send_routed<M: Message>(&mut self, message: M) -> Result<(), HandlerError> {
+        let message_type = type_name_of::<M>()?;
+        let to = self
+            .services
+            .get::<Routes>()
+            .map_or_else(|| Routes::new().of(&message_type), |all| all.of(&message_type))?;
+        self.push_typed(to, message_type, &message, None).map(drop)
     }
 
     /// Sends `message` to this endpoint: to its other sagas, or to this one.
@@ -116,8 +132,8 @@ impl Context {
     /// # Errors
     /// As for [`send`](Self::send).
     pub fn send_after<M: Message>(&mut self, delay: Duration, to: &str, message: M) -> Result<(), HandlerError> {
-        let to = EndpointName::parse(to).map_err(HandlerError::permanent)?;
-        self.push(Destination::Endpoint(to), &message, Some(self.now.after(delay))).map(drop)
+        let (message_type, to) = self.addressed::<M>(to)?;
+        self.push_typed(to, message_type, &message, Some(self.now.after(delay))).map(drop)
     }
 
     /// Answers the message, at the address it asked for. Duplicates of the message get the same answer again. A
@@ -217,6 +233,20 @@ impl Context {
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The type and the address of what is sent to the endpoint `to`, if it may go there.
+    fn addressed<M: Message>(&self, to: &str) -> Result<(TypeName, Destination), HandlerError> {
+        let message_type = type_name_of::<M>()?;
+        let to = Destination::Endpoint(EndpointName::parse(to).map_err(HandlerError::permanent)?);
+        if to != self.own_endpoint() {
+            self.allow(&message_type, &to)?;
+        }
+        Ok((message_type, to))
+    }
+
+    fn allow(&self, message_type: &TypeName, to: &Destination) -> Result<(), HandlerError> {
+        self.services.get::<Routes>().map_or(Ok(()), |routes| routes.allow(message_type, to))
     }
 
     fn own_endpoint(&self) -> Destination {

@@ -4,15 +4,18 @@
 //! as the back-off port grants it, so every delivery ends. Ack comes last (S06): whatever happens before it, the message
 //! comes again, and the next pass finds out what had been done.
 
+mod read_aloud;
 mod recoverability;
+mod tries;
 
 use std::{sync::Arc, time::Duration};
 
 pub use recoverability::{Last, On, Recoverability, Rule};
+pub use tries::Tries;
 
 use crate::{
     handler_error::HandlerError,
-    ids::EntityKey,
+    ids::{EntityKey, SagaName},
     manager::{Again, Incoming, Outcome, Passes},
     metrics::{Ending, Event, Metrics},
     ports::{Backoff, Cause, Clock, DeadLetter, DeadLetters, Granted, Receiver, Settled, Settlement},
@@ -33,6 +36,8 @@ pub struct Deliver {
     pub metrics: Arc<dyn Metrics>,
     /// When a message is given up.
     pub recoverability: Recoverability,
+    /// Messages of one entity that are handled and saved together at most.
+    pub pass_max: usize,
 }
 
 /// Rest of a message whose entity this program cannot read: until another version of it takes the message, or a person has
@@ -43,8 +48,8 @@ impl Deliver {
     /// Takes `messages`, which are all for `key`, to their settlement. Dropping the future is like a crash: what is not
     /// settled comes again when its lease runs out.
     pub async fn deliver(&self, manager: &dyn Passes, key: &EntityKey, mut messages: Vec<Incoming>) {
-        let mut tries = Tries::default();
-        let mut pass_max = self.recoverability.pass_max.max(1);
+        let mut tries = Streaks::default();
+        let mut pass_max = self.pass_max.max(1);
         let mut failing = false;
         while !messages.is_empty() {
             let size = if failing { 1 } else { pass_size(&messages, pass_max) };
@@ -55,7 +60,7 @@ impl Deliver {
             for (message, outcome) in messages.into_iter().zip(outcomes) {
                 let outcome = if size == 1 { too_slow(outcome) } else { outcome };
                 let Some(outcome) = self.settle(key, &message, outcome).await else {
-                    tries = Tries::default();
+                    tries = Streaks::default();
                     continue;
                 };
                 cause = cause.or_else(|| cause_of(&outcome));
@@ -77,7 +82,7 @@ impl Deliver {
             };
             if granted == Granted::Stop {
                 kept = Box::pin(self.give_up(key, kept, size == 1)).await;
-                tries = Tries::default();
+                tries = Streaks::default();
                 failing = false;
             }
             messages = kept.into_iter().map(|(message, _)| message).chain(rest).collect();
@@ -100,8 +105,21 @@ impl Deliver {
             Outcome::DeadLetter(reason) => return Box::pin(self.set_aside(key, message, reason)).await,
             undecided => return Some(undecided),
         }
-        self.end(message, Settlement::Ack).await;
+        // In a box where there is more to it: few messages have anything elsewhere, and all of them wait.
+        match message.fetched.is_none() {
+            true => self.end(message, Settlement::Ack).await,
+            false => Box::pin(self.acknowledge(message, None)).await,
+        }
         None
+    }
+
+    /// Ack last: what is kept elsewhere for the message is let go of before, or the message comes again for it. `aside` needs it still.
+    async fn acknowledge(&self, message: &Incoming, aside: Option<&SagaName>) {
+        let settlement = match message.over(aside).await {
+            Ok(()) => Settlement::Ack,
+            Err(_) => Settlement::Retry { delay: UNREADABLE_REST, counts: false },
+        };
+        self.end(message, settlement).await;
     }
 
     /// Sets a message aside: first the letter, confirmed, then the ack.
@@ -125,7 +143,7 @@ impl Deliver {
             return Some(Outcome::Again(e.into()));
         }
         self.dead_lettered(key, message);
-        self.end(message, Settlement::Ack).await;
+        self.acknowledge(message, Some(&key.scope().saga)).await;
         None
     }
 
@@ -158,7 +176,7 @@ impl Deliver {
                     tracing::warn!(entity = %key, message_id = %message.envelope.message_id, why, "left to the sweeper");
                     self.metrics.observe(Event::LeftToSweeper(key));
                     self.ended(key, &message, Ending::LeftToSweeper);
-                    self.end(&message, Settlement::Ack).await;
+                    Box::pin(self.acknowledge(&message, None)).await;
                     continue;
                 }
                 Outcome::Again(Again::TooLarge(why)) if alone => Some(why),
@@ -250,14 +268,14 @@ const fn cause_of(outcome: &Outcome) -> Option<Cause> {
 
 /// How often in a row, for each cause.
 #[derive(Default)]
-struct Tries {
+struct Streaks {
     conflict: u32,
     failure: u32,
     unsent: u32,
     unavailable: u32,
 }
 
-impl Tries {
+impl Streaks {
     const fn next(&mut self, cause: Cause) -> u32 {
         let tries = match cause {
             Cause::Conflict => &mut self.conflict,

@@ -30,7 +30,7 @@ use crate::{
     ids::{AttemptId, DedupKey, EntityKey, Fingerprint, InvalidId, SagaKey, SagaName, Scope, TypeName},
     manager::{Again, Incoming, Limits, Outcome, Passes, Passing, Ports, text_of},
     ports::{DispatchError, Evicted, Receipt, StoreError},
-    registry::{Decoded, REUSED},
+    registry::{Decoded, REUSED, took_too_long},
     saga::{Message, Needs},
     seal::Seals,
     trace::Trace,
@@ -213,7 +213,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
         if message.envelope.expires.is_some_and(|expires| expires < now) {
             return Outcome::Dropped("expired");
         }
-        if message.attempts > self.limits.attempts_max {
+        if message.attempts > self.limits.poison_above {
             let times = message.attempts - 1;
             return Outcome::DeadLetter(format!(
                 "poison: given {times} times and never settled, the process may die of it"
@@ -244,9 +244,9 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
         let decoded = message.decoded.take().and_then(|decoded| decoded.downcast::<M>().ok());
         let decoded = match decoded {
             Some(decoded) => decoded,
-            None => Box::new(self.read(&message.envelope).map_err(Outcome::of_run)?.0),
+            None => Box::new(self.read(message.whole()).map_err(Outcome::of_run)?.0),
         };
-        let envelope = message.envelope.clone();
+        let envelope = message.whole().clone();
         let mut cx = Context::new(envelope.clone(), key.clone(), message.key, now, self.codec, self.services.clone())
             .traced(&message.trace)
             .sealing(&self.seals);
@@ -263,8 +263,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> InTransaction<M, I, H> {
                 return Err(Outcome::Failed(HandlerError::transient(why)));
             }
             Err(_) => {
-                let why = format!("the handler took longer than limits.deadline, {:?}", self.limits.deadline);
-                return Err(Outcome::Failed(HandlerError::transient(why)));
+                return Err(Outcome::Failed(took_too_long(self.limits.deadline)));
             }
         }
         let Some(effects) = cx.into_effects(&envelope) else {
@@ -352,6 +351,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
             bytes,
             decoded: Some(Box::new(decoded)),
             trace: Trace::default(),
+            fetched: None,
         };
         Ok((EntityKey::new(self.scope.clone(), lane), incoming))
     }

@@ -4,6 +4,7 @@
 //! alone and check themselves with `hapax_core::testing`.
 
 mod around;
+pub mod claim;
 pub mod codec;
 mod context;
 pub mod deliver;
@@ -20,6 +21,7 @@ pub mod ports;
 mod registry;
 pub mod relay;
 pub mod requests;
+mod routes;
 mod saga;
 pub mod seal;
 mod sender;
@@ -41,5 +43,6 @@ pub use registry::{Completed, Missing, Registry, ReusedId};
 pub use registry::{Stateless, stateless};
 pub use relay::Relay;
 pub use requests::RequestClient;
+pub use routes::Routes;
 pub use saga::{Correlation, Handle, Handler, Message, Needs, Saga};
 pub use sender::{SendError, Sender};

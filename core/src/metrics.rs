@@ -2,7 +2,7 @@
 
 mod audited;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 pub use audited::{Invariant, Violation};
 
@@ -22,6 +22,12 @@ use crate::{
 pub trait Metrics: fmt::Debug + Send + Sync {
     /// Something happened.
     fn observe(&self, event: Event<'_>);
+}
+
+impl<M: Metrics + ?Sized> Metrics for Arc<M> {
+    fn observe(&self, event: Event<'_>) {
+        (**self).observe(event);
+    }
 }
 
 /// What happened to which entity.

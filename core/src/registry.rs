@@ -5,10 +5,13 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::Arc,
+    task::Poll,
+    time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::{future::BoxFuture, poll};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use crate::{
     around::{self, Around, Last, Layer, Only, Reach},
@@ -32,6 +35,8 @@ pub struct Registry<T> {
     pub(crate) layers: Vec<Layer>,
     /// Around those: the endpoint's.
     outer: Vec<Layer>,
+    /// How long a handler may take, with all that stands around it.
+    limit: Option<Duration>,
 }
 
 /// How one type of message reaches the saga.
@@ -100,6 +105,7 @@ impl<T: Saga> Registry<T> {
             ordered_outputs: false,
             layers: Vec::new(),
             outer: Vec::new(),
+            limit: None,
         }
     }
 
@@ -202,6 +208,7 @@ impl<T> Clone for Registry<T> {
             ordered_outputs: self.ordered_outputs,
             layers: self.layers.clone(),
             outer: self.outer.clone(),
+            limit: self.limit,
         }
     }
 }
@@ -268,16 +275,25 @@ impl<T: Send + 'static> Registry<T> {
         self
     }
 
+    /// The same with handlers that fail once they have taken so long. Who runs them has to be within a runtime with timers.
+    pub(crate) fn limited(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// Checks the names and closes the list.
     pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
         self.check_layers()?;
-        let Self { name, routes, missing, completed, ordered_outputs, layers, outer } = self;
+        let Self { name, routes, missing, completed, ordered_outputs, layers, outer, limit } = self;
         let layers = [outer, layers].concat();
         let name = name?;
         let mut by_type = BTreeMap::new();
         for (message_type, mut route) in routes {
             let message_type = TypeName::parse(message_type)?;
             route.handle = within(Layer::around(&layers, &route.message)?, route.handle);
+            if let Some(limit) = limit {
+                route.handle = ending(limit, route.handle);
+            }
             if by_type.insert(message_type.clone(), route).is_some() {
                 return Err(twice(&message_type, &name));
             }
@@ -300,6 +316,24 @@ fn within<T: Send + 'static>(layers: Arc<[Layer]>, handle: HandleFn<T>) -> Handl
             if stateless { cx.complete_stateless() } else { Ok(()) }
         })
     })
+}
+
+/// `handle`, ended at `limit` where it has not ended before: what it was doing is dropped, and nothing of it is kept.
+fn ending<T: Send + 'static>(limit: Duration, handle: HandleFn<T>) -> HandleFn<T> {
+    Arc::new(move |saga: &mut T, message, cx| {
+        let mut handling = handle(saga, message, cx);
+        Box::pin(async move {
+            // Most handlers await nothing: they need no timer, and no room for one.
+            if let Poll::Ready(handled) = poll!(&mut handling) {
+                return handled;
+            }
+            Box::pin(timeout(limit, handling)).await.unwrap_or_else(|_| Err(took_too_long(limit)))
+        })
+    })
+}
+
+pub(crate) fn took_too_long(limit: Duration) -> HandlerError {
+    HandlerError::transient(format!("the handler took longer than its deadline, {limit:?}"))
 }
 
 struct OfSaga<'a, T> {

@@ -86,6 +86,7 @@ pub struct Sealed {
 
 impl Sealed {
     /// This is the body.
+    #[must_use]
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), key: None }
     }
@@ -106,7 +107,7 @@ impl fmt::Debug for Sealed {
 
 /// With what bodies are sealed and opened; the default seals nothing and opens plain ones. A clone is the same.
 ///
-/// Endpoints take it ([`seals`](crate::endpoint::EndpointBuilder::seals)), and so do [`Sender`](crate::Sender::with_seals) and
+/// Endpoints take it ([`seals`](crate::endpoint::EndpointBuilder::seals)), and so do [`Sender`](crate::Sender::seals) and
 /// [`RequestClient`](crate::requests::RequestClientBuilder::seals). Where a program stores envelopes of its own, in an outbox or as
 /// [`Enqueued`](crate::Enqueued), it [seals](Self::seal) them itself.
 #[derive(Clone, Default)]
@@ -128,6 +129,7 @@ impl Default for All {
 
 impl Seals {
     /// Seals what is sent with `seal`, and opens what it has sealed.
+    #[must_use]
     pub fn sealed_by(seal: impl Seal) -> Self {
         let seal: Arc<dyn Erased> = Arc::new(seal);
         Self::default().with(|all| {
@@ -137,6 +139,7 @@ impl Seals {
     }
 
     /// Opens what `seal` has sealed, and sends plain bodies.
+    #[must_use]
     pub fn opened_by(seal: impl Seal) -> Self {
         Self::default().and_opens(seal)
     }

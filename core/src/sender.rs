@@ -51,21 +51,21 @@ impl Sender {
     /// The same with spans that are joined to traces by `traces`; `system` is what the transport is called in them, for example
     /// `rabbitmq`. A message that has no trace context of its own gets that of its span.
     #[must_use]
-    pub fn with_traces(mut self, system: &'static str, traces: Arc<dyn Traces>) -> Self {
-        self.spans = Spans::new(system, Some(traces));
+    pub fn traces(mut self, system: &'static str, traces: impl Traces + 'static) -> Self {
+        self.spans = Spans::new(system, Some(Arc::new(traces)));
         self
     }
 
     /// The same with another codec.
     #[must_use]
-    pub fn with_codec(mut self, codec: Codec) -> Self {
+    pub const fn codec(mut self, codec: Codec) -> Self {
         self.codec = codec;
         self
     }
 
     /// The same, and bodies are sealed when they are sent.
     #[must_use]
-    pub fn with_seals(mut self, seals: impl Into<Seals>) -> Self {
+    pub fn seals(mut self, seals: impl Into<Seals>) -> Self {
         self.seals = seals.into();
         self
     }

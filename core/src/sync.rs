@@ -27,11 +27,11 @@ pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
 #[cfg(all(test, shuttle))]
 pub(crate) use explored::{
-    Mutex, MutexGuard, Notify, Semaphore, atomic, mpsc, oneshot, sleep, sleep_until, timeout, timeout_at,
+    AsyncMutex, Mutex, MutexGuard, Notify, Semaphore, atomic, mpsc, oneshot, sleep, sleep_until, timeout, timeout_at,
 };
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use tokio::{
-    sync::{Notify, Semaphore, mpsc, oneshot},
+    sync::{Mutex as AsyncMutex, Notify, Semaphore, mpsc, oneshot},
     time::{sleep, sleep_until, timeout, timeout_at},
 };
 

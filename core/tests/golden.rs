@@ -9,10 +9,13 @@ use hapax_core::{
     codec::record,
     entity::{Entity, LiveTimeout, OutboxEntry},
     envelope::{ContentType, Destination, Envelope, Outgoing},
-    ids::{AttemptId, CausationId, DedupKey, EntityKey, Fingerprint, MessageId, Scope},
+    ids::{AttemptId, CausationId, DedupKey, EntityKey, Fingerprint, MessageId, Scope, SequenceId, SequenceNumber},
     time::Timestamp,
 };
 
+/// [`small`] with a number.
+const NUMBERED: &str = "7001000190163d8694739baea5966c26f8ad91000d73686f702e6164642d6974656d000000106170706c69636174696f6e2f6a736f6e\
+    01010e68617061782d73657175656e63651c3037303730373037303730373037303730373037303730372e3235380d7b226f72646572223a2237227d00000000000000";
 const UUID_V7: &str = "0190163d-8694-739b-aea5-966c26f8ad91";
 const UUID_V4: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
 
@@ -149,7 +152,30 @@ fn a_dedup_key_by_a_textual_id_keeps_its_bytes() {
 
 #[test]
 fn a_dedup_key_by_an_idempotency_key_keeps_its_bytes() {
-    assert_eq!(DedupKey::of(&entity_key(), &full()).to_string(), "4b967996e15aaeeb5e66e28ff0f0b0f254a26a31ee3d7b4b");
+    assert_eq!(DedupKey::of(&entity_key(), &full()).to_string(), "fffffffee15aaeeb5e66e28ff0f0b0f254a26a31ee3d7b4b");
+}
+
+/// The last eight bytes are the number: what follows it in its sequence is the next key.
+#[test]
+fn a_dedup_key_by_a_number_keeps_its_bytes() {
+    let sequence = SequenceId::from_bytes([7; SequenceId::BYTES]);
+    let mut message = small();
+    let mut key = |number| {
+        message.sequence = Some(SequenceNumber { sequence, number });
+        DedupKey::of(&entity_key(), &message)
+    };
+    assert_eq!(key(258).to_string(), "ffffffffa6fff236013cb0a749b99e7c0000000000000102");
+    assert_eq!(key(258).next_number(), Some(key(259)));
+    assert_eq!(key(u64::MAX).next_number(), None);
+}
+
+/// Written as a header that no message can have.
+#[test]
+fn a_number_is_stored_and_read_for_ever() {
+    let numbered = Envelope { sequence: Some("070707070707070707070707.258".parse().unwrap()), ..small() };
+    let bytes = record::encode_envelope(&numbered).unwrap();
+    assert_eq!(hex(&bytes), NUMBERED);
+    assert_eq!(record::decode_envelope(&bytes).unwrap(), numbered);
 }
 
 #[test]

@@ -1,18 +1,23 @@
-//! A RabbitMQ server for the messages of a run, beside the database that keeps everything else.
+//! A RabbitMQ, NATS or Redis server, or SQS, for the messages of a run, beside the database that keeps everything else.
 
 use std::{fmt, time::Duration};
 
+use async_trait::async_trait;
 use hapax::{
-    RabbitMq, Sender,
-    ids::EndpointName,
-    ports::{ErrorKind, StoreError, TransportError},
+    Nats, RabbitMq, RedisStreams, Sender,
+    ids::{EndpointName, TypeName},
+    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+    transports::redis::MayLose,
 };
 use uuid::Uuid;
 
-use crate::{Refusal, backend::Backend, say, shop::ENDPOINT};
+use crate::{Refusal, backend::Backend, itself::Vendor, place::is_host_and_port, say, shop::ENDPOINT, workers::LEASE};
 
 /// What is sent ahead to one worker: what a kill gives to the others is this much, and no more waits for one that is stopped.
 const PREFETCH: u16 = 64;
+/// How long SQS waits for a message before it says that there is none: what comes for a worker that was killed meanwhile is hidden.
+#[cfg(feature = "sqs")]
+const WAIT: Duration = Duration::from_secs(1);
 /// How long nothing is to be seen there before it counts as empty: longer than a message takes from one queue to the next.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -39,21 +44,51 @@ impl Broker {
         ["--transport", &self.url, "--queues", &self.prefix]
     }
 
-    async fn open(&self) -> Result<RabbitMq, TransportError> {
-        RabbitMq::options()
-            .prefix(&self.prefix)
-            .prefetch(PREFETCH)
-            .connection_name("hapax orders")
-            .open(&self.url)
-            .await
+    async fn open(&self) -> Result<BrokerQueue, TransportError> {
+        const NAME: &str = "hapax-orders";
+        let (url, prefix) = (&self.url, &self.prefix);
+        match self.kind() {
+            Kind::RabbitMq => {
+                let options = RabbitMq::options().prefix(prefix).prefetch(PREFETCH).connection_name(NAME);
+                options.open(url).await.map(BrokerQueue::RabbitMq)
+            }
+            Kind::Nats => {
+                let options = Nats::options().prefix(prefix).prefetch(PREFETCH).lease(LEASE).connection_name(NAME);
+                options.open(url).await.map(BrokerQueue::Nats)
+            }
+            #[cfg(feature = "sqs")]
+            Kind::Sqs => {
+                // In a box: the SDK's futures are too deep for the compiler together with those of a run.
+                Box::pin(sqs_queues(url, prefix)).await.map(BrokerQueue::Sqs)
+            }
+            #[cfg(not(feature = "sqs"))]
+            Kind::Sqs => Err(TransportError::new(
+                ErrorKind::Misconfigured,
+                "opening SQS queues",
+                "this program was built without SQS; build it with --features sqs",
+            )),
+            Kind::Redis => {
+                let options = RedisStreams::options().prefix(prefix).connection_name(NAME).lease(LEASE);
+                // The server is not killed here; whether it keeps anything is its owner's affair.
+                options.may_lose(MayLose::Everything).open(url).await.map(BrokerQueue::Redis)
+            }
+        }
+    }
+
+    /// What it is.
+    pub(crate) fn kind(&self) -> Kind {
+        Kind::of(&self.url).unwrap_or(Kind::RabbitMq)
     }
 
     /// Refuses what cannot be reached.
     pub(crate) async fn check(&self) -> Result<(), Refusal> {
+        if self.kind() == Kind::Sqs && !is_host_and_port(sqs_at(&self.url)) {
+            Vendor::Aws.check("--transport", "sqs", sqs_at(&self.url))?;
+        }
         let opened = self.open().await;
         opened.map(drop).map_err(|e| {
             let why = Refusal::caused("--transport", &e);
-            Refusal::new(format!("{why}; write amqp://USER:PASSWORD@HOST:PORT/VHOST of a RabbitMQ that runs"))
+            Refusal::new(format!("{why}; write {} of a {} that runs", self.kind().form(), self.kind()))
         })
     }
 
@@ -71,7 +106,11 @@ impl Broker {
 
 impl fmt::Display for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RabbitMQ queues {}.*", self.prefix)
+        let of = match self.kind() {
+            Kind::Nats => "streams",
+            Kind::RabbitMq | Kind::Redis | Kind::Sqs => "queues",
+        };
+        write!(f, "{} {of} {}*", self.kind(), self.prefix)
     }
 }
 
@@ -82,16 +121,150 @@ impl fmt::Debug for Broker {
     }
 }
 
+/// What stands behind the scheme: host and port of an emulator, or a region.
+fn sqs_at(url: &str) -> &str {
+    url.trim_start_matches("sqs://").trim_end_matches('/')
+}
+
+#[cfg(feature = "sqs")]
+async fn sqs_queues(url: &str, prefix: &str) -> Result<hapax::Sqs, TransportError> {
+    let misconfigured = |why| TransportError::new(ErrorKind::Misconfigured, "opening SQS queues", why);
+    let client = sqs_client(sqs_at(url)).await.map_err(misconfigured)?;
+    hapax::Sqs::options().prefix(prefix).lease(LEASE).wait(WAIT).open(&client).await
+}
+
+#[cfg(feature = "sqs")]
+async fn sqs_client(at: &str) -> Result<aws_sdk_sqs::Client, String> {
+    if is_host_and_port(at) {
+        return Ok(hapax::Sqs::local_client(&format!("http://{at}")));
+    }
+    #[cfg(feature = "real")]
+    {
+        Ok(hapax_servers::real::sqs_client(&crate::itself::aws(at).await?))
+    }
+    #[cfg(not(feature = "real"))]
+    Err(format!("{at} is no HOST:PORT, and this program was built without TLS; build it with --features real"))
+}
+
+/// Which broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    RabbitMq,
+    Nats,
+    Redis,
+    Sqs,
+}
+
+impl Kind {
+    /// The one that a URL is for.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        match url.split_once("://")?.0 {
+            "amqp" | "amqps" => Some(Self::RabbitMq),
+            "nats" | "tls" => Some(Self::Nats),
+            "redis" | "rediss" => Some(Self::Redis),
+            "sqs" => Some(Self::Sqs),
+            _ => None,
+        }
+    }
+
+    /// What its URLs look like.
+    const fn form(self) -> &'static str {
+        match self {
+            Self::RabbitMq => "amqp://USER:PASSWORD@HOST:PORT/VHOST",
+            Self::Nats => "nats://USER:PASSWORD@HOST:PORT",
+            Self::Redis => "redis://USER:PASSWORD@HOST:PORT/DATABASE",
+            Self::Sqs => "sqs://HOST:PORT",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RabbitMq => "RabbitMQ",
+            Self::Nats => "NATS",
+            Self::Redis => "Redis",
+            Self::Sqs => "SQS",
+        })
+    }
+}
+
+/// Queues on one of the brokers.
+#[derive(Debug, Clone)]
+pub(crate) enum BrokerQueue {
+    RabbitMq(RabbitMq),
+    Nats(Nats),
+    Redis(RedisStreams),
+    #[cfg(feature = "sqs")]
+    Sqs(hapax::Sqs),
+}
+
+impl BrokerQueue {
+    fn sender(&self) -> Sender {
+        match self {
+            Self::RabbitMq(queue) => queue.sender(),
+            Self::Nats(queue) => queue.sender(),
+            Self::Redis(queue) => queue.sender(),
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => queue.sender(),
+        }
+    }
+
+    /// What waits, and what is not due: on NATS and Redis with what is given.
+    async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, TransportError> {
+        match self {
+            Self::RabbitMq(queue) => Ok(queue.backlog(endpoint).await? + queue.delayed().await?),
+            Self::Nats(queue) => Ok(queue.backlog(endpoint).await? + queue.unsettled(endpoint).await?),
+            Self::Redis(queue) => queue.backlog(endpoint).await,
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => queue.backlog(endpoint).await,
+        }
+    }
+
+    async fn remove(&self, endpoints: &[EndpointName]) -> Result<(), TransportError> {
+        match self {
+            Self::RabbitMq(queue) => queue.remove(endpoints).await,
+            Self::Nats(queue) => queue.remove(endpoints).await,
+            Self::Redis(queue) => queue.remove(endpoints).await,
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => queue.remove(endpoints).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for BrokerQueue {
+    fn capabilities(&self) -> TransportCapabilities {
+        match self {
+            Self::RabbitMq(queue) => queue.capabilities(),
+            Self::Nats(queue) => queue.capabilities(),
+            Self::Redis(queue) => queue.capabilities(),
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => queue.capabilities(),
+        }
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        match self {
+            Self::RabbitMq(queue) => queue.connect(endpoint, types).await,
+            Self::Nats(queue) => queue.connect(endpoint, types).await,
+            Self::Redis(queue) => queue.connect(endpoint, types).await,
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => queue.connect(endpoint, types).await,
+        }
+    }
+}
+
 /// The store of a database, and queues on a broker. The queues of the database are there, and stay empty.
 pub(crate) struct OnBroker<B> {
     kept: B,
-    queue: RabbitMq,
+    queue: BrokerQueue,
 }
 
 impl<B: Backend> Backend for OnBroker<B> {
     type Place = B::Place;
     type Store = B::Store;
-    type Queue = RabbitMq;
+    type Queue = BrokerQueue;
 
     async fn open(place: &B::Place, broker: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
         const OPERATION: &str = "opening the queues";
@@ -108,7 +281,7 @@ impl<B: Backend> Backend for OnBroker<B> {
         self.kept.store()
     }
 
-    fn queue(&self) -> &RabbitMq {
+    fn queue(&self) -> &BrokerQueue {
         &self.queue
     }
 
@@ -117,14 +290,19 @@ impl<B: Backend> Backend for OnBroker<B> {
     }
 
     fn hides_for(&self) -> Duration {
-        QUIET
+        match &self.queue {
+            BrokerQueue::RabbitMq(_) | BrokerQueue::Nats(_) => QUIET,
+            // What workers hold is counted.
+            BrokerQueue::Redis(_) => Duration::ZERO,
+            // The service counts about.
+            #[cfg(feature = "sqs")]
+            BrokerQueue::Sqs(_) => QUIET,
+        }
     }
 
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
-        let counted = async { Ok(self.queue.backlog(endpoint).await? + self.queue.delayed().await?) };
-        counted
-            .await
-            .map_err(|e: TransportError| StoreError::new(e.kind(), "counting messages", e.to_string()).caused_by(e))
+        let counted = self.queue.backlog(endpoint).await;
+        counted.map_err(|e| StoreError::new(e.kind(), "counting messages", e.to_string()).caused_by(e))
     }
 
     async fn close(&self) {

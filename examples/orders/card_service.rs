@@ -36,6 +36,8 @@ use crate::{
 const SLOW_ANSWER: Duration = Duration::from_millis(PAYMENT_TIMEOUT.as_millis() as u64 * 3 / 2);
 /// Share of the calls that are declined at once, since the company is out of order.
 const OUT_OF_ORDER: f64 = 0.05;
+/// Share of the charges whose answer arrives garbled. The card was charged, or refused, all the same.
+const GARBLED: f64 = 0.02;
 /// Requests that may wait for the clerk, and that are written in one commit.
 const REQUESTS_MAX: usize = 256;
 /// How long the clerk waits while others write to the file.
@@ -57,7 +59,8 @@ pub(crate) struct CardService {
     requests: mpsc::Sender<Request>,
     calls: Arc<AtomicU64>,
     declined: Arc<AtomicU64>,
-    /// Draws when it is out of order.
+    garbled: Arc<AtomicU64>,
+    /// Draws when it is out of order, and what is garbled.
     random: Arc<Mutex<fastrand::Rng>>,
     /// Told of every call, which it answers at once, in place of the clerk.
     #[cfg(test)]
@@ -76,6 +79,8 @@ pub(crate) enum Answer {
 pub(crate) enum CardError {
     /// Nothing was done.
     Declined(CardBusy),
+    /// It was done, and whoever asks again at once, under the same key, is told what.
+    Garbled(Garbled),
     /// The card may have been charged or not: only a repeat under the same key tells.
     Failed(&'static str),
 }
@@ -83,6 +88,10 @@ pub(crate) enum CardError {
 /// The company is out of order, and says so at once. What is to be done about it is a rule in the shop's settings, by this type.
 #[derive(Debug)]
 pub(crate) struct CardBusy;
+
+/// The company's answer cannot be read. A rule by this type too.
+#[derive(Debug)]
+pub(crate) struct Garbled;
 
 struct Request {
     what: What,
@@ -130,6 +139,7 @@ impl CardService {
             requests,
             calls: Arc::default(),
             declined: Arc::default(),
+            garbled: Arc::default(),
             random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
             #[cfg(test)]
             told: None,
@@ -151,6 +161,10 @@ impl CardService {
             Card::Slow => tokio::time::sleep(SLOW_ANSWER.saturating_sub(asked_ago)).await,
             Card::Lost => std::future::pending().await,
             Card::Good | Card::Refused | Card::Silent => {}
+        }
+        if self.happens(GARBLED) {
+            self.garbled.fetch_add(1, Ordering::Relaxed);
+            return Err(CardError::Garbled(Garbled));
         }
         match answer.as_str() {
             "charged" => Ok(Answer::Charged),
@@ -181,12 +195,21 @@ impl CardService {
         self.declined.load(Ordering::Relaxed)
     }
 
-    fn is_open(&self) -> Result<(), CardError> {
+    /// How many answers could not be read.
+    pub(crate) fn garbled(&self) -> u64 {
+        self.garbled.load(Ordering::Relaxed)
+    }
+
+    fn happens(&self, share: f64) -> bool {
         #[cfg(test)]
         if self.told.is_some() {
-            return Ok(());
+            return false;
         }
-        if self.random.lock().unwrap_or_else(PoisonError::into_inner).f64() >= OUT_OF_ORDER {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).f64() < share
+    }
+
+    fn is_open(&self) -> Result<(), CardError> {
+        if !self.happens(OUT_OF_ORDER) {
             return Ok(());
         }
         self.declined.fetch_add(1, Ordering::Relaxed);
@@ -211,7 +234,8 @@ impl CardService {
     pub(crate) fn told(told: hapax::check::External) -> Self {
         let (requests, _) = mpsc::channel(1);
         let random = Arc::new(Mutex::new(fastrand::Rng::with_seed(0)));
-        Self { requests, calls: Arc::default(), declined: Arc::default(), random, told: Some(told) }
+        let [calls, declined, garbled] = std::array::from_fn(|_| Arc::default());
+        Self { requests, calls, declined, garbled, random, told: Some(told) }
     }
 }
 
@@ -294,6 +318,7 @@ impl fmt::Display for CardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Declined(_) => f.write_str("the card company has declined to answer"),
+            Self::Garbled(_) => f.write_str("the card company cannot be understood"),
             Self::Failed(why) => f.write_str(why),
         }
     }
@@ -303,6 +328,7 @@ impl std::error::Error for CardError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Declined(busy) => Some(busy),
+            Self::Garbled(garbled) => Some(garbled),
             Self::Failed(_) => None,
         }
     }
@@ -315,3 +341,11 @@ impl fmt::Display for CardBusy {
 }
 
 impl std::error::Error for CardBusy {}
+
+impl fmt::Display for Garbled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its answer is garbled")
+    }
+}
+
+impl std::error::Error for Garbled {}

@@ -1,19 +1,25 @@
 //! The worker processes, and what is done to them.
 
 use std::{
-    io::Read,
+    io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread::JoinHandle,
     time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
-use crate::{Options, Refusal, place::Database};
+use crate::{
+    Options, Refusal,
+    place::Database,
+    telemetry::{self, last_page},
+    worker::WORKING,
+};
 
 /// How long a worker is stopped: beyond its lease, so that others have its messages when it goes on.
 const STALL: Duration = Duration::from_millis(1300);
@@ -29,6 +35,8 @@ struct Worker {
     process: Child,
     /// It handles messages. Who has not come so far is not killed: else on a busy machine nobody ever would.
     works: Arc<AtomicBool>,
+    /// What it has told last of what it has measured, once it is gone.
+    told: Option<JoinHandle<String>>,
 }
 
 /// The worker processes.
@@ -36,6 +44,8 @@ pub(crate) struct Crew {
     hire: Hire,
     workers: Vec<Worker>,
     random: fastrand::Rng,
+    /// Where it is added up what they have measured, if anybody wants to know.
+    measured: Option<telemetry::Workers>,
     /// Something has been decided since the last kill. Before that nobody is killed: on a busy machine, or a slow service, a
     /// worker that holds many messages would have none of them done by the time it is killed, and neither would the next.
     pub(crate) moved: Arc<AtomicBool>,
@@ -44,26 +54,45 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    pub(crate) fn hire(database: &Database, options: &Options, workers: u32, seed: u64) -> Result<Self, Refusal> {
+    pub(crate) fn hire(
+        database: &Database,
+        options: &Options,
+        measured: Option<telemetry::Workers>,
+        seed: u64,
+    ) -> Result<Self, Refusal> {
         let cannot = |e: std::io::Error| Refusal::new(format!("a worker cannot be started: {e}"));
         let program = std::env::current_exe().map_err(cannot)?;
-        let (database, duplicates) = (database.clone(), options.duplicates().to_string());
+        let (database, duplicates, tells) = (database.clone(), options.duplicates().to_string(), measured.is_some());
         let hire = move |seed: u64| {
             let mut command = Command::new(&program);
             command.args(database.arguments()).args(["--seed", &seed.to_string(), "--duplicates", &duplicates]);
+            if tells {
+                command.args(["--metrics", "-"]);
+            }
             let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
             let works = Arc::new(AtomicBool::new(false));
-            if let Some(mut says) = process.stdout.take() {
-                let works = works.clone();
-                // Ends when it says so, or is gone.
-                std::thread::spawn(move || works.store(matches!(says.read(&mut [0]), Ok(1..)), Ordering::Relaxed));
-            }
-            Ok(Worker { process, works })
+            let told = process.stdout.take().map(|says| {
+                let (works, mut says) = (works.clone(), BufReader::new(says));
+                // Ends when it is gone.
+                std::thread::spawn(move || {
+                    // What it tells before is of nothing yet.
+                    let mut line = String::new();
+                    while line != WORKING {
+                        line.clear();
+                        if !matches!(says.read_line(&mut line), Ok(1..)) {
+                            break;
+                        }
+                    }
+                    works.store(line == WORKING, Ordering::Relaxed);
+                    last_page(says)
+                })
+            });
+            Ok(Worker { process, works, told })
         };
         let mut random = fastrand::Rng::with_seed(seed);
-        let workers = (0..workers).map(|_| hire(random.u64(..))).collect::<Result<_, _>>()?;
+        let workers = (0..options.workers()).map(|_| hire(random.u64(..))).collect::<Result<_, _>>()?;
         let moved = Arc::new(AtomicBool::new(true));
-        Ok(Self { hire: Box::new(hire), workers, random, moved, kills: 0, stalls: 0 })
+        Ok(Self { hire: Box::new(hire), workers, random, measured, moved, kills: 0, stalls: 0 })
     }
 
     /// Others, who are left alone, for those who have gone home.
@@ -122,12 +151,13 @@ impl Crew {
             return Ok(());
         }
         let failed = |e: std::io::Error| Refusal::new(format!("a worker cannot be killed: {e}"));
-        let Worker { process, works } = &mut self.workers[at];
+        let Worker { process, works, .. } = &mut self.workers[at];
         if !works.load(Ordering::Relaxed) || !self.moved.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         process.kill().map_err(failed)?;
         process.wait().map_err(failed)?;
+        self.workers[at].add_to(self.measured.as_ref(), false);
         self.workers[at] = (self.hire)(self.random.u64(..))?;
         self.kills += 1;
         Ok(())
@@ -144,8 +174,19 @@ impl Crew {
             if !status.success() {
                 return Err(Refusal::new(format!("a worker ended with {status}; its own message is above")));
             }
+            worker.add_to(self.measured.as_ref(), true);
         }
         Ok(())
+    }
+}
+
+impl Worker {
+    /// Once it is gone.
+    fn add_to(&mut self, measured: Option<&telemetry::Workers>, to_the_end: bool) {
+        let told = self.told.take().and_then(|told| told.join().ok());
+        if let (Some(measured), Some(page)) = (measured, told) {
+            measured.add(&page, to_the_end);
+        }
     }
 }
 

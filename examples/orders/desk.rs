@@ -1,8 +1,9 @@
-//! The desk where the shop's dead letters are read: orders whose card number is malformed, which no retry cures.
+//! The desk where the shop's dead letters are read: orders whose card number is malformed, which no retry cures, and those whose issuer
+//! was in no list after all the deliveries that a rule grants.
 //!
-//! It does what a person would do at a console. A number in which letters stand for digits is mended in the letter, and the letter is
-//! retried, under the same id: from then on it is an order like any other. The rest is written off: the order is told why, by a message
-//! of its own, and the letter is discarded. hapax records every action before it is done.
+//! It does what a person would do at a console. A number in which letters stand for digits, and one of an issuer whose cards go on under
+//! another, is mended in the letter, and the letter is retried, under the same id: from then on it is an order like any other. The rest is
+//! written off: the order is told why, by a message of its own, and the letter is discarded. hapax records every action before it is done.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -12,12 +13,14 @@ use hapax::{
         EndpointBuilder, ErrorKind,
         office::{DeadLetterOffice, Filter},
     },
+    envelope::Envelope,
     ports::{DeadLetter, StoreError},
 };
 
 use crate::{
     Refusal, card_number,
     messages::{PlaceOrder, WriteOff},
+    order::GIVEN,
     refusal::again,
     shop::ENDPOINT,
 };
@@ -143,23 +146,28 @@ impl Desk {
         let (PlaceOrder::TYPE, Ok(order)) = (envelope.message_type.as_str(), order) else { return Verdict::Leave };
         let is_done = self.done.contains(&envelope.message_id);
         let number = order.card_number.as_deref().unwrap_or_default();
-        match card_number::check(number) {
-            Ok(()) if is_done => Verdict::Leave,
-            Ok(()) => Verdict::Retry,
-            Err(_) if is_done => Verdict::Late,
-            Err(why) => match card_number::mend(number) {
-                Some(meant) => Verdict::Mend(PlaceOrder { card_number: Some(meant), ..order }),
-                None => {
-                    let (letter, reason) = (envelope.message_id.to_string(), why.to_string());
-                    Verdict::WriteOff(WriteOff { order: order.order, letter, reason })
-                }
-            },
+        let (why, meant) = match (card_number::check(number), card_number::find_issuer(number)) {
+            (Ok(()), Ok(())) if is_done => return Verdict::Leave,
+            (Ok(()), Ok(())) => return Verdict::Retry,
+            _ if is_done => return Verdict::Late,
+            (Err(malformed), _) => (malformed.to_string(), card_number::mend(number)),
+            (Ok(()), Err(unknown)) => (unknown.to_string(), card_number::reissued(number)),
+        };
+        match meant {
+            Some(meant) => Verdict::Mend(PlaceOrder { card_number: Some(meant), ..order }),
+            None => {
+                let letter = envelope.message_id.to_string();
+                Verdict::WriteOff(WriteOff { order: order.order, letter, reason: why })
+            }
         }
     }
 
     async fn mend(&self, letter: &DeadLetter, order: &PlaceOrder) -> Result<DeadLetter, Refusal> {
         let body = serde_json::to_vec(order).map_err(|e| Refusal::new(e.to_string()))?;
-        self.office.edit(letter, |envelope| envelope.body = body.into()).await.map_err(|e| failed(&e))
+        let mut headers = letter.envelope.headers.clone();
+        headers.set(GIVEN, &letter.attempts.to_string()).map_err(|e| Refusal::new(e.to_string()))?;
+        let edit = |envelope: &mut Envelope| (envelope.body, envelope.headers) = (body.into(), headers);
+        self.office.edit(letter, edit).await.map_err(|e| failed(&e))
     }
 
     async fn retry(&mut self, letters: &[DeadLetter]) -> Result<(), Refusal> {
@@ -191,7 +199,6 @@ mod tests {
         InProcess, Sqlite,
         check::External,
         endpoint::office::Deed,
-        envelope::Envelope,
         ids::TypeName,
         ports::{DeadLetters, Page},
         time::Timestamp,

@@ -1,5 +1,7 @@
 //! The shop: thousands of orders, each charged once, while messages are duplicated and reordered and passes crash.
 //! `cargo run --release --example orders` (then `-- --help`). Begin reading in `lib.rs`.
+// The future of a run holds those of every store and broker.
+#![recursion_limit = "256"]
 
 use std::{
     io::{self, Write},

@@ -12,6 +12,7 @@ use clap::{Parser, error::ErrorKind};
 use crate::{
     Refusal,
     breaks::Rule,
+    broker,
     input::ORDERS_MAX,
     place,
     refusal::{EXIT_REFUSED, one_line},
@@ -24,7 +25,8 @@ use crate::{
 ///   {"order":"A-1","customer":"Zoë","card":"good","lines":[{"article":"mug","quantity":2,"price_cents":890}]}
 ///   {"stock":"mug","quantity":40}
 /// The card says how the card company behaves: good, refused, slow, silent or lost. An order may also have a
-/// "card_number"; a malformed one makes it a dead letter, which is mended or discarded at the end.
+/// "card_number"; a malformed one, or one of an unknown issuer (which begins with 9), makes it a dead letter, which is
+/// mended or discarded.
 ///
 /// Exit codes: 0 every order was charged exactly once, 1 the books do not balance, 2 the run was refused,
 /// 130 it was interrupted (129 by SIGHUP, 143 by SIGTERM).
@@ -65,8 +67,9 @@ pub struct Options {
     #[arg(long, value_name = "URL")]
     pub pooler: Option<String>,
 
-    /// Send the messages over the RabbitMQ server at this URL (`amqp://USER:PASSWORD@HOST:PORT/VHOST`) instead of through the
-    /// database, in queues of the run's own, which go with it; in worker processes
+    /// Send the messages over the RabbitMQ server at this URL (`amqp://USER:PASSWORD@HOST:PORT/VHOST`), over NATS JetStream
+    /// (`nats://USER:PASSWORD@HOST:PORT`), Redis Streams (`redis://USER:PASSWORD@HOST:PORT/DATABASE`) or, if the program was built
+    /// with that feature, SQS (`sqs://HOST:PORT`, an emulator; `sqs://REGION` with HAPAX_AWS=1), instead of through the database, in queues of the run's own, which go with it; in worker processes
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
 
@@ -81,7 +84,7 @@ pub struct Options {
     pub keep: bool,
 
     /// Write what was measured to this file at the end, as OpenTelemetry has it and Prometheus reads it; `-` is standard output,
-    /// behind the report. In one process
+    /// behind the report. Of workers it is the sum of all; who is killed takes along what it has not told: a tenth of a second's
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 
@@ -217,8 +220,10 @@ impl Options {
         if is_blank(self.metrics.as_deref().and_then(Path::to_str)) {
             return refuse("--metrics is blank; give a file, or - for standard output, or leave it out");
         }
-        if self.transport.as_deref().is_some_and(|url| !url.starts_with("amqp://") && !url.starts_with("amqps://")) {
-            return refuse("--transport takes a RabbitMQ server; write amqp://USER:PASSWORD@HOST:PORT/VHOST");
+        if self.transport.as_deref().is_some_and(|url| broker::Kind::of(url).is_none()) {
+            return refuse(
+                "--transport takes a RabbitMQ, NATS or Redis server, or SQS; write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://USER:PASSWORD@HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DATABASE or sqs://HOST:PORT",
+            );
         }
         if is_blank(self.input.as_deref().and_then(Path::to_str)) {
             return refuse("--input is blank; give a file of orders, or - for standard input, or leave it out");
@@ -233,11 +238,6 @@ impl Options {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
         }
         let in_workers = on_server || self.transport.is_some() || self.dedup.is_some() || self.workers.is_some();
-        if self.metrics.is_some() && in_workers {
-            return refuse(
-                "--metrics measures a run in one process, which nobody kills; leave out what asks for workers",
-            );
-        }
         if self.pooler.is_some() && !self.store.as_deref().is_some_and(place::is_postgres) {
             return refuse(
                 "--pooler stands before a PostgreSQL server; give that one's own URL too, with --store postgres://..",
@@ -328,8 +328,7 @@ mod tests {
             ),
             (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
-            (&["--workers", "2", "--metrics", "-"], "leave out what asks for workers"),
-            (&["--transport", "nats://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST"),
+            (&["--transport", "kafka://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {
             let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();

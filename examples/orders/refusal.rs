@@ -79,6 +79,16 @@ impl Refusal {
         if error.is_transient() || error.is_unknown_outcome() { refusal.passing() } else { refusal }
     }
 
+    /// What the card company says that could not begin in `place`. A ledger that is there already is of another run, which has begun since
+    /// the file was looked at.
+    pub(crate) fn of_ledger(place: impl fmt::Display, error: &sqlx::Error) -> Self {
+        let is_taken = error.as_database_error().is_some_and(|e| e.message().ends_with("already exists"));
+        Self::new(match is_taken {
+            true => format!("{place} is used by another run, which has just begun; name another file"),
+            false => format!("{place} cannot be used: {error}"),
+        })
+    }
+
     /// What a transport says to somebody who sends.
     pub(crate) fn of_send(error: &SendError) -> Self {
         let refusal = Self::caused("sending failed", error);
@@ -119,3 +129,23 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use sqlx::{Connection, Executor, SqliteConnection};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_ledger_of_another_run_is_told_with_what_to_do() {
+        let mut file = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        file.execute("CREATE TABLE ledger (key)").await.unwrap();
+        let taken = file.execute("CREATE TABLE ledger (key)").await.unwrap_err();
+        let said = Refusal::of_ledger("two.db", &taken).to_string();
+        assert!(said.contains("two.db is used by another run") && said.contains("name another file"), "{said}");
+        let other = file.execute("CREATE").await.unwrap_err();
+        let said = Refusal::of_ledger("two.db", &other).to_string();
+        assert!(said.starts_with("two.db cannot be used: "), "{said}");
+    }
+}

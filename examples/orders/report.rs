@@ -5,7 +5,7 @@ use std::fmt;
 use crate::{
     books::{Books, Finding},
     breaks::Story,
-    shop::Run,
+    shop::{ISSUER_DELIVERIES, Run},
 };
 
 /// Most findings that are printed; the rest is counted.
@@ -59,6 +59,18 @@ impl Report {
         self.run.card_declined
     }
 
+    /// Passes that were made again in place, since the handler had failed.
+    #[must_use]
+    pub const fn tried_at_once(&self) -> u64 {
+        self.run.counted.at_once
+    }
+
+    /// Answers of the card company that could not be read.
+    #[must_use]
+    pub const fn garbled(&self) -> u64 {
+        self.run.card_garbled
+    }
+
     /// Messages that the observer has seen handled.
     #[must_use]
     pub const fn handled(&self) -> u64 {
@@ -99,12 +111,18 @@ impl fmt::Display for Report {
         }
         row("messages handled", books.handled as u64, "by the dedup entries")?;
         if run.workers == 0 {
-            let declined = format!("by rules; {} as the card company was out of order", run.card_declined);
+            let garbled = format!("in place; {} as the card company's answer was garbled", run.card_garbled);
+            let declined = format!("later, by rules; {} as the card company was out of order", run.card_declined);
             row("  duplicates dropped", run.counted.duplicates, "")?;
             row("  timeouts cancelled", run.counted.timeouts_cancelled, "arrived and were not handled")?;
+            row("  tried again at once", run.counted.at_once, &garbled)?;
             row("  failed and tried again", run.counted.failed, &declined)?;
         }
-        row("dead letters", (books.mended + books.written_off) as u64, "of malformed card numbers, read at the desk")?;
+        let letters = books.mended + books.written_off;
+        row("dead letters", letters as u64, "read at the desk")?;
+        row("  at once", (letters - books.given_up.min(letters)) as u64, "of malformed card numbers")?;
+        let given_up = format!("by a rule, after {ISSUER_DELIVERIES} deliveries: of unknown issuers");
+        row("  given up", books.given_up as u64, &given_up)?;
         row("  mended", books.mended as u64, "and retried, under the same id")?;
         row("  discarded", books.written_off as u64, "and written off")?;
         if run.workers == 0 {

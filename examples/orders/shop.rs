@@ -12,20 +12,20 @@ use futures_util::{
 };
 use hapax::{
     Endpoint, InProcess, ObjectDedup, Registry, Saga, Sender, Sqlite,
-    deliver::{Recoverability, Rule},
-    endpoint::{EndpointBuilder, Jittered, Settings, Tries},
+    deliver::{Recoverability, Rule, Tries},
+    endpoint::{EndpointBuilder, Settings},
     ids::Scope,
-    manager::Limits,
     ports::{DeadLetters, DedupStore, EntityStore, Transport},
     testing::Drops,
     transports::in_process::Faults,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::error::Elapsed};
 
 use crate::{
     Options, Refusal,
     breaks::{self, Sabotage},
+    card_number::UnknownIssuer,
     card_service::{self, CardBusy, CardService},
     desk::Desk,
     disk,
@@ -53,11 +53,13 @@ const LEASE: Duration = Duration::from_millis(250);
 const DELAY_MAX: Duration = Duration::from_millis(100);
 /// Orders in the shop at a time: enough to keep the disk busy, few enough that none waits until it is overdue.
 const ORDERS_AT_A_TIME: usize = 100;
+/// How often an order whose card's issuer is not in the list is given, before it is a dead letter.
+pub(crate) const ISSUER_DELIVERIES: u32 = 4;
 /// When nothing has come to an end for so long, something is broken, and the books will say what.
 pub(crate) const STUCK: Duration = Duration::from_secs(30);
 
 /// What the run counted.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
     /// Processes; 0: this one alone.
     pub(crate) workers: u32,
@@ -66,13 +68,14 @@ pub(crate) struct Run {
     /// Workers that were stopped beyond their leases.
     pub(crate) stalls: u64,
     /// Where store and queue were, if in workers; and how often that was killed, if it was the run's own.
-    pub(crate) place: &'static str,
+    pub(crate) place: String,
     pub(crate) server_kills: Option<u64>,
     /// What the observer has counted, if all was in this process.
     pub(crate) counted: Counted,
     pub(crate) passes_dropped: u64,
     pub(crate) card_calls: u64,
     pub(crate) card_declined: u64,
+    pub(crate) card_garbled: u64,
     pub(crate) time: Duration,
 }
 
@@ -87,7 +90,8 @@ pub(crate) async fn run(
 ) -> Result<Run, Refusal> {
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{} cannot be used: {e}", database.display()));
     let store = Sqlite::open(database).await.map_err(|e| cannot(&e))?;
-    let (cards, mut clerk) = CardService::open(database, seed).await.map_err(|e| cannot(&e))?;
+    let (cards, mut clerk) =
+        CardService::open(database, seed).await.map_err(|e| Refusal::of_ledger(database.display(), &e))?;
     let pace = Pace::of(sabotage, input);
     let queue = InProcess::with_faults(ENDPOINT, LEASE, faults(options, seed, pace.delay_max));
     let drops = Drops::new(seed, options.crashes());
@@ -145,7 +149,7 @@ pub(crate) async fn run(
     let time = begun.elapsed();
     door.close();
 
-    let (card_calls, card_declined) = (cards.calls(), cards.declined());
+    let (card_calls, card_declined, card_garbled) = (cards.calls(), cards.declined(), cards.garbled());
     drop((cards, desk)); // The last clients: the clerk goes home.
     if ended.is_ok() {
         clerk.await.map_err(|e| cannot(&e))?.map_err(|e| cannot(&e))?;
@@ -155,12 +159,13 @@ pub(crate) async fn run(
         workers: 0,
         kills: 0,
         stalls: 0,
-        place: "",
+        place: String::new(),
         server_kills: None,
         counted: watch.counted(),
         passes_dropped: drops.dropped(),
         card_calls,
         card_declined,
+        card_garbled,
         time,
     })
 }
@@ -290,26 +295,30 @@ fn faults(options: &Options, seed: u64, delay_max: Duration) -> Faults {
 
 /// What differs from the defaults, because this shop crashes all day on purpose and has seconds to live.
 pub(crate) fn settings() -> Settings {
-    Settings {
-        // Crashes are not the messages' fault here: none of them is poison, and none is given up.
-        limits: Limits { attempts_max: 1_000, ..Limits::default() },
-        recoverability: Recoverability {
-            deliveries_max: 1_000,
-            retry_delay: Duration::from_millis(200),
-            retry_delay_max: Duration::from_secs(1),
-            ..Recoverability::default()
-        }
+    /// Crashes are not the messages' fault here: none is given up for one.
+    const OFTEN: u32 = 1_000;
+    let ms = Duration::from_millis;
+    let recoverability = Recoverability {
+        // For an answer that is garbled: who asks again at once is told the same.
+        in_place: Tries::new(2, ms(1), ms(5)),
+        deliveries_max: OFTEN,
+        retry_delay: ms(200),
+        retry_delay_max: ms(1000),
+        poison_above: OFTEN,
+        ..Recoverability::default()
+    };
+    let usual = Rule { deliveries_max: OFTEN, retry_delay: ms(200), retry_delay_max: ms(1000), ..Rule::default() };
+    let soon = Rule { in_place: false, retry_delay: ms(25), retry_delay_max: ms(200), ..usual };
+    let recoverability = recoverability
         // Who is out of order says so at once, so that asking again costs little and the order need not be overdue for it.
-        .on::<CardBusy>(Rule {
-            in_place: false,
-            deliveries_max: 1_000,
-            retry_delay: Duration::from_millis(25),
-            retry_delay_max: Duration::from_millis(200),
-            ..Rule::default()
-        }),
+        .on::<CardBusy>(soon)
         // A card company that was silent will not speak ten milliseconds later: give the message back at once, so that
         // the cancellation behind it gets its turn.
-        backoff: Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() },
+        .on::<Elapsed>(Rule { in_place: false, ..usual })
+        // The list may have it soon. If it has not, a person looks.
+        .on::<UnknownIssuer>(Rule { deliveries_max: ISSUER_DELIVERIES, ..soon });
+    Settings {
+        recoverability,
         // Earlier than an owner may still be sending: that costs a duplicate, and time is short.
         sweep_age: Duration::from_secs(1),
         sweep_interval: Duration::from_millis(250),

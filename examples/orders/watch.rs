@@ -9,6 +9,7 @@ use std::{
 use hapax::{
     metrics::{Event, Metrics},
     otel::OtelMetrics,
+    ports::Cause,
 };
 
 #[derive(Debug, Default)]
@@ -17,6 +18,7 @@ pub(crate) struct Watch {
     duplicates: AtomicU64,
     /// Timeouts that arrived after they had been cancelled.
     cancelled: AtomicU64,
+    at_once: AtomicU64,
     failed: AtomicU64,
     dead_lettered: AtomicU64,
     swept: AtomicU64,
@@ -34,6 +36,8 @@ pub(crate) struct Counted {
     /// Copies that were recognised.
     pub(crate) duplicates: u64,
     pub(crate) timeouts_cancelled: u64,
+    /// Passes that were made again in place, since the handler had failed.
+    pub(crate) at_once: u64,
     /// Deliveries whose handler has failed, and that were given again.
     pub(crate) failed: u64,
     /// Deliveries that were set aside.
@@ -53,12 +57,13 @@ impl Metrics for Watch {
             Event::Duplicate(_) => (&self.duplicates, 1),
             Event::Dropped(..) => (&self.cancelled, 1),
             Event::DeadLettered(_) => (&self.dead_lettered, 1),
+            Event::Retried(_, Cause::Failure) => (&self.at_once, 1),
             Event::Failed { .. } => (&self.failed, 1),
             Event::Swept(_, entries) => (&self.swept, entries),
             _ => return,
         };
         add(counter, number);
-        if !matches!(event, Event::Failed { .. } | Event::Swept(..)) {
+        if !matches!(event, Event::Retried(..) | Event::Failed { .. } | Event::Swept(..)) {
             add(&self.ended, 1);
         }
     }
@@ -76,6 +81,7 @@ impl Watch {
             handled: read(&self.handled),
             duplicates: read(&self.duplicates),
             timeouts_cancelled: read(&self.cancelled),
+            at_once: read(&self.at_once),
             failed: read(&self.failed),
             dead_lettered: read(&self.dead_lettered),
             swept: read(&self.swept),

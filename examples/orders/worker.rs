@@ -16,8 +16,12 @@ use crate::{
     place::Database,
     refusal::again,
     shop,
+    telemetry::Teller,
     watch::Watch,
 };
+
+/// What a worker says once it handles messages: a line.
+pub(crate) const WORKING: &str = "working\n";
 
 /// Messages that a worker holds at a time: what a kill sends to the others is this much, one lease later.
 const IN_FLIGHT_MAX: usize = 64;
@@ -27,7 +31,9 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     let (cards, mut clerk) = CardService::join(&database.ledger, seed).await.map_err(|e| cannot(&e))?;
-    let (door, watch) = (Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden()), Arc::new(Watch::default()));
+    let teller = options.metrics.is_some().then(Teller::begin);
+    let watch = Arc::new(Watch::with(teller.as_ref().map(Teller::observer)));
+    let door = Door::with_bar(IN_FLIGHT_MAX, ProgressBar::hidden());
     let patience = database.patience();
     let begin = async {
         let what = format!("{database} cannot be used");
@@ -61,7 +67,7 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
         begun = begin => begun?,
         () = &mut parent_is_gone => return Ok(()),
     };
-    let _ = std::io::stdout().write_all(b"working\n"); // To be killed from now on; a parent that is gone does not mind.
+    let _ = std::io::stdout().write_all(WORKING.as_bytes()); // To be killed from now on; a parent that is gone does not mind.
     tokio::select! {
         // Before his clients only if he cannot write: no payment would ever be taken.
         gone = &mut clerk => return Err(card_service::why_gone(&database.ledger, gone)),
@@ -73,5 +79,8 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
         gone => return Err(card_service::why_gone(&database.ledger, gone)),
     }
     opened.close().await;
+    if let Some(teller) = teller {
+        teller.end();
+    }
     Ok(())
 }

@@ -34,6 +34,7 @@ use crate::{
     refusal::again,
     say,
     shop::{self, ENDPOINT, Run, STUCK},
+    telemetry::Telemetry,
     watch::Watch,
 };
 
@@ -57,14 +58,14 @@ pub(crate) async fn run<B: Backend>(
     input: &Input,
     options: &Options,
     seed: u64,
+    telemetry: Option<&Telemetry>,
 ) -> Result<Run, Refusal> {
-    let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
     let what = format!("{database} cannot be used");
     let opened = B::open(place, database.broker.as_ref(), true).await.map_err(|e| Refusal::of_store(&what, &e))?;
-    CardService::found(&database.ledger).await.map_err(|e| cannot(&e))?;
-    let desk = open_desk(&opened, database, seed).await?;
+    CardService::found(&database.ledger).await.map_err(|e| Refusal::of_ledger(database, &e))?;
+    let desk = open_desk(&opened, database, seed, telemetry).await?;
     let (begun, workers) = (Instant::now(), options.workers());
-    let mut crew = Crew::hire(database, options, workers, seed)?;
+    let mut crew = Crew::hire(database, options, telemetry.map(Telemetry::workers), seed)?;
     let mut day = Day::begin(&opened, database, input, desk, crew.moved.clone());
     let mut server = server;
     let ended = tokio::select! {
@@ -93,29 +94,36 @@ pub(crate) async fn run<B: Backend>(
         Err(trouble) => Err(trouble),
     };
     opened.close().await;
+    let kept = match &database.kept {
+        Kept::File(_) => "file",
+        Kept::Postgres(_) => "PostgreSQL server",
+        Kept::MySql(_) => "MariaDB server",
+        Kept::Service(_) => "service",
+    };
     let place = match (&database.kept, &database.broker) {
-        (Kept::File(_), None) => "file, store and queue",
-        (Kept::Postgres(_), None) => "PostgreSQL server, store and queue",
-        (Kept::MySql(_), None) => "MariaDB server, store and queue",
-        (Kept::File(_), Some(_)) => "file, messages over RabbitMQ",
-        (Kept::Postgres(_), Some(_)) => "PostgreSQL server, messages over RabbitMQ",
-        (Kept::MySql(_), Some(_)) => "MariaDB server, messages over RabbitMQ",
-        (Kept::Service(_), None) => "service, queues in a file",
-        (Kept::Service(_), Some(_)) => "service, messages over RabbitMQ",
+        (_, Some(broker)) => format!("{kept}, messages over {}", broker.kind()),
+        (Kept::Service(_), None) => format!("{kept}, queues in a file"),
+        (_, None) => format!("{kept}, store and queue"),
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
     ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
 }
 
 /// The desk for the dead letters is in this process, and reaches what the workers have.
-async fn open_desk<B: Backend>(opened: &B, database: &Database, seed: u64) -> Result<Desk, Refusal> {
+async fn open_desk<B: Backend>(
+    opened: &B,
+    database: &Database,
+    seed: u64,
+    telemetry: Option<&Telemetry>,
+) -> Result<Desk, Refusal> {
     let dedup = match &database.dedup {
         Some(apart) => Some(make(apart).await?),
         None => None,
     };
     let cannot = |e: &dyn std::fmt::Display| Refusal::new(format!("{database} cannot be used: {e}"));
     let (cards, _) = CardService::join(&database.ledger, seed).await.map_err(|e| cannot(&e))?;
-    let (door, watch) = (Door::with_bar(ORDERS_AT_A_TIME, ProgressBar::hidden()), Arc::new(Watch::default()));
+    let watch = Arc::new(Watch::with(telemetry.map(Telemetry::observer)));
+    let door = Door::with_bar(ORDERS_AT_A_TIME, ProgressBar::hidden());
     let shop = || shop::endpoint(opened.store().clone(), dedup.clone(), opened.queue().clone(), &cards, &door, &watch);
     Desk::open(shop, opened.sender(), database.patience()).await
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax_core::{
+    envelope::Outgoing,
     ids::AttemptId,
     metrics::{Event, Metrics},
     ports::{Backoff, Cause, Clock, Granted, Ids},
@@ -48,6 +49,12 @@ impl Ids for WorldIds {
         self.0.point(Call::Attempt, Side::After).await;
         attempt
     }
+
+    fn numbers(&self) -> bool {
+        false
+    }
+
+    async fn number(&self, _: &mut [Outgoing]) {}
 }
 
 /// Grants a number of tries for each cause, without waiting.

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use hapax_core::{ids::MessageId, time::Timestamp};
+use hapax_core::{RequestClient, ids::MessageId, requests::RequestError, time::Timestamp};
 use hapax_otel::PARENT_WITHIN;
 use hapax_stores::Memory;
 use hapax_transports::InProcess;
@@ -13,7 +13,7 @@ use opentelemetry::trace::{SpanId, SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 use support::{
     Seen, attribute, is_child, is_linked,
-    shop::{self, Cut, Fate, place, sender},
+    shop::{self, Bill, Cut, Fate, place, sender},
 };
 use tracing::Instrument;
 
@@ -55,6 +55,29 @@ async fn a_first_delivery_is_the_child_of_where_its_message_was_created() {
     assert_eq!(attribute(next, "messaging.message.conversation_id"), Some(id.to_string()));
     assert_eq!(attribute(next, "messaging.message.id"), attribute(create, "messaging.message.id"));
     assert_eq!(attribute(next, "messaging.message.id"), attribute(send, "messaging.message.id"));
+}
+
+/// Who asks by a client is traced as one who sends. A request that is sent once more for want of an answer is of the trace of the first.
+#[tokio::test(start_paused = true)]
+async fn a_request_is_the_parent_of_its_handling_and_its_repeats_are_linked() {
+    let (seen, store, hub) = (Seen::begin(), Memory::new(), InProcess::new("asked"));
+    let client =
+        RequestClient::builder("front").transport(hub.clone()).traces(seen.traces.clone()).start().await.unwrap();
+    let asked = async {
+        let answer = client.request::<_, Bill>("shop", &place("asked", Fate::Billed), Duration::from_secs(1)).await;
+        assert!(matches!(answer, Err(RequestError::TimedOut { .. })), "nobody answers: {answer:?}");
+    };
+    asked.instrument(tracing::info_span!("caller")).await;
+    shop::run(&seen, &store, &hub).await;
+
+    let spans = seen.spans();
+    let (caller, request, sends) = (spans.only("caller"), spans.only("request"), spans.named("send shop"));
+    assert!(is_child(request, caller), "{request:?}");
+    let [first, again, ..] = sends[..] else { panic!("{:?}", spans.0) };
+    assert!(is_child(first, request) && first.span_kind == SpanKind::Producer, "{first:?}");
+    assert!(is_child(again, request) && is_linked(again, first), "{again:?}");
+    let processes = spans.named("process shop");
+    assert!(is_child(processes[0], first), "{:?}", processes[0]);
 }
 
 /// A delivery after a failed one is a trace of its own, linked to the same creation.

@@ -7,16 +7,22 @@
 mod cloud;
 mod leash;
 mod mysql;
+mod nats;
 #[cfg(feature = "objects")]
 pub mod objects;
 mod pgbouncer;
 mod postgres;
 mod rabbitmq;
 pub mod real;
+mod redis;
+mod sqs;
 
 pub use cloud::Cloud;
 pub use leash::{Leashed, Servant, find, free_port};
 pub use mysql::MySqlServer;
+pub use nats::NatsServer;
 pub use pgbouncer::Pgbouncer;
 pub use postgres::PostgresServer;
 pub use rabbitmq::RabbitMqServer;
+pub use redis::RedisServer;
+pub use sqs::SqsServer;

@@ -3,6 +3,8 @@
 //! It keeps the ports' promises in the plainest way, so that the other stores can be compared with it. For tests, for
 //! examples and for endpoints whose messages do not outlive the process either.
 
+mod bodies;
+mod long;
 mod schedule;
 
 use std::{
@@ -18,7 +20,7 @@ use hapax_core::{
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, MessageId, SagaName, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, PendingEntry, Saved, StoreCapabilities, StoreError, Stored,
+        Loaded, LongMemory, Page, Pending, PendingEntry, Saved, StoreCapabilities, StoreError, Stored,
     },
 };
 
@@ -30,11 +32,12 @@ const EVICT_MAX: u64 = 10_000;
 /// usually are.
 const LETTERS_MAX: usize = 10_000;
 
-/// Entities, dedup entries, dead letters and messages that are not due yet in memory. Cloning gives another handle to the same store.
+/// Entities, dedup entries, dead letters, messages that are not due yet and large bodies in memory. Cloning gives another handle to the same store.
 ///
 /// # Limits
 /// An entity has at most 16 MiB. There are at most 10 000 dead letters; one more is an error, and nothing is lost as long
-/// as the message stays where it is. As a schedule it takes 100 000 messages of at most 16 MiB. The retention that was asked for can be lowered only with a new store.
+/// as the message stays where it is. As a schedule it takes 100 000 messages of at most 16 MiB, as a
+/// store of bodies 1 GiB of them, each of at most 256 MiB. The retention that was asked for can be lowered only with a new store.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Mutex<State>>);
 
@@ -42,8 +45,10 @@ pub struct Memory(Arc<Mutex<State>>);
 struct State {
     entities: HashMap<EntityKey, Row>,
     dedup: Dedup,
+    long: long::Long,
     letters: Letters,
     waiting: schedule::Waiting,
+    bodies: bodies::Kept,
     /// The last version given, to any entity: so none is ever given again, not even after a purge.
     version: i64,
 }
@@ -55,6 +60,10 @@ struct Dedup {
     /// Number of each entry; the first of `entries` has the number `evicted`.
     numbers: HashMap<DedupKey, u64>,
     evicted: u64,
+    /// Old ones that wait until something has been shown.
+    waiting: HashMap<DedupKey, DedupEntry>,
+    /// Of these, in the order in which they came.
+    order: VecDeque<(DedupKey, Instant)>,
     /// The longest that anybody asked for.
     retention: Duration,
 }
@@ -103,12 +112,13 @@ fn cause_of(letter: &DeadLetter) -> Cause {
 
 impl Dedup {
     fn entry(&self, key: &DedupKey) -> Option<&DedupEntry> {
-        let index = usize::try_from(self.numbers.get(key)? - self.evicted).ok()?;
+        let Some(number) = self.numbers.get(key) else { return self.waiting.get(key) };
+        let index = usize::try_from(number - self.evicted).ok()?;
         self.entries.get(index).map(|(entry, _)| entry)
     }
 
     fn insert(&mut self, entries: &[DedupEntry], now: Instant) {
-        for entry in entries {
+        for entry in entries.iter().filter(|entry| !self.waiting.contains_key(&entry.key)) {
             let number = self.evicted + self.entries.len() as u64;
             if let Entry::Vacant(vacant) = self.numbers.entry(entry.key) {
                 vacant.insert(number);
@@ -117,19 +127,29 @@ impl Dedup {
         }
     }
 
-    fn evict(&mut self, retention: Duration) -> Evicted {
+    fn evict(&mut self, retention: Duration, long: &mut long::Long) -> Evicted {
         self.retention = self.retention.max(retention);
         let mut evicted = Evicted::default();
         while self.entries.front().is_some_and(|(_, inserted)| inserted.elapsed() > self.retention) {
             if evicted.entries == EVICT_MAX {
                 return Evicted { more: true, ..evicted };
             }
-            if let Some((entry, _)) = self.entries.pop_front() {
+            if let Some((entry, inserted)) = self.entries.pop_front() {
                 self.numbers.remove(&entry.key);
                 self.evicted += 1;
                 evicted.entries += 1;
+                if let Some(waits) = long.take(entry, inserted) {
+                    self.order.push_back((waits.key, inserted));
+                    self.waiting.insert(waits.key, waits);
+                }
             }
         }
+        while self.order.front().is_some_and(|(_, inserted)| long.may_go(*inserted)) {
+            if let Some((key, _)) = self.order.pop_front() {
+                self.waiting.remove(&key);
+            }
+        }
+        long.forget();
         evicted
     }
 }
@@ -152,7 +172,14 @@ impl Memory {
     /// How many dedup entries there are.
     #[must_use]
     pub fn dedup_entries(&self) -> usize {
-        self.state().dedup.entries.len()
+        let state = self.state();
+        state.dedup.entries.len() + state.dedup.waiting.len()
+    }
+
+    /// Of how many bodies anything is known, and how many bytes there are of them.
+    #[must_use]
+    pub fn bodies(&self) -> (usize, usize) {
+        self.state().bodies.size()
     }
 
     /// All entities, in no order.
@@ -301,6 +328,7 @@ impl DedupStore for Memory {
             keeps: None,
             alone: true,
             durable: false,
+            consistent: true,
             reply_bytes_max: ENTITY_BYTES_MAX,
         }
     }
@@ -315,7 +343,13 @@ impl DedupStore for Memory {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        Ok(self.state().dedup.evict(retention))
+        let mut state = self.state();
+        let State { dedup, long, .. } = &mut *state;
+        Ok(dedup.evict(retention, long))
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        Some(self)
     }
 }
 

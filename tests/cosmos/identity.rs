@@ -90,10 +90,10 @@ async fn an_identity_of_entra_id_works_with_its_tokens_and_without_a_key() {
 async fn an_identity_that_is_to_make_containers_is_told_what_it_lacks() {
     let (database, _proxy) = set_up().await;
     let options = database.options_as(Arc::new(Identity::default())).await;
-    let error = options.create(true).open().await.unwrap_err();
+    let error = options.create_if_missing(true).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     let told = error.to_string();
-    assert!(told.contains("create(true)") && told.contains("key"), "{told}");
+    assert!(told.contains("create_if_missing(true)") && told.contains("key"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,14 +25,14 @@ async fn expect_refusal(options: CosmosDbOptions, remedy: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_not_there_is_refused() {
     let database = CosmosDatabase::new(Layout::Together);
-    expect_refusal(database.options().await.create(false), "create(true)").await;
+    expect_refusal(database.options().await.create_if_missing(false), "create_if_missing(true)").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_opened_as_it_was_set_up() {
     let database = CosmosDatabase::new(Layout::Together);
     drop(database.open().await);
-    drop(database.options().await.create(false).open().await.unwrap());
+    drop(database.options().await.create_if_missing(false).open().await.unwrap());
     expect_refusal(database.options().await.layout(Layout::Apart), "open it as it was").await;
     let keeps = Duration::from_secs(3600);
     expect_refusal(database.options().await.keeps(keeps), "open it as it was").await;
@@ -44,7 +44,7 @@ async fn entities_are_opened_with_their_own_dedup_entries_and_with_no_others() {
     let database = CosmosDatabase::new(Layout::Apart);
     drop(database.open().await);
     let options = database.options().await;
-    drop(options.clone().create(false).open().await.unwrap());
+    drop(options.clone().create_if_missing(false).open().await.unwrap());
     drop(options.clone().container("others").open().await.unwrap()); // They may share them.
     expect_refusal(options.clone().dedup_container("hapax-dedub"), "with its own `dedup_container`").await;
     let client = database.client().await.database_client(database.name().to_owned());

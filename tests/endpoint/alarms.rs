@@ -28,6 +28,8 @@ use crate::work::settings;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
+/// An endpoint to which nothing goes.
+pub(super) const GONE: &str = "gone";
 /// What a look into a schedule, or a clock that is rounded, may make late.
 pub(super) const LATE: Duration = Duration::from_millis(50);
 
@@ -168,6 +170,8 @@ pub(super) struct Short {
     /// Due times are told by the wall clock, which goes on by what the test takes.
     pub(super) wall: std::time::Instant,
     pub(super) away: Arc<AtomicU32>,
+    /// How often it was tried to send to [`GONE`].
+    pub(super) gone: Arc<AtomicU32>,
     /// Messages with a due time, in the order in which they were sent.
     pub(super) sent: Arc<Mutex<Vec<MessageId>>>,
 }
@@ -176,7 +180,15 @@ impl Short {
     pub(super) fn new(delays: Delays) -> Self {
         let begin = (Timestamp::now(), Instant::now());
         let wall = std::time::Instant::now();
-        Self { hub: InProcess::new("short"), delays, begin, wall, away: Arc::default(), sent: Arc::default() }
+        Self {
+            hub: InProcess::new("short"),
+            delays,
+            begin,
+            wall,
+            away: Arc::default(),
+            gone: Arc::default(),
+            sent: Arc::default(),
+        }
     }
 
     /// Its way out takes none of the next so many messages.
@@ -191,6 +203,11 @@ impl Short {
     pub(super) async fn send(&self, outgoing: &Outgoing) -> Result<(), DispatchError> {
         if self.away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
             let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "away");
+            return Err(DispatchError::Transient(why));
+        }
+        if outgoing.destination.to_string().ends_with(GONE) {
+            self.gone.fetch_add(1, Ordering::Relaxed);
+            let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "gone");
             return Err(DispatchError::Transient(why));
         }
         let mut envelope = (*outgoing.envelope).clone();

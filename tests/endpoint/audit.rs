@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Endpoint, InProcess, Memory, Sqlite,
-    endpoint::{Audit, AuditReport, EndpointBuilder, EndpointHandle, Jittered, Settings, Tries},
+    deliver::{Recoverability, Tries},
+    endpoint::{Audit, AuditReport, EndpointBuilder, EndpointHandle, Settings},
     ids::AttemptId,
-    manager::Limits,
     metrics::Invariant,
     ports::{DeadLetters, DedupStore, EntityStore},
     testing::Drops,
@@ -31,12 +31,12 @@ where
     S: EntityStore + DedupStore + DeadLetters + 'static,
 {
     // Dropped passes count as deliveries; no message is poison here.
-    let limits = Limits { attempts_max: u32::MAX, ..Limits::default() };
+    let recoverability = Recoverability { poison_above: u32::MAX, ..settings.recoverability.clone() };
     Endpoint::builder("work")
         .store(store)
         .transport(WayOut(cut.hub.clone(), cut.clone()))
         .with(log.clone())
-        .settings(Settings { limits, ..settings })
+        .settings(Settings { recoverability, ..settings })
         .drops(drops.clone())
         .audit(audit)
         .saga::<Worker>(|worker| worker.starts::<Task>())
@@ -145,7 +145,7 @@ async fn an_endpoint_on_its_worst_day_in_sqlite_has_no_violation() {
     let hasty = Settings {
         sweep_age: 20 * MS,
         sweep_interval: 20 * MS,
-        backoff: Jittered { unsent: Tries::new(2, MS, 5 * MS), ..Jittered::default() },
+        recoverability: Recoverability { unsent: Tries::new(2, MS, 5 * MS), ..Recoverability::default() },
         ..Settings::default()
     };
     let audit = Audit { every: 20 * MS, looks_max: 30, watched_max: 300 };

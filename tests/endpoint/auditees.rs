@@ -16,8 +16,8 @@ use hapax::{
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Scope},
     metrics::{Event, Metrics},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
-        Pending, Saved, StoreCapabilities, StoreError, Stored,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded,
+        LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError, Stored,
     },
 };
 
@@ -194,6 +194,10 @@ impl DedupStore for Liar {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.memory.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

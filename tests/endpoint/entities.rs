@@ -14,8 +14,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EntityKey, Scope},
     ports::{
-        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Pending, Saved,
-        StoreCapabilities, StoreError,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Pending,
+        Saved, StoreCapabilities, StoreError,
     },
 };
 
@@ -119,7 +119,12 @@ pub(crate) struct Dedup {
     pub(crate) durable: bool,
     pub(crate) keeps: Option<Duration>,
     pub(crate) alone: bool,
+    pub(crate) consistent: bool,
     pub(crate) evicts: bool,
+}
+
+impl Dedup {
+    pub(crate) const GOOD: Self = Self { durable: true, keeps: None, alone: true, consistent: true, evicts: true };
 }
 
 #[async_trait]
@@ -130,6 +135,7 @@ impl DedupStore for Dedup {
             keeps: self.keeps,
             alone: self.alone,
             durable: self.durable,
+            consistent: self.consistent,
             reply_bytes_max: usize::MAX,
         }
     }
@@ -141,5 +147,9 @@ impl DedupStore for Dedup {
     }
     async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
         if self.evicts { Ok(Evicted::default()) } else { Err(failed()) }
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }

@@ -6,7 +6,7 @@ use hapax::{
     Endpoint, InProcess, Memory, MessageId,
     endpoint::EndpointBuilder,
     envelope::{Destination, Envelope},
-    manager::{Limits, Stores},
+    manager::Stores,
     testing::Drops,
     transports::in_process::Faults,
 };
@@ -55,7 +55,7 @@ impl Day {
     fn endpoint(&self, name: &str, drops: f64) -> EndpointBuilder {
         let mut settings = settings();
         // Dropped passes count as deliveries; no message is poison here.
-        settings.limits = Limits { attempts_max: u32::MAX, ..Limits::default() };
+        settings.recoverability.poison_above = u32::MAX;
         Endpoint::builder(name)
             .store(self.store.clone())
             .transport(self.hub.clone())
@@ -179,7 +179,7 @@ async fn two_stores_keep_the_promise_as_one_does() {
         let posts = posts(20, 0);
         day.send(&posts).await;
         let mut settings = settings();
-        settings.limits = Limits { attempts_max: u32::MAX, ..Limits::default() };
+        settings.recoverability.poison_above = u32::MAX;
         let endpoint = Endpoint::builder(UPPER)
             .entities(day.store.clone())
             .dedup(dedup)
@@ -215,6 +215,22 @@ impl hapax::Handle<Post> for Copybook {
     }
 }
 
+/// What was copied and what was posted, each sorted.
+fn both(day: &Day) -> (Vec<String>, Vec<String>) {
+    let (mut copied, mut posted) = (Vec::new(), Vec::new());
+    for (key, entity) in day.store.inner().entities() {
+        let state = &entity.state[hapax::codec::FRAME_BYTES..];
+        if key.scope().saga.as_str() == "copybook" {
+            copied.extend(serde_json::from_slice::<Copybook>(state).unwrap().lines);
+        } else {
+            posted.extend(Ledger::of(&entity).unwrap().unwrap().lines.into_iter().map(|line| line.cause));
+        }
+    }
+    copied.sort();
+    posted.sort();
+    (copied, posted)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_for_two_sagas_is_handled_by_both_although_passes_are_dropped() {
     for seed in 0..20 {
@@ -223,18 +239,23 @@ async fn a_message_for_two_sagas_is_handled_by_both_although_passes_are_dropped(
         day.send(&posts).await;
         let endpoint = day.endpoint(UPPER, 0.3).saga::<Copybook>(|copybook| copybook.starts::<Post>());
         endpoint.run_until(day.hub.idle()).await.unwrap();
-        let mut copied = Vec::new();
-        let mut posted = Vec::new();
-        for (key, entity) in day.store.inner().entities() {
-            let state = &entity.state[hapax::codec::FRAME_BYTES..];
-            if key.scope().saga.as_str() == "copybook" {
-                copied.extend(serde_json::from_slice::<Copybook>(state).unwrap().lines);
-            } else {
-                posted.extend(Ledger::of(&entity).unwrap().unwrap().lines.into_iter().map(|line| line.cause));
-            }
-        }
-        copied.sort();
-        posted.sort();
-        assert_eq!((&copied, &posted), (&causes_of(&posts), &causes_of(&posts)), "seed {seed}");
+        assert_eq!(both(&day), (causes_of(&posts), causes_of(&posts)), "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_for_two_sagas_is_handled_by_both_in_two_processes_although_passes_are_dropped() {
+    for seed in 0..20 {
+        let day = Day::new(seed);
+        let posts = posts(20, 0);
+        day.send(&posts).await;
+        let process = || {
+            let endpoint = day.endpoint(UPPER, 0.2).saga::<Copybook>(|copybook| copybook.starts::<Post>());
+            endpoint.run_until(day.hub.idle())
+        };
+        let (one, two) = tokio::join!(process(), process());
+        one.unwrap();
+        two.unwrap();
+        assert_eq!(both(&day), (causes_of(&posts), causes_of(&posts)), "seed {seed}");
     }
 }

@@ -15,7 +15,6 @@ use hapax::{
     envelope::Outgoing,
     ids::DedupKey,
     inbox::{CommitError, Entered, Inbox, TransactionHandler},
-    manager::Limits,
     ports::{DeadLetters, Evicted, Page, StoreError},
     testing::{Drops, Harness},
     transports::in_process::Faults,
@@ -113,7 +112,7 @@ async fn of_all_runs_of_a_message_one_is_kept_with_what_was_around_it() {
         let (store, stamps) = (Faulty::new(Memory::new(), world), Stamps::default());
         let mut settings = settings();
         // Dropped passes count as deliveries; no message is poison here.
-        settings.limits = Limits { attempts_max: u32::MAX, ..Limits::default() };
+        settings.recoverability.poison_above = u32::MAX;
         settings.recoverability.deliveries_max = u32::MAX;
         settings.recoverability.retry_delay_max = Duration::from_secs(1);
         settings.retention = Duration::from_secs(u64::from(u32::MAX) * 4);

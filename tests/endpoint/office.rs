@@ -1,28 +1,20 @@
 //! What a person does with dead letters.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax::{
     InProcess, Memory,
     endpoint::office::{DeadLetterOffice, Deed, Filter},
     envelope::{Destination, Envelope, Outgoing},
-    ports::{DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Refused, Transport, TransportError},
+    ports::{DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Refused, Transport},
     time::Timestamp,
 };
 
 use crate::work::{Auditor, Cut, Log, Task, WayOut, Worker, done, endpoint, letters, send, task};
 
-const MANY: usize = 3000;
-
 /// A letter about a task, as its endpoint would have set it aside now.
-fn letter(task: &Task) -> DeadLetter {
+pub(crate) fn letter(task: &Task) -> DeadLetter {
     let body = serde_json::to_vec(task).unwrap();
     let envelope = Envelope::new(task.name.parse().unwrap(), "work.task".parse().unwrap(), body);
     DeadLetter {
@@ -36,26 +28,22 @@ fn letter(task: &Task) -> DeadLetter {
     }
 }
 
-async fn office(store: &Memory, transport: impl Transport + 'static) -> DeadLetterOffice {
+pub(crate) async fn office(store: &Memory, transport: impl Transport + 'static) -> DeadLetterOffice {
     endpoint(store, transport, &Log::default()).start().await.unwrap().dead_letter_office("alice")
 }
 
-async fn add(store: &Memory, tasks: impl IntoIterator<Item = Task>) {
+pub(crate) async fn add(store: &Memory, tasks: impl IntoIterator<Item = Task>) {
     for task in tasks {
         store.add(&letter(&task)).await.unwrap();
     }
 }
 
-async fn all(office: &DeadLetterOffice) -> Vec<DeadLetter> {
+pub(crate) async fn all(office: &DeadLetterOffice) -> Vec<DeadLetter> {
     office.list(&Filter::default(), 0, usize::MAX).await.unwrap()
 }
 
-fn numbered(count: usize) -> impl Iterator<Item = Task> {
+pub(crate) fn numbered(count: usize) -> impl Iterator<Item = Task> {
     (0..count).map(|number| task(["a", "b", "c"][number % 3], &format!("t-{number}")))
-}
-
-fn in_order(key: usize, count: usize) -> Vec<String> {
-    (key..count).step_by(3).map(|number| format!("t-{number}")).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,6 +68,34 @@ async fn a_letter_is_edited_and_retried_under_its_own_id_and_every_action_is_rec
     let told: Vec<_> = actions.iter().map(|action| (action.by.as_str(), action.deed, &*action.messages)).collect();
     let message = &["hopeless".to_owned()][..];
     assert_eq!(told, [("alice", Deed::Edited, message), ("alice", Deed::Retried, message)]);
+}
+
+/// Whoever runs the endpoint has its handle alone, and what is mended is handled while it runs.
+#[tokio::test(start_paused = true)]
+async fn the_handle_of_a_running_endpoint_has_its_office() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("at-work"), Log::default());
+    send(&hub, &Task { fails: 1000, ..task("a", "hopeless") }).await;
+    let shop = endpoint(&store, hub.clone(), &log).start().await.unwrap();
+    let handle = shop.handle();
+    let mended = async {
+        hub.idle().await;
+        let office = handle.dead_letter_office("alice");
+        let letter = all(&office).await.swap_remove(0);
+        let body = serde_json::to_vec(&task("a", "hopeless")).unwrap();
+        let edited = office.edit(&letter, |envelope| envelope.body = body.into()).await.unwrap();
+        assert_eq!(office.retry(&[edited]).await.unwrap().done, 1);
+        hub.idle().await;
+    };
+    shop.run_until(mended).await.unwrap();
+    assert_eq!((done(&store, "worker", "a"), letters(&store).await.len()), (vec!["hopeless".to_owned()], 0));
+
+    // Also when it has stopped. Each who asks is recorded under a name of their own.
+    let (alice, bob) = (handle.dead_letter_office("alice"), handle.dead_letter_office("bob"));
+    add(&store, [task("a", "stray")]).await;
+    assert_eq!(bob.discard_all(&Filter::default()).await.unwrap(), 1);
+    let told: Vec<_> = alice.actions().await.unwrap().into_iter().map(|action| (action.by, action.deed)).collect();
+    let told: Vec<_> = told.iter().map(|(by, deed)| (by.as_str(), *deed)).collect();
+    assert_eq!(told, [("alice", Deed::Edited), ("alice", Deed::Retried), ("bob", Deed::Discarded)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,74 +285,6 @@ async fn letters_are_found_by_their_last_error_and_not_by_those_before() {
     }
 }
 
-/// Takes nothing of one name a number of times.
-#[derive(Debug, Clone)]
-struct Picky(InProcess, &'static str, Arc<AtomicU32>);
-
-#[async_trait]
-impl Dispatcher for Picky {
-    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
-        self.0.check(outgoing)
-    }
-
-    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
-        let mut results = Vec::new();
-        for outgoing in outgoing {
-            let is_it = outgoing.envelope.message_id.to_string() == self.1;
-            if is_it && self.2.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-                let why = TransportError::new(ErrorKind::Unavailable, "dispatching", "not now");
-                results.push(Err(DispatchError::Transient(why)));
-            } else {
-                results.extend(self.0.dispatch(std::slice::from_ref(outgoing)).await);
-            }
-        }
-        results
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn thousands_of_letters_are_replayed_in_the_order_of_each_entity_by_two_endpoints() {
-    let (store, hub) = (Memory::new(), InProcess::new("replayed"));
-    add(&store, numbered(MANY)).await;
-    let picky = Picky(hub.clone(), "t-600", Arc::new(AtomicU32::new(1)));
-    let office = office(&store, WayOut(hub.clone(), picky)).await;
-    let outcome = office.retry_all(&Filter::default()).await.unwrap();
-    // All of `a` from there on stay, and nobody else.
-    let stay = (MANY - 600) / 3;
-    assert_eq!((outcome.done, outcome.left, outcome.reasons.len()), (MANY - stay, stay, 100));
-    assert_eq!(outcome.reasons[0].message_id.to_string(), "t-600");
-    assert_eq!(outcome.reasons[1].why, "one before it could not be sent");
-    let outcome = office.retry_all(&Filter::default()).await.unwrap();
-    assert_eq!((outcome.done, outcome.left), (stay, 0));
-    assert_eq!(all(&office).await, []);
-
-    let log = Log::default();
-    let instance = || endpoint(&store, hub.clone(), &log).run_until(hub.idle());
-    let (one, two) = tokio::join!(instance(), instance());
-    one.unwrap();
-    two.unwrap();
-    for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
-        let mut sorted = done(&store, "worker", key);
-        if index == 0 {
-            assert_eq!(sorted.len(), in_order(0, MANY).len());
-        }
-        sorted.sort_by_key(|name| name["t-".len()..].parse::<usize>().unwrap());
-        assert_eq!(sorted, in_order(index, MANY));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_endpoint_handles_a_replay_in_the_order_of_each_entity() {
-    let (store, hub, log) = (Memory::new(), InProcess::new("in-order"), Log::default());
-    add(&store, numbered(MANY)).await;
-    let office = office(&store, hub.clone()).await;
-    assert_eq!(office.retry_all(&Filter::default()).await.unwrap().done, MANY);
-    endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
-    for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
-        assert_eq!(done(&store, "worker", key), in_order(index, MANY));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_sent_is_sent_where_it_was_to_go() {
     let (store, hub) = (Memory::new(), InProcess::new("parked"));
@@ -388,6 +336,6 @@ async fn letters_are_listed_by_pages_and_filters_and_discarded_by_them() {
     assert_eq!(office.discard_all(&twenties).await.unwrap(), 0);
     assert_eq!(all(&office).await.len(), 189);
     assert_eq!(office.discard_all(&Filter::default()).await.unwrap(), 189);
-    let told: usize = office.actions().await.unwrap().iter().map(|action| action.messages.len()).sum();
+    let told: usize = office.actions().await.unwrap().iter().map(|action| action.count).sum();
     assert_eq!(told, 250);
 }

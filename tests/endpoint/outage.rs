@@ -11,6 +11,7 @@ use tokio::{
 
 use crate::{
     entities::Entities,
+    reluctant::{Reluctant, Settling},
     work::{Cut, Log, WayOut, Worker, done, letters, send, settings, task},
 };
 
@@ -78,6 +79,33 @@ async fn entities_that_are_away_do_not_stop_the_others() {
     entities.is_away(None);
     hub.idle().await;
     assert_eq!(done(&entities.store, "worker", "bad-1"), ["bad-task-1"]);
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_gives_nothing_is_asked_twice_a_second_is_told_of_and_all_resumes_by_itself() {
+    let (store, hub, log) = (Memory::new(), InProcess::new("outage"), Log::default());
+    let broker = Reluctant::new(&hub, Settling::After(Duration::ZERO));
+    broker.is_away(true);
+    let endpoint = crate::work::endpoint(&store, broker.clone(), &log).start().await.unwrap();
+    let handle = endpoint.handle();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(endpoint.run_until(stopped));
+    send(&hub, &task("a", "one")).await;
+    sleep(OUTAGE).await;
+    let (asked, twice) = (broker.asked(), 2 * u32::try_from(OUTAGE.as_secs()).unwrap());
+    assert!((twice - 2..=twice + 2).contains(&asked), "asked {asked} times");
+    let health = handle.health();
+    assert!(health.live() && !health.ready(), "{health:?}");
+    assert!(health.reasons()[0].starts_with("receiving fails: "), "{health:?}");
+    assert!(health.reasons()[0].contains("it is away, as the test wants it"), "{health:?}");
+    broker.is_away(false);
+    let back = Instant::now();
+    hub.idle().await;
+    assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
+    assert_eq!(done(&store, "worker", "a"), ["one"]);
+    assert!(handle.health().ready(), "{:?}", handle.health());
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
 }

@@ -10,9 +10,11 @@ use std::{
 
 use hapax::{
     Context, Endpoint, Handler, HandlerError, InProcess, Memory, Message,
-    deliver::{Last, Recoverability, Rule},
+    deliver::{Last, Recoverability, Rule, Tries},
     endpoint::{EndpointBuilder, Settings},
     metrics::{Event, Metrics},
+    ports::Transport,
+    transports::in_process::Faults,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -135,6 +137,33 @@ async fn an_error_without_a_rule_is_treated_as_usual() {
     // Five deliveries of three tries.
     assert_eq!((runs, reason.as_deref()), (15, Some("otherwise")));
     assert!(took >= Duration::from_secs(1 + 2 + 4 + 8) && took < Duration::from_secs(100), "{took:?}");
+}
+
+/// In place, given back, and what is poison: all of it is taken from the one value.
+#[tokio::test(start_paused = true)]
+async fn every_number_is_taken_from_recoverability() {
+    const LEASE: Duration = Duration::from_secs(30);
+    let (store, runs) = (Memory::new(), Runs::default());
+    let hub = InProcess::with_faults("numbers", LEASE, Faults::default());
+    let in_place = Tries::new(4, Duration::from_millis(1), Duration::from_millis(1));
+    let few = Recoverability { in_place, deliveries_max: 2, poison_above: 2, ..Recoverability::default() };
+    let shop = || shop(&store, &hub, few.clone()).with(runs.clone());
+    hub.sender().send("work", &Pay::Otherwise).await.unwrap();
+    shop().run_until(hub.idle()).await.unwrap();
+    // Two deliveries of five tries.
+    assert_eq!((runs.0.load(Ordering::SeqCst), letters(&store).await.len()), (10, 1));
+
+    // This one was given twice to processes that died with it.
+    hub.sender().send("work", &Pay::Otherwise).await.unwrap();
+    for _ in 0..few.poison_above {
+        let dead = hub.connect(&"work".parse().unwrap(), &[]).await.unwrap();
+        assert_eq!(dead.receiver.receive(1).await.unwrap().len(), 1);
+        tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
+    }
+    shop().run_until(hub.idle()).await.unwrap();
+    let set_aside = letters(&store).await;
+    assert!(set_aside.len() == 2 && set_aside[1].reason.starts_with("poison"), "{set_aside:?}");
+    assert_eq!(runs.0.load(Ordering::SeqCst), 10);
 }
 
 #[tokio::test(start_paused = true)]

@@ -157,6 +157,36 @@ async fn a_broker_that_is_away_when_a_message_is_due_has_it_when_it_is_back() {
     running.abort();
 }
 
+/// Goal: what waits for one destination holds up no other, however much it is. Method: thousands that are due before the others.
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_is_away_holds_up_no_other_and_is_tried_now_and_then() {
+    const WAITING: u64 = 8_000;
+    let (store, heard, short) = (Memory::new(), Heard::new(), Short::new(Delays::Never));
+    let work = EndpointName::parse("work").unwrap();
+    let now = Timestamp::now().as_millis();
+    let due = |to: &str, back: u64| {
+        let envelope = Envelope { due: Some(Timestamp::from_millis(now - back)), ..note() };
+        Outgoing { destination: Destination::Endpoint(to.parse().unwrap()), envelope: Arc::new(envelope) }
+    };
+    let waiting: Vec<Outgoing> = (0..WAITING).map(|number| due(GONE, 60_000 + number)).collect();
+    let _running = running(alarms(&store, &heard).transport(short.clone()).schedule(store.clone())).await;
+    send(&short, &ask("a", 20 * HOUR, 20 * HOUR)).await;
+    sleep(Duration::from_secs(1)).await;
+    store.put(&work, &waiting).await.unwrap();
+    store.put(&work, &[due("work", 1_000), due("work", 900)]).await.unwrap();
+    // Nobody is told of a put of somebody else, and looks within ten seconds.
+    sleep(Duration::from_secs(14)).await;
+    heard.assert(&[("a notes", Duration::ZERO), ("a notes", Duration::ZERO)], Duration::from_secs(15));
+    assert!((1..=16).contains(&short.gone.load(Ordering::Relaxed)), "{short:?}");
+    // Again and again, while others come and go.
+    send(&short, &ask("b", Duration::from_secs(300), HOUR)).await;
+    sleep(10 * MINUTE).await;
+    let heard = heard.all();
+    assert!(heard.len() == 3 && heard[2].1 <= Duration::from_secs(320), "{heard:?}");
+    let tried = short.gone.load(Ordering::Relaxed);
+    assert!((10..=400).contains(&tried), "tried {tried} times in ten minutes");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_schedule_that_cannot_be_looked_into_is_told_of_and_looked_into_again() {
     let (store, heard, short) = (Memory::new(), Heard::new(), Short::new(Delays::Never));

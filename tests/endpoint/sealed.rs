@@ -308,7 +308,7 @@ async fn who_edits_a_letter_sees_it_sealed_and_may_open_it_and_seal_it_again() {
     let (store, hub) = (Memory::new(), InProcess::new("office"));
     let endpoint = || vault(&store, aes()).transport(hub.clone());
     let garbled = Envelope { body: "{}".into(), ..telling("one", "") };
-    hub.sender().with_seals(aes()).send_envelope(Destination::parse("endpoint:vault").unwrap(), garbled).await.unwrap();
+    hub.sender().seals(aes()).send_envelope(Destination::parse("endpoint:vault").unwrap(), garbled).await.unwrap();
     endpoint().run_until(hub.idle()).await.unwrap();
     let office = endpoint().start().await.unwrap().dead_letter_office("alice");
     let letter = office.list(&Default::default(), 0, 1).await.unwrap().remove(0);
@@ -358,7 +358,7 @@ async fn what_bodies_open_to_counts_as_what_is_held() {
     let large = "x".repeat(100_000);
     for number in 0..32 {
         let task = Task { millis: 100, ..task(&format!("{number}"), &format!("{number}-{large}")) };
-        let sender = hub.sender().with_seals(Deflate::default());
+        let sender = hub.sender().seals(Deflate::default());
         sender.send_as(format!("{number}").parse().unwrap(), "work", &task).await.unwrap();
     }
     let settings = Settings { bytes_in_flight_max: 1 << 20, ..settings() };

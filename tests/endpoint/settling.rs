@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use hapax::{
     Context, Correlation, Endpoint, Handle, Handler, HandlerError, InProcess, Memory, Message, Saga,
-    deliver::Recoverability,
-    endpoint::{Jittered, Settings, Tries},
+    deliver::{Recoverability, Tries},
+    endpoint::Settings,
     ids::EndpointName,
     ports::{DeadLetter, DeadLetters, ErrorKind, Page, StoreError},
 };
@@ -106,11 +106,10 @@ async fn a_message_that_does_not_name_its_saga_is_dead_lettered() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_the_others_go_on() {
     let (store, hub, log) = (Memory::new(), InProcess::new("failing"), Log::default());
-    let recoverability = Recoverability { deliveries_max: 3, ..Recoverability::default() };
-    let backoff = Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() };
+    let recoverability = Recoverability { in_place: Tries::NONE, deliveries_max: 3, ..Recoverability::default() };
     send(&hub, &Task { fails: u32::MAX, ..task("a", "bad") }).await;
     send(&hub, &task("a", "good")).await;
-    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
+    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, ..settings() });
     builder.run_until(hub.idle()).await.unwrap();
     let letters = letters(&store).await;
     let reason = "told to fail\nbefore:\n  attempt 1: told to fail\n  attempt 2: told to fail";
@@ -124,9 +123,8 @@ async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_
 #[tokio::test(start_paused = true)]
 async fn failures_of_a_message_that_was_handled_after_all_are_forgotten() {
     let (store, hub, log) = (Memory::new(), InProcess::new("forgotten"), Log::default());
-    let recoverability = Recoverability { deliveries_max: 2, ..Recoverability::default() };
-    let backoff = Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() };
-    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
+    let recoverability = Recoverability { in_place: Tries::NONE, deliveries_max: 2, ..Recoverability::default() };
+    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, ..settings() });
     let both = async {
         send(&hub, &Task { fails: 1, ..task("a", "twice") }).await;
         hub.idle().await;
@@ -142,11 +140,11 @@ async fn failures_of_a_message_that_was_handled_after_all_are_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_message_rests_before_it_comes_again() {
     let (store, hub, log) = (Memory::new(), InProcess::new("rests"), Log::default());
-    let recoverability = Recoverability { retry_delay: Duration::from_secs(100), ..Recoverability::default() };
-    let backoff = Jittered { failure: Tries::new(0, Duration::ZERO, Duration::ZERO), ..Jittered::default() };
+    let recoverability =
+        Recoverability { in_place: Tries::NONE, retry_delay: Duration::from_secs(100), ..Recoverability::default() };
     send(&hub, &Task { fails: 2, ..task("a", "rests") }).await;
     let begun = tokio::time::Instant::now();
-    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, backoff, ..settings() });
+    let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, ..settings() });
     builder.run_until(hub.idle()).await.unwrap();
     assert!(begun.elapsed() >= Duration::from_secs(300), "100 s, then twice as long, not {:?}", begun.elapsed());
     assert_eq!(done(&store, "worker", "a"), ["rests"]);
@@ -246,7 +244,7 @@ async fn upkeep_of_one_saga_that_fails_holds_up_no_other() {
         let (looks, purges) = (entities.looks.clone(), entities.purges.clone());
         let endpoint = Endpoint::builder("work")
             .entities(entities)
-            .dedup(Dedup { durable: false, keeps: None, alone: true, evicts: false })
+            .dedup(Dedup { durable: false, evicts: false, ..Dedup::GOOD })
             .transport(InProcess::new("upkeep"))
             .with(Log::default())
             .saga::<Worker>(|worker| worker.starts::<Task>())

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax::{
-    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Needs, Registry,
-    endpoint::{Calendar, EndpointBuilder, ErrorKind, Settings},
+    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Needs, Registry, Routes,
+    endpoint::{Calendar, EndpointBuilder, ErrorKind, Eviction, Settings},
     ids::{EndpointName, TypeName},
     ports::{self, Connected, Delays, StoreError, Transport, TransportCapabilities, TransportError},
 };
@@ -119,7 +119,7 @@ async fn a_malformed_name_is_refused() {
 
 #[tokio::test]
 async fn retention_must_exceed_the_longest_redelivery_and_the_deadline_together() {
-    let longest = hub().capabilities().redelivery_max + settings().limits.deadline;
+    let longest = hub().capabilities().redelivery_max + settings().deadline;
     let why = refused(whole().settings(Settings { retention: longest, ..settings() })).await;
     assert!(why.contains("raise the retention"), "{why}");
     let enough = Settings { retention: longest + Duration::from_millis(1), ..settings() };
@@ -184,22 +184,73 @@ fn remembering(dedup: Dedup) -> EndpointBuilder {
 
 #[tokio::test]
 async fn dedup_entries_that_are_forgotten_are_refused_for_messages_that_survive() {
-    let why = refused(remembering(Dedup { durable: false, keeps: None, alone: true, evicts: true })).await;
+    let why = refused(remembering(Dedup { durable: false, ..Dedup::GOOD })).await;
     assert!(why.contains("what kept-apart remembers of them does not"), "{why}");
 }
 
 #[tokio::test]
 async fn dedup_entries_that_are_kept_for_less_than_the_retention_are_refused() {
     let keeps = Some(Duration::from_secs(3600));
-    let why = refused(remembering(Dedup { durable: true, keeps, alone: true, evicts: true })).await;
+    let why = refused(remembering(Dedup { keeps, ..Dedup::GOOD })).await;
     assert!(why.contains("retention is 604800s, but kept-apart keeps dedup entries for 3600s only"), "{why}");
 }
 
 #[tokio::test]
 async fn a_dedup_store_that_takes_entries_with_their_entities_only_is_refused_beside_another_store() {
-    let why = refused(remembering(Dedup { durable: true, keeps: None, alone: false, evicts: true })).await;
+    let why = refused(remembering(Dedup { alone: false, ..Dedup::GOOD })).await;
     assert!(why.contains("kept-apart takes dedup entries with its own entities only"), "{why}");
     assert!(why.contains("and the entities are in memory;"), "{why}");
+}
+
+#[tokio::test]
+async fn a_dedup_store_that_may_answer_with_what_was_is_refused() {
+    let why = refused(remembering(Dedup { consistent: false, ..Dedup::GOOD })).await;
+    assert!(why.contains("kept-apart may answer with what was known a while ago"), "{why}");
+}
+
+#[tokio::test]
+async fn who_cannot_remember_is_refused_where_evidence_or_longer_keys_are_asked_for() {
+    let why = refused(remembering(Dedup::GOOD).eviction(Eviction::Evidence)).await;
+    assert!(why.contains("kept-apart does not remember the numbers") && why.contains("use Eviction::After"), "{why}");
+    let month = Some(Duration::from_secs(30 * 24 * 3600));
+    let long = Settings { idempotency_retention: month, ..settings() };
+    let why = refused(remembering(Dedup::GOOD).settings(long.clone())).await;
+    assert!(why.contains("so it cannot keep those of idempotency keys for 2592000s"), "{why}");
+    assert!(whole().settings(long).eviction(Eviction::Evidence).start().await.is_ok());
+    let short = Settings { idempotency_retention: Some(Duration::from_secs(60)), ..settings() };
+    let why = refused(whole().settings(short)).await;
+    assert!(why.contains("remembered for 60s, shorter than the retention"), "{why}");
+}
+
+/// A queue that shows when its copies are gone may give one again after any time; one that does not may not.
+#[tokio::test]
+async fn evidence_stands_for_the_time_that_a_transport_may_take_if_it_shows_it() {
+    let slow = |marks| {
+        let what: What = if marks {
+            |honest| TransportCapabilities { redelivery_max: Duration::MAX, marks: true, ..honest }
+        } else {
+            |honest| TransportCapabilities { redelivery_max: Duration::MAX, ..honest }
+        };
+        endpoint(&Memory::new(), Says { what, reachable: true }, &Log::default())
+    };
+    assert!(slow(true).eviction(Eviction::Evidence).start().await.is_ok());
+    for (builder, why) in [(slow(false).eviction(Eviction::Evidence), "no marks"), (slow(true), "by time")] {
+        let said = refused(builder).await;
+        assert!(said.contains("may give a message again for"), "{why}: {said}");
+    }
+    let hasty = slow(true).eviction(Eviction::After(Duration::from_secs(60))).eviction(Eviction::Evidence);
+    let said = refused(hasty).await;
+    assert!(said.contains("a pass may take 60s; raise the retention"), "{said}");
+}
+
+#[tokio::test]
+async fn routes_that_contradict_each_other_or_are_malformed_are_refused() {
+    let twice = Routes::new().sends::<Task>("there").sends::<Task>("elsewhere");
+    let why = refused(whole().routes(twice)).await;
+    assert!(why.contains("is declared to go to there and to elsewhere; leave one of them away"), "{why}");
+    let why = refused(whole().routes(Routes::new().sends::<Task>("not a name"))).await;
+    assert!(why.contains("the route of") && why.contains("not a name"), "{why}");
+    assert!(whole().routes(Routes::new().sends::<Task>("there").sends::<Task>("there")).start().await.is_ok());
 }
 
 #[tokio::test]
@@ -223,7 +274,7 @@ async fn what_recurs_is_refused_on_a_transport_that_does_not_hold_it_back_withou
 async fn a_schedule_that_forgets_is_refused_on_a_transport_that_does_not() {
     let builder = Endpoint::builder("work")
         .entities(Entities { durable: true, ..Entities::default() })
-        .dedup(Dedup { durable: true, keeps: None, alone: true, evicts: true })
+        .dedup(Dedup::GOOD)
         .schedule(Memory::new())
         .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: true })
         .with(Log::default())
@@ -272,7 +323,7 @@ fn a_runtime_without_timers_is_refused() {
 async fn a_transport_that_cannot_be_reached_is_said_with_its_own_reason() {
     let builder = Endpoint::builder("work")
         .entities(Entities { durable: true, ..Entities::default() })
-        .dedup(Dedup { durable: true, keeps: None, alone: true, evicts: true })
+        .dedup(Dedup::GOOD)
         .transport(Says { what: |honest| TransportCapabilities { durable: true, ..honest }, reachable: false })
         .with(Log::default())
         .saga::<Worker>(|worker| worker.starts::<Task>());
@@ -293,10 +344,10 @@ fn an_error_of_a_port_prints_its_message_and_causes() {
 #[tokio::test]
 async fn a_message_may_not_be_given_up_later_than_it_is_poison() {
     let mut settings = settings();
-    settings.recoverability.deliveries_max = settings.limits.attempts_max;
+    settings.recoverability.deliveries_max = settings.recoverability.poison_above;
     assert!(whole().settings(settings.clone()).start().await.is_ok());
     settings.recoverability.deliveries_max += 1;
     let why = refused(whole().settings(settings)).await;
     assert!(why.contains("given up after 11 deliveries, but after 10 every message is taken for poison"), "{why}");
-    assert!(why.contains("raise attempts_max"), "{why}");
+    assert!(why.contains("raise recoverability.poison_above"), "{why}");
 }

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use hapax::{
     Memory,
     entity::{DedupEntry, Entity, Expected, Version},
-    ids::{DedupKey, EntityKey, Scope},
+    ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved,
-        StoreCapabilities, StoreError,
+        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Keep, Known, Loaded, LongMemory, Moment,
+        Pending, Saved, StoreCapabilities, StoreError,
     },
-    testing::{Broken, dedup_store, entity_store},
+    testing::{Broken, dedup_store, entity_store, long_memory},
 };
 
 /// What a liar does otherwise than [`Memory`]; what it does not say, it does honestly.
@@ -57,6 +57,13 @@ pub(crate) trait Lie: fmt::Debug + Send + Sync + 'static {
     }
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.honest().evict(retention).await
+    }
+
+    async fn recall(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        self.honest().recall(keys).await
+    }
+    async fn evict_keeping(&self, keep: &Keep<'_>) -> Result<Evicted, StoreError> {
+        self.honest().evict_keeping(keep).await
     }
 }
 
@@ -143,6 +150,26 @@ impl<L: Lie> DedupStore for Liar<L> {
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.0.evict(retention).await
     }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl<L: Lie> LongMemory for Liar<L> {
+    async fn recall(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        self.0.recall(keys).await
+    }
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        self.0.honest().moment().await
+    }
+    async fn evict_keeping(&self, keep: &Keep<'_>) -> Result<Evicted, StoreError> {
+        self.0.evict_keeping(keep).await
+    }
+    async fn withdraw(&self, endpoint: &EndpointName) -> Result<(), StoreError> {
+        self.0.honest().withdraw(endpoint).await
+    }
 }
 
 /// Makes a liar of each handle: onto the data of all, and onto data apart.
@@ -191,6 +218,34 @@ pub(crate) async fn entities_keep_all<L: Lie>(handle: impl Fn() -> L + Send + Sy
 /// The dedup store suite rejects such handles, and names `promise` first.
 pub(crate) async fn dedup_breaks<L: Lie, F: Fn() -> L + Send + Sync>(promise: &str, liars: impl Fn() -> F) {
     expect(promise, dedup_store::first_broken(&Liars(liars(), liars())).await);
+}
+
+/// Makes a liar of data apart each time.
+struct Apart<G>(G);
+
+impl<G> fmt::Debug for Apart<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Apart")
+    }
+}
+
+#[async_trait]
+impl<L: Lie, F: Fn() -> L + Send + Sync, G: Fn() -> F + Send + Sync> dedup_store::Builder for Apart<G> {
+    async fn dedup(&self) -> Arc<dyn DedupStore> {
+        Arc::new(Liar(self.0()()))
+    }
+    async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
+        Some(Arc::new(Liar(self.0()())))
+    }
+}
+
+/// The suite of long memories rejects such handles, and names `promise` first.
+pub(crate) async fn long_memory_breaks<L, F>(promise: &str, liars: impl Fn() -> F + Send + Sync)
+where
+    L: Lie,
+    F: Fn() -> L + Send + Sync,
+{
+    expect(promise, long_memory::first_broken(&Apart(liars)).await);
 }
 
 #[track_caller]

@@ -152,7 +152,7 @@ impl Transport for Liar {
         let (lie, shared) = (self.lie, self.shared.clone());
         let receiver = Arc::new(In { inner: inner.receiver, lie, shared: shared.clone() });
         let dispatcher = Arc::new(Out { inner: inner.dispatcher, lie, shared, unsent: Mutex::default() });
-        Ok(Connected { receiver, dispatcher, dead_letters: inner.dead_letters })
+        Ok(Connected { receiver, dispatcher, dead_letters: inner.dead_letters, marks: inner.marks })
     }
 }
 

@@ -42,6 +42,10 @@ enum Lie {
     IgnoresWithin,
     /// Gives more than was asked for.
     IgnoresMax,
+    /// Gives more bytes than were asked for.
+    IgnoresBytes,
+    /// Gives nothing where the first message has more bytes than were asked for.
+    WaitsForBytes,
     /// Gives a message that another has.
     GivesTwice,
     /// Never gives a message again.
@@ -153,6 +157,8 @@ impl Schedule for Liar {
             Lie::GivesEarly => Take { within: take.within.max(Duration::from_secs(1)), ..take },
             Lie::IgnoresWithin => Take { within: Duration::ZERO, ..take },
             Lie::IgnoresMax => Take { max: usize::MAX, ..take },
+            Lie::IgnoresBytes => Take { bytes_max: usize::MAX, ..take },
+            Lie::WaitsForBytes if take.bytes_max < 100 => Take { max: 0, ..take },
             Lie::GivesTwice => Take { lease: Duration::ZERO, ..take },
             Lie::GivesOnce => Take { lease: FOR_EVER, ..take },
             _ => take,
@@ -219,6 +225,8 @@ rejected! {
     a_message_given_early_is_rejected: GivesEarly NOT_EARLY;
     a_message_not_given_within_the_time_asked_for_is_rejected: IgnoresWithin ONCE_PER_MESSAGE;
     more_messages_than_asked_for_are_rejected: IgnoresMax NOT_EARLY;
+    more_bytes_than_asked_for_are_rejected: IgnoresBytes NOT_EARLY;
+    a_large_message_that_is_never_given_is_rejected: WaitsForBytes NOT_EARLY;
     a_message_given_twice_under_a_lease_is_rejected: GivesTwice ONCE_PER_MESSAGE;
     a_message_never_given_again_is_rejected: GivesOnce HIDDEN_UNDER_A_LEASE;
     a_lost_lease_that_removes_is_rejected: LostLeaseRemoves DONE_ALONE;

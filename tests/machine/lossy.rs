@@ -13,7 +13,7 @@ use hapax::{
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
+        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_model::{Seen, World};
@@ -173,6 +173,10 @@ impl<B: Backend> DedupStore for Lossy<B> {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.inner.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

@@ -12,7 +12,7 @@ use hapax::{
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
+        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_tests::Backend;
@@ -229,6 +229,10 @@ impl<B: Backend> DedupStore for Lying<B> {
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         let retention = if self.lie == Lie::EvictsEarly { Duration::ZERO } else { retention };
         self.inner.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

@@ -1,6 +1,8 @@
 //! The outbox over the user's own tables on MariaDB: what is stored in a transaction is sent once that is committed, and
 //! nothing else is.
 
+#[path = "../outbox/around.rs"]
+mod around;
 #[path = "../outbox/care.rs"]
 mod care;
 #[path = "../outbox/claims.rs"]

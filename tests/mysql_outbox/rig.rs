@@ -20,6 +20,11 @@ pub(crate) const LOG: &str = "CREATE TABLE hapax.log (id INT PRIMARY KEY, at BIG
 pub(crate) const BREAKS: &str = "ROLLBACK";
 /// What is done after it is stored, each statement by itself.
 pub(crate) const BREAKS_AND_GOES_ON: bool = true;
+/// Fails as a statement does that has lost a race.
+pub(crate) const RACE: Option<&str> = Some("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213");
+/// From now on no message is taken.
+pub(crate) const REFUSES: &str =
+    "CREATE TRIGGER hapax.no BEFORE INSERT ON hapax.outbox FOR EACH ROW SIGNAL SQLSTATE '45000'";
 /// 1500 messages that were handled long ago.
 pub(crate) const INBOX_ROWS: &str = "\
     INSERT INTO hapax.inbox SELECT CONCAT(UNHEX(MD5(CONCAT(a.`partition`))), 'aaaaaaaa'), '', '', NULL, 1000 \

@@ -5,9 +5,9 @@ use std::time::Duration;
 use hapax::{
     Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Message, ObjectDedup, Saga,
     codec::FRAME_BYTES,
+    deliver::Recoverability,
     endpoint::Settings,
     ids::{EntityKey, SagaKey, Scope},
-    manager::Limits,
     ports::{DeadLetters, DedupStore, EntityStore},
     testing::Drops,
     transports::in_process::Faults,
@@ -78,7 +78,7 @@ where
     let hub = InProcess::with_faults("basket", Duration::from_secs(2), faults);
     let open = async |drops: f64| {
         let settings = Settings {
-            limits: Limits { attempts_max: u32::MAX, ..Limits::default() },
+            recoverability: Recoverability { poison_above: u32::MAX, ..Recoverability::default() },
             sweep_age: Duration::ZERO,
             ..Settings::default()
         };

@@ -14,8 +14,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
-        Pending, Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded,
+        LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -166,6 +166,10 @@ impl DedupStore for Counted {
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.pair.dedup.evict(retention).await
     }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
+    }
 }
 
 #[async_trait]
@@ -238,6 +242,10 @@ impl DedupStore for Forgetful {
     }
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.0.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

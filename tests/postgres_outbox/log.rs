@@ -286,7 +286,7 @@ async fn what_is_stored_of_another_log_skips_nothing() {
 
 #[tokio::test]
 async fn too_much_log_goes_into_the_table() {
-    let logged = Logged::new(LogOptions::messages().lag_max(200_000)).await;
+    let logged = Logged::new(LogOptions::messages().lag_bytes_max(200_000)).await;
     let open = Arc::<AtomicBool>::default();
     let is_open = open.clone();
     let sink = Sink::with(move |_| if is_open.load(Ordering::Relaxed) { Fate::Taken } else { Fate::Refused });
@@ -313,7 +313,7 @@ async fn too_much_log_goes_into_the_table() {
 /// Any role may write into the log what it likes, and say that it is a message of this outbox.
 #[tokio::test]
 async fn what_cannot_be_read_is_set_aside_and_holds_up_nothing() {
-    let logged = Logged::new(LogOptions::messages().lag_max(1 << 20)).await;
+    let logged = Logged::new(LogOptions::messages().lag_bytes_max(1 << 20)).await;
     let (outbox, sink) = (logged.outbox().await, Sink::new());
     logged.place.orders(&outbox, 0..10).await;
     // None at all, one that begins well, and one of a version that there is not yet, whose log is not to be kept.
@@ -369,7 +369,7 @@ async fn servers_that_do_not_let_their_log_be_read_are_refused_at_the_start() {
     let forgetful = Logged::on(server, rows()).await;
     let said = wrong(forgetful.try_outbox(LogOptions::messages()).await);
     assert!(said.contains("max_slot_wal_keep_size"), "{said}");
-    forgetful.try_outbox(LogOptions::messages().lag_max(50 << 20)).await.unwrap();
+    forgetful.try_outbox(LogOptions::messages().lag_bytes_max(50 << 20)).await.unwrap();
 
     let logged = Logged::new(rows()).await;
     let said = wrong(logged.try_outbox(rows().slot("Not-A-Name")).await);

@@ -21,6 +21,10 @@ pub(crate) const LOG: &str = "CREATE TABLE hapax.log (id int PRIMARY KEY, at big
 pub(crate) const BREAKS: &str = "SELECT 1 / 0";
 /// What is done after it is stored, each statement by itself.
 pub(crate) const BREAKS_AND_GOES_ON: bool = false;
+/// Fails as a statement does that has lost a race.
+pub(crate) const RACE: Option<&str> = Some("DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40P01'; END $$");
+/// From now on no message is taken.
+pub(crate) const REFUSES: &str = "ALTER TABLE hapax.outbox ADD CONSTRAINT no CHECK (false) NOT VALID";
 /// 1500 messages that were handled long ago.
 pub(crate) const INBOX_ROWS: &str = "\
     INSERT INTO hapax.inbox SELECT decode(md5(i::text), 'hex'), '', '', NULL, 1000 FROM generate_series(1, 1500) AS i";

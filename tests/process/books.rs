@@ -137,7 +137,9 @@ pub(crate) fn name_tables(folder: &Path, tables: &Tables) {
 /// entries as messages, no dead letter, nothing left in the queue.
 pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -> Result<(), String> {
     let mut stored = Stored::open(folder).await;
-    let steps: Vec<String> = scenario.steps.iter().map(|step| step.step.clone()).collect();
+    let rings: Vec<String> = scenario.steps.iter().filter(|step| step.delay_ms > 0).map(Step::ring).collect();
+    let dedup = messages + rings.len();
+    let steps: Vec<String> = scenario.steps.iter().map(|step| step.step.clone()).chain(rings).collect();
     let notes: Vec<String> = scenario.steps.iter().flat_map(Step::notes).collect();
     let upkeep = scenario.task == "upkeep";
     let tally = stored.handled("tally").await;
@@ -147,7 +149,7 @@ pub(crate) async fn check(folder: &Path, scenario: &Scenario, messages: usize) -
         equal("steps", sorted(tally.concat()), sorted(steps))?;
     }
     equal("notes", sorted(stored.handled("notes").await.concat()), sorted(notes.clone()))?;
-    let dedup = if upkeep { 0 } else { messages + notes.len() };
+    let dedup = if upkeep { 0 } else { dedup + notes.len() };
     equal("dedup entries", stored.count("dedup").await, dedup as i64)?;
     equal("pending", stored.count("entity WHERE pending_since IS NOT NULL").await, 0)?;
     equal("dead letters", stored.count("dead_letter").await, 0)?;

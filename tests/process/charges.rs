@@ -7,7 +7,6 @@ use hapax::{
     deliver::Recoverability,
     endpoint::Settings,
     inbox::TransactionHandler,
-    manager::Limits,
     stores::postgres::outbox::{PostgresInbox, PostgresTransaction},
 };
 use serde::{Deserialize, Serialize};
@@ -59,6 +58,7 @@ pub(crate) async fn charge(folder: &Path) {
     let rest = Duration::from_millis(20);
     let recoverability = Recoverability {
         deliveries_max: OFTEN,
+        poison_above: OFTEN,
         retry_delay: rest,
         retry_delay_max: rest * 5,
         ..Recoverability::default()
@@ -67,11 +67,7 @@ pub(crate) async fn charge(folder: &Path) {
         .transport(RabbitMq::open(&broker).await.unwrap())
         .dead_letters(hapax::Memory::new())
         .in_transaction(&outbox.inbox(pool), Charge { schema })
-        .settings(Settings {
-            limits: Limits { attempts_max: OFTEN, ..Limits::default() },
-            recoverability,
-            ..Settings::default()
-        });
+        .settings(Settings { recoverability, ..Settings::default() });
     eprintln!("started");
     endpoint.run_until(input_closed()).await.unwrap();
     relay.stop().await.unwrap();

@@ -7,8 +7,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
-        Pending, Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded,
+        LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 
@@ -80,6 +80,10 @@ impl<S: DedupStore> DedupStore for Forgetful<S> {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.0.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

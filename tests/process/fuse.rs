@@ -14,12 +14,13 @@ use async_trait::async_trait;
 use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     envelope::Outgoing,
-    ids::{DedupKey, EndpointName, EntityKey, Scope, TypeName},
+    ids::{DedupKey, EndpointName, EntityKey, MessageId, Scope, TypeName},
     ports::{
         Care, Cared, Connected, DeadLetter, DeadLetters, DedupCapabilities, DedupStore, Delivery, DispatchError,
-        Dispatcher, EntityStore, Evicted, Finished, Instance, Known, Loaded, OutboxState, OutboxTable, Page, Pending,
-        Receipt, Receiver, Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError, Tick, Ticked, Transport,
-        TransportCapabilities, TransportError,
+        Dispatcher, Due, EntityStore, Evicted, Finished, Instance, Known, Loaded, LongMemory, Next, OutboxState,
+        OutboxTable, Page, Pending, Receipt, Receiver, Refused, Saved, Schedule, ScheduleCapabilities, Settled,
+        Settlement, StoreCapabilities, StoreError, Take, Tick, Ticked, Transport, TransportCapabilities,
+        TransportError,
     },
     relay::PushLine,
 };
@@ -41,6 +42,8 @@ struct Inner {
     /// It has come to where it burns.
     burnt: AtomicBool,
     loading: Notify,
+    /// Calls that are not answered yet, but for those that wait for a message.
+    under_way: AtomicU32,
 }
 
 /// Where a call is cut.
@@ -69,6 +72,7 @@ impl Fuse {
             holds,
             burnt: AtomicBool::new(false),
             loading: Notify::new(),
+            under_way: AtomicU32::new(0),
         })))
     }
 
@@ -89,11 +93,20 @@ impl Fuse {
         }
     }
 
+    /// Whether every call was answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.under_way.load(Ordering::Relaxed) == 0
+    }
+
     async fn around<T>(&self, name: &str, call: impl Future<Output = T>) -> T {
         if name == "load" {
             self.0.loading.notify_one();
         }
-        self.around_one_of(&[name], call).await
+        let counts = u32::from(name != "receive");
+        self.0.under_way.fetch_add(counts, Ordering::Relaxed);
+        let answer = self.around_one_of(&[name], call).await;
+        self.0.under_way.fetch_sub(counts, Ordering::Relaxed);
+        answer
     }
 
     /// A call that is several things at once.
@@ -201,6 +214,10 @@ impl<P: DedupStore + ?Sized> DedupStore for Fused<P> {
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.fuse.around("evict", self.port.evict(retention)).await
     }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        self.port.long_memory()
+    }
 }
 
 #[async_trait]
@@ -215,6 +232,33 @@ impl<P: DeadLetters + ?Sized> DeadLetters for Fused<P> {
 
     async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
         self.fuse.around("discard", self.port.discard(letters)).await
+    }
+}
+
+#[async_trait]
+impl<P: Schedule + ?Sized> Schedule for Fused<P> {
+    fn schedule_capabilities(&self) -> ScheduleCapabilities {
+        self.port.schedule_capabilities()
+    }
+
+    async fn put(&self, endpoint: &EndpointName, messages: &[Outgoing]) -> Result<(), StoreError> {
+        self.fuse.around("put", self.port.put(endpoint, messages)).await
+    }
+
+    async fn cancel(&self, endpoint: &EndpointName, ids: &[MessageId]) -> Result<usize, StoreError> {
+        self.fuse.around("cancel", self.port.cancel(endpoint, ids)).await
+    }
+
+    async fn take_due(&self, endpoint: &EndpointName, take: Take) -> Result<Vec<Due>, StoreError> {
+        self.fuse.around("take", self.port.take_due(endpoint, take)).await
+    }
+
+    async fn done(&self, endpoint: &EndpointName, receipts: &[Receipt]) -> Result<(), StoreError> {
+        self.fuse.around("done", self.port.done(endpoint, receipts)).await
+    }
+
+    async fn next(&self, endpoint: &EndpointName) -> Result<Option<Next>, StoreError> {
+        self.fuse.around("next", self.port.next(endpoint)).await
     }
 }
 
@@ -308,6 +352,7 @@ impl<P: Transport + ?Sized> Transport for Fused<P> {
             receiver: Arc::new(Fused { port: connected.receiver, fuse: fuse.clone() }),
             dispatcher: Arc::new(Fused { port: connected.dispatcher, fuse: fuse.clone() }),
             dead_letters: connected.dead_letters,
+            marks: connected.marks,
         })
     }
 }

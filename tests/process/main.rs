@@ -6,17 +6,20 @@
 mod charges;
 #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
 mod clouds;
+mod departs;
 mod forgetful;
 mod fuse;
 mod imports;
 mod log;
 mod market;
 mod next;
+mod recurs;
 mod sagas;
 mod sells;
 mod serve;
 mod shops;
 mod stored;
+mod strikes;
 mod tally;
 mod tills;
 
@@ -35,7 +38,7 @@ use hapax::{
     metrics::NoMetrics,
     ports::{
         Backoff, Cause, DeadLetters, DedupStore, Delivery, DispatchError, Dispatcher, EntityStore, ErrorKind, Granted,
-        Receiver, Refused, Settled, Settlement, Transport, TransportError,
+        Receiver, Refused, Schedule, Settled, Settlement, Transport, TransportError,
     },
 };
 use sagas::{Note, Notes, Tally};
@@ -46,6 +49,11 @@ use tills::{Deposit, Till};
 const LEASE: Duration = Duration::from_millis(150);
 /// A crash is not the message's fault here.
 const OFTEN: u32 = 1_000_000;
+
+/// Nobody is poison.
+fn often() -> Recoverability {
+    Recoverability { poison_above: OFTEN, ..Recoverability::default() }
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -60,6 +68,8 @@ async fn main() {
         "market" => market::run(folder, point).await,
         "import" => imports::run(folder).await,
         "charge" => charges::charge(folder).await,
+        "strike" => strikes::strike(folder).await,
+        "recur" => recurs::recur(folder, point).await,
         task => match stored::server_of(folder) {
             #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
             Some((place, name)) if clouds::is_one(&place) => {
@@ -74,7 +84,7 @@ async fn main() {
                     .open()
                     .await
                     .unwrap();
-                run(task, store, queue_beside(folder).await, fuse()).await;
+                run_or_depart(task, store, queue_beside(folder).await, fuse()).await;
             }
             Some((url, schema)) => {
                 let store = Postgres::options(url)
@@ -85,13 +95,21 @@ async fn main() {
                     .open()
                     .await
                     .unwrap();
-                run(task, store, queue_beside(folder).await, fuse()).await;
+                run_or_depart(task, store, queue_beside(folder).await, fuse()).await;
             }
             None => {
                 let (store, queue) = open(folder).await;
-                run(task, store, queue, fuse()).await;
+                run_or_depart(task, store, queue, fuse()).await;
             }
         },
+    }
+}
+
+/// Of a store that has a schedule, too.
+async fn run_or_depart<S: Store + Schedule>(task: &str, store: S, queue: SqliteQueue, fuse: Fuse) {
+    match task {
+        "depart" => departs::depart(store, queue, fuse).await,
+        task => run(task, store, queue, fuse).await,
     }
 }
 
@@ -186,7 +204,7 @@ impl<S: Store> Worker<S> {
             ids: Arc::new(RandomIds::default()),
             metrics: Arc::new(NoMetrics),
         };
-        let limits = Limits { attempts_max: OFTEN, ..Limits::default() };
+        let limits = Limits { poison_above: OFTEN, ..Limits::default() };
         let tally = Registry::<Tally>::new().starts::<Step>();
         let notes = Registry::<Notes>::new().starts::<Note>();
         let managers: [Arc<dyn Passes>; 2] = [
@@ -200,6 +218,7 @@ impl<S: Store> Worker<S> {
             clock: ports.clock,
             metrics: ports.metrics,
             recoverability: Recoverability { deliveries_max: OFTEN, ..Recoverability::default() },
+            pass_max: Settings::default().pass_max,
         };
         Self { store, queue, endpoint, receiver: connected.receiver, stores: ports.stores, managers, deliver }
     }
@@ -301,7 +320,7 @@ async fn stop<S: Store>(store: S, queue: SqliteQueue, fuse: Fuse) {
         .transport(Fused { port: Arc::new(queue), fuse: fuse.clone() })
         .saga::<Tally>(Registry::starts::<Step>)
         .saga::<Notes>(Registry::starts::<Note>)
-        .settings(Settings { limits: Limits { attempts_max: OFTEN, ..Limits::default() }, ..Settings::default() });
+        .settings(Settings { recoverability: often(), ..Settings::default() });
     endpoint.run_until(fuse.first_load()).await.unwrap();
 }
 
@@ -311,7 +330,7 @@ async fn answer<S: Store>(store: S, queue: SqliteQueue, fuse: Fuse) {
         .store(Fused { port: Arc::new(store.clone()), fuse: fuse.clone() })
         .transport(Fused { port: Arc::new(queue), fuse })
         .saga::<Till>(Registry::starts::<Deposit>)
-        .settings(Settings { limits: Limits { attempts_max: OFTEN, ..Limits::default() }, ..Settings::default() });
+        .settings(Settings { recoverability: often(), ..Settings::default() });
     endpoint.run_until(serve::input_closed()).await.unwrap();
     store.close().await;
 }

@@ -6,7 +6,6 @@ use hapax::{
     Endpoint, MySql, MySqlQueue, Postgres, PostgresQueue, Registry, Sqlite, SqliteQueue,
     deliver::Recoverability,
     endpoint::{EndpointBuilder, ErrorKind, Settings},
-    manager::Limits,
     ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
     stores::sqlite::ride,
 };
@@ -104,7 +103,7 @@ where
     Some((store, sagas(endpoint).start().await.map_err(away).ok()?))
 }
 
-async fn on_postgres(url: &str, schema: &str) -> Result<(Postgres, PostgresQueue), StoreError> {
+pub(crate) async fn on_postgres(url: &str, schema: &str) -> Result<(Postgres, PostgresQueue), StoreError> {
     let store = Postgres::options(url).schema(schema).migrate(true).writers(1).open().await?;
     let queue = PostgresQueue::options().lease(LEASE).migrate(true).writers(1).on(&store).await?;
     Ok((store, queue))
@@ -127,7 +126,7 @@ fn next_sagas(endpoint: EndpointBuilder) -> EndpointBuilder {
 }
 
 /// Store and queue as this version of the program knows them, in one file unless the folder holds one for the queue.
-async fn open(folder: &Path, version: &str) -> Result<(Sqlite, SqliteQueue), StoreError> {
+pub(crate) async fn open(folder: &Path, version: &str) -> Result<(Sqlite, SqliteQueue), StoreError> {
     let file = Sqlite::options(folder.join("store.db")).create_if_missing(true).migrate(true);
     let options = SqliteQueue::options().lease(LEASE);
     let (store, options) = match version {
@@ -142,18 +141,19 @@ async fn open(folder: &Path, version: &str) -> Result<(Sqlite, SqliteQueue), Sto
 }
 
 /// Impatient, and never at an end with its patience: a fault here is not the message's.
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
-        limits: Limits { attempts_max: OFTEN, deadline: DEADLINE, ..Limits::default() },
+        deadline: DEADLINE,
         recoverability: Recoverability {
             deliveries_max: OFTEN,
+            poison_above: OFTEN,
             retry_delay: Duration::from_millis(20),
             retry_delay_max: Duration::from_millis(200),
             ..Recoverability::default()
         },
         sweep_age: DEADLINE,
         sweep_interval: Duration::from_millis(200),
-        stop_timeout: DEADLINE,
+        stop_limit: DEADLINE,
         ..Settings::default()
     }
 }

@@ -91,6 +91,16 @@ impl Stored {
         }
     }
 
+    /// Lets whoever had been given a message of the schedule have lost it: in place of the minute that a lease has.
+    pub(crate) async fn end_leases(&mut self) {
+        let end = |table: &str| AssertSqlSafe(format!("UPDATE {table} SET leased_until = 0"));
+        match self {
+            Self::Sqlite(file) => drop(file.execute(end("hapax_schedule")).await.unwrap()),
+            Self::Postgres(server) => drop(server.execute(end("schedule")).await.unwrap()),
+            Self::MySql(server, prefix) => drop(server.execute(end(&format!("{prefix}schedule"))).await.unwrap()),
+        }
+    }
+
     pub(crate) async fn close(self) {
         match self {
             Self::Sqlite(file) => file.close().await.unwrap(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hapax::{InProcess, manager::Limits, testing::Drops, transports::in_process::Faults};
+use hapax::{InProcess, deliver::Recoverability, testing::Drops, transports::in_process::Faults};
 
 use crate::{
     bank::{Bank, Book, Booked, SECOND, ask, book, run},
@@ -46,7 +46,7 @@ fn endpoint(bank: &Bank, seed: u64) -> hapax::endpoint::EndpointBuilder {
     let wire = Wire::to(&bank.hub, "one", move |number| {
         if fastrand::Rng::with_seed(seed + u64::from(number)).bool() { Fate::Lost } else { Fate::Sent }
     });
-    let limits = Limits { attempts_max: u32::MAX, ..Limits::default() };
-    let settings = hapax::endpoint::Settings { limits, sweep_age: Duration::ZERO, ..Default::default() };
+    let recoverability = Recoverability { poison_above: u32::MAX, ..Recoverability::default() };
+    let settings = hapax::endpoint::Settings { recoverability, sweep_age: Duration::ZERO, ..Default::default() };
     bank.endpoint(wire).settings(settings).drops(Drops::new(seed, 0.3))
 }

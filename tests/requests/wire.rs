@@ -113,7 +113,7 @@ impl Transport for Wire {
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         let connected = self.hub.connect(endpoint, types).await?;
         let receiver = Arc::new(End { receiver: connected.receiver, ends: self.ends.clone() });
-        Ok(Connected { receiver, dispatcher: Arc::new(self.clone()), dead_letters: connected.dead_letters })
+        Ok(Connected { receiver, dispatcher: Arc::new(self.clone()), ..connected })
     }
 }
 

@@ -152,7 +152,7 @@ async fn an_expired_message_is_dropped_unless_it_was_handled_before() {
 #[tokio::test]
 async fn poison_is_dead_lettered_without_being_handled() {
     let bench = Bench::new(Shape::One).ledgers();
-    let max = hapax::manager::Limits::default().attempts_max;
+    let max = hapax::manager::Limits::default().poison_above;
     let m = message("m", &post("m"));
     assert_eq!(words(&bench.pass_again(std::slice::from_ref(&m), max + 1).await), ["DeadLetter"]);
     assert_eq!(runs_of("m"), 0);

@@ -51,7 +51,7 @@ impl Receiver for Rests {
 #[tokio::test]
 async fn the_rest_before_another_delivery_doubles_until_it_is_the_longest() {
     const OFTEN: u32 = u32::MAX;
-    let limits = Limits { attempts_max: OFTEN, ..Limits::default() };
+    let limits = Limits { poison_above: OFTEN, ..Limits::default() };
     let recoverability = Recoverability { deliveries_max: OFTEN, ..Recoverability::default() };
     for (attempts, seconds) in [(1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (OFTEN - 1, 300)] {
         let rests = Rests::default();
@@ -85,7 +85,7 @@ async fn a_message_is_handled_up_to_the_moment_at_which_it_expires() {
 #[tokio::test]
 async fn the_letter_of_poison_says_how_often_it_was_given_before() {
     let bench = Bench::new(Shape::One).ledgers();
-    let max = Limits::default().attempts_max;
+    let max = Limits::default().poison_above;
     bench.deliver(&[message("m", &post("m"))], max + 1).await;
     let letters = bench.letters().await;
     assert_eq!(letters.len(), 1);

@@ -21,6 +21,11 @@ pub(crate) const LOG: &str = "CREATE TABLE hapax.log (at INTEGER PRIMARY KEY AUT
 pub(crate) const BREAKS: &str = "ROLLBACK";
 /// What is done after it is stored, each statement by itself.
 pub(crate) const BREAKS_AND_GOES_ON: bool = true;
+/// Fails as a statement does that has lost a race.
+pub(crate) const RACE: Option<&str> = None;
+/// From now on no message is taken.
+pub(crate) const REFUSES: &str =
+    "CREATE TRIGGER hapax.no BEFORE INSERT ON hapax.outbox BEGIN SELECT RAISE(ABORT, 'no'); END";
 /// 1500 messages that were handled long ago.
 pub(crate) const INBOX_ROWS: &str = "\
     WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \

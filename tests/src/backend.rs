@@ -12,10 +12,12 @@ use hapax::DynamoDb;
 use hapax::{
     Memory,
     ids::Scope,
-    ports::{DeadLetters, DedupStore, EntityStore},
+    ports::{DeadLetters, DedupStore, EntityStore, Schedule, Take},
 };
 #[cfg(feature = "databases")]
 use hapax::{MySql, Postgres, Sqlite};
+
+use crate::samples;
 
 /// A store that a rig can be built on.
 pub trait Backend: EntityStore + DedupStore + DeadLetters + Clone + 'static {
@@ -134,4 +136,23 @@ pub async fn purged(store: &impl EntityStore, scope: &Arc<Scope>) -> [usize; 2] 
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Everything that a schedule does, once.
+///
+/// # Panics
+/// When it does not.
+pub async fn scheduled(schedule: &dyn Schedule) {
+    let (endpoint, all) = (samples::endpoint(), [samples::outgoing("a"), samples::outgoing("b")]);
+    schedule.put(&endpoint, &all).await.expect("a put");
+    schedule.put(&endpoint, &all).await.expect("another one");
+    let id = all[0].envelope.message_id.clone();
+    assert_eq!(schedule.cancel(&endpoint, &[id]).await.expect("a cancellation"), 1);
+    assert!(schedule.next(&endpoint).await.expect("a look").is_some());
+    let take = Take { within: Duration::ZERO, max: 10, bytes_max: usize::MAX, lease: Duration::from_secs(60) };
+    let taken = schedule.take_due(&endpoint, take).await.expect("a take");
+    assert!(taken.iter().map(|due| &due.outgoing).eq([&all[1]]), "{taken:?}");
+    let receipts: Vec<_> = taken.into_iter().map(|due| due.receipt).collect();
+    schedule.done(&endpoint, &receipts).await.expect("an end");
+    assert_eq!(schedule.next(&endpoint).await.expect("a look"), None);
 }

@@ -157,11 +157,11 @@ impl CosmosDatabase {
     /// When the emulator does not answer.
     pub async fn options_as(&self, identity: Arc<dyn TokenCredential>) -> CosmosDbOptions {
         let account = AccountReference::with_credential(self.endpoint(), identity);
-        self.options_of(Self::client_of(account).await.expect("a client of Cosmos DB")).create(false)
+        self.options_of(Self::client_of(account).await.expect("a client of Cosmos DB")).create_if_missing(false)
     }
 
     fn options_of(&self, client: CosmosClient) -> CosmosDbOptions {
-        let options = CosmosDb::options(client, &self.name).layout(self.layout).create(true);
+        let options = CosmosDb::options(client, &self.name).layout(self.layout).create_if_missing(true);
         match self.path {
             Some(path) => options.partition_path(path),
             None => options,

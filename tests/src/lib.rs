@@ -17,6 +17,8 @@ mod log;
 mod mysql;
 #[cfg(feature = "databases")]
 mod mysql_server;
+#[cfg(feature = "databases")]
+mod nats_server;
 mod numbered;
 mod pair;
 #[cfg(feature = "databases")]
@@ -31,11 +33,20 @@ mod postgres_server;
 mod rabbitmq_server;
 #[cfg(feature = "http-faults")]
 pub mod real;
+#[cfg(feature = "redis")]
+mod redis_server;
+mod remembered;
 mod rig;
 pub mod samples;
 mod scripted;
+mod signed;
+#[cfg(feature = "sqs")]
+mod sqs_queues;
+#[cfg(feature = "sqs")]
+mod sqs_server;
 mod watched;
 mod workbench;
+pub mod written;
 
 /// The chapters whose examples take client libraries that only these tests depend on, so that what they show compiles.
 #[cfg(all(doctest, feature = "dynamodb"))]
@@ -46,7 +57,11 @@ mod dynamodb_chapter {}
 #[doc = include_str!("../../docs/cosmos.md")]
 mod cosmos_chapter {}
 
-pub use backend::{Backend, Scratch, purged};
+#[cfg(all(doctest, feature = "sqs"))]
+#[doc = include_str!("../../docs/sqs.md")]
+mod sqs_chapter {}
+
+pub use backend::{Backend, Scratch, purged, scheduled};
 pub use contended::contended;
 #[cfg(feature = "cosmos")]
 pub use cosmos::CosmosDatabase;
@@ -59,6 +74,8 @@ pub use log::{LogLines, lines};
 pub use mysql::MySqlTables;
 #[cfg(feature = "databases")]
 pub use mysql_server::MySqlServer;
+#[cfg(feature = "databases")]
+pub use nats_server::NatsServer;
 pub use numbered::Samples;
 pub use pair::{Entities, Entries, Pair};
 #[cfg(feature = "databases")]
@@ -71,7 +88,15 @@ pub use postgres_role::PostgresRole;
 pub use postgres_server::{Pgbouncer, PostgresServer};
 #[cfg(feature = "databases")]
 pub use rabbitmq_server::RabbitMqServer;
+#[cfg(feature = "redis")]
+pub use redis_server::RedisServer;
+pub use remembered::remembered;
 pub use rig::{Rig, Setup, Shape, Stage};
 pub use scripted::{Events, Hands, Out, Save, Scripted};
+pub use signed::Signed;
+#[cfg(feature = "sqs")]
+pub use sqs_queues::SqsQueues;
+#[cfg(feature = "sqs")]
+pub use sqs_server::SqsServer;
 pub use watched::Watched;
 pub use workbench::{Bench, Workbench, message, words};

@@ -8,7 +8,7 @@ use hapax::{
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
+        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 
@@ -98,6 +98,10 @@ impl<E: Entities, D: Entries> DedupStore for Pair<E, D> {
     }
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.dedup.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

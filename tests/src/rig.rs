@@ -4,6 +4,7 @@ use hapax::{
     SagaManager,
     codec::Codec,
     deliver::{Deliver, Recoverability},
+    endpoint::Settings,
     envelope::Envelope,
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, MessageId, SagaKey},
     manager::{Incoming, Limits, Passes, Ports, Stores},
@@ -61,7 +62,7 @@ impl Setup {
         Self {
             shape,
             workers: 1,
-            limits: Limits { attempts_max: OFTEN, ..Limits::default() },
+            limits: Limits { poison_above: OFTEN, ..Limits::default() },
             recoverability: Recoverability { deliveries_max: OFTEN, ..Recoverability::default() },
             ordered: false,
         }
@@ -136,6 +137,7 @@ impl Rig {
                 clock: ports.clock.clone(),
                 metrics: ports.metrics.clone(),
                 recoverability: setup.recoverability.clone(),
+                pass_max: Settings::default().pass_max,
             };
             let manager = || {
                 let registry = Ledger::registry();

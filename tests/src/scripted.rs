@@ -14,8 +14,8 @@ use hapax::{
     metrics::{Event, Metrics},
     ports::{
         Clock, DeadLetter, DeadLetters, DedupCapabilities, DedupStore, DispatchError, Dispatcher, EntityStore,
-        ErrorKind, Evicted, Finished, Known, Loaded, Page, Pending, Refused, Saved, StoreCapabilities, StoreError,
-        Stored, TransportError,
+        ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Page, Pending, Refused, Saved, StoreCapabilities,
+        StoreError, Stored, TransportError,
     },
     time::{Monotonic, Timestamp},
 };
@@ -224,6 +224,10 @@ impl DedupStore for Scripted {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.memory.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

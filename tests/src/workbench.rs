@@ -7,6 +7,7 @@ use hapax::{
     HandlerError, Message, Registry, Saga, SagaManager,
     codec::Codec,
     deliver::{Deliver, Recoverability},
+    endpoint::Settings,
     envelope::Envelope,
     ids::{AttemptId, DedupKey, EntityKey, MessageId, Scope, TypeName},
     manager::{Incoming, Limits, Outcome, Passes, Passing, Ports, Stores},
@@ -103,6 +104,7 @@ impl Bench {
             clock: ports.clock,
             metrics: ports.metrics,
             recoverability: self.recoverability,
+            pass_max: Settings::default().pass_max,
         };
         let manager = Arc::new(Measured { inner, sizes: sizes.clone() });
         Workbench { store, out, clock, events, world, queue, manager, deliver, sizes }

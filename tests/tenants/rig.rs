@@ -169,6 +169,12 @@ pub(crate) struct OnPostgres {
     schemas: Vec<PostgresSchema>,
 }
 
+impl OnPostgres {
+    pub(crate) fn schema(&self, tenant: usize) -> &PostgresSchema {
+        &self.schemas[tenant]
+    }
+}
+
 impl Server for OnPostgres {
     type Store = Postgres;
     type Queue = PostgresQueue;

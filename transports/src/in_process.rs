@@ -41,6 +41,9 @@ pub const MESSAGES_MAX: usize = 1_000_000;
 /// Most dead letters of a hub: more than a person reads, and little memory. Beyond it none is taken, and what was to become
 /// one stays a message; a store keeps more.
 pub const DEAD_LETTERS_MAX: usize = 10_000;
+/// Most messages that are given together. A receiver asks again at once; and what is handled in small groups stays in the processor's cache: a
+/// thousand at a time cost a sixth more.
+const GIVEN_AT_ONCE: usize = 32;
 /// No copy of a message comes later than this and the longest hold of [`Faults`]; the queues are gone with the process
 /// anyway.
 const REDELIVERY_MAX: Duration = Duration::from_secs(3600);
@@ -222,6 +225,8 @@ impl Transport for InProcess {
             message_bytes_max: MESSAGE_BYTES_MAX,
             durable: false,
             redelivery_max: REDELIVERY_MAX.saturating_add(self.0.faults.delay_max),
+            offsets: false,
+            marks: false,
         }
     }
 
@@ -234,7 +239,7 @@ impl Transport for InProcess {
         drop(state);
         let hub = Arc::new(self.clone());
         let receiver = Arc::new(EndpointQueue { hub: self.0.clone(), endpoint: endpoint.clone(), arrived });
-        Ok(Connected { receiver, dispatcher: hub.clone(), dead_letters: Some(hub) })
+        Ok(Connected { receiver, dispatcher: hub.clone(), dead_letters: Some(hub), marks: None })
     }
 }
 
@@ -274,6 +279,7 @@ impl EndpointQueue {
             return Err(queue.next_turn());
         }
         let expires = now + self.hub.lease;
+        let max = max.min(GIVEN_AT_ONCE);
         let mut deliveries = Vec::with_capacity(queue.ready.len().min(max));
         while deliveries.len() < max
             && let Some(mut queued) = queue.ready.pop_front()

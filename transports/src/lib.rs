@@ -2,13 +2,27 @@
 
 #[cfg(feature = "in-process")]
 pub mod in_process;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "partitioned-log")]
+pub mod partitioned_log;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
+#[cfg(feature = "sqs")]
+pub mod sqs;
 
+#[cfg(feature = "redis")]
+pub use self::redis::RedisStreams;
 #[cfg(feature = "in-process")]
 pub use in_process::InProcess;
+#[cfg(feature = "nats")]
+pub use nats::Nats;
+#[cfg(feature = "partitioned-log")]
+pub use partitioned_log::PartitionedLog;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMq;
 #[cfg(feature = "mysql")]
@@ -17,3 +31,5 @@ pub use sql::mysql::MySqlQueue;
 pub use sql::postgres::PostgresQueue;
 #[cfg(feature = "sqlite")]
 pub use sql::sqlite::SqliteQueue;
+#[cfg(feature = "sqs")]
+pub use sqs::Sqs;

@@ -5,7 +5,8 @@ use crate::mutants;
 /// What `cargo xtask` prints when it is asked nothing.
 pub(crate) const HELP: &str = "\
 cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; --all adds what is too slow for each push
-cargo xtask ci [--no-test]             what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests
+cargo xtask ci [--no-test|--all]       what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests;
+                                       --all adds lints with default features and of the emulators, and tests that are too slow for each push
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Ci {
         /// False where the caller runs the tests itself, in a step of its own.
         tests: bool,
+        /// With what is too slow for each push.
+        all: bool,
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
@@ -84,9 +87,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         _ if rest.iter().any(|arg| arg == "--help" || arg == "-h") && command != "bench" => Ok(Command::Help),
         "test" => wanted(rest).map(Command::Test),
         "ci" => match rest {
-            [] => Ok(Command::Ci { tests: true }),
-            [flag] if flag == "--no-test" => Ok(Command::Ci { tests: false }),
-            [first, ..] => Err(format!("`{first}` is not for ci: it takes nothing, or --no-test alone")),
+            [] => Ok(Command::Ci { tests: true, all: false }),
+            [flag] if flag == "--no-test" => Ok(Command::Ci { tests: false, all: false }),
+            [flag] if flag == "--all" => Ok(Command::Ci { tests: true, all: true }),
+            [first, ..] => Err(format!("`{first}` is not for ci: it takes nothing, or --no-test or --all alone")),
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
@@ -199,8 +203,9 @@ mod tests {
 
     #[test]
     fn ci_runs_the_tests_unless_told_otherwise() {
-        assert_eq!(parsed("ci"), Ok(Command::Ci { tests: true }));
-        assert_eq!(parsed("ci --no-test"), Ok(Command::Ci { tests: false }));
+        assert_eq!(parsed("ci"), Ok(Command::Ci { tests: true, all: false }));
+        assert_eq!(parsed("ci --all"), Ok(Command::Ci { tests: true, all: true }));
+        assert_eq!(parsed("ci --no-test"), Ok(Command::Ci { tests: false, all: false }));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::report::Report;
 use crate::shuttle;
 use crate::test;
 use crate::texts;
-use crate::verify;
 use crate::workspace::Workspace;
 
 /// The examples that are run, with their arguments: hello as it stands in the README; orders, the main job, with the
@@ -24,8 +23,8 @@ const EXAMPLES: [(&str, &[&str], &[&str]); 3] = [
 ];
 
 /// Runs every step, whatever failed before it, and prints the table. The tests come last, so that their lines close
-/// the output.
-pub(crate) fn run(tests: bool) -> ExitCode {
+/// the output. With `all`, also what takes minutes and seldom changes.
+pub(crate) fn run(tests: bool, all: bool) -> ExitCode {
     let mut report = Report::default();
     report.step("format", || ends_well(&mut process::cargo(["fmt", "--all", "--check"])));
     // Their dependencies are not built here; what is written is looked at all the same.
@@ -38,16 +37,15 @@ pub(crate) fn run(tests: bool) -> ExitCode {
     report.step("texts", texts::check);
     report.step("lock and changelog", texts::companions);
     packages(&mut report);
-    lints(&mut report);
+    lints(&mut report, all);
     for (name, from, args) in EXAMPLES {
         report.step(&format!("example {name}"), || example(name, from, args));
     }
     report.step("orders of the shell's steps", || shuttle::explore(&[]));
-    report.step("explorer, small configurations", verify::quick);
     if !tests {
         return test::conclude(&report, None);
     }
-    let (tested, totals) = test::all(&Wanted::default());
+    let (tested, totals) = test::all(&Wanted { all, ..Wanted::default() });
     report.append(tested);
     test::conclude(&report, Some(totals))
 }
@@ -85,14 +83,17 @@ fn packages(report: &mut Report) {
     }
 }
 
-fn lints(report: &mut Report) {
+fn lints(report: &mut Report, all: bool) {
     let clippy = ["clippy", "--locked", "--workspace", "--all-targets"];
     let strict = ["--", "-D", "warnings"];
     report.step("clippy, all features", || ends_well(process::cargo(clippy).arg("--all-features").args(strict)));
-    report.step("clippy, default features", || ends_well(process::cargo(clippy).args(strict)));
-    let mut emulators = process::cargo(["clippy", "--locked", "--all-targets", "--manifest-path", EMULATORS]);
-    emulators.args(strict).env("CARGO_TARGET_DIR", Backends::emulators_target());
-    report.step("clippy of the emulators", || ends_well(&mut emulators));
+    if all {
+        // Each builds most of its dependencies anew: the first with fewer features, the other those of a workspace of its own.
+        report.step("clippy, default features", || ends_well(process::cargo(clippy).args(strict)));
+        let mut emulators = process::cargo(["clippy", "--locked", "--all-targets", "--manifest-path", EMULATORS]);
+        emulators.args(strict).env("CARGO_TARGET_DIR", Backends::emulators_target());
+        report.step("clippy of the emulators", || ends_well(&mut emulators));
+    }
     let doc = ["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
     report.step("docs", || ends_well(process::cargo(doc).env("RUSTDOCFLAGS", "-Dwarnings")));
 }

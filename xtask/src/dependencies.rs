@@ -21,7 +21,7 @@ pub(crate) const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// What must not come along: package, features, and the crates that would break the promise of that choice.
-const ABSENT: [(&str, &[&str], &[&str]); 11] = [
+const ABSENT: [(&str, &[&str], &[&str]); 15] = [
     ("hapax", &["--no-default-features"], &["sqlx", "sqlx-core", "libsqlite3-sys", "rmp-serde", "bincode"]),
     ("hapax", &[], &["rmp-serde", "bincode"]),
     // TLS is chosen by the user, and so is its library.
@@ -35,11 +35,24 @@ const ABSENT: [(&str, &[&str], &[&str]); 11] = [
         &["--no-default-features", "--features", "mysql"],
         &["rustls", "ring", "native-tls", "libsqlite3-sys", "rsa"],
     ),
+    ("hapax", &["--no-default-features", "--features", "redis"], &["rustls", "ring", "aws-lc-rs", "native-tls"]),
+    (
+        "hapax",
+        &["--no-default-features", "--features", "redis,tls-ring"],
+        &["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"],
+    ),
     // Its usual features bring a TLS library of years ago, and another one that has to be compiled from C.
     ("hapax", &["--no-default-features", "--features", "dynamodb"], &["rustls", "ring", "aws-lc-rs", "aws-config"]),
     (
         "hapax",
         &["--no-default-features", "--features", "dynamodb,tls-ring"],
+        &["aws-lc-rs", "aws-lc-sys", "hyper-tls", "openssl"],
+    ),
+    // A library for several stores would come along with it otherwise.
+    ("hapax", &["--no-default-features", "--features", "sqs"], &["rustls", "ring", "aws-lc-rs", "aws-config", "sqlx"]),
+    (
+        "hapax",
+        &["--no-default-features", "--features", "sqs,tls-ring"],
         &["aws-lc-rs", "aws-lc-sys", "hyper-tls", "openssl"],
     ),
     (

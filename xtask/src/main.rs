@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::Test(wanted)) => test::run(&wanted),
-        Ok(Command::Ci { tests }) => ci::run(tests),
+        Ok(Command::Ci { tests, all }) => ci::run(tests, all),
         Ok(Command::Bench(args)) => bench::run(&args),
         Ok(Command::Emulator(name)) => match backends::emulate(&name) {
             Ok(()) => ExitCode::SUCCESS,

@@ -68,7 +68,7 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
 fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
     // A word that only doctests bear is no error here; that nothing ran at all is judged at the end.
     let mut command = process::cargo(["nextest", "run", "--no-fail-fast", "--no-tests=pass", "--status-level=pass"]);
-    command.args(["--test-threads", &threads().to_string()]);
+    command.args(["--test-threads", &places().to_string()]);
     command.args(EVERYTHING).args(nextest_choice(&wanted.filters, &backends.left_out()));
     if wanted.all || !wanted.filters.is_empty() {
         command.arg("--ignore-default-filter"); // Of `.config/nextest.toml`: what is asked for is run.
@@ -76,9 +76,12 @@ fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<Stri
     watch(Runner::Nextest, &mut command, wanted, backends, seen)
 }
 
-/// Tests at a time: one more than there are processors, since there is always one that waits for a disk or a server.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZero::get) + 1
+/// Places that a test takes, unless `.config/nextest.toml` says otherwise: one that only waits takes fewer.
+const PLACES: usize = 2;
+
+/// Places for tests: for one more than there are processors, since there is always one that waits for a disk or a server.
+fn places() -> usize {
+    PLACES * (std::thread::available_parallelism().map_or(2, NonZero::get) + 1)
 }
 
 fn cargo_test(targets: &[&str], wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {

@@ -73,14 +73,6 @@ pub(crate) fn run(extent: Extent) -> ExitCode {
     if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The small configurations, as a step of something larger.
-///
-/// # Errors
-/// When one of them does not come out as it must.
-pub(crate) fn quick() -> Result<String, String> {
-    explored(Extent::Quick).map(|(_, matrix)| sums(&matrix))
-}
-
 fn sums(matrix: &[Explored]) -> String {
     let worlds: u64 = matrix.iter().map(|explored| explored.worlds).sum();
     format!("{} configurations, {worlds} worlds", matrix.len())

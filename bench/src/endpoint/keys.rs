@@ -16,8 +16,8 @@ use std::{
 
 use hapax::{
     Context, Correlation, Endpoint, Handle, HandlerError, InProcess, Message, MessageId, Saga,
-    deliver::Recoverability,
-    endpoint::{Jittered, Settings, Tries},
+    deliver::{Recoverability, Tries},
+    endpoint::Settings,
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, TypeName},
     metrics::{Ending, Event, Metrics},
@@ -195,9 +195,8 @@ pub(crate) fn work(mut args: impl Iterator<Item = String>) -> Result<(), AnyErro
 async fn handled(keys: u64) -> Result<Found, AnyError> {
     let (store, hub, calls) = (Recent::default(), InProcess::new(ENDPOINT), Arc::new(Calls::default()));
     let settings = Settings {
-        recoverability: Recoverability { retry_delay: DELAY, ..Recoverability::default() },
         // Not in place: it is to be given back, and to come again.
-        backoff: Jittered { failure: Tries::new(0, DELAY, DELAY), ..Jittered::default() },
+        recoverability: Recoverability { in_place: Tries::NONE, retry_delay: DELAY, ..Recoverability::default() },
         ..Settings::default()
     };
     let endpoint = Endpoint::builder(ENDPOINT)

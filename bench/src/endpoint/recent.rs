@@ -12,8 +12,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
-        Pending, Saved, StoreCapabilities, StoreError,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded,
+        LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
 };
 
@@ -156,7 +156,14 @@ impl EntityStore for Recent {
 #[async_trait]
 impl DedupStore for Recent {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "recent", keeps: None, alone: true, durable: false, reply_bytes_max: BYTES_MAX }
+        DedupCapabilities {
+            name: "recent",
+            keeps: None,
+            alone: true,
+            durable: false,
+            consistent: true,
+            reply_bytes_max: BYTES_MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
@@ -170,6 +177,10 @@ impl DedupStore for Recent {
 
     async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
         Ok(Evicted::default())
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

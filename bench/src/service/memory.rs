@@ -18,7 +18,6 @@ use hapax::{
     endpoint::Settings,
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, TypeName},
-    manager::Limits,
     metrics::{Event, Metrics},
     ports::{Connected, Dispatcher, Transport, TransportCapabilities, TransportError},
 };
@@ -167,7 +166,7 @@ where
         retention: RETENTION,
         sweep_age: DEADLINE,
         evict_interval: Duration::from_secs(1),
-        limits: Limits { deadline: DEADLINE, ..Limits::default() },
+        deadline: DEADLINE,
         ..Settings::default()
     };
     let progress = Arc::new(Progress::default());

@@ -59,7 +59,7 @@ impl Place for Database {
         let account = AccountReference::with_authentication_key(server.parse()?, Secret::new(KEY));
         let client = CosmosClient::builder().build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await?;
         let name = format!("bench-{:016x}", fastrand::u64(..));
-        let store = CosmosDb::options(client.clone(), &name).create(true).open().await?;
+        let store = CosmosDb::options(client.clone(), &name).create_if_missing(true).open().await?;
         let database = client.database_client(&name);
         let path = PartitionKeyDefinition::from("/pk");
         database.create_container(ContainerProperties::new(CONTAINER, path), None).await?;

@@ -4,7 +4,7 @@
 //! structs, so that a change of a type in this crate cannot change the format unseen. Golden bytes in `core/tests` hold
 //! it still. Postcard's wire format is specified at postcard.jamesmunns.com.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,8 @@ use crate::{
 
 const POSTCARD: u8 = 0x70;
 const VERSION: u8 = 1;
+/// Among the headers of a stored envelope: its number in its sender's sequence.
+const SEQUENCE: &str = "hapax-sequence";
 
 /// All of `entity` but its state: completed, commits, timeouts, outbox.
 ///
@@ -229,7 +231,7 @@ struct EnvelopeV1<'a> {
     content_type: &'a str,
     schema: u8,
     #[serde(borrow)]
-    headers: Vec<(&'a str, &'a str)>,
+    headers: Vec<(&'a str, Text<'a>)>,
     body: &'a [u8],
     occurred_at: Option<u64>,
     due: Option<u64>,
@@ -239,6 +241,17 @@ struct EnvelopeV1<'a> {
     #[serde(borrow)]
     reply_to: Option<DestinationV1<'a>>,
     timeout: bool,
+}
+
+/// Text that may have been made for the record.
+#[derive(Serialize, Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The headers, and behind them the field that came later, under a name that no header can have: a program that does not know it
+/// refuses the record, as it must, since it would know the message by another identity.
+fn headers_of(envelope: &Envelope) -> Vec<(&str, Text<'_>)> {
+    let headers = envelope.headers.iter().map(|(name, value)| (name, Text(value.into())));
+    headers.chain(envelope.sequence.map(|number| (SEQUENCE, Text(number.to_string().into())))).collect()
 }
 
 impl<'a> EnvelopeV1<'a> {
@@ -252,7 +265,7 @@ impl<'a> EnvelopeV1<'a> {
             partition_key: envelope.partition_key.as_ref().map(|v| v.as_str()),
             content_type: envelope.content_type.as_str(),
             schema: envelope.schema,
-            headers: envelope.headers.iter().collect(),
+            headers: headers_of(envelope),
             body: &envelope.body,
             occurred_at: envelope.occurred_at.map(Timestamp::as_millis),
             due: envelope.due.map(Timestamp::as_millis),
@@ -265,9 +278,13 @@ impl<'a> EnvelopeV1<'a> {
     }
 
     fn into_envelope(self) -> Result<Envelope, InvalidId> {
-        let mut headers = Headers::default();
-        for (name, value) in self.headers {
-            headers.set(name, value)?;
+        let (mut headers, mut sequence) = (Headers::default(), None);
+        for (name, Text(value)) in self.headers {
+            if name == SEQUENCE {
+                sequence = Some(value.parse()?);
+            } else {
+                headers.set(name, &value)?;
+            }
         }
         Ok(Envelope {
             message_id: MessageId::from_wire(self.message_id)?,
@@ -287,6 +304,7 @@ impl<'a> EnvelopeV1<'a> {
             traceparent: self.traceparent.map(str::parse).transpose()?,
             reply_to: self.reply_to.map(DestinationV1::into_destination).transpose()?,
             timeout: self.timeout,
+            sequence,
         })
     }
 }

@@ -2,15 +2,19 @@
 
 use std::{any::type_name, error::Error, fmt, time::Duration};
 
-use crate::handler_error::HandlerError;
+use super::Tries;
+use crate::{handler_error::HandlerError, ports::Cause};
 
-/// When a message that fails is given up, and how long it rests in between. Retries in place are the back-off port's.
+/// What is tried again, how often, and when a message is given up: all of it, and it prints itself in words.
 ///
-/// The order of events for a handler that keeps failing: retries in place
-/// ([`Jittered::failure`](crate::endpoint::Jittered::failure)), then the message is given back and comes again after a rest, up to
-/// [`deliveries_max`](Self::deliveries_max) times, then it is dead-lettered. A message that was given back may be overtaken by later
-/// ones of its entity. Lost races, unknown outcomes and stores that are away have budgets of their own and never count. What a handler
-/// calls [permanent](HandlerError::permanent) is dead-lettered at once.
+/// The order of events for a handler that keeps failing: retries [in place](Self::in_place), then the message is given back and comes again
+/// after a rest, up to [`deliveries_max`](Self::deliveries_max) times, then it is dead-lettered. A message that was given back may be
+/// overtaken by later ones of its entity. Lost races, unknown outcomes and stores that are away have budgets of their own and never count.
+/// What a handler calls [permanent](HandlerError::permanent) is dead-lettered at once. What kills the process is counted before its handler
+/// runs, and is [poison](Self::poison_above) in the end.
+///
+/// It is about handlers. A message that cannot be read, or that names no saga instance, takes from it only how often it is given: it rests five
+/// seconds in between, for another version of the program may take it, and is set aside in the end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,35 +35,58 @@ use crate::handler_error::HandlerError;
 ///     })
 ///     // It does not matter any more.
 ///     .on::<AlreadyShipped>(Rule { last: Last::Drop, ..Rule::AT_ONCE });
-/// println!("{recoverability:#?}");
+/// // One sentence a line: "A handler that fails: tried again in place 2 times, ..."
+/// println!("{recoverability}");
 /// ```
 #[derive(Debug, Clone)]
 pub struct Recoverability {
+    /// After the handler failed, before the message is given back. Default 2 tries from 10 ms to 100 ms: what passes at once, the rest
+    /// is left to later deliveries.
+    pub in_place: Tries,
     /// A message whose handler fails is dead-lettered when it has been given this often. Default 5. At most
-    /// [`Limits::attempts_max`](crate::manager::Limits::attempts_max), else the endpoint does not start.
+    /// [`poison_above`](Self::poison_above), else the endpoint does not start.
     pub deliveries_max: u32,
     /// Rest before the second delivery; doubled for each further one. Default 1 s.
     pub retry_delay: Duration,
     /// Longest rest. Default 5 min.
     pub retry_delay_max: Duration,
-    /// Messages of one entity that are handled and saved together at most. Default 256: beyond it a pass gains little and
-    /// a lost race costs more.
-    pub pass_max: usize,
-    /// For errors of certain types, in place of the first three; the first that is about an error holds. See [`on`](Self::on).
+    /// For errors of certain types, in place of the first four; the first that is about an error holds. See [`on`](Self::on).
     pub rules: Vec<On>,
+    /// A message given more often than this is poison, whatever became of it, and is dead-lettered without being handled (S66): it may be
+    /// what kills the process. Default 10: room for crashes and restarts that were not its fault. An endpoint handles a message alone that
+    /// has been given more often than failing handlers explain, at the latest in the last third.
+    pub poison_above: u32,
+    /// After a lost race or an unknown outcome. Default 50 tries from 1 ms to 100 ms: races are short, and losing one is not a failure.
+    /// Then the message is given back, uncounted.
+    pub conflict: Tries,
+    /// After dispatching or marking failed. Default 8 tries from 10 ms to 1 s; then the sweeper has it.
+    pub unsent: Tries,
+    /// While a store cannot be reached. Default 20 tries from 50 ms to 5 s: giving the message back would not help.
+    pub unavailable: Tries,
 }
 
 impl Default for Recoverability {
     fn default() -> Self {
+        let ms = Duration::from_millis;
         let Rule { deliveries_max, retry_delay, retry_delay_max, .. } = Rule::default();
-        Self { deliveries_max, retry_delay, retry_delay_max, pass_max: 256, rules: Vec::new() }
+        Self {
+            in_place: Tries::new(2, ms(10), ms(100)),
+            deliveries_max,
+            retry_delay,
+            retry_delay_max,
+            rules: Vec::new(),
+            poison_above: 10,
+            conflict: Tries::new(50, ms(1), ms(100)),
+            unsent: Tries::new(8, ms(10), ms(1000)),
+            unavailable: Tries::new(20, ms(50), ms(5000)),
+        }
     }
 }
 
 /// What is done about a handler's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether it is tried again at once, in place, first. Default true.
+    /// Whether it is tried again [in place](Recoverability::in_place) first. Default true.
     pub in_place: bool,
     /// As [`Recoverability::deliveries_max`]. Default 5.
     pub deliveries_max: u32,
@@ -149,6 +176,8 @@ impl fmt::Debug for On {
 impl Recoverability {
     /// The same with a rule for errors of type `E`, wherever in the chain of causes one is. It comes after those that are there. What a
     /// handler calls permanent is dead-lettered at once all the same.
+    ///
+    /// `Rule::default()` has the defaults of this value, not what you have set in it.
     #[must_use]
     pub fn on<E: Error + 'static>(mut self, rule: Rule) -> Self {
         self.rules.push(On { error: type_name::<E>(), is_one: |error| error.is::<E>(), rule });
@@ -168,6 +197,17 @@ impl Recoverability {
         match self.rules.iter().find(|on| on.is_about(error)) {
             Some(on) => (on.rule, Some(on.error)),
             None => (self.usual(), None),
+        }
+    }
+
+    /// How often it is tried again in place after `cause`, and after what waits.
+    #[must_use]
+    pub const fn budget(&self, cause: Cause) -> &Tries {
+        match cause {
+            Cause::Conflict => &self.conflict,
+            Cause::Failure => &self.in_place,
+            Cause::Unsent => &self.unsent,
+            Cause::Unavailable => &self.unavailable,
         }
     }
 

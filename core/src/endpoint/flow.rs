@@ -13,6 +13,10 @@ const REMEMBERED: f64 = 0.9;
 /// What may come at once, of what a rate grants in a second: less would be a wake-up for each message, more is no even flow.
 const BURST_SECONDS: f64 = 0.1;
 
+/// The part of all that may be held which one lane may have while others want room: three stuck ones leave a quarter. Of the default it is one
+/// full pass.
+const LANE_SHARE: usize = 4;
+
 /// So many messages in a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
@@ -71,6 +75,23 @@ pub(super) enum Room {
     Later(Instant),
     /// Not before something is settled, or a bound is raised.
     None,
+}
+
+impl Held {
+    /// Beyond `share`, in messages or in bytes; one message alone never is.
+    pub(super) const fn exceeds(self, share: Self) -> bool {
+        self.messages > share.messages || (self.messages > 1 && self.bytes > share.bytes)
+    }
+
+    pub(super) const fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+
+    pub(super) const fn sub(&mut self, other: Self) {
+        self.messages -= other.messages;
+        self.bytes -= other.bytes;
+    }
 }
 
 impl Flow {
@@ -137,6 +158,18 @@ impl Flow {
         }
     }
 
+    /// What one lane may hold while others want room.
+    pub(super) fn share(&self) -> Held {
+        let state = self.state();
+        Held { messages: (state.messages_max / LANE_SHARE).max(1), bytes: state.bytes_max / LANE_SHARE }
+    }
+
+    /// Whether most of what may be held is held.
+    pub(super) fn is_crowded(&self, held: Held) -> bool {
+        let state = self.state();
+        held.messages > state.messages_max / 2 || held.bytes > state.bytes_max / 2
+    }
+
     /// What has come, with all its bytes.
     pub(super) fn received(&self, messages: usize, bytes: usize) {
         if messages == 0 {
@@ -194,6 +227,12 @@ mod tests {
         assert_eq!(flow.room(held(0, 0)), Room::For(1));
         flow.set_bytes_max(8 << 20);
         assert_eq!(flow.room(held(1, 2 << 20)), Room::For(3));
+        assert_eq!(flow.share(), held(25, 2 << 20));
+        assert!(held(26, 0).exceeds(flow.share()) && held(2, (2 << 20) + 1).exceeds(flow.share()));
+        assert!(!held(25, 2 << 20).exceeds(flow.share()) && !held(1, 8 << 20).exceeds(flow.share()));
+        assert!(
+            flow.is_crowded(held(51, 0)) && flow.is_crowded(held(1, 5 << 20)) && !flow.is_crowded(held(50, 4 << 20))
+        );
         flow.set_messages_max(0);
         assert_eq!(flow.room(held(0, 0)), Room::None);
     }

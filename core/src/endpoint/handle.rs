@@ -13,11 +13,11 @@ use super::{
     audit::Auditor,
     circuit::Circuit,
     flow::{Flow, Held, Rate, Room},
+    office::DeadLetterOffice,
     schedule::Departures,
 };
 use crate::{
     handler_error::chain,
-    ids::EndpointName,
     ports::{Delivery, StoreError, TransportError},
     sync::{
         Mutex, MutexGuard, Notify,
@@ -32,6 +32,10 @@ const STUCK: Duration = Duration::from_secs(10);
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
 /// Stays with whoever runs an endpoint, to ask how it is and to change what may change while it runs. Clones are the same handle.
+///
+/// It goes on after the endpoint has stopped: [`health`](Self::health) says so, and [dead letters](Self::dead_letter_office) can still be looked
+/// after. So as long as there is a handle, the endpoint's stores, its way to the broker and its handlers' services are there too: drop it with
+/// the endpoint where connections are to be closed.
 ///
 /// ```
 /// # use hapax_core::endpoint::{Endpoint, Error};
@@ -50,7 +54,7 @@ pub(super) const TURN: Duration = Duration::from_secs(1);
 pub struct EndpointHandle(Arc<Shared>);
 
 pub(super) struct Shared {
-    name: EndpointName,
+    office: DeadLetterOffice,
     circuit: Arc<Circuit>,
     auditor: Arc<Auditor>,
     departures: Option<Arc<Departures>>,
@@ -115,7 +119,7 @@ impl Health {
 
 impl EndpointHandle {
     pub(super) fn new(
-        name: EndpointName,
+        office: DeadLetterOffice,
         circuit: Arc<Circuit>,
         auditor: Arc<Auditor>,
         departures: Option<Arc<Departures>>,
@@ -123,7 +127,7 @@ impl EndpointHandle {
     ) -> Self {
         let Settings { in_flight_max, bytes_in_flight_max, rate_max, .. } = *settings;
         Self(Arc::new(Shared {
-            name,
+            office,
             circuit,
             auditor,
             departures,
@@ -137,18 +141,18 @@ impl EndpointHandle {
     /// How the endpoint is, from memory: cheap enough for a probe each second.
     #[must_use]
     pub fn health(&self) -> Health {
-        let vitals = self.0.vitals();
+        let (vitals, name) = (self.0.vitals(), self.0.office.endpoint());
         let mut reasons = Vec::new();
         let stuck = vitals.turned.map(|turned| turned.elapsed()).filter(|since| *since > STUCK);
         match vitals.stage {
-            Stage::Started => reasons.push(format!("endpoint {} does not run yet", self.0.name)),
-            Stage::Stopping => reasons.push(format!("endpoint {} stops", self.0.name)),
-            Stage::Stopped => reasons.push(format!("endpoint {} has stopped", self.0.name)),
+            Stage::Started => reasons.push(format!("endpoint {name} does not run yet")),
+            Stage::Stopping => reasons.push(format!("endpoint {name} stops")),
+            Stage::Stopped => reasons.push(format!("endpoint {name} has stopped")),
             Stage::Running => {}
         }
         if let Some(since) = stuck {
             let why = "does a handler compute without awaiting?";
-            reasons.push(format!("endpoint {} has not come round for {since:?}; {why}", self.0.name));
+            reasons.push(format!("endpoint {name} has not come round for {since:?}; {why}"));
         }
         if let Some(why) = &vitals.receiving {
             reasons.push(format!("receiving fails: {why}"));
@@ -206,6 +210,14 @@ impl EndpointHandle {
         self.0.auditor.everything().await
     }
 
+    /// What was set aside, for a person, and what `by` can do with it: a name for the record. It is the one of
+    /// [`Endpoint::dead_letter_office`](super::Endpoint::dead_letter_office), while the endpoint runs and after; what is retried is handled
+    /// once it runs.
+    #[must_use]
+    pub fn dead_letter_office(&self, by: impl Into<String>) -> DeadLetterOffice {
+        self.0.office.of(by.into())
+    }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.0
     }
@@ -258,7 +270,10 @@ impl Drop for Ended {
 
 impl fmt::Debug for EndpointHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EndpointHandle").field("endpoint", &self.0.name).field("health", &self.health()).finish()
+        f.debug_struct("EndpointHandle")
+            .field("endpoint", self.0.office.endpoint())
+            .field("health", &self.health())
+            .finish()
     }
 }
 

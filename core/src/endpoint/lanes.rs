@@ -1,5 +1,5 @@
 //! Lanes: the messages of one entity are handled one after the other, in one process never at the same time; different
-//! entities go in parallel.
+//! entities go in parallel, and one that is slow does not take all the room.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -7,15 +7,18 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{Endpoint, flow::Held};
+use super::{Endpoint, flow::Held, suspects::Suspects};
 use crate::{
+    claim::{self, is_claim},
+    envelope::Envelope,
     handler_error::HandlerError,
     ids::EntityKey,
-    manager::{Incoming, Passes},
+    manager::{Fetched, Incoming, Passes},
     metrics::{Ending, Event},
     ports::{DeadLetter, Delivery, Receipt, Receiver, Settlement},
     time::Timestamp,
@@ -25,22 +28,52 @@ use crate::{
 /// A header that names the only saga which takes a message: the one that could not handle it, when a dead letter is retried.
 pub(super) const RETRY_SAGA: &str = "retry-saga";
 
+/// A lane is slow when one of its messages has not begun for so long: a pass, of any number of them, takes milliseconds.
+const SLOW: Duration = Duration::from_secs(1);
+/// Rest of what a slow lane has no room for; doubled each time until the longest, which is short beside how long a slow one lasts.
+const REST_FIRST: Duration = Duration::from_secs(1);
+const REST_LONGEST: Duration = Duration::from_secs(16);
+/// After so long what has ended is looked at no more before the endpoint has had a turn: receiving and leases wait meanwhile.
+const ENDING_MAX: Duration = Duration::from_millis(1);
+/// Lanes that end between two looks at the clock: a look costs a hundredth of a small pass, and handlers that compute for long must not keep
+/// the endpoint from its turn.
+const CLOCK_EVERY: u32 = 4;
+/// Rest of a suspect whose entity is at work.
+const SUSPECT_REST: Duration = Duration::from_secs(1);
+
 pub(super) struct Lanes<'e> {
-    endpoint: &'e Endpoint,
+    pub(super) endpoint: &'e Endpoint,
     lanes: HashMap<EntityKey, Lane>,
     /// One future for each lane that is at work, and for each message that no lane takes.
     pub(super) running: FuturesUnordered<BoxFuture<'e, Ended>>,
     held: Held,
+    /// Leases of what waits for its body.
+    fetching: Vec<Receipt>,
+    /// Nothing begins any more.
+    pub(super) stopping: bool,
+    pub(super) suspects: Suspects,
+    /// Futures of `running` that give messages back.
+    returning: usize,
+    /// The time of this turn, about: exact enough for what is [slow](SLOW).
+    now: Instant,
 }
 
 struct Lane {
     manager: usize,
     /// Leases of what is being handled.
     running: SmallVec<[Receipt; 1]>,
-    /// Its bytes.
-    running_bytes: usize,
+    /// Its part of what is held.
+    at_work: Held,
     /// What came since.
     waiting: Vec<Incoming>,
+    /// Of all that is here.
+    held: Held,
+    /// When what is handled began.
+    begun: Instant,
+    /// Others have waited for it: what it has no room for goes back, after this rest.
+    slow: Option<Duration>,
+    /// What is handled may kill the process.
+    suspect: bool,
 }
 
 /// What a future of `running` did.
@@ -49,11 +82,25 @@ pub(super) enum Ended {
     Lane(EntityKey),
     /// A message that no lane takes.
     Refused,
+    /// A message that has come without its body, of so many bytes, and what came of fetching it.
+    Fetched { delivery: Delivery, bytes: usize, fetched: claim::Fetched },
+    /// Messages were given back.
+    Returned(Held),
 }
 
 impl<'e> Lanes<'e> {
     pub(super) fn new(endpoint: &'e Endpoint) -> Self {
-        Self { endpoint, lanes: HashMap::new(), running: FuturesUnordered::new(), held: Held::default() }
+        Self {
+            endpoint,
+            lanes: HashMap::new(),
+            running: FuturesUnordered::new(),
+            held: Held::default(),
+            suspects: Suspects::default(),
+            fetching: Vec::new(),
+            stopping: false,
+            returning: 0,
+            now: Instant::now(),
+        }
     }
 
     /// Messages that are not settled yet, counted once for each saga.
@@ -63,66 +110,187 @@ impl<'e> Lanes<'e> {
 
     /// Puts deliveries into their lanes, then sets the idle lanes to work: so that what came together is handled
     /// together.
-    pub(super) fn take(&mut self, deliveries: Vec<Delivery>) {
-        let Endpoint { name, deliver, .. } = self.endpoint;
+    pub(super) fn take(&mut self, mut deliveries: Vec<Delivery>) {
+        let Endpoint { name, deliver, suspect_above, .. } = self.endpoint;
         deliver.metrics.observe(Event::Received(name, deliveries.len()));
+        // Before any of them is read, which may kill the process too.
+        let turned_away = self.suspects.part(&mut deliveries, *suspect_above);
+        self.give_back(turned_away.into_iter().map(|delivery| (delivery.receipt, 0)), Duration::ZERO);
+        self.now = Instant::now();
         let mut idle = Vec::new();
         for delivery in deliveries {
-            self.route(&delivery, &mut idle);
+            if is_claim(&delivery.envelope) && self.takers_of(&delivery.envelope).is_ok() {
+                self.fetch(delivery);
+            } else {
+                self.route(&delivery, None, &mut idle);
+            }
+        }
+        for key in idle {
+            self.begin(key);
+        }
+        self.begin_suspect();
+    }
+
+    /// Sets to work what may kill the process, once nothing is on its way back that would be charged for it.
+    fn begin_suspect(&mut self) {
+        if self.returning > 0 {
+            return;
+        }
+        let Some(delivery) = self.suspects.next.take() else { return };
+        let (message_id, attempts) = (&delivery.envelope.message_id, delivery.attempts);
+        tracing::warn!(endpoint = %self.endpoint.name, %message_id, attempts, "given so often that the process may die of it; handled alone");
+        if is_claim(&delivery.envelope) && self.takers_of(&delivery.envelope).is_ok() {
+            self.suspects.fetching = self.fetch(delivery);
+        } else {
+            self.take_one(&delivery, None);
+        }
+    }
+
+    /// Puts a message, whose body may have been fetched, into its lanes.
+    pub(super) fn take_one(&mut self, delivery: &Delivery, fetched: Option<&Fetched>) {
+        let mut idle = Vec::new();
+        self.route(delivery, fetched, &mut idle);
+        if delivery.attempts > self.endpoint.suspect_above {
+            for key in &idle {
+                self.lanes.entry(key.clone()).and_modify(|lane| lane.suspect = true);
+            }
+            self.suspects.lanes = idle.len();
         }
         for key in idle {
             self.begin(key);
         }
     }
 
-    fn route(&mut self, delivery: &Delivery, idle: &mut Vec<EntityKey>) {
-        let endpoint = self.endpoint;
-        let Some(takers) = endpoint.takers.get(&delivery.envelope.message_type) else {
-            let why = format!("endpoint {} has no handler for {}", endpoint.name, delivery.envelope.message_type);
-            self.refuse(delivery, None, HandlerError::permanent(why));
-            return;
+    /// Which managers take `envelope`, or why none does.
+    pub(super) fn takers_of(&self, envelope: &Envelope) -> Result<&'e [usize], String> {
+        let Endpoint { name, takers, managers, .. } = self.endpoint;
+        let message_type = &envelope.message_type;
+        let Some(takers) = takers.get(message_type) else {
+            return Err(format!("endpoint {name} has no handler for {message_type}"));
         };
-        let mut takers = takers.as_slice();
-        if let Some(saga) = delivery.envelope.headers.value(RETRY_SAGA) {
-            let only = takers.iter().position(|index| endpoint.managers[*index].scope().saga.as_str() == saga);
-            let Some(only) = only else {
-                let why =
-                    format!("endpoint {} has no saga {saga} for {}", endpoint.name, delivery.envelope.message_type);
-                self.refuse(delivery, None, HandlerError::permanent(why));
-                return;
-            };
-            takers = &takers[only..=only];
+        let Some(saga) = envelope.headers.value(RETRY_SAGA) else { return Ok(takers) };
+        match takers.iter().position(|index| managers[*index].scope().saga.as_str() == saga) {
+            Some(only) => Ok(&takers[only..=only]),
+            None => Err(format!("endpoint {name} has no saga {saga} for {message_type}")),
         }
+    }
+
+    fn route(&mut self, delivery: &Delivery, fetched: Option<&Fetched>, idle: &mut Vec<EntityKey>) {
+        let endpoint = self.endpoint;
+        let takers = match self.takers_of(&delivery.envelope) {
+            Ok(takers) => takers,
+            Err(why) => return self.refuse(delivery, None, None, HandlerError::permanent(why)),
+        };
         endpoint.receiver.share(&delivery.receipt, takers.len());
+        let whole = fetched.map_or(&delivery.envelope, |fetched| &fetched.whole);
         for &index in takers {
             let manager = &endpoint.managers[index];
-            match manager.route(&delivery.envelope, delivery.receipt.clone(), delivery.attempts) {
-                Ok((key, incoming)) => self.enqueue(index, key, incoming, idle),
-                Err(error) => self.refuse(delivery, Some(manager), error),
+            match manager.route(whole, delivery.receipt.clone(), delivery.attempts) {
+                Ok((key, mut incoming)) => {
+                    incoming.envelope = delivery.envelope.clone();
+                    incoming.fetched = fetched.cloned().map(Arc::new);
+                    self.enqueue(index, key, incoming, idle);
+                }
+                Err(error) => self.refuse(delivery, Some(manager), fetched, error),
             }
         }
+    }
+
+    pub(super) fn fetching(&mut self, receipt: &Receipt, bytes: usize) {
+        self.fetching.push(receipt.clone());
+        self.held.messages += 1;
+        self.held.bytes = self.held.bytes.saturating_add(bytes);
+    }
+
+    pub(super) const fn held_one_more(&mut self) {
+        self.held.messages += 1;
     }
 
     fn enqueue(&mut self, manager: usize, key: EntityKey, incoming: Incoming, idle: &mut Vec<EntityKey>) {
-        self.held.messages += 1;
-        self.held.bytes += incoming.bytes;
+        let (bytes, is_suspect) = (incoming.bytes, incoming.attempts > self.endpoint.suspect_above);
+        let mut back = None;
         match self.lanes.entry(key) {
-            Entry::Occupied(lane) => lane.into_mut().waiting.push(incoming),
+            // It would begin in the middle of others.
+            Entry::Occupied(_) if is_suspect => back = Some((incoming.receipt, SUSPECT_REST)),
+            Entry::Occupied(mut lane) => {
+                let lane = lane.get_mut();
+                lane.held.add(bytes);
+                match lane.slow {
+                    Some(rest) if lane.held.exceeds(self.endpoint.share()) => {
+                        lane.held.sub(Held { messages: 1, bytes });
+                        back = Some((incoming.receipt, rest));
+                    }
+                    _ => lane.waiting.push(incoming),
+                }
+            }
             Entry::Vacant(lane) => {
                 idle.push(lane.key().clone());
-                lane.insert(Lane { manager, running: SmallVec::new(), running_bytes: 0, waiting: vec![incoming] });
+                lane.insert(Lane::new(manager, incoming, self.now));
             }
+        }
+        match back {
+            Some((receipt, rest)) => self.give_back([(receipt, bytes)], rest),
+            None => self.held.add(bytes),
         }
     }
 
-    /// Hands what waits in a lane to `deliver`.
+    /// Gives messages back, with their bytes. They are held until the broker has heard of it.
+    fn give_back(&mut self, messages: impl IntoIterator<Item = (Receipt, usize)>, rest: Duration) {
+        let (mut receipts, mut back) = (Vec::new(), Held::default());
+        for (receipt, bytes) in messages {
+            receipts.push(receipt);
+            back.add(bytes);
+            self.held.add(bytes);
+        }
+        if receipts.is_empty() {
+            return;
+        }
+        self.returning += 1;
+        let giving_back = self.endpoint.give_back(receipts, rest);
+        self.running.push(giving_back.map(move |()| Ended::Returned(back)).boxed());
+    }
+
+    /// Gives back what waits in slow lanes beyond their share, where it takes the room of others. Order is given up for it.
+    pub(super) fn shed(&mut self) {
+        if !self.endpoint.handle.shared().flow.is_crowded(self.held) {
+            return;
+        }
+        let share = self.endpoint.share();
+        let mut back: Vec<(Vec<(Receipt, usize)>, Duration)> = Vec::new();
+        for (key, lane) in &mut self.lanes {
+            if lane.waiting.is_empty() || lane.begun.elapsed() < SLOW || !lane.held.exceeds(share) {
+                continue;
+            }
+            let rest = lane.slow.map_or(REST_FIRST, |rest| (rest * 2).min(REST_LONGEST));
+            lane.slow = Some(rest);
+            let mut shed = Vec::new();
+            while lane.held.exceeds(share)
+                && let Some(last) = lane.waiting.pop()
+            {
+                lane.held.sub(Held { messages: 1, bytes: last.bytes });
+                shed.push((last.receipt, last.bytes));
+            }
+            tracing::info!(entity = %key, back = shed.len(), ?rest, "it is slow, and others want room: what it has no share for waits outside");
+            shed.reverse();
+            back.push((shed, rest));
+        }
+        for (shed, rest) in back {
+            for (_, bytes) in &shed {
+                self.held.sub(Held { messages: 1, bytes: *bytes });
+            }
+            self.give_back(shed, rest);
+        }
+    }
+
+    /// Hands the first of what waits in a lane to `deliver`: one pass of it, and no more than its share, so that what is
+    /// settled makes room at once.
     fn begin(&mut self, key: EntityKey) {
+        let (share, pass_max) = (self.endpoint.share(), self.endpoint.deliver.pass_max.max(1));
         let Some(lane) = self.lanes.get_mut(&key) else { return };
-        let mut messages = std::mem::take(&mut lane.waiting);
-        lane.running = messages.iter().map(|message| message.receipt.clone()).collect();
-        lane.running_bytes = bytes_of(&messages);
+        let mut messages = lane.next(Held { messages: share.messages.min(pass_max), ..share });
         let (deliver, manager) = (&self.endpoint.deliver, &self.endpoint.managers[lane.manager]);
         let span = self.endpoint.spans.begin(&key, &mut messages);
+        lane.begun = self.now;
         #[cfg(feature = "testing")]
         if let Some(drops) = &self.endpoint.drops {
             let delivering = async move {
@@ -139,28 +307,72 @@ impl<'e> Lanes<'e> {
         self.running.push(delivering.instrument(span).boxed());
     }
 
+    /// `first` has come to its end, and with it what else has by now: a turn of the endpoint costs as much as a small message.
+    pub(super) fn several_ended(&mut self, first: Ended) {
+        self.now = Instant::now();
+        let until = self.now + ENDING_MAX;
+        self.ended(first);
+        let mut ended = 1;
+        // The next turn asks again, with somebody to wake: so none is missed that this look finds unfinished.
+        while let Some(Some(next)) = self.running.next().now_or_never() {
+            self.ended(next);
+            ended += 1;
+            if ended % CLOCK_EVERY == 0 {
+                self.now = Instant::now();
+                if self.now > until {
+                    break;
+                }
+            }
+        }
+    }
+
     /// A lane has come to its end: what came since begins, or the lane is closed.
     pub(super) fn ended(&mut self, ended: Ended) {
-        let Ended::Lane(key) = ended else {
-            self.held.messages -= 1;
-            return;
+        let key = match ended {
+            Ended::Lane(key) => key,
+            Ended::Refused => {
+                self.held.messages -= 1;
+                return;
+            }
+            Ended::Fetched { delivery, bytes, fetched } => {
+                self.fetching.retain(|receipt| *receipt != delivery.receipt);
+                self.held.messages -= 1;
+                self.held.bytes = self.held.bytes.saturating_sub(bytes);
+                if delivery.attempts > self.endpoint.suspect_above {
+                    self.suspects.fetching = false;
+                }
+                return self.fetched(delivery, fetched);
+            }
+            Ended::Returned(back) => {
+                self.held.sub(back);
+                self.returning -= 1;
+                self.begin_suspect();
+                return;
+            }
         };
-        let Entry::Occupied(mut lane) = self.lanes.entry(key) else { return };
-        let ended = lane.get().running.len();
-        self.held.messages -= ended;
-        self.held.bytes -= std::mem::take(&mut lane.get_mut().running_bytes);
-        self.endpoint.handled.fetch_add(ended as u64, Ordering::Relaxed);
-        lane.get_mut().running.clear();
-        if lane.get().waiting.is_empty() {
-            lane.remove();
+        let Entry::Occupied(mut entry) = self.lanes.entry(key) else { return };
+        let lane = entry.get_mut();
+        self.endpoint.handled.fetch_add(lane.at_work.messages as u64, Ordering::Relaxed);
+        self.held.sub(lane.ended(self.now));
+        if std::mem::take(&mut lane.suspect) {
+            self.suspects.lanes -= 1;
+        }
+        if lane.waiting.is_empty() {
+            entry.remove();
         } else {
-            let key = lane.key().clone();
+            let key = entry.key().clone();
             self.begin(key);
         }
     }
 
     /// Sets aside a message that no saga can take; one that another version of the program may take is given back.
-    fn refuse(&mut self, delivery: &Delivery, manager: Option<&Arc<dyn Passes>>, error: HandlerError) {
+    pub(super) fn refuse(
+        &mut self,
+        delivery: &Delivery,
+        manager: Option<&Arc<dyn Passes>>,
+        fetched: Option<&Fetched>,
+        error: HandlerError,
+    ) {
         self.held.messages += 1;
         let endpoint = self.endpoint;
         let given_up =
@@ -175,6 +387,7 @@ impl<'e> Lanes<'e> {
             time: Timestamp::MAX,
         };
         let receipt = delivery.receipt.clone();
+        let hold = fetched.map(|fetched| fetched.hold.clone());
         let span = endpoint.spans.process(&endpoint.name, None, &delivery.envelope, delivery.attempts);
         let refused = span.clone();
         let refusing = async move {
@@ -183,6 +396,11 @@ impl<'e> Lanes<'e> {
                 Some(dead_letters) if given_up => dead_letters.add(&letter).await.is_ok(),
                 _ => false,
             };
+            let kept = kept
+                && match (&hold, &letter.saga) {
+                    (Some(hold), Some(saga)) => hold.over(Some(saga)).await.is_ok(),
+                    _ => true,
+                };
             const REST: Duration = Duration::from_secs(5);
             let settlement = if kept { Settlement::Ack } else { Settlement::Retry { delay: REST, counts: !given_up } };
             tracing::warn!(message_id = %letter.envelope.message_id, reason = letter.reason, kept, "message refused");
@@ -200,22 +418,66 @@ impl<'e> Lanes<'e> {
     /// The leases of all that is held.
     pub(super) fn receipts(&self) -> Vec<Receipt> {
         let lanes = self.lanes.values();
-        lanes
-            .flat_map(|lane| lane.running.iter().chain(lane.waiting.iter().map(|message| &message.receipt)))
-            .cloned()
-            .collect()
+        let held =
+            lanes.flat_map(|lane| lane.running.iter().chain(lane.waiting.iter().map(|message| &message.receipt)));
+        let suspect = self.suspects.next.iter().map(|delivery| &delivery.receipt);
+        held.chain(&self.fetching).chain(suspect).cloned().collect()
     }
 
     /// Takes out what has not begun.
     pub(super) fn take_waiting(&mut self) -> Vec<Receipt> {
-        let lanes = self.lanes.values_mut();
-        let waiting: Vec<_> = lanes.flat_map(|lane| std::mem::take(&mut lane.waiting)).collect();
-        self.held.messages -= waiting.len();
-        self.held.bytes -= bytes_of(&waiting);
-        waiting.into_iter().map(|message| message.receipt).collect()
+        self.stopping = true;
+        let mut receipts: Vec<Receipt> =
+            self.suspects.next.take().map(|delivery| delivery.receipt).into_iter().collect();
+        for lane in self.lanes.values_mut() {
+            for message in std::mem::take(&mut lane.waiting) {
+                let held = Held { messages: 1, bytes: message.bytes };
+                lane.held.sub(held);
+                self.held.sub(held);
+                receipts.push(message.receipt);
+            }
+        }
+        receipts
     }
 }
 
-fn bytes_of(messages: &[Incoming]) -> usize {
-    messages.iter().map(|message| message.bytes).sum()
+impl Lane {
+    fn new(manager: usize, first: Incoming, now: Instant) -> Self {
+        Self {
+            manager,
+            running: SmallVec::new(),
+            at_work: Held::default(),
+            held: Held { messages: 1, bytes: first.bytes },
+            waiting: vec![first],
+            begun: now,
+            slow: None,
+            suspect: false,
+        }
+    }
+
+    /// The first that wait, up to `most`, at least one.
+    fn next(&mut self, most: Held) -> Vec<Incoming> {
+        let mut next = Held::default();
+        let taken = self.waiting.iter().take_while(|message| {
+            next.add(message.bytes);
+            !next.exceeds(most)
+        });
+        let taken = taken.count();
+        let rest = self.waiting.split_off(taken);
+        let messages = std::mem::replace(&mut self.waiting, rest);
+        self.running = messages.iter().map(|message| message.receipt.clone()).collect();
+        self.at_work = Held { messages: messages.len(), bytes: messages.iter().map(|message| message.bytes).sum() };
+        messages
+    }
+
+    /// What was handled is over; answers what that was.
+    fn ended(&mut self, now: Instant) -> Held {
+        if now.saturating_duration_since(self.begun) < SLOW {
+            self.slow = None;
+        }
+        self.running.clear();
+        let ended = std::mem::take(&mut self.at_work);
+        self.held.sub(ended);
+        ended
+    }
 }

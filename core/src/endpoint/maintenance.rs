@@ -1,4 +1,4 @@
-//! What runs beside the messages: the sweeper, eviction and purge, the audit, and what becomes due in a schedule.
+//! What runs beside the messages: the sweeper, eviction, purge and collecting bodies, the audit, and what becomes due in a schedule.
 
 use std::{
     future::Future,
@@ -37,7 +37,7 @@ const PURGE_PAGE_MAX: usize = 10_000;
 /// Rest between two steps of evicting or purging. A step holds up whatever comes behind it for some two milliseconds; ten of
 /// them a second are fewer than one call in a hundred of a store that is in use. Not in proportion to the step: in a busy
 /// store most of it is waiting for its turn, and steps would fall behind what comes.
-const UPKEEP_REST: Duration = Duration::from_millis(100);
+pub(super) const UPKEEP_REST: Duration = Duration::from_millis(100);
 
 impl Endpoint {
     /// Never ends. What has to go may take long, and the sweeper does not wait for it.
@@ -163,14 +163,7 @@ impl Endpoint {
         for manager in self.managers.iter().chain(&self.enqueued) {
             ended = ended.and(self.purge(manager.as_ref()).await);
         }
-        ended.map(|()| Duration::ZERO)
-    }
-
-    async fn evict_entries(&self) -> Result<(), StoreError> {
-        while self.stores.dedup().evict(self.settings.retention).await?.more {
-            sleep(UPKEEP_REST).await; // Others first: evicting late is always safe.
-        }
-        Ok(())
+        ended.and(self.collect_bodies().await).map(|()| Duration::ZERO)
     }
 
     async fn evict_inbox(&self, inbox: &Evict) -> Result<(), StoreError> {
@@ -182,7 +175,7 @@ impl Endpoint {
 
     async fn purge(&self, manager: &dyn Passes) -> Result<(), StoreError> {
         // A tombstone guards against late twins as a dedup entry does, and against passes that are still under way.
-        let keep = self.settings.retention.saturating_add(self.settings.limits.deadline);
+        let keep = self.settings.retention.saturating_add(self.settings.deadline);
         loop {
             let handled = usize::try_from(self.handled.swap(0, Ordering::Relaxed)).unwrap_or(usize::MAX);
             let page = handled.saturating_mul(PURGE_PER_MESSAGE).clamp(PURGE_PAGE, PURGE_PAGE_MAX);

@@ -7,9 +7,11 @@
 //! All passes are polled in the task that runs the endpoint; a handler that computes for long belongs on a blocking thread.
 
 mod audit;
+mod bodies;
 mod builder;
 mod circuit;
 mod error;
+mod evicting;
 mod flow;
 mod handle;
 #[cfg(feature = "testing")]
@@ -24,7 +26,9 @@ mod outlets;
 #[cfg(feature = "cron")]
 mod recurring;
 mod schedule;
+mod sequences;
 mod stopping;
+mod suspects;
 mod system;
 
 use std::{
@@ -40,11 +44,14 @@ pub(crate) use builder::check_timers;
 pub use builder::{EndpointBuilder, Settings};
 use circuit::Circuit;
 pub use error::{Error, ErrorKind};
+pub use evicting::Eviction;
+use evicting::Evidence;
 pub use flow::Rate;
-use flow::Room;
+use flow::{Held, Room};
 use futures_util::{
     FutureExt, StreamExt,
     future::{BoxFuture, FusedFuture},
+    stream,
 };
 pub use handle::{EndpointHandle, Health};
 use joint::Joint;
@@ -54,12 +61,13 @@ use office::DeadLetterOffice;
 pub use recurring::{Calendar, NoCalendar};
 use schedule::Departures;
 use stopping::Stopping;
-pub use system::{Jittered, RandomIds, SystemClock, Tries};
+pub use system::{Jittered, RandomIds, SystemClock};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 #[cfg(feature = "testing")]
 use crate::codec::Codec;
 use crate::{
+    claim::Spill,
     deliver::Deliver,
     envelope::{Envelope, Outgoing},
     ids::{EndpointName, MessageId, TypeName},
@@ -70,9 +78,10 @@ use crate::{
 };
 
 /// A named receiver of messages, with its sagas, its stores and its transport.
+#[must_use = "an endpoint handles nothing until it is run"]
 pub struct Endpoint {
     name: EndpointName,
-    managers: Vec<Arc<dyn Passes>>,
+    managers: Arc<[Arc<dyn Passes>]>,
     /// Of what was enqueued: it handles nothing, there is only something to send.
     enqueued: Vec<Arc<dyn Passes>>,
     /// Which managers handle a message type.
@@ -90,12 +99,16 @@ pub struct Endpoint {
     _ended: handle::Ended,
     stores: Stores,
     seals: Seals,
+    spill: Option<Arc<Spill>>,
     /// Of messages that a test sends.
     #[cfg(feature = "testing")]
     codec: Codec,
     lease: Option<Duration>,
+    /// What is given more often than this may be what kills the process.
+    suspect_above: u32,
     settings: Settings,
     inboxes: Vec<Evict>,
+    evidence: Option<Evidence>,
     auditor: Arc<Auditor>,
     /// What it tells itself when it begins.
     begin: Vec<Outgoing>,
@@ -115,6 +128,8 @@ const RECEIVE_RETRY: Duration = Duration::from_millis(500);
 /// How often an endpoint tells itself what it does by the calendar. A new version of a program is heard within this, once the last process of
 /// the old one has stopped; each time is a message and a save for each name.
 const TELL_ITSELF: Duration = Duration::from_secs(600);
+/// Messages that are given back at the same time: as a broker takes them well, and what is many is soon back.
+const GIVEN_BACK_AT_ONCE: usize = 16;
 /// Rest before each message that is received while the stores cannot be reached.
 const RECEIVE_REST: Duration = Duration::from_secs(1);
 
@@ -131,10 +146,10 @@ impl Endpoint {
     }
 
     /// What was set aside, for a person, and what `by` can do with it: a name for the record. The endpoint need not run for it, nor
-    /// in this process.
+    /// in this process. While it runs, its [handle](EndpointHandle::dead_letter_office) has the same.
     #[must_use]
     pub fn dead_letter_office(&self, by: impl Into<String>) -> DeadLetterOffice {
-        DeadLetterOffice::new(self, by.into())
+        self.handle.dead_letter_office(by)
     }
 
     /// Handles messages until `stop` is ready, then lets what has begun come to its end.
@@ -158,10 +173,11 @@ impl Endpoint {
         loop {
             handle.shared().turned();
             let room = handle.shared().room(lanes.held());
-            if receiving.is_none() {
+            if receiving.is_none() && !lanes.suspects.at_work() {
                 receiving = match room {
                     // More could not be handled; and one may be for an entity that can be reached.
                     Room::For(_) if self.circuit.is_open() => Some(self.receive_after(RECEIVE_REST, 1).boxed()),
+                    Room::For(_) if lanes.suspects.are_about() => Some(self.receive(1).boxed()),
                     Room::For(room) => Some(self.receive(room).boxed()),
                     Room::Later(_) | Room::None => None,
                 };
@@ -172,7 +188,7 @@ impl Endpoint {
             };
             tokio::select! {
                 _ = &mut stop => break,
-                Some(done) = lanes.running.next(), if !lanes.running.is_empty() => lanes.ended(done),
+                Some(done) = lanes.running.next(), if !lanes.running.is_empty() => lanes.several_ended(done),
                 received = async { receiving.as_mut().expect("guarded").await }, if receiving.is_some() => {
                     receiving = None;
                     handle.shared().received(&received);
@@ -190,7 +206,7 @@ impl Endpoint {
                 // What is received by the old bounds is let go of: it comes again.
                 () = handle.shared().changed.notified() => receiving = None,
                 () = async { sleep_until(later.expect("guarded")).await }, if later.is_some() => {}
-                _ = turn.tick() => {}
+                _ = turn.tick() => lanes.shed(),
             }
         }
         handle.shared().stopping();
@@ -237,6 +253,11 @@ impl Endpoint {
         self.receiver.receive(max).await
     }
 
+    /// What the messages of one entity may take of what may be held, while others want room.
+    fn share(&self) -> Held {
+        self.handle.shared().flow.share()
+    }
+
     fn extension_interval(&self) -> Duration {
         const WITHOUT_LEASE: Duration = Duration::from_secs(3600);
         let lease = self.lease.map_or(WITHOUT_LEASE, |lease| lease / EXTENSIONS_PER_LEASE);
@@ -256,19 +277,27 @@ impl Endpoint {
         }
     }
 
-    /// Lets passes that have begun end, and gives back what has not begun. Nothing counts as failed (S74).
-    async fn drain(&self, mut lanes: Lanes<'_>) {
-        for receipt in lanes.take_waiting() {
-            let now = Settlement::Retry { delay: Duration::ZERO, counts: false };
-            if let Err(error) = self.receiver.settle(&receipt, now).await {
+    /// Gives messages back, uncounted, several at a time. One that the broker does not take comes again when its lease has run out.
+    async fn give_back(&self, receipts: Vec<Receipt>, rest: Duration) {
+        let settle = |receipt| async move {
+            let back = Settlement::Retry { delay: rest, counts: false };
+            if let Err(error) = self.receiver.settle(&receipt, back).await {
                 tracing::debug!(endpoint = %self.name, %error, "giving a message back failed; its lease will run out");
             }
-        }
-        let mut extension = interval(self.extension_interval());
-        let ended = timeout(self.settings.stop_timeout, async {
-            while !lanes.running.is_empty() {
+        };
+        stream::iter(receipts).for_each_concurrent(GIVEN_BACK_AT_ONCE, settle).await;
+    }
+
+    /// Lets passes that have begun end, and gives back what has not begun. Nothing counts as failed (S74).
+    async fn drain(&self, mut lanes: Lanes<'_>) {
+        let giving_back = self.give_back(lanes.take_waiting(), Duration::ZERO).fuse();
+        let ended = timeout(self.settings.stop_limit, async {
+            let mut giving_back = std::pin::pin!(giving_back);
+            let mut extension = interval(self.extension_interval());
+            while !lanes.running.is_empty() || !giving_back.is_terminated() {
                 tokio::select! {
-                    done = lanes.running.next() => drop(done.map(|done| lanes.ended(done))),
+                    Some(done) = lanes.running.next(), if !lanes.running.is_empty() => lanes.ended(done),
+                    () = &mut giving_back, if !giving_back.is_terminated() => {}
                     _ = extension.tick(), if self.lease.is_some() => self.extend(lanes.receipts()).await,
                 }
             }

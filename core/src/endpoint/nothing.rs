@@ -8,8 +8,8 @@ use crate::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EntityKey, Scope},
     ports::{
-        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, Pending, Saved,
-        StoreCapabilities, StoreError,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Pending,
+        Saved, StoreCapabilities, StoreError,
     },
 };
 
@@ -72,7 +72,14 @@ impl EntityStore for Nothing {
 #[async_trait]
 impl DedupStore for Nothing {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "nothing", keeps: None, alone: true, durable: true, reply_bytes_max: usize::MAX }
+        DedupCapabilities {
+            name: "nothing",
+            keeps: None,
+            alone: true,
+            durable: true,
+            consistent: true,
+            reply_bytes_max: usize::MAX,
+        }
     }
 
     async fn contains(&self, _: &[DedupKey]) -> Result<Known, StoreError> {
@@ -85,5 +92,9 @@ impl DedupStore for Nothing {
 
     async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
         Ok(Evicted::default())
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }

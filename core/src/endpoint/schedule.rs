@@ -5,16 +5,13 @@
 //! sent again under the same id once its lease has run out: what it goes to recognises it.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use futures_util::future::join;
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until, timeout},
-};
+use tokio::time::Instant;
 
 use super::{Endpoint, EndpointBuilder};
 use crate::{
@@ -26,11 +23,14 @@ use crate::{
         Clock, DeadLetter, DeadLetters, Delays, DispatchError, Dispatcher, Due, ErrorKind, Next, Receipt, Refused,
         Schedule, StoreError, Take, TransportCapabilities, TransportError,
     },
+    sync::{Mutex, MutexGuard, Notify, sleep_until, timeout},
     time::Timestamp,
 };
 
-/// Messages that are taken at a time: enough to share a commit, and few enough to be held in memory if each is large.
+/// Messages that are taken at a time: enough to share a commit.
 const TAKE_MAX: usize = 64;
+/// Of so many bytes together, or one of more: what is held in memory for them.
+const TAKE_BYTES_MAX: usize = 8 << 20;
 /// Of these, as many are sent before it is said that they are done: a transport that is slow brings some of them to their end within the lease.
 const SEND_MAX: usize = 16;
 /// After this part of a lease nothing more is sent under it: by its end another process has the message.
@@ -39,7 +39,7 @@ const LEASE_SHARE: (u32, u32) = (3, 4);
 const LEASE: Duration = Duration::from_secs(60);
 /// Longest rest between two looks: what another process has put, and died, is late by this at most.
 const LOOK_LONGEST: Duration = Duration::from_secs(10);
-/// Rest while what is due cannot be sent, or another process has it.
+/// Rest while what is due was tried in vain, or another process has it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// What is due for longer than this, and not sent, is told of in the endpoint's health: as long as a lease that was lost.
 const OVERDUE_MAX: Duration = Duration::from_secs(120);
@@ -211,8 +211,8 @@ impl Departures {
         letters: &dyn DeadLetters,
         metrics: &dyn Metrics,
     ) -> Result<Duration, StoreError> {
-        let take = Take { within: self.within(), max: TAKE_MAX, lease: LEASE };
-        let (begun, mut gone) = (Instant::now(), 0);
+        let take = Take { within: self.within(), max: TAKE_MAX, bytes_max: TAKE_BYTES_MAX, lease: LEASE };
+        let begun = Instant::now();
         let taken = schedule.take_due(&self.endpoint, take).await?;
         for some in taken.chunks(SEND_MAX) {
             // Whoever was stopped for long has lost them (S39). They come again.
@@ -223,7 +223,6 @@ impl Departures {
             if !sent.is_empty() {
                 schedule.done(&self.endpoint, &sent).await?;
             }
-            gone += sent.len();
         }
         let next = schedule.next(&self.endpoint).await?;
         let overdue = match next {
@@ -237,8 +236,9 @@ impl Departures {
             Some(Next::Overdue(_)) => Duration::ZERO,
             None => LOOK_LONGEST,
         };
-        let has_all_gone = gone > 0 && gone == taken.len();
-        Ok(if wait.is_zero() && !has_all_gone { LOOK_AGAIN } else { wait.min(LOOK_LONGEST) })
+        // Whatever became of what was taken, nobody is given it for now, and what is due behind it may be for others: a destination
+        // that takes nothing is tried now and then, and costs nothing meanwhile.
+        Ok(if wait.is_zero() && taken.is_empty() { LOOK_AGAIN } else { wait.min(LOOK_LONGEST) })
     }
 
     /// The receipts of what need not be sent again. The rest comes again when its lease has run out.
@@ -293,6 +293,7 @@ impl Departures {
         loop {
             let at = self.board().soonest.map_or(end, |soonest| soonest.min(end));
             tokio::select! {
+                biased;
                 () = sleep_until(at) => return,
                 () = self.put.notified() => {}
             }
@@ -346,3 +347,7 @@ impl Endpoint {
         }
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/schedule.rs"]
+mod interleaved;

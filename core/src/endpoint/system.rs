@@ -1,145 +1,174 @@
 //! The ports of a running process: its clocks, random ids, and waiting with jitter.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
+    future::Future,
+    marker::PhantomData,
+    pin::Pin,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{self, Poll},
+    time::Instant,
 };
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use super::sequences::Sequences;
 use crate::{
+    deliver::Recoverability,
+    envelope::Outgoing,
     ids::AttemptId,
     ports::{Backoff, Cause, Clock, Granted, Ids},
     time::{Monotonic, Timestamp},
 };
 
+/// What all of a process's clocks count from.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// What is drawn once in a process, and how many attempts it has named.
+static PROCESS: LazyLock<[u8; 10]> = LazyLock::new(|| {
+    let mut process = [0; 10];
+    process.copy_from_slice(&Uuid::new_v4().as_bytes()[6..]);
+    process
+});
+static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+
+/// What is known at once. Every pass asks three times or more, so it is not a future of `async`: this one has no size, and its box takes no
+/// memory.
+struct AtOnce<T: Answer>(PhantomData<T>);
+
+trait Answer: Send + Sized {
+    fn now() -> Self;
+}
+
+impl<T: Answer> AtOnce<T> {
+    fn boxed<'a>() -> Pin<Box<dyn Future<Output = T> + Send + 'a>>
+    where
+        T: 'a,
+    {
+        Box::pin(Self(PhantomData))
+    }
+}
+
+impl<T: Answer> Future for AtOnce<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<T> {
+        Poll::Ready(T::now())
+    }
+}
+
+impl Answer for Monotonic {
+    fn now() -> Self {
+        Self(START.elapsed())
+    }
+}
+
+impl Answer for (Timestamp, Monotonic) {
+    fn now() -> Self {
+        (Timestamp::now(), Answer::now())
+    }
+}
+
+/// Ten bytes drawn once, and a count. Unique without a system call for each, as long as two processes do not draw the same: 74 of the 80
+/// bits are random, the other six are the UUID's version and variant.
+impl Answer for AttemptId {
+    fn now() -> Self {
+        let count = ATTEMPTS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let mut bytes = [0; Self::BYTES];
+        bytes[..10].copy_from_slice(&*PROCESS);
+        bytes[10..].copy_from_slice(&count[2..]);
+        Self::from_bytes(bytes)
+    }
+}
+
 /// The process's own clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemClock {
-    start: Instant,
-}
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct SystemClock;
 
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self { start: Instant::now() }
-    }
-}
-
-#[async_trait]
 impl Clock for SystemClock {
-    async fn now(&self) -> (Timestamp, Monotonic) {
-        (Timestamp::now(), Monotonic(self.start.elapsed()))
+    fn now<'life, 'answer>(&'life self) -> Pin<Box<dyn Future<Output = (Timestamp, Monotonic)> + Send + 'answer>>
+    where
+        'life: 'answer,
+        Self: 'answer,
+    {
+        AtOnce::boxed()
     }
 
-    async fn monotonic(&self) -> Monotonic {
-        Monotonic(self.start.elapsed())
+    fn monotonic<'life, 'answer>(&'life self) -> Pin<Box<dyn Future<Output = Monotonic> + Send + 'answer>>
+    where
+        'life: 'answer,
+        Self: 'answer,
+    {
+        AtOnce::boxed()
     }
 }
 
-/// Attempt ids: ten bytes drawn once, and a count. Unique without a system call for each, as long as two processes do not
-/// draw the same: 74 of the 80 bits are random, the other six are the UUID's version and variant.
-#[derive(Debug)]
+/// Attempt ids that no other process gives, and sequence numbers, where they are asked for.
+#[derive(Debug, Default)]
 pub struct RandomIds {
-    process: [u8; 10],
-    next: AtomicU64,
+    sequences: Option<Sequences>,
 }
 
-impl Default for RandomIds {
-    fn default() -> Self {
-        let mut process = [0; 10];
-        process.copy_from_slice(&Uuid::new_v4().as_bytes()[6..]);
-        Self { process, next: AtomicU64::new(0) }
+impl RandomIds {
+    /// Such that what is sent is numbered.
+    #[must_use]
+    pub fn numbering() -> Self {
+        Self { sequences: Some(Sequences::default()) }
     }
 }
 
 #[async_trait]
 impl Ids for RandomIds {
-    async fn attempt(&self) -> AttemptId {
-        let count = self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let mut bytes = [0; AttemptId::BYTES];
-        bytes[..10].copy_from_slice(&self.process);
-        bytes[10..].copy_from_slice(&count[2..]);
-        AttemptId::from_bytes(bytes)
+    fn attempt<'life, 'answer>(&'life self) -> Pin<Box<dyn Future<Output = AttemptId> + Send + 'answer>>
+    where
+        'life: 'answer,
+        Self: 'answer,
+    {
+        AtOnce::boxed()
+    }
+
+    fn numbers(&self) -> bool {
+        self.sequences.is_some()
+    }
+
+    async fn number(&self, outgoing: &mut [Outgoing]) {
+        let Some(sequences) = &self.sequences else { return };
+        for outgoing in outgoing {
+            let number = sequences.next(&outgoing.destination, &outgoing.envelope.message_type);
+            Arc::make_mut(&mut outgoing.envelope).sequence = number;
+        }
     }
 }
 
-/// Waits longer each time, at random within bounds so that rivals do not meet again, up to a number of tries.
+/// Waits longer each time, at random within bounds so that rivals do not meet again, within the budgets of a [`Recoverability`].
 ///
 /// # Source
 /// M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog): the "full jitter" variant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Jittered {
-    /// After a lost race or an unknown outcome. Default 50 tries from 1 ms to 100 ms: races are short, and losing one is
-    /// not a failure.
-    pub conflict: Tries,
-    /// After the handler failed. Default 2 tries from 10 ms to 100 ms: what passes at once, the rest is left to later
-    /// deliveries.
-    pub failure: Tries,
-    /// After dispatching or marking failed. Default 8 tries from 10 ms to 1 s; then the sweeper has it.
-    pub unsent: Tries,
-    /// While a store cannot be reached. Default 20 tries from 50 ms to 5 s: giving the message back would not help.
-    pub unavailable: Tries,
-}
-
-/// A budget of tries and the waits between them.
-#[derive(Debug, Clone, Copy)]
-pub struct Tries {
-    /// How many.
-    pub max: u32,
-    /// Longest first wait; doubled for each further one.
-    pub first: Duration,
-    /// Longest wait.
-    pub longest: Duration,
-}
-
-impl Tries {
-    /// `max` tries with waits of up to `first`, doubled each time, to `longest`.
-    #[must_use]
-    pub const fn new(max: u32, first: Duration, longest: Duration) -> Self {
-        Self { max, first, longest }
-    }
-
-    fn wait(&self, tries: u32) -> Duration {
-        const DOUBLINGS_MAX: u32 = 20;
-        let doublings = tries.saturating_sub(1).min(DOUBLINGS_MAX);
-        self.first.saturating_mul(1 << doublings).min(self.longest).mul_f64(fastrand::f64())
-    }
-}
-
-impl Default for Jittered {
-    fn default() -> Self {
-        let ms = Duration::from_millis;
-        Self {
-            conflict: Tries::new(50, ms(1), ms(100)),
-            failure: Tries::new(2, ms(10), ms(100)),
-            unsent: Tries::new(8, ms(10), ms(1000)),
-            unavailable: Tries::new(20, ms(50), ms(5000)),
-        }
-    }
+    recoverability: Recoverability,
 }
 
 impl Jittered {
-    /// The budget of `cause`.
+    /// Waits as `recoverability` says.
     #[must_use]
-    pub const fn budget(&self, cause: Cause) -> &Tries {
-        match cause {
-            Cause::Conflict => &self.conflict,
-            Cause::Failure => &self.failure,
-            Cause::Unsent => &self.unsent,
-            Cause::Unavailable => &self.unavailable,
-        }
+    pub const fn new(recoverability: Recoverability) -> Self {
+        Self { recoverability }
     }
 }
 
 #[async_trait]
 impl Backoff for Jittered {
     async fn pause(&self, cause: Cause, tries: u32) -> Granted {
-        let budget = self.budget(cause);
+        let budget = self.recoverability.budget(cause);
         if tries > budget.max {
             return Granted::Stop;
         }
-        tokio::time::sleep(budget.wait(tries)).await;
+        tokio::time::sleep(budget.wait_max(tries).mul_f64(fastrand::f64())).await;
         Granted::Try
     }
 }

@@ -18,7 +18,7 @@
 //! | `datacontenttype`, `time` | content type, occurred at |
 //! | `partitionkey`, `traceparent`, `expirytime`, `correlationid`, `causationid` | the field of that name, by the documented extension |
 //! | `hapaxmessageid` | message id again: the mark of an event written by hapax |
-//! | `hapaxidempotencykey`, `hapaxschema`, `hapaxdue`, `hapaxtenant`, `hapaxreplyto`, `hapaxtimeout` | the field of that name |
+//! | `hapaxidempotencykey`, `hapaxschema`, `hapaxdue`, `hapaxtenant`, `hapaxreplyto`, `hapaxtimeout`, `hapaxsequence` | the field of that name |
 //! | any other | the application header of that name, such as `subject` and `dataschema` |
 //! | `hapaxheaders` | application headers that cannot be attributes (names with `-`, `_` or `.`, empty values), as `name=value&name=value`, percent-encoded; a bare name stands for the attribute of that name and keeps the order |
 //!
@@ -225,6 +225,7 @@ impl Field {
             Self::TraceParent => "traceparent",
             Self::ReplyTo => "hapaxreplyto",
             Self::Timeout => "hapaxtimeout",
+            Self::Sequence => "hapaxsequence",
         }
     }
 

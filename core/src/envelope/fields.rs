@@ -25,11 +25,12 @@ pub(super) enum Field {
     TraceParent,
     ReplyTo,
     Timeout,
+    Sequence,
 }
 
 impl Field {
     /// In the order in which they are written.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::MessageId,
         Self::Type,
         Self::IdempotencyKey,
@@ -44,6 +45,7 @@ impl Field {
         Self::TraceParent,
         Self::ReplyTo,
         Self::Timeout,
+        Self::Sequence,
     ];
 
     /// The field's text; `None` where it says nothing beyond its default.
@@ -64,6 +66,7 @@ impl Field {
             Self::TraceParent => envelope.traceparent.as_ref().map(|v| v.as_str().into()),
             Self::ReplyTo => envelope.reply_to.as_ref().map(|v| v.to_string().into()),
             Self::Timeout => envelope.timeout.then(|| "true".into()),
+            Self::Sequence => envelope.sequence.map(|number| number.to_string().into()),
         }
     }
 
@@ -84,6 +87,7 @@ impl Field {
             Self::TraceParent => envelope.traceparent = Some(text.parse()?),
             Self::ReplyTo => envelope.reply_to = Some(Destination::parse(text)?),
             Self::Timeout => envelope.timeout = parse_flag(text)?,
+            Self::Sequence => envelope.sequence = Some(text.parse()?),
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::{
     ids::{
-        CausationId, CorrelationId, EndpointName, IdempotencyKey, InvalidId, MessageId, PartitionKey, TenantId,
-        TraceParent, TypeName,
+        CausationId, CorrelationId, EndpointName, IdempotencyKey, InvalidId, MessageId, PartitionKey, SequenceNumber,
+        TenantId, TraceParent, TypeName,
     },
     time::Timestamp,
 };
@@ -75,6 +75,9 @@ pub struct Envelope {
     pub reply_to: Option<Destination>,
     /// Whether this is a timeout that a saga set for itself, which counts only while the saga still waits for it.
     pub timeout: bool,
+    /// Which message of its sender's it is, where the sender numbers what it sends: then it is known by this instead of its id. A
+    /// message that is made of another one takes a new id, and must leave this behind.
+    pub sequence: Option<SequenceNumber>,
 }
 
 impl Envelope {
@@ -99,6 +102,7 @@ impl Envelope {
             traceparent: None,
             reply_to: None,
             timeout: false,
+            sequence: None,
         }
     }
 
@@ -140,6 +144,7 @@ impl fmt::Debug for Envelope {
             traceparent,
             reply_to,
             timeout,
+            sequence,
         } = self;
         let tells_all = f.sign_plus();
         let mut shown = f.debug_struct("Envelope");
@@ -166,6 +171,7 @@ impl fmt::Debug for Envelope {
             .field("traceparent", traceparent)
             .field("reply_to", reply_to)
             .field("timeout", timeout)
+            .field("sequence", sequence)
             .finish()
     }
 }

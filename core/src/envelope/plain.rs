@@ -23,6 +23,7 @@
 //! | `hapax-occurred-at`, `hapax-due`, `hapax-expires` | RFC 3339 with milliseconds |
 //! | `hapax-reply-to` | `endpoint:NAME` or `topic:TYPE` |
 //! | `hapax-timeout` | `true`; false when it is not there |
+//! | `hapax-sequence` | 24 hexadecimal digits, a dot and a number: which message of its sender's it is |
 //! | `hapax-header-NAME` | the application header NAME, where that name is taken (`content-type`) |
 //!
 //! # Growing
@@ -176,6 +177,7 @@ impl Field {
             Self::TraceParent => "traceparent",
             Self::ReplyTo => "reply-to",
             Self::Timeout => "timeout",
+            Self::Sequence => "sequence",
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{EntityKey, ID_BYTES_MAX, IdempotencyKey, NAME_BYTES_MAX};
+use super::{EntityKey, ID_BYTES_MAX, IdempotencyKey, NAME_BYTES_MAX, Scope, SequenceNumber};
 use crate::envelope::Envelope;
 
 /// Under what a handled message is remembered: endpoint, saga, saga key and the message's identity (its idempotency
@@ -18,22 +18,45 @@ use crate::envelope::Envelope;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DedupKey([u8; Self::BYTES]);
 
-/// Over its last eight bytes, which are of a cryptographic hash already.
+/// What a message is known by, see [`DedupKey::identity`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// Its message id.
+    Id,
+    /// Its idempotency key: such a message may be kept in mind for longer than others.
+    Keyed,
+    /// Its [number](SequenceNumber) in a sequence of its sender's: such messages can be kept in mind for ever.
+    Numbered,
+}
+
+/// Over bytes that are of a cryptographic hash already, or count.
 impl Hash for DedupKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut end = [0; 8];
+        let (mut middle, mut end) = ([0; 8], [0; 8]);
+        middle.copy_from_slice(&self.0[Self::BYTES - 16..Self::BYTES - 8]);
         end.copy_from_slice(&self.0[Self::BYTES - 8..]);
-        state.write_u64(u64::from_ne_bytes(end));
+        state.write_u64(u64::from_ne_bytes(middle) ^ u64::from_ne_bytes(end));
     }
 }
 
 impl DedupKey {
     /// Length of every dedup key, in bytes.
     pub const BYTES: usize = 24;
+    /// Length of what tells identities apart, in bytes.
+    const MARK: usize = 4;
+    /// The first bytes of a numbered one: behind all times there will be.
+    pub const NUMBERED: [u8; Self::MARK] = [0xff; Self::MARK];
+    /// The first bytes of one with an idempotency key.
+    pub const KEYED: [u8; Self::MARK] = [0xff, 0xff, 0xff, 0xfe];
+    /// Where its number begins in a numbered one.
+    const NUMBER: usize = Self::BYTES - size_of::<u64>();
 
     /// The key under which `entity` remembers `message`.
     #[must_use]
     pub fn of(entity: &EntityKey, message: &Envelope) -> Self {
+        if let (None, Some(number)) = (&message.idempotency_key, &message.sequence) {
+            return Self::numbered(entity.scope(), number);
+        }
         let mut preimage = Preimage::new(b"hapax dedup\0");
         preimage.prefixed(entity.scope().endpoint.as_str());
         preimage.prefixed(entity.scope().saga.as_str());
@@ -51,8 +74,47 @@ impl DedupKey {
         bytes.copy_from_slice(&preimage.hash()[..Self::BYTES]);
         if let Some(time) = time {
             bytes[..6].copy_from_slice(&time);
+        } else if message.idempotency_key.is_some() {
+            bytes[..Self::MARK].copy_from_slice(&Self::KEYED);
         }
         Self(bytes)
+    }
+
+    /// The key of a message that its sender has numbered: its sequence as `scope` sees it, and behind that the number, so that
+    /// numbers that follow one another are keys that do. Neither the saga key nor the message id is in it: of one number there
+    /// is one message, and its saga key is a function of it.
+    fn numbered(scope: &Scope, number: &SequenceNumber) -> Self {
+        let mut preimage = Preimage::new(b"hapax numbered\0");
+        preimage.prefixed(scope.endpoint.as_str());
+        preimage.prefixed(scope.saga.as_str());
+        preimage.push(number.sequence.as_bytes());
+        let mut bytes = [0; Self::BYTES];
+        bytes[..Self::MARK].copy_from_slice(&Self::NUMBERED);
+        bytes[Self::MARK..Self::NUMBER].copy_from_slice(&preimage.hash()[..Self::NUMBER - Self::MARK]);
+        bytes[Self::NUMBER..].copy_from_slice(&number.number.to_be_bytes());
+        Self(bytes)
+    }
+
+    /// What the message was known by. Others have these first bytes too, rarely: by chance, or with a time eight thousand years
+    /// ahead. They are remembered for longer than they have to be.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        match self.0.first_chunk() {
+            Some(&Self::NUMBERED) => Identity::Numbered,
+            Some(&Self::KEYED) => Identity::Keyed,
+            _ => Identity::Id,
+        }
+    }
+
+    /// The key right behind this one, if both are [numbered](Identity::Numbered) in one sequence.
+    #[must_use]
+    pub fn next_number(&self) -> Option<Self> {
+        let (sequence, number) = self.0.split_at(Self::NUMBER);
+        let next = u64::from_be_bytes(number.try_into().ok()?).checked_add(1)?;
+        let mut bytes = self.0;
+        bytes[..Self::NUMBER].copy_from_slice(sequence);
+        bytes[Self::NUMBER..].copy_from_slice(&next.to_be_bytes());
+        (self.identity() == Identity::Numbered).then_some(Self(bytes))
     }
 
     /// A key from its digits, as `Display` writes them; `None` for anything else.
@@ -239,7 +301,7 @@ impl Preimage {
 }
 
 /// What [`hex`] wrote. Not by the standard library's parser, which takes a sign for a digit.
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let bytes: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();

@@ -7,15 +7,17 @@
 mod entity_key;
 mod hashed;
 mod message_id;
+mod sequence;
 mod type_name;
 
 use std::{fmt, sync::Arc};
 
 pub use entity_key::{EntityKey, Scope};
-pub use hashed::{AttemptId, DedupKey, Fingerprint};
+pub use hashed::{AttemptId, DedupKey, Fingerprint, Identity};
 pub(crate) use hashed::{hex, prefixed};
 pub(crate) use message_id::WireId;
 pub use message_id::{CausationId, MessageId};
+pub use sequence::{SequenceId, SequenceNumber};
 pub use type_name::TypeName;
 
 /// Longest message id, idempotency key or saga key, in bytes: what every store and broker we know takes as a key.

@@ -132,6 +132,9 @@ impl<T: Saga> SagaManager<T> {
             }
             return Verdict::Entry { attempt: entry.attempt, ours: false };
         }
+        if known.is_folded(&message.key) {
+            return Verdict::Over { reply: None }; // Its body and its reply are no longer remembered.
+        }
         let Some(route) = self.routes.of(&message.envelope.message_type) else {
             return Verdict::Decided(Outcome::DeadLetter(format!("{} has no handler", message.envelope.message_type)));
         };
@@ -158,7 +161,7 @@ impl<T: Saga> SagaManager<T> {
             Outcome::Dropped("expired")
         } else if envelope.timeout && !entity.timeouts.iter().any(|t| t.message_id == envelope.message_id) {
             Outcome::Dropped("timeout not live")
-        } else if message.attempts > self.limits.attempts_max {
+        } else if message.attempts > self.limits.poison_above {
             let times = message.attempts - 1;
             Outcome::DeadLetter(format!("poison: given {times} times and never settled, the process may die of it"))
         } else if entity.completed {
@@ -193,7 +196,7 @@ impl<T: Saga> SagaManager<T> {
         let failed = |e: HandlerError| Verdict::Loaded(Outcome::of_run(e));
         let decoded = match message.decoded.take() {
             Some(decoded) => decoded,
-            None => match self.read(route, &message.envelope) {
+            None => match self.read(route, message.whole()) {
                 Ok((_, decoded)) => decoded,
                 Err(e) => return failed(e),
             },
@@ -207,14 +210,14 @@ impl<T: Saga> SagaManager<T> {
                 ))));
             }
         };
-        let envelope = message.envelope.clone();
+        let envelope = message.whole().clone();
         let mut cx = Context::new(envelope, key.clone(), message.key, now, self.codec, self.services.clone())
             .traced(&message.trace)
             .sealing(&self.seals);
         if let Err(e) = message.trace.within(route.handle(&mut state, decoded, &mut cx)).await {
             return failed(e);
         }
-        let Some(effects) = cx.into_effects(&message.envelope) else {
+        let Some(effects) = cx.into_effects(message.whole()) else {
             return failed(HandlerError::permanent("the handler replaced its context"));
         };
         match self.accept(draft, key, message, state, effects, now).await {
@@ -234,8 +237,10 @@ impl<T: Saga> SagaManager<T> {
         effects: Effects,
         now: Timestamp,
     ) -> Result<Verdict, HandlerError> {
-        let Effects { outgoing, reply, timeouts, cancelled, completed } = effects;
+        let Effects { mut outgoing, reply, timeouts, cancelled, completed } = effects;
         self.check_timeouts(key, &timeouts, &outgoing)?;
+        let attempt = self.ports.ids.attempt().await;
+        let staged = self.spill(key, attempt, &mut outgoing, reply)?;
         for outgoing in &outgoing {
             self.ports.dispatcher.check(outgoing).map_err(|refused| {
                 HandlerError::permanent(format!("{} can never be sent: {refused}", outgoing.envelope.message_type))
@@ -243,7 +248,9 @@ impl<T: Saga> SagaManager<T> {
         }
         let stored = if completed { None } else { Some(Draft::encode(&state, self.codec)?) };
         let capabilities = self.ports.stores.entities.capabilities();
-        let attempt = self.ports.ids.attempt().await;
+        if self.ports.ids.numbers() {
+            self.ports.ids.number(&mut outgoing).await;
+        }
         let entry = Arc::new(OutboxEntry {
             key: message.key,
             attempt,
@@ -276,6 +283,11 @@ impl<T: Saga> SagaManager<T> {
                 "the saga would have {bytes} bytes with its outbox; {} takes {bytes_max}",
                 capabilities.name
             )));
+        }
+        if !staged.is_empty()
+            && let Err(again) = Box::pin(self.stage(&staged)).await
+        {
+            return Ok(Verdict::Decided(Outcome::Again(again)));
         }
         draft.accept(entity, kept, state, mark);
         Ok(if mark_now { Verdict::Marked } else { Verdict::Entry { attempt, ours: true } })

@@ -23,22 +23,19 @@ pub struct Ports {
     pub metrics: Arc<dyn Metrics>,
 }
 
-/// Bounds of a pass.
+/// Bounds of a pass. An endpoint takes them from its [`Settings`](crate::endpoint::Settings).
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// From before the load to the last dispatch. A pass that took longer sends nothing more: retention is counted on it
-    /// (S39). Default 60 s: far above any store's time limits, far below any retention.
+    /// As [`Settings::deadline`](crate::endpoint::Settings::deadline). Default 60 s.
     pub deadline: Duration,
-    /// A message given more often than this is poison and is dead-lettered without being handled (S66). Default 10: room
-    /// for crashes and restarts that were not its fault.
-    pub attempts_max: u32,
-    /// Entries of an entity that may wait to be sent before it takes no more messages (S68). Default 512: two full
-    /// passes.
+    /// As [`Recoverability::poison_above`](crate::deliver::Recoverability::poison_above). Default 10.
+    pub poison_above: u32,
+    /// As [`Settings::entries_max`](crate::endpoint::Settings::entries_max). Default 512.
     pub entries_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(60), attempts_max: 10, entries_max: 512 }
+        Self { deadline: Duration::from_secs(60), poison_above: 10, entries_max: 512 }
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! 1. *Load before check.* Were the check first, another worker could finish the message between the two: we would load
 //!    the entity without its entry, having been told "not seen", and handle it again. So the check begins when the load
-//!    has returned, also for an entity that is not there.
+//!    has returned, also for an entity that is not there. What has been folded since is asked for last: it is there before its entry goes.
 //! 2. *Seen: not again.* What is over is acknowledged; only its reply is sent again. A left-over entry **of the same
 //!    attempt** is removed; an entry of another attempt is real work and is sent.
 //! 3. *Entry there: not handled again.* The stored messages are sent, so it does not matter whether the handler would
@@ -41,6 +41,7 @@ mod limits;
 mod outcome;
 mod passes;
 mod replies;
+mod spill;
 mod stores;
 mod tail;
 mod timeouts;
@@ -50,6 +51,7 @@ use std::{fmt, sync::Arc};
 use draft::Draft;
 use judge::Verdicts;
 pub use limits::{Limits, Ports};
+pub(crate) use outcome::Fetched;
 pub use outcome::{Again, Incoming, Outcome};
 pub(crate) use passes::text_of;
 pub use passes::{Passes, Passing};
@@ -58,6 +60,7 @@ pub use stores::Stores;
 use tail::Unsent;
 
 use crate::{
+    claim::Spill,
     codec::Codec,
     context::Services,
     entity::{Expected, OutboxEntry},
@@ -80,6 +83,8 @@ pub struct SagaManager<T> {
     codec: Codec,
     services: Arc<Services>,
     seals: Seals,
+    /// Where large bodies go; `None`: they travel.
+    spill: Option<Arc<Spill>>,
 }
 
 /// Most passes are over one message, and then none of their lists needs an allocation.
@@ -105,7 +110,7 @@ impl<T: Saga> SagaManager<T> {
     ) -> Result<Self, InvalidId> {
         let (saga, routes) = registry.close()?;
         let scope = Arc::new(Scope { endpoint: endpoint.clone(), saga });
-        Ok(Self { scope, routes, ports, limits, codec, services: Arc::default(), seals: Seals::default() })
+        Ok(Self { scope, routes, ports, limits, codec, services: Arc::default(), seals: Seals::default(), spill: None })
     }
 
     /// The same with a service that handlers may [`get`](crate::Context::get), shared with other managers.
@@ -128,6 +133,11 @@ impl<T: Saga> SagaManager<T> {
 
     pub(crate) fn with_seals(mut self, seals: Seals) -> Self {
         self.seals = seals;
+        self
+    }
+
+    pub(crate) fn with_spill(mut self, spill: Option<Arc<Spill>>) -> Self {
+        self.spill = spill;
         self
     }
 
@@ -161,6 +171,7 @@ impl<T: Saga> SagaManager<T> {
             Some(known) => known,
             None => stores.dedup.contains(&Draft::<T>::keys_to_check(&asked, stored.as_ref())).await?,
         };
+        let known = stores.recall(known, &asked).await?;
 
         // 2. to 4. Judge each message; handlers change the draft.
         let mut draft = Draft::new(stored, &known);

@@ -2,9 +2,10 @@ use std::{fmt, sync::Arc, time::Instant};
 
 use super::Few;
 use crate::{
+    claim::Hold,
     envelope::Envelope,
     handler_error::{HandlerError, chain},
-    ids::{DedupKey, Fingerprint},
+    ids::{DedupKey, Fingerprint, SagaName},
     ports::{Cause, ErrorKind, Receipt, StoreError},
     registry::Decoded,
     trace::Trace,
@@ -28,9 +29,31 @@ pub struct Incoming {
     pub(crate) decoded: Option<Decoded>,
     /// Who follows it; nobody where no endpoint has set that.
     pub(crate) trace: Trace,
+    /// Where its body was fetched from elsewhere.
+    pub(crate) fetched: Option<Arc<Fetched>>,
+}
+
+/// A message with the body that was fetched for it, and what holds that body until the message is over.
+#[derive(Clone)]
+pub(crate) struct Fetched {
+    pub(crate) whole: Arc<Envelope>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl Incoming {
+    /// The message with its body, wherever that has come from.
+    pub(crate) fn whole(&self) -> &Arc<Envelope> {
+        self.fetched.as_ref().map_or(&self.envelope, |fetched| &fetched.whole)
+    }
+
+    /// It is over, or was set aside by `aside`: before it is acknowledged, what was fetched for it is let go of.
+    pub(crate) async fn over(&self, aside: Option<&SagaName>) -> Result<(), StoreError> {
+        match &self.fetched {
+            Some(fetched) => fetched.hold.over(aside).await,
+            None => Ok(()),
+        }
+    }
+
     /// When the endpoint began with it, by the process's own clock: after it had waited for its turn. `None` outside of an
     /// endpoint.
     #[must_use]
@@ -126,7 +149,7 @@ impl fmt::Display for Again {
                 f.write_str(why)
             }
             Self::Full => f.write_str("the saga's outbox is full; it empties when its messages can be sent"),
-            Self::Deadline => f.write_str("the pass took longer than limits.deadline before it could save"),
+            Self::Deadline => f.write_str("the pass took longer than its deadline before it could save"),
         }
     }
 }

@@ -91,6 +91,7 @@ impl<T: Saga> Passes for SagaManager<T> {
             bytes,
             decoded: Some(decoded),
             trace: Trace::default(),
+            fetched: None,
         };
         Ok((entity, incoming))
     }

@@ -1,11 +1,18 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::{
+    FutureExt,
+    future::{Either, ready},
+};
+use smallvec::SmallVec;
 
 use crate::{
     entity::{DedupEntry, Entity, Expected, Version},
-    ids::{DedupKey, EntityKey, Scope},
-    ports::{DedupStore, EntityStore, ErrorKind, Finished, Loaded, Pending, Saved, StoreCapabilities, StoreError},
+    ids::{DedupKey, EntityKey, Identity, Scope},
+    ports::{
+        DedupStore, EntityStore, ErrorKind, Finished, Known, Loaded, Pending, Saved, StoreCapabilities, StoreError,
+    },
 };
 
 /// Where entities and dedup entries are kept.
@@ -15,20 +22,22 @@ pub struct Stores {
     pub(crate) dedup: Arc<dyn DedupStore>,
     /// Both are the same.
     are_one: bool,
+    /// Messages may be over though no entry is left of them.
+    recalls: bool,
 }
 
 impl Stores {
     /// One store for both: load and check are one snapshot, marks and clean-up one commit, where the store can.
     #[must_use]
     pub fn one<S: EntityStore + DedupStore + 'static>(store: Arc<S>) -> Self {
-        Self { entities: store.clone(), dedup: store, are_one: true }
+        Self { entities: store.clone(), dedup: store, are_one: true, recalls: false }
     }
 
     /// Two stores, for example entities in DynamoDB and dedup entries in object storage. Nothing is fused, even if one
     /// of them could hold both: its dedup entries are not the ones that count.
     #[must_use]
     pub fn two(entities: Arc<dyn EntityStore>, dedup: Arc<dyn DedupStore>) -> Self {
-        Self { entities: Arc::new(Apart(entities)), dedup, are_one: false }
+        Self { entities: Arc::new(Apart(entities)), dedup, are_one: false, recalls: false }
     }
 
     /// Entities.
@@ -41,6 +50,30 @@ impl Stores {
     #[must_use]
     pub fn dedup(&self) -> &Arc<dyn DedupStore> {
         &self.dedup
+    }
+
+    /// The same, with passes that ask the dedup store's [`LongMemory`](crate::ports::LongMemory) too, where it has one: for an endpoint that
+    /// evicts by it.
+    #[must_use]
+    pub fn recalling(self) -> Self {
+        Self { recalls: true, ..self }
+    }
+
+    /// `known`, and which others of `asked` are over: those that have no entry any more, but are remembered all the same. In a box where
+    /// there is something to ask, since most passes have nothing to and hold it while they wait.
+    pub(super) fn recall<'a>(
+        &'a self,
+        known: Known,
+        asked: &[DedupKey],
+    ) -> impl Future<Output = Result<Known, StoreError>> + Send + 'a {
+        let memory = if self.recalls { self.dedup.long_memory() } else { None };
+        let Some(memory) = memory else { return Either::Left(ready(Ok(known))) };
+        let lasting = |key: &&DedupKey| key.identity() != Identity::Id && known.entry(key).is_none();
+        let keys: SmallVec<[DedupKey; 1]> = asked.iter().filter(lasting).copied().collect();
+        if keys.is_empty() {
+            return Either::Left(ready(Ok(known)));
+        }
+        Either::Right(async move { Ok(known.and(memory.recall(&keys).await?)) }.boxed())
     }
 
     /// Whether one store keeps both.

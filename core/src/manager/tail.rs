@@ -8,6 +8,7 @@ use super::{
     judge::{Repeat, Verdicts},
 };
 use crate::{
+    claim::is_claim,
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     envelope::Outgoing,
     handler_error::chain,
@@ -34,6 +35,12 @@ impl<T: Saga> SagaManager<T> {
         if outgoing.is_empty() {
             return Ok(());
         }
+        if outgoing.iter().any(|outgoing| is_claim(&outgoing.envelope)) {
+            let gone = Box::pin(self.keep(outgoing)).await?;
+            if !gone.is_empty() {
+                return Box::pin(self.dispatch_rest(key, outgoing, &gone, deadline)).await;
+            }
+        }
         self.in_time(deadline).await.map_err(|_| Unsent("the pass took longer than its deadline".into()))?;
         let mut results = self.ports.dispatcher.dispatch(outgoing).await.into_iter();
         for outgoing in outgoing {
@@ -44,6 +51,23 @@ impl<T: Saga> SagaManager<T> {
                 None => return Err(Unsent("the dispatcher gave no result for a message".into())),
             };
             Box::pin(self.park(key, outgoing, never)).await?;
+        }
+        Ok(())
+    }
+
+    /// What has lost its body can never be sent; the others go.
+    async fn dispatch_rest(
+        &self,
+        key: &EntityKey,
+        outgoing: &[Outgoing],
+        gone: &[(usize, String)],
+        deadline: Monotonic,
+    ) -> Result<(), Unsent> {
+        for (index, outgoing) in outgoing.iter().enumerate() {
+            match gone.iter().find(|(gone, _)| *gone == index) {
+                Some((_, why)) => self.park(key, outgoing, why.clone()).await?,
+                None => Box::pin(self.dispatch(key, slice::from_ref(outgoing), deadline)).await?,
+            }
         }
         Ok(())
     }

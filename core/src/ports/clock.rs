@@ -3,6 +3,7 @@ use std::fmt;
 use async_trait::async_trait;
 
 use crate::{
+    envelope::Outgoing,
     ids::AttemptId,
     time::{Monotonic, Timestamp},
 };
@@ -23,4 +24,11 @@ pub trait Clock: fmt::Debug + Send + Sync {
 pub trait Ids: fmt::Debug + Send + Sync {
     /// A new attempt id, never given before by anyone.
     async fn attempt(&self) -> AttemptId;
+
+    /// Whether what is sent is to be numbered. Constant for the life of the port.
+    fn numbers(&self) -> bool;
+
+    /// Gives each of `outgoing` a number of its sequence that no other message has, was given before, or will be: of one that repeats,
+    /// receivers would take the second message for a copy of the first and lose it. One that is given none is known by its id.
+    async fn number(&self, outgoing: &mut [Outgoing]);
 }

@@ -2,7 +2,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 
-use super::StoreError;
+use super::{LongMemory, StoreError};
 use crate::{
     entity::DedupEntry,
     ids::{AttemptId, DedupKey},
@@ -42,6 +42,9 @@ pub trait DedupStore: fmt::Debug + Send + Sync {
     /// Removes entries that were inserted longer ago than `retention` and than any longer one asked for before, a bounded
     /// number a call. To be called every so often; it does little when there is little to do.
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError>;
+
+    /// What it remembers beyond its entries; `None` where it forgets whatever it evicts.
+    fn long_memory(&self) -> Option<&dyn LongMemory>;
 }
 
 /// What a dedup store can do; checked by its conformance suite, and by the endpoint before it starts.
@@ -59,6 +62,9 @@ pub struct DedupCapabilities {
     pub alone: bool,
     /// What is confirmed survives the process.
     pub durable: bool,
+    /// It keeps promise 1: whoever asks anywhere sees every insert that was confirmed before. False in a store that only sometimes can, as
+    /// one that reads a replica: no endpoint starts with it.
+    pub consistent: bool,
     /// Largest reply in an entry, in bytes as [`encode_outgoing`](crate::codec::record::encode_outgoing) writes it. `insert` may refuse
     /// a larger one with [`ErrorKind::TooLarge`](super::ErrorKind::TooLarge), by when it would have been sent: the manager refuses
     /// it before anything is saved.
@@ -69,25 +75,60 @@ pub struct DedupCapabilities {
 ///
 /// Holds the entries found: usually none, for duplicates are rare.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known(Vec<DedupEntry>);
+pub struct Known(Vec<Over>);
+
+/// One list of both, since passes hold it while they wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Over {
+    Entry(DedupEntry),
+    /// Nothing is left but that it is over.
+    Folded(DedupKey),
+}
 
 impl Known {
     /// What was found.
     #[must_use]
-    pub const fn new(entries: Vec<DedupEntry>) -> Self {
-        Self(entries)
+    pub fn new(entries: Vec<DedupEntry>) -> Self {
+        Self(entries.into_iter().map(Over::Entry).collect())
+    }
+
+    /// The same, and of `folded` that they are over.
+    #[must_use]
+    pub fn and_folded(mut self, folded: impl IntoIterator<Item = DedupKey>) -> Self {
+        self.0.extend(folded.into_iter().map(Over::Folded));
+        self
+    }
+
+    /// The same, and what `more` knows.
+    #[must_use]
+    pub fn and(mut self, more: Self) -> Self {
+        self.0.extend(more.0);
+        self
+    }
+
+    /// Whether the message with `key` is over, and nothing else is known of it any more.
+    #[must_use]
+    pub fn is_folded(&self, key: &DedupKey) -> bool {
+        self.0.iter().any(|over| matches!(over, Over::Folded(folded) if folded == key))
     }
 
     /// The entry of `key`: the message is over.
     #[must_use]
     pub fn entry(&self, key: &DedupKey) -> Option<&DedupEntry> {
-        self.0.iter().find(|entry| entry.key == *key)
+        self.entries().find(|entry| entry.key == *key)
     }
 
     /// Whether `attempt` at the message with `key` is over. Another attempt's entry does not say so (S34).
     #[must_use]
     pub fn attempt(&self, key: &DedupKey, attempt: &AttemptId) -> bool {
-        self.0.iter().any(|entry| entry.key == *key && entry.attempt == *attempt)
+        self.entries().any(|entry| entry.key == *key && entry.attempt == *attempt)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &DedupEntry> {
+        self.0.iter().filter_map(|over| match over {
+            Over::Entry(entry) => Some(entry),
+            Over::Folded(_) => None,
+        })
     }
 }
 

@@ -5,24 +5,32 @@
 //! `hapax_core::testing`. No method has a default, so that a wrapper cannot lose one.
 
 mod backoff;
+mod bodies;
+mod body_record;
 mod clock;
 mod dead_letters;
 mod dedup_store;
 mod dispatcher;
 mod entity_store;
 mod error;
+mod long_memory;
+mod marks;
 pub(crate) use error::BoxError;
 mod outbox_table;
 mod receiver;
 mod schedule;
 
 pub use backoff::{Backoff, Cause, Granted};
+pub use bodies::{BODY_NAME_BYTES_MAX, Bodies, BodyCapabilities, BodyName, BodyReference, Got, NewBody, Staged};
+pub use body_record::BodyRecord;
 pub use clock::{Clock, Ids};
 pub use dead_letters::{DeadLetter, DeadLetters, Page};
 pub use dedup_store::{DedupCapabilities, DedupStore, Evicted, Known};
 pub use dispatcher::{DispatchError, Dispatcher, Refused};
 pub use entity_store::{EntityStore, Finished, Loaded, Pending, PendingEntry, Saved, StoreCapabilities, Stored};
 pub use error::{ErrorKind, StoreError, TransportError};
+pub use long_memory::{Keep, LongMemory, Moment, Passed};
+pub use marks::{Mark, Marks};
 pub use outbox_table::{
     Care, Cared, Claim, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, Tick, Ticked,
 };

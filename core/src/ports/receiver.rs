@@ -2,7 +2,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use super::{DeadLetters, Dispatcher, TransportError};
+use super::{DeadLetters, Dispatcher, Marks, TransportError};
 use crate::{
     envelope::Envelope,
     ids::{EndpointName, TypeName},
@@ -12,7 +12,8 @@ use crate::{
 ///
 /// # Promises
 /// 1. *Kept until settled:* a message is given again, to this or another receiver, until it is settled with
-///    [`Settlement::Ack`] or [`Settlement::DeadLetter`]; when its lease runs out or its receiver dies, sooner or later.
+///    [`Settlement::Ack`] or [`Settlement::DeadLetter`]; when its lease runs out or its receiver dies, sooner or later. Where
+///    the transport keeps [`offsets`](TransportCapabilities::offsets), also after that, as long as one before it is not settled.
 /// 2. *Hidden under a lease:* while a lease lasts, the transport does not hand the message to others. Nothing rests on
 ///    this but speed (S45).
 /// 3. *Late settles are refused:* a settle with a lost lease is [`Settled::LeaseLost`] and changes nothing.
@@ -24,8 +25,12 @@ use crate::{
 ///    other are given in that order as long as none is retried.
 #[async_trait]
 pub trait Receiver: fmt::Debug + Send + Sync {
-    /// Waits for at least one message and takes up to `max`. Cancel-safe: a message taken by a call that was dropped
-    /// comes again.
+    /// Waits for at least one message, however long there is none, and takes up to `max`. Cancel-safe: a message taken by a call that was
+    /// dropped comes again.
+    ///
+    /// # Errors
+    /// [`TransportError`] when the broker cannot be reached, within a time that the transport sets itself: nobody else can tell a call that is
+    /// never answered from a queue in which there is nothing.
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError>;
 
     /// Starts the leases of `receipts` anew; a lease that is lost stays lost.
@@ -140,6 +145,8 @@ pub struct Connected {
     pub dispatcher: Arc<dyn Dispatcher>,
     /// The transport's own place for dead letters, where it has one.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// What shows that copies are gone, where it can be shown.
+    pub marks: Option<Arc<dyn Marks>>,
 }
 
 /// What a transport can do; checked by its conformance suite.
@@ -161,6 +168,11 @@ pub struct TransportCapabilities {
     pub durable: bool,
     /// The longest time after which a copy of a message may still come.
     pub redelivery_max: Duration,
+    /// It keeps an offset for each part of a queue, and not the end of each message: when a receiver dies, what it has settled is given
+    /// again where something before it was not settled.
+    pub offsets: bool,
+    /// It shows when copies are gone: [`Connected::marks`].
+    pub marks: bool,
 }
 
 /// For how long a transport holds a message back until it is due, counted from when it is given the message.

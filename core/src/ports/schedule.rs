@@ -20,7 +20,7 @@ use crate::{
 /// 2. *Once per message:* putting a message of which there is one already (same endpoint, message id and destination) is success and
 ///    changes nothing, not even the due time.
 /// 3. *Not early:* a message is not given earlier than `within` before its due time, by the schedule's own clock; the earliest
-///    first, and `max` at a time at most.
+///    first, and at a time `max` at most, of `bytes_max` together unless the first alone has more.
 /// 4. *Hidden under a lease:* while a lease lasts, the message is not given to others. When it has ended, it is given again.
 /// 5. *Done alone:* `done` removes what its receipts stand for and nothing else. A receipt whose message somebody else has been
 ///    given since is lost, and changes nothing.
@@ -64,6 +64,9 @@ pub struct Take {
     pub within: Duration,
     /// So many messages at most.
     pub max: usize,
+    /// Of so many bytes together at most, as [`Envelope::size`](crate::envelope::Envelope::size) counts; but one message, however
+    /// large. A schedule may count more than that for each.
+    pub bytes_max: usize,
     /// How long they are given to nobody else.
     pub lease: Duration,
 }

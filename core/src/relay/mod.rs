@@ -136,8 +136,8 @@ impl Relay {
 
     /// Makes a span of each call to the transport, which is called `system` in it (for example `rabbitmq`), and joins it by `traces`
     /// to the traces in which the messages were created.
-    pub fn traces(mut self, system: &'static str, traces: Arc<dyn Traces>) -> Self {
-        self.dispatcher = Arc::new(Sends::new(self.dispatcher, Spans::new(system, Some(traces))));
+    pub fn traces(mut self, system: &'static str, traces: impl Traces + 'static) -> Self {
+        self.dispatcher = Arc::new(Sends::new(self.dispatcher, Spans::new(system, Some(Arc::new(traces)))));
         self
     }
 
@@ -189,6 +189,7 @@ impl fmt::Debug for Relay {
 }
 
 /// A relay that runs. Dropping it ends it at once: what it holds is free when its leases are over.
+#[must_use = "dropping it ends the relay at once"]
 #[derive(Debug)]
 pub struct RelayHandle {
     stop: watch::Sender<bool>,

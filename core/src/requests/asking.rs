@@ -1,8 +1,9 @@
 //! One request: sent, and sent again until its answer comes or its time is over.
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{array, slice, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use super::{RequestError, Shared, waiting::Wait};
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     registry::REUSED,
     sync::sleep_until,
     time::Timestamp,
+    trace,
 };
 
 /// Longest wait, above any deadline that is meant: clocks end somewhere.
@@ -69,8 +71,10 @@ pub(super) async fn ask(client: &Shared, outgoing: Outgoing, within: Duration) -
 impl Asking<'_> {
     /// Sends the request, waits, and looks whether it was set aside.
     async fn once(&mut self) -> Result<(), Ended> {
-        let sending = self.client.dispatcher.dispatch(slice::from_ref(&self.outgoing));
+        let span = self.client.spans.begin_send(array::from_mut(&mut self.outgoing));
+        let sending = self.client.dispatcher.dispatch(slice::from_ref(&self.outgoing)).instrument(span.clone());
         let sent = until(&mut self.wait, self.deadline, sending).await?;
+        trace::sent(&span, &sent);
         self.learn(sent.into_iter().next())?;
         self.times = self.times.saturating_add(1);
         until(&mut self.wait, self.deadline, sleep(self.client.settings.rest(self.times))).await?;

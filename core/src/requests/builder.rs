@@ -13,6 +13,7 @@ use crate::{
     ids::EndpointName,
     ports::{DeadLetters, Transport},
     seal::Seals,
+    trace::{Spans, Traces},
 };
 
 /// Bounds and waits of a client. Every field has a default with its reason.
@@ -60,6 +61,7 @@ pub struct RequestClientBuilder {
     settings: RequestSettings,
     codec: Codec,
     seals: Seals,
+    traces: Option<Arc<dyn Traces>>,
 }
 
 impl RequestClientBuilder {
@@ -71,6 +73,7 @@ impl RequestClientBuilder {
             settings: RequestSettings::default(),
             codec: Codec::default(),
             seals: Seals::default(),
+            traces: None,
         }
     }
 
@@ -109,6 +112,13 @@ impl RequestClientBuilder {
         self
     }
 
+    /// Who joins its spans to the traces of others, as those of an [endpoint](crate::endpoint::EndpointBuilder::traces): a request that has
+    /// no trace context of its own carries that of its sending.
+    pub fn traces(mut self, traces: impl Traces + 'static) -> Self {
+        self.traces = Some(Arc::new(traces));
+        self
+    }
+
     /// Connects, and receives answers in a task of its own until the client is stopped or dropped.
     ///
     /// # Errors
@@ -139,6 +149,7 @@ impl RequestClientBuilder {
             dead_letters: self.dead_letters,
             codec: self.codec,
             seals: self.seals,
+            spans: Spans::new(transport.capabilities().name, self.traces),
             settings: self.settings,
             waiting,
             stop,

@@ -46,6 +46,7 @@ use crate::{
     saga::Message,
     seal::Seals,
     sender::Sender,
+    trace::Spans,
 };
 
 /// Sends requests and awaits their answers. Clones are the same client. See the [module](self).
@@ -74,6 +75,7 @@ struct Shared {
     dead_letters: Option<Arc<dyn DeadLetters>>,
     codec: Codec,
     seals: Seals,
+    spans: Spans,
     settings: RequestSettings,
     waiting: Arc<Waiting>,
     stop: watch::Sender<bool>,

@@ -130,3 +130,18 @@ impl Semaphore {
         self.0.available_permits()
     }
 }
+
+/// [`tokio::sync::Mutex`]: one that is held while something is waited for.
+#[derive(Debug)]
+pub(crate) struct AsyncMutex<T>(tokio::sync::Mutex<T>);
+
+impl<T> AsyncMutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(tokio::sync::Mutex::new(value))
+    }
+
+    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, T> {
+        step();
+        self.0.lock().await
+    }
+}

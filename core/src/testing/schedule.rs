@@ -112,10 +112,14 @@ impl Hand {
     }
 
     async fn take(&self, within: Duration, max: usize, lease: Duration) -> Result<Vec<Due>, Broken> {
-        let take = || self.schedule.take_due(&self.endpoint, Take { within, max, lease });
-        let taken = insistently(self.promise, "taking what is due", take).await?;
-        if taken.len() > max {
-            return Err(self.broken(format!("{} messages are given where {max} were asked for", taken.len())));
+        self.take_as(Take { within, max, bytes_max: usize::MAX, lease }).await
+    }
+
+    async fn take_as(&self, take: Take) -> Result<Vec<Due>, Broken> {
+        let take_due = || self.schedule.take_due(&self.endpoint, take);
+        let taken = insistently(self.promise, "taking what is due", take_due).await?;
+        if taken.len() > take.max {
+            return Err(self.broken(format!("{} messages are given where {} were asked for", taken.len(), take.max)));
         }
         Ok(taken)
     }
@@ -213,7 +217,7 @@ pub async fn once_per_message(builder: &dyn Builder) -> Checked {
 }
 
 /// Promise 3. *Not early:* a message is not given earlier than `within` before its due time, by the schedule's own clock; the
-/// earliest first, and `max` at a time at most.
+/// earliest first, and at a time `max` at most, of `bytes_max` together unless the first alone has more.
 pub async fn not_early(builder: &dyn Builder) -> Checked {
     const WAIT: Duration = Duration::from_millis(700);
     let hand = Hand::new(builder, NOT_EARLY).await;
@@ -231,7 +235,31 @@ pub async fn not_early(builder: &dyn Builder) -> Checked {
     }
     hand.expect(&hand.take(LONG / 2, ALL, LONG).await?, &[], "nothing more is due within half of the time")?;
     hand.expect(&hand.take(LONG * 2, ALL, LONG).await?, &[&far], "the last is due within twice the time")?;
+    not_more_bytes(&Hand { endpoint: samples::endpoint(), ..hand }).await?;
     Ok(Kept::Shown)
+}
+
+/// As many as the bytes are that are asked for.
+async fn not_more_bytes(hand: &Hand) -> Result<(), Broken> {
+    const BYTES: usize = 10_000;
+    let large = |millis| {
+        let small = due_since(millis);
+        Outgoing {
+            envelope: Arc::new(Envelope { body: vec![b'x'; BYTES].into(), ..(*small.envelope).clone() }),
+            ..small
+        }
+    };
+    let messages = [4_000, 3_000, 2_000, 1_000].map(large);
+    hand.put(&messages).await?;
+    for (bytes_max, given, why) in [
+        (BYTES * 5 / 2, &messages[..2], "two of the same size are within two and a half times that size"),
+        (1, &messages[2..3], "one message is given however large it is"),
+        (usize::MAX, &messages[3..], "one is left"),
+    ] {
+        let taken = hand.take_as(Take { within: Duration::ZERO, max: ALL, bytes_max, lease: LONG }).await?;
+        hand.expect(&taken, &given.iter().collect::<Vec<_>>(), why)?;
+    }
+    Ok(())
 }
 
 /// Promise 4. *Hidden under a lease:* while a lease lasts, the message is not given to others. When it has ended, it is given

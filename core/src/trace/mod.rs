@@ -48,17 +48,43 @@ pub trait Traces: fmt::Debug + Send + Sync {
     fn context_of(&self, span: &Span) -> Option<TraceParent>;
 }
 
+impl<T: Traces + ?Sized> Traces for Arc<T> {
+    fn received(&self, span: &Span, message: &Envelope, attempts: u32) {
+        (**self).received(span, message, attempts);
+    }
+
+    fn sent(&self, span: &Span, message: &Envelope) {
+        (**self).sent(span, message);
+    }
+
+    fn context_of(&self, span: &Span) -> Option<TraceParent> {
+        (**self).context_of(span)
+    }
+}
+
 /// Makes spans.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Spans {
+pub(crate) struct Spans(Option<Arc<Of>>);
+
+/// One pointer away, since each message under way has it with it.
+#[derive(Debug)]
+struct Of {
     system: &'static str,
     traces: Option<Arc<dyn Traces>>,
 }
 
 impl Spans {
     /// Spans of messages that `system` carries.
-    pub(crate) const fn new(system: &'static str, traces: Option<Arc<dyn Traces>>) -> Self {
-        Self { system, traces }
+    pub(crate) fn new(system: &'static str, traces: Option<Arc<dyn Traces>>) -> Self {
+        Self(Some(Arc::new(Of { system, traces })))
+    }
+
+    fn system(&self) -> &'static str {
+        self.0.as_ref().map_or("", |of| of.system)
+    }
+
+    fn traces(&self) -> Option<&Arc<dyn Traces>> {
+        self.0.as_ref()?.traces.as_ref()
     }
 
     /// Begins `messages`, which are all for `key`. The span of all that is done for them.
@@ -76,7 +102,7 @@ impl Spans {
                 parent: None,
                 "deliver",
                 "hapax.entity" = %key,
-                "messaging.system" = self.system,
+                "messaging.system" = self.system(),
                 "messaging.destination.name" = key.scope().endpoint.as_str(),
                 "messaging.batch.message_count" = several.len(),
             ),
@@ -99,7 +125,7 @@ impl Spans {
             "otel.kind" = "consumer",
             "otel.status_code" = Empty,
             "error.type" = Empty,
-            "messaging.system" = self.system,
+            "messaging.system" = self.system(),
             "messaging.operation.name" = "process",
             "messaging.operation.type" = "process",
             "messaging.destination.name" = endpoint.as_str(),
@@ -112,7 +138,7 @@ impl Spans {
             "hapax.attempts" = attempts,
             "hapax.outcome" = Empty,
         );
-        if let Some(traces) = &self.traces {
+        if let Some(traces) = self.traces() {
             traces.received(&span, message, attempts);
         }
         span
@@ -126,7 +152,7 @@ impl Spans {
             "sweep",
             "hapax.entity" = %key,
             "hapax.entries" = entries,
-            "messaging.system" = self.system,
+            "messaging.system" = self.system(),
         )
     }
 
@@ -142,7 +168,7 @@ impl Spans {
             "otel.kind" = kind.as_str(),
             "otel.status_code" = Empty,
             "error.type" = Empty,
-            "messaging.system" = self.system,
+            "messaging.system" = self.system(),
             "messaging.operation.name" = "send",
             "messaging.operation.type" = "send",
             "messaging.destination.name" = Some(to).filter(|to| !to.is_empty()),
@@ -150,7 +176,7 @@ impl Spans {
             "messaging.message.body.size" = only.map(|message| message.body.len()),
             "messaging.batch.message_count" = only.is_none().then_some(outgoing.len()),
         );
-        if let Some(traces) = &self.traces
+        if let Some(traces) = self.traces()
             && kind == Kind::Forwards
         {
             for outgoing in outgoing.iter().take(LINKS_MAX) {
@@ -177,7 +203,7 @@ impl Spans {
 
     /// What a message is told that is created in `span`.
     fn context_of(&self, span: &Span) -> Option<TraceParent> {
-        self.traces.as_ref()?.context_of(span)
+        self.traces()?.context_of(span)
     }
 }
 
@@ -231,14 +257,14 @@ impl Trace {
 
     /// A message is created within the delivery: its trace context, for the envelope.
     pub(crate) fn create(&self, destination: &Destination, message: &Envelope) -> Option<TraceParent> {
-        self.spans.traces.as_ref()?;
+        self.spans.traces()?;
         let to = name_of(destination);
         let span = tracing::info_span!(
             target: "hapax::create",
             "create",
             "otel.name" = %format_args!("create {to}"),
             "otel.kind" = "producer",
-            "messaging.system" = self.spans.system,
+            "messaging.system" = self.spans.system(),
             "messaging.operation.name" = "create",
             "messaging.operation.type" = "create",
             "messaging.destination.name" = to,

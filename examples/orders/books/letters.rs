@@ -11,6 +11,7 @@ use crate::{
     input::Input,
     messages::{PlaceOrder, WriteOff},
     order::{Order, Status},
+    shop::ISSUER_DELIVERIES,
     watch::Counted,
 };
 
@@ -31,7 +32,10 @@ pub(super) struct Action {
 enum Due {
     /// It is no letter.
     Nothing,
-    Mend,
+    /// After it has been given so often.
+    Mend {
+        given: u32,
+    },
     WriteOff {
         reason: String,
     },
@@ -39,11 +43,19 @@ enum Due {
 
 fn due(placed: &PlaceOrder) -> Due {
     let Some(number) = &placed.card_number else { return Due::Nothing };
-    match (card_number::check(number), card_number::mend(number)) {
-        (Ok(()), _) => Due::Nothing,
-        (Err(_), Some(_)) => Due::Mend,
-        (Err(why), None) => Due::WriteOff { reason: why.to_string() },
+    match (card_number::check(number), card_number::find_issuer(number)) {
+        (Ok(()), Ok(())) => Due::Nothing,
+        (Err(_), _) if card_number::mend(number).is_some() => Due::Mend { given: 1 },
+        (Err(why), _) => Due::WriteOff { reason: why.to_string() },
+        (Ok(()), Err(_)) if card_number::reissued(number).is_some() => Due::Mend { given: ISSUER_DELIVERIES },
+        (Ok(()), Err(why)) => Due::WriteOff { reason: why.to_string() },
     }
+}
+
+/// Whether it is a letter because a rule has given it up, and not at once.
+fn is_given_up(placed: &PlaceOrder) -> bool {
+    let number = placed.card_number.as_deref();
+    number.is_some_and(|number| card_number::check(number).is_ok() && card_number::find_issuer(number).is_err())
 }
 
 impl Books {
@@ -65,12 +77,13 @@ impl Books {
         for (placed, due) in dues {
             let Some(order) = pages.orders.get(&placed.order) else { continue };
             let (letter, wrong) = check(order, &due);
-            self.mended += usize::from(due == Due::Mend && order.status != Status::WrittenOff);
+            self.mended += usize::from(matches!(due, Due::Mend { .. }) && order.status != Status::WrittenOff);
+            self.given_up += usize::from(is_given_up(placed));
             letters.extend(letter);
             let done = letter.and_then(|letter| deeds.get(letter));
             let expected: &[&str] = match due {
                 Due::Nothing => &[],
-                Due::Mend => &["edited", "retried"],
+                Due::Mend { .. } => &["edited", "retried"],
                 Due::WriteOff { .. } => &["discarded"],
             };
             let missing = expected.iter().filter(|deed| is_whole && !done.is_some_and(|done| done.contains(**deed)));
@@ -112,8 +125,11 @@ fn check<'o>(order: &'o Order, due: &Due) -> (Option<&'o str>, Option<&'static s
         (Due::Nothing, Status::WrittenOff, _) | (Due::Nothing, _, Some(_)) => {
             (None, Some("is written off, but its card number is as it should be"))
         }
-        (Due::Mend, Status::WrittenOff, _) | (Due::Mend, _, Some(_)) => {
+        (Due::Mend { .. }, Status::WrittenOff, _) | (Due::Mend { .. }, _, Some(_)) => {
             (placed_by, Some("is written off, but its card number could be mended"))
+        }
+        (Due::Mend { given }, _, None) if order.given.is_none_or(|found| found < *given) => {
+            (placed_by, Some("was given up before its last delivery"))
         }
         (Due::WriteOff { reason }, Status::WrittenOff, Some(WriteOff { letter, reason: told, .. })) => {
             (Some(letter), (told != reason).then_some("is written off for another reason than it has"))
@@ -122,6 +138,6 @@ fn check<'o>(order: &'o Order, due: &Due) -> (Option<&'o str>, Option<&'static s
             (placed_by, Some("has no card number that can be charged, but was not written off"))
         }
         (Due::Nothing, _, None) => (None, None),
-        (Due::Mend, _, None) => (placed_by, None),
+        (Due::Mend { .. }, _, None) => (placed_by, None),
     }
 }

@@ -45,6 +45,8 @@ pub struct Books {
     pub written_off: usize,
     /// Orders whose dead letters were mended and retried, whatever came of them then.
     pub mended: usize,
+    /// Orders that became dead letters after the last delivery that a rule grants, not at once.
+    pub given_up: usize,
     /// Real charges in the card company's ledger.
     pub charges: usize,
     /// Those of them that were given back.

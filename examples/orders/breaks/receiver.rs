@@ -46,11 +46,12 @@ impl Transport for BrokenTransport {
     }
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
-        let Connected { receiver, dispatcher, dead_letters } = self.queue.connect(endpoint, types).await?;
+        let Connected { receiver, dispatcher, dead_letters, marks } = self.queue.connect(endpoint, types).await?;
         Ok(Connected {
             receiver: Arc::new(BrokenReceiver { receiver, worker: self.worker.clone() }),
             dispatcher: Arc::new(SlowDispatcher { dispatcher, worker: self.worker.clone() }),
             dead_letters,
+            marks,
         })
     }
 }

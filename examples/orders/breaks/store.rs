@@ -8,8 +8,8 @@ use hapax::{
     entity::{DedupEntry, Entity, Expected, Version},
     ids::{DedupKey, EndpointName, EntityKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Page,
-        Pending, Saved, StoreCapabilities, StoreError, Stored,
+        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded,
+        LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError, Stored,
     },
 };
 
@@ -261,6 +261,10 @@ impl DedupStore for BrokenStore {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.store.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

@@ -55,7 +55,7 @@ impl Backend for InCosmosDb {
         let client = client(place)
             .await
             .map_err(|e| StoreError::new(ErrorKind::Unavailable, "reaching Cosmos DB", e.to_string()).caused_by(e))?;
-        let store = CosmosDb::options(client, place.name()).create(new).open().await?;
+        let store = CosmosDb::options(client, place.name()).create_if_missing(new).open().await?;
         let queue = SqliteQueue::options().lease(LEASE).migrate(new).open(place.queue()).await?;
         Ok(Self { store, queue })
     }

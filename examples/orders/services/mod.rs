@@ -12,6 +12,7 @@ use crate::{
     input::Input,
     place::{Database, Service, ServiceKind},
     shop::Run,
+    telemetry::Telemetry,
 };
 #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
 use crate::{broker::OnBroker, worker, workers};
@@ -29,24 +30,31 @@ pub(crate) async fn run(
     input: &Input,
     options: &Options,
     seed: u64,
+    telemetry: Option<&Telemetry>,
 ) -> Result<Run, Refusal> {
     match (service.kind, database.broker.is_some()) {
         #[cfg(feature = "dynamodb")]
         (ServiceKind::DynamoDb, false) => {
-            Box::pin(workers::run::<dynamodb::InDynamoDb>(service, database, None, input, options, seed)).await
+            Box::pin(workers::run::<dynamodb::InDynamoDb>(service, database, None, input, options, seed, telemetry))
+                .await
         }
         #[cfg(feature = "dynamodb")]
         (ServiceKind::DynamoDb, true) => {
-            Box::pin(workers::run::<OnBroker<dynamodb::InDynamoDb>>(service, database, None, input, options, seed))
-                .await
+            Box::pin(workers::run::<OnBroker<dynamodb::InDynamoDb>>(
+                service, database, None, input, options, seed, telemetry,
+            ))
+            .await
         }
         #[cfg(feature = "cosmos")]
         (ServiceKind::CosmosDb, false) => {
-            Box::pin(workers::run::<cosmos::InCosmosDb>(service, database, None, input, options, seed)).await
+            Box::pin(workers::run::<cosmos::InCosmosDb>(service, database, None, input, options, seed, telemetry)).await
         }
         #[cfg(feature = "cosmos")]
         (ServiceKind::CosmosDb, true) => {
-            Box::pin(workers::run::<OnBroker<cosmos::InCosmosDb>>(service, database, None, input, options, seed)).await
+            Box::pin(workers::run::<OnBroker<cosmos::InCosmosDb>>(
+                service, database, None, input, options, seed, telemetry,
+            ))
+            .await
         }
         #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
         (kind, _) => Err(not_built(kind)),

@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod folder;
-
-use std::{path::Path, process::Command};
+mod program;
 
 use clap::Parser;
 use folder::Folder;
 use futures_util::future::join_all;
 use orders::{Options, Report, Rule};
+use program::program;
 
 /// A few orders are enough: the adapters lie in wait.
 async fn run(rule: Rule, seed: &str, store: &str, more: &[&str]) -> Report {
@@ -73,15 +73,6 @@ async fn the_same_set_up_balances_when_the_rule_is_kept() {
         assert!(report.to_string().ends_with("the rule was kept\n"), "{report}");
     }))
     .await;
-}
-
-/// The program itself. `cargo test` builds examples too, unless it is told to build less.
-fn program() -> Command {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(Path::parent).unwrap();
-    let program = folder.join("examples").join(format!("orders{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.exists(), "{} is missing; cargo build -p hapax-example-orders --example orders", program.display());
-    Command::new(program)
 }
 
 #[test]

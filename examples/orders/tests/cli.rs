@@ -2,10 +2,12 @@
 //! should not. Timeouts are real, so each run takes a second or three; every run has a folder of its own.
 #![allow(clippy::unwrap_used)]
 
+mod program;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
     sync::Arc,
 };
 
@@ -21,6 +23,7 @@ use orders::{
     books::{self, Books},
     input::Input,
 };
+use program::program;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 
@@ -382,15 +385,6 @@ impl Falsify {
             }
         }
     }
-}
-
-/// The program itself. `cargo test` builds examples too, unless it is told to build less.
-fn program() -> Command {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(Path::parent).unwrap();
-    let program = folder.join("examples").join(format!("orders{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.exists(), "{} is missing; cargo build -p hapax-example-orders --example orders", program.display());
-    Command::new(program)
 }
 
 #[test]

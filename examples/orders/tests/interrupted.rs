@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(unix)]
 
+mod program;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use program::program;
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
@@ -21,9 +24,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// More orders than it could take in time.
 fn begin(temporary: &Path, store: &[&str]) -> Child {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().parent().unwrap().join("examples").join("orders");
-    let mut command = Command::new(program);
+    let mut command = program();
     command.args(["--orders", "100000"]).args(store).env("TMPDIR", temporary);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -108,10 +109,12 @@ async fn an_interrupted_run_takes_its_schema_with_it() {
 #[test]
 fn a_run_that_was_told_to_outlive_its_terminal_goes_on() {
     let folder = folder();
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().parent().unwrap().join("examples").join("orders");
     let mut shell = Command::new("sh");
-    shell.args(["-c", r#"trap "" HUP; exec "$0" "$@""#]).arg(program).args(["--orders", "50"]).env("TMPDIR", &folder);
+    shell
+        .args(["-c", r#"trap "" HUP; exec "$0" "$@""#])
+        .arg(program().get_program())
+        .args(["--orders", "50"])
+        .env("TMPDIR", &folder);
     let run = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();
     while !has_begun(&folder, "orders.db-wal") {

@@ -29,12 +29,15 @@ fn number(report: &str, name: &str) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// An order with a number that is right, one whose number can be mended, and one whose number cannot.
+/// An order with a number that is right, one whose number can be mended, one whose number cannot, and one of an issuer that is in no list.
 fn numbered(folder: &Folder) -> String {
     let mut lines = vec![json!({"stock": "mug", "quantity": 100}).to_string()];
-    for (id, number) in
-        [("good", "4111 1111 1111 1111"), ("mend", "4111 1111 111l 1111"), ("none", "4111 1111 1111 1112")]
-    {
+    for (id, number) in [
+        ("good", "4111 1111 1111 1111"),
+        ("mend", "4111 1111 111l 1111"),
+        ("none", "4111 1111 1111 1112"),
+        ("gone", "9000 2261 2965 3194"),
+    ] {
         let articles = json!([{"article": "mug", "quantity": 2, "price_cents": 890}]);
         let order = json!({"order": id, "customer": "Zoë", "card": "good", "card_number": number, "lines": articles});
         lines.push(order.to_string());
@@ -51,10 +54,10 @@ async fn honest(folder: &Folder, input: &str) -> String {
     for attempt in 0..TRIES {
         let database = folder.path(&format!("honest-{attempt}.db"));
         let report = run(&[&["--input", input, "--store", &database], &QUIET[..]].concat()).await;
-        let Books { confirmed, written_off, mended, charges, .. } = *report.books();
+        let Books { confirmed, written_off, mended, given_up, charges, .. } = *report.books();
         assert!(report.is_balanced(), "{report}");
-        assert_eq!((written_off, mended), (1, 1), "{report}");
-        if (confirmed, charges) == (2, 2) {
+        assert_eq!((written_off, mended, given_up), (1, 2, 1), "{report}");
+        if (confirmed, charges) == (3, 3) {
             return database;
         }
     }
@@ -113,7 +116,7 @@ async fn a_mended_order_is_charged_once_and_a_discarded_one_never_and_the_books_
             Falsify::Sql("UPDATE orders_card_ledger SET order_id = 'none' WHERE order_id = 'mend'"),
             "order none: is in the ledger under",
         ),
-        (Falsify::State("mug", |stock| stock["sold"] = json!(6)), "stock mug: should be"),
+        (Falsify::State("mug", |stock| stock["sold"] = json!(5)), "stock mug: should be"),
         (
             Falsify::State("none", |order| {
                 order["lines"] = json!([{"article": "mug", "quantity": 2, "price_cents": 890}])
@@ -136,6 +139,17 @@ async fn a_mended_order_is_charged_once_and_a_discarded_one_never_and_the_books_
                 order["written_off"] = json!({"order": "mend", "letter": "m-1", "reason": "no"});
             }),
             "order mend: is written off, but its card number could be mended",
+        ),
+        (
+            Falsify::State("gone", |order| order["given"] = json!(3)),
+            "order gone: was given up before its last delivery",
+        ),
+        (Falsify::State("gone", |order| order["given"] = json!(null)), "order gone: was given up before its last"),
+        (
+            Falsify::State("gone", |order| {
+                order["written_off"] = json!({"order": "gone", "letter": "m-1", "reason": "no"});
+            }),
+            "order gone: is written off, but its card number could be mended",
         ),
         (
             Falsify::State("good", |order| {
@@ -193,11 +207,12 @@ async fn every_letter_is_dealt_with_when_every_pass_may_crash_and_every_message_
     let folder = Folder::new("letters");
     let path = numbered(&folder);
     let report = run(&["--input", &path, "--duplicates", "1", "--crashes", "1", "--seed", "3"]).await;
-    let Books { written_off, mended, .. } = *report.books();
+    let Books { written_off, mended, given_up, .. } = *report.books();
     assert!(report.is_balanced(), "{report}");
-    assert_eq!((written_off, mended), (1, 1), "{report}");
+    assert_eq!((written_off, mended, given_up), (1, 2, 1), "{report}");
     let said = report.to_string();
-    assert_eq!(["dead letters", "mended", "discarded", "written off"].map(|name| number(&said, name)), [2, 1, 1, 1]);
+    let rows = ["dead letters", "at once", "given up", "mended", "discarded", "written off"];
+    assert_eq!(rows.map(|name| number(&said, name)), [3, 2, 1, 2, 1, 1], "{said}");
 }
 
 #[tokio::test]
@@ -208,6 +223,22 @@ async fn calls_that_the_card_company_declines_are_made_again_by_rule_and_each_or
     // Where a pass is dropped after the call, nobody is told of the failure; most are not.
     assert!(2 * report.failed() > report.declined(), "{report}");
     assert!(number(&report.to_string(), "failed and tried again") > 0, "{report}");
+}
+
+/// A timeout that rings, retries in place and later, letters at once and after the last delivery: all of it is in the report of the orders that
+/// come with the example.
+#[tokio::test]
+async fn timeouts_retries_of_both_kinds_and_dead_letters_of_both_kinds_are_in_the_report() {
+    let report = run(&["--orders", "300", "--seed", "4", "--crashes", "0"]).await;
+    assert!(report.is_balanced(), "{report}");
+    let said = report.to_string();
+    let rows = ["payment overdue", "timeouts cancelled", "tried again at once", "failed and tried again"];
+    for row in rows.into_iter().chain(["at once", "given up", "mended", "discarded"]) {
+        assert!(number(&said, row) > 0, "{row}: {said}");
+    }
+    // Nothing else fails in place, and what is garbled twice is asked for twice.
+    assert!(report.garbled() > 0 && report.tried_at_once() == report.garbled(), "{report}");
+    assert_eq!(report.books().given_up, 3, "{report}");
 }
 
 /// The value of a counter, over all its labels.
@@ -227,8 +258,9 @@ async fn what_opentelemetry_has_counted_is_what_is_in_the_books() {
     assert_eq!(total(&text, "hapax_handled_total"), report.handled(), "{text}");
     assert_eq!(report.handled(), books.handled as u64, "{report}");
     assert_eq!(total(&text, "hapax_dead_letters_total"), report.dead_lettered(), "{text}");
-    assert_eq!(report.dead_lettered(), (books.mended + books.written_off) as u64, "{report}");
-    assert_eq!(total(&text, "hapax_duplicates_total"), 0, "{text}");
+    // On a machine that is very busy leases run out: copies of one message are one letter.
+    assert!(report.dead_lettered() >= (books.mended + books.written_off) as u64, "{report}");
+    assert_eq!(total(&text, "hapax_duplicates_total"), report.duplicates_dropped(), "{text}");
     let retried = text.lines().filter(|line| line.starts_with("messaging_process_duration_seconds_count{"));
     let retried = retried.filter(|line| line.contains("hapax_outcome=\"retried\""));
     let retried: u64 = retried.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
@@ -249,4 +281,20 @@ async fn metrics_go_behind_the_report_on_request_and_a_file_that_cannot_be_writt
     let options = Options::try_parse_from(["orders", "--orders", "5", "--metrics", "/nowhere/at/all"]).unwrap();
     let said = orders::run(&options).await.unwrap_err().to_string();
     assert!(said.contains("/nowhere/at/all cannot be written") && said.contains("name another file"), "{said}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_refused_leaves_the_file_of_the_measurements_as_it_was() {
+    let folder = Folder::new("letters");
+    let (old, new) = (folder.path("old.txt"), folder.path("new.txt"));
+    fs::write(&old, "of an earlier run").unwrap();
+    let nowhere = folder.path("no-folder/orders.db");
+    for metrics in [&old, &new] {
+        let arguments = ["orders", "--orders", "5", "--store", &nowhere, "--metrics", metrics];
+        orders::run(&Options::try_parse_from(arguments).unwrap()).await.unwrap_err();
+    }
+    assert_eq!(fs::read_to_string(&old).unwrap(), "of an earlier run");
+    assert!(!fs::exists(&new).unwrap());
+    run(&["--orders", "5", "--metrics", &old]).await;
+    assert!(fs::read_to_string(&old).unwrap().starts_with("# HELP "));
 }

@@ -1,25 +1,16 @@
 //! The job over a RabbitMQ server: messages there, and everything else in a file.
 #![allow(clippy::unwrap_used)]
 
+mod program;
+
 mod rabbitmq {
-    use std::process::{Command, Output};
+    use super::program::{orders, words};
 
     /// Where the tests' server is: set by `cargo xtask test`, which finds or starts one.
     const SERVER: &str = "HAPAX_TEST_RABBITMQ";
 
     fn server() -> String {
         std::env::var(SERVER).unwrap_or_else(|_| panic!("no RabbitMQ to test with: run `cargo xtask test`"))
-    }
-
-    /// The program itself, which is built with its tests.
-    fn orders(arguments: &[&str]) -> Output {
-        let test = std::env::current_exe().unwrap();
-        let program = test.parent().unwrap().parent().unwrap().join("examples").join("orders");
-        Command::new(program).args(arguments).output().unwrap()
-    }
-
-    fn words(output: &Output) -> String {
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     }
 
     #[test]
@@ -31,7 +22,7 @@ mod rabbitmq {
         assert!(report.contains("messages over RabbitMQ") && report.contains("charged exactly once"), "{report}");
         assert!(report.contains("killed") && !report.contains("still there"), "{report}");
         let row = report.lines().find_map(|line| line.strip_prefix("dead letters")).unwrap();
-        assert_eq!(row.split_whitespace().next(), Some("6"), "{report}");
+        assert_eq!(row.split_whitespace().next(), Some("9"), "{report}");
     }
 
     #[test]

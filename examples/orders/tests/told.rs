@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod folder;
+mod program;
 
 use std::{
     fs,
@@ -15,17 +16,8 @@ use std::{
 
 use folder::Folder;
 use hapax_servers::free_port;
+use program::{orders, program};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-
-/// The program itself, which is built with its tests.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().join("examples").join("orders")
-}
-
-fn orders(arguments: &[&str]) -> Output {
-    Command::new(program()).args(arguments).output().unwrap()
-}
 
 /// The only line that it says, as a refusal.
 #[track_caller]
@@ -45,7 +37,7 @@ fn with_little_room(kib: u32, folder: &Folder, arguments: &[&str]) -> Output {
     // Unless a process ignores the signal for a file that is too large, it is its end. `exec` keeps that. Blocks have 512 bytes.
     let limited = format!(r#"trap "" XFSZ; ulimit -f {}; exec "$0" "$@""#, 2 * kib);
     let mut shell = Command::new("sh");
-    shell.args(["-c", &limited]).arg(program()).args(arguments).env("TMPDIR", &folder.0).output().unwrap()
+    shell.args(["-c", &limited]).arg(program().get_program()).args(arguments).env("TMPDIR", &folder.0).output().unwrap()
 }
 
 /// Orders of which none is ever charged, so that the card company never writes and the shop is alone with its disk.
@@ -222,7 +214,7 @@ async fn a_table_that_somebody_drops_under_a_run_is_told_in_words_for_users() {
     administration.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
     let url = format!("{}/{name}", server("HAPAX_TEST_POSTGRES").rsplit_once('/').unwrap().0);
     let mut own = PgConnection::connect(&url).await.unwrap();
-    let mut run = Command::new(program());
+    let mut run = program();
     let run = run
         .args(["--orders", "100000", "--workers", "1", "--store", &url])
         .stdout(Stdio::null())

@@ -16,7 +16,7 @@ use hapax_core::{
     ids::{DedupKey, EntityKey, Scope, TypeName},
     manager::Stores,
     ports::{
-        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, Pending, Saved,
+        DedupCapabilities, DedupStore, EntityStore, Evicted, Finished, Known, Loaded, LongMemory, Pending, Saved,
         StoreCapabilities, StoreError,
     },
 };
@@ -252,5 +252,9 @@ impl DedupStore for Watch {
 
     async fn evict(&self, older_than: Duration) -> Result<Evicted, StoreError> {
         self.stores.dedup().evict(older_than).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }

@@ -70,6 +70,12 @@ impl Space {
                 self.refused_read(state, &mut answers);
                 Ok(answers)
             }
+            Ask::Recall(keys) => {
+                let mut answers: Answers = SmallVec::new();
+                answers.push(well(Short::Recalled(state.folded & keys), state.clone()));
+                self.refused_read(state, &mut answers);
+                Ok(answers)
+            }
             Ask::Version(row) => {
                 let mut answers: Answers = SmallVec::new();
                 answers.push(well(Short::Version(state.row(*row).version), state.clone()));

@@ -34,6 +34,8 @@ pub(super) enum Op {
     },
     /// Asks the dedup store.
     Contains(Vec<DedupKey>),
+    /// Asks what was folded.
+    Recall(Vec<DedupKey>),
     /// Saves by compare-and-set.
     Save(Save),
     /// Marks, and cleans up if the version still is what it was.

@@ -176,6 +176,7 @@ const fn name(ask: &Ask) -> &'static str {
         Ask::Pause(..) => "pause",
         Ask::Load { .. } => "load",
         Ask::Contains(_) => "contains",
+        Ask::Recall(_) => "recall",
         Ask::Version(_) => "version",
         Ask::Save(_) => "save",
         Ask::Finish { .. } => "finish",

@@ -54,7 +54,7 @@ pub fn cross_check(scenario: &Scenario, seed: u64, runs: usize) -> Result<CrossC
 }
 
 fn walk(space: &mut Space, scenario: &Scenario, random: &mut fastrand::Rng) -> Result<usize, String> {
-    let wire = Wire::new(scenario.together);
+    let wire = Wire::of(scenario);
     let managers = managers(scenario, &wire);
     let (mut state, mut lives, mut steps) = (space.initial(), Vec::<Live>::new(), Steps::new());
     for taken in 0..STEPS_MAX {

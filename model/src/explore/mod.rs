@@ -36,7 +36,7 @@ pub use graph::{Graph, Move, Snapshot, SnapshotRow, Vertex};
 pub use live::{CrossCheck, cross_check};
 pub(crate) use quiet::one_by_one;
 pub use replay::{Replay, labels, replay};
-pub use scenario::{MakeManager, ReadLines, Reads, Refusal, Scenario, Sentence, View};
+pub use scenario::{Evicts, MakeManager, ReadLines, Reads, Refusal, Scenario, Sentence, View};
 pub use search::Report;
 use search::Search;
 use space::Space;

@@ -34,7 +34,7 @@ pub(crate) fn one_by_one(scenario: &Scenario) -> Result<Vec<usize>, String> {
     let mut store = Store::default();
     let mut sizes = Vec::with_capacity(scenario.messages.len());
     for message in &scenario.messages {
-        let wire = Wire::new(scenario.together);
+        let wire = Wire::of(scenario);
         let manager = (scenario.manager)(ports(&wire), Limits::default());
         let (key, incoming) = manager.route(message, Receipt::number(0), 1).map_err(|e| e.to_string())?;
         let mut task: Running = Box::pin(async move {
@@ -70,6 +70,7 @@ impl Store {
                 Reply::Loaded(stored, together.then(|| self.known()))
             }
             Op::Contains(_) => Reply::Known(self.known()),
+            Op::Recall(_) => Reply::Known(Known::default()),
             Op::Save(Save { key, entity, processed, .. }) => {
                 self.marks.extend_from_slice(processed);
                 Reply::Saved(Saved::At(self.store(key.to_string(), entity)))

@@ -24,6 +24,17 @@ pub enum Reads {
     Eventual,
 }
 
+/// When a dedup entry may be evicted, and what is left of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evicts {
+    /// At any time, and nothing is left: as after a time that was too short.
+    Forgotten,
+    /// At any time; it is folded, and passes ask what was.
+    Folded,
+    /// Once no copy of its message is left in its queue, with whoever may take that long to show it; nothing is left.
+    Gone,
+}
+
 /// As what a call may be refused beside "not now". Nothing is done, and the caller goes other ways. (One that is denied goes
 /// the way of one that is refused for now, and one that can never be sent has a budget of its own.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +114,8 @@ pub struct Scenario {
     pub ordered: bool,
     /// How fresh the dedup store's answers are.
     pub reads: Reads,
+    /// What must be shown before a dedup entry goes, within the budget of evictions.
+    pub evicts: Evicts,
     /// What may go wrong.
     pub budgets: Budgets,
     /// As what a call may be refused beside "not now", within the budget of refused calls.
@@ -139,6 +152,7 @@ impl Scenario {
             rides: false,
             ordered: false,
             reads: Reads::Linearizable,
+            evicts: Evicts::Forgotten,
             budgets: Budgets::NONE,
             refused_as: Vec::new(),
             without: Vec::new(),

@@ -35,6 +35,7 @@ pub(super) enum Ask {
         keys: u64,
     },
     Contains(u64),
+    Recall(u64),
     Version(u8),
     Save(SaveAsk),
     Finish {
@@ -83,6 +84,8 @@ pub(super) enum Short {
     /// Version (0: there is none), entity, and what is known where one store keeps both.
     Loaded(u8, u32, Option<Marks>),
     Known(Marks),
+    /// Which keys were folded, as bits.
+    Recalled(u64),
     /// 0: conflict.
     Saved(u8),
     /// `None`: left. 0: nothing was to be cleaned up.
@@ -160,6 +163,7 @@ impl Short {
                 Reply::Loaded(stored, marks.as_ref().map(known))
             }
             Self::Known(marks) => Reply::Known(known(marks)),
+            Self::Recalled(keys) => Reply::Known(Known::default().and_folded(tables.keys_of(*keys))),
             Self::Saved(number) => Reply::Saved(version(*number).map_or(Saved::Conflict, Saved::At)),
             Self::Finished(Some(number)) => Reply::Finished(Some(Finished::Cleaned(version(*number)))),
             Self::Finished(None) => Reply::Finished(Some(Finished::Left)),
@@ -196,6 +200,7 @@ pub(super) fn ask(tables: &mut Tables, manager: u8, row: u8, op: &Op) -> Ask {
         ),
         Op::Load { key, ids } => Ask::Load { row: tables.row(key, manager), keys: bits(tables, ids) },
         Op::Contains(keys) => Ask::Contains(bits(tables, keys)),
+        Op::Recall(keys) => Ask::Recall(bits(tables, keys)),
         Op::Version(key) => Ask::Version(tables.row(key, manager)),
         Op::Save(save) => Ask::Save(SaveAsk {
             row: tables.row(&save.key, manager),

@@ -42,15 +42,15 @@ impl Space {
         if let Some(name) = scenario.without.iter().find(|name| super::claims::claim(name).is_none()) {
             return Err(format!("{name} is no claim; they are listed in explore::CLAIMS"));
         }
-        let together = scenario.together;
-        let managers_of = managers(&scenario, &Wire::new(together));
+        let wire = Wire::of(&scenario);
+        let managers_of = managers(&scenario, &wire);
         let tables = Tables::new(managers_of, scenario.lines, &scenario.messages, &scenario.lower)?;
         let of = scenario.clone();
         let start: Start = Arc::new(move |tables, work, wire| {
             let managers = managers(&of, &wire);
             begin(&of, &managers, tables, work, wire)
         });
-        Ok(Self { trie: Trie::new(start, together, scenario.reduced), scenario, tables, right: Mutex::default() })
+        Ok(Self { trie: Trie::new(start, wire, scenario.reduced), scenario, tables, right: Mutex::default() })
     }
 
     /// The world before anything has happened.
@@ -113,7 +113,7 @@ impl Scenario {
     /// How many endpoints there are.
     #[must_use]
     pub fn endpoints(&self) -> usize {
-        let managers = managers(self, &Wire::new(self.together));
+        let managers = managers(self, &Wire::of(self));
         let names: HashSet<_> = managers.iter().map(|manager| manager.scope().endpoint.clone()).collect();
         names.len()
     }
@@ -127,6 +127,7 @@ pub(crate) fn ports_of_nothing() -> Ports {
 pub(super) fn ports(wire: &Wire) -> Ports {
     let wire = Arc::new(wire.clone());
     let stores = if wire.together { Stores::one(wire.clone()) } else { Stores::two(wire.clone(), wire.clone()) };
+    let stores = if wire.recalls { stores.recalling() } else { stores };
     Ports {
         stores,
         dispatcher: wire.clone(),
@@ -164,11 +165,8 @@ pub(super) fn begin(
             }
             let (key, manager) = entity.zip(manager).expect("a pass has messages");
             let wire = Arc::new(wire);
-            let recoverability = Recoverability {
-                pass_max: scenario.pass_max,
-                deliveries_max: scenario.deliveries_max.into(),
-                ..Recoverability::default()
-            };
+            let recoverability =
+                Recoverability { deliveries_max: scenario.deliveries_max.into(), ..Recoverability::default() };
             let deliver = Deliver {
                 receiver: wire.clone(),
                 dead_letters: Some(wire.clone()),
@@ -176,6 +174,7 @@ pub(super) fn begin(
                 clock: wire.clone(),
                 metrics: wire,
                 recoverability,
+                pass_max: scenario.pass_max,
             };
             Box::pin(async move { deliver.deliver(&*manager, &key, incoming).await })
         }

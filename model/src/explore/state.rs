@@ -178,6 +178,8 @@ pub(super) struct State {
     pub(super) drawn: SmallVec<[u8; 16]>,
     /// Calls of services outside, by name; those without a key as often as they were made.
     pub(super) outside: SmallVec<[u32; 2]>,
+    /// Keys whose entries were folded, as bits.
+    pub(super) folded: u64,
     pub(super) left: Budgets,
 }
 
@@ -234,6 +236,7 @@ impl State {
         out.extend_from_slice(&self.drawn);
         number(out, self.outside.len() as u64);
         self.outside.iter().for_each(|name| number(out, u64::from(*name)));
+        number(out, self.folded);
     }
 
     pub(super) fn unpack(mut bytes: &[u8], left: u64) -> Self {
@@ -265,6 +268,7 @@ impl State {
             parked: (0..read(b)).map(|_| read(b) as u32).collect(),
             drawn: (0..read(b)).map(|_| byte(b)).collect(),
             outside: (0..read(b)).map(|_| read(b) as u32).collect(),
+            folded: read(b),
             left: Budgets::unpacked(left),
         }
     }

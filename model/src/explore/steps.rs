@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::{
     answers::{Answer, How, RESTS, WELL},
     claims::Broken,
+    scenario::Evicts,
     short::{Ask, Short},
     space::Space,
     state::{Ready, State, Task, push_sorted},
@@ -373,10 +374,13 @@ impl Space {
             }
         }
         if state.left.evictions > 0 {
-            for at in 0..state.marks.len() {
+            for at in (0..state.marks.len()).filter(|at| self.may_go(state, state.marks[*at])) {
                 let mut after = state.clone();
                 after.left.evictions -= 1;
                 let mark = after.marks.remove(at);
+                if self.scenario.evicts == Evicts::Folded {
+                    after.folded |= 1 << self.tables.mark_facts(mark).key;
+                }
                 for task in after.tasks.iter_mut().filter(|task| usize::from(task.seen) > at) {
                     task.seen -= 1;
                 }
@@ -384,5 +388,18 @@ impl Space {
                 steps.push((Step::Evict(mark), Ok(after)));
             }
         }
+    }
+    /// Whether what is promised to whoever evicts allows it.
+    fn may_go(&self, state: &State, mark: u32) -> bool {
+        if self.scenario.evicts != Evicts::Gone {
+            return true;
+        }
+        let message = self.tables.mark_facts(mark).message;
+        let is_its = |copy: u8| self.tables.copies[usize::from(copy)].identity == message;
+        let works = |task: &Task| match self.trie.work(task.node) {
+            Work::Deliver(messages) => messages.iter().any(|(copy, _)| is_its(*copy)),
+            Work::Sweep(..) => false,
+        };
+        !state.ready.iter().any(|(copy, _)| is_its(*copy)) && !state.tasks.iter().any(works)
     }
 }

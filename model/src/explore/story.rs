@@ -233,6 +233,7 @@ fn verb(space: &Space, node: u32, ask: &Ask) -> String {
         Ask::Pause(..) => "pause".to_owned(),
         Ask::Load { .. } => "load".to_owned(),
         Ask::Contains(_) => "check".to_owned(),
+        Ask::Recall(_) => "recall".to_owned(),
         Ask::Version(_) => "version".to_owned(),
         Ask::Save(_) => "save".to_owned(),
         Ask::Finish { done, clean_up, .. } => match (done.is_empty(), clean_up) {
@@ -272,6 +273,8 @@ pub(super) fn outcome(reply: &Short) -> &'static str {
         Short::Loaded(..) => "loaded",
         Short::Known(marks) if marks.is_empty() => "unknown",
         Short::Known(_) => "known",
+        Short::Recalled(0) => "not folded",
+        Short::Recalled(_) => "folded",
         Short::Saved(0) => "conflict",
         Short::Saved(_) => "saved",
         Short::Finished(None) => "left",
@@ -302,6 +305,7 @@ fn asked(space: &Space, node: u32, ask: &Ask) -> String {
     };
     match ask {
         Ask::Contains(keys) => format!("ask the dedup store for {}", of_keys(space, *keys)),
+        Ask::Recall(keys) => format!("ask what was folded of {}", of_keys(space, *keys)),
         Ask::Save(save) => {
             let marks = if save.processed.is_empty() {
                 String::new()

@@ -185,6 +185,13 @@ impl Tables {
         number
     }
 
+    /// The keys with these numbers.
+    pub(super) fn keys_of(&self, bits: u64) -> Vec<DedupKey> {
+        let mut keys: Vec<_> = self.keys.iter().filter(|(_, number)| bits >> **number & 1 == 1).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|(key, _)| *key).collect()
+    }
+
     /// This very message.
     fn exactly(&mut self, row: u8, key: &DedupKey, fingerprint: Fingerprint) -> u8 {
         let is = |known: &Identity| {

@@ -206,6 +206,7 @@ fn kind(space: &Space, step: &Step) -> String {
         Ask::Pause(..) => "pause",
         Ask::Load { .. } => "load",
         Ask::Contains(_) => "check",
+        Ask::Recall(_) => "recall",
         Ask::Version(_) => "version",
         Ask::Save(_) => "save",
         Ask::Finish { clean_up: None, .. } => "mark",

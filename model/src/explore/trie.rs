@@ -79,7 +79,8 @@ struct Asked {
 /// All histories that have occurred.
 pub(super) struct Trie {
     start: Start,
-    together: bool,
+    /// What a new task is given the like of.
+    wire: Wire,
     /// Deliveries that start over forget what was before.
     forgets: bool,
     pub(super) nodes: Vec<Node>,
@@ -111,10 +112,10 @@ impl Wake for Woken {
 }
 
 impl Trie {
-    pub(super) fn new(start: Start, together: bool, forgets: bool) -> Self {
+    pub(super) fn new(start: Start, wire: Wire, forgets: bool) -> Self {
         Self {
             start,
-            together,
+            wire,
             forgets,
             nodes: Vec::new(),
             children: QuickMap::default(),
@@ -224,7 +225,7 @@ impl Trie {
             history.push((node, call, reply));
             at = self.nodes[node as usize].parent;
         }
-        let wire = Wire::new(self.together);
+        let wire = self.wire.anew();
         let mut task = (self.start)(tables, &self.works[work as usize], wire.clone());
         let line = wire.line();
         poll(&mut task, &wire)?;

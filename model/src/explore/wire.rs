@@ -16,8 +16,9 @@ use hapax_core::{
     metrics::{Event, Metrics},
     ports::{
         Backoff, Cause, Clock, DeadLetter, DeadLetters, DedupCapabilities, DedupStore, Delivery, DispatchError,
-        Dispatcher, EntityStore, ErrorKind, Evicted, Finished, Granted, Ids, Known, Loaded, Page, Pending, Receipt,
-        Receiver, Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError, TransportError,
+        Dispatcher, EntityStore, ErrorKind, Evicted, Finished, Granted, Ids, Keep, Known, Loaded, LongMemory, Moment,
+        Page, Pending, Receipt, Receiver, Refused, Saved, Settled, Settlement, StoreCapabilities, StoreError,
+        TransportError,
     },
     time::{Monotonic, Timestamp},
 };
@@ -25,6 +26,7 @@ use hapax_core::{
 use super::{
     calls::{Failure, Op, Reply, Save},
     outside::Called,
+    scenario::{Evicts, Scenario},
 };
 
 /// 2026-01-01: the time of every explored world, in which only the sweeper comes later.
@@ -49,6 +51,8 @@ pub(super) struct Wire {
     current: Arc<Mutex<Arc<Mutex<Line>>>>,
     /// One store keeps entities and marks.
     pub(super) together: bool,
+    /// Passes ask what was folded, too.
+    pub(super) recalls: bool,
 }
 
 impl fmt::Debug for Wire {
@@ -59,7 +63,17 @@ impl fmt::Debug for Wire {
 
 impl Wire {
     pub(super) fn new(together: bool) -> Self {
-        Self { current: Arc::default(), together }
+        Self { current: Arc::default(), together, recalls: false }
+    }
+
+    /// As the stores of `scenario` are.
+    pub(super) fn of(scenario: &Scenario) -> Self {
+        Self { recalls: scenario.evicts == Evicts::Folded, ..Self::new(scenario.together) }
+    }
+
+    /// Another of the same kind.
+    pub(super) fn anew(&self) -> Self {
+        Self { current: Arc::default(), ..*self }
     }
 
     /// The line of the task that is running.
@@ -201,7 +215,14 @@ impl EntityStore for Wire {
 #[async_trait]
 impl DedupStore for Wire {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "explored", keeps: None, alone: true, durable: true, reply_bytes_max: usize::MAX }
+        DedupCapabilities {
+            name: "explored",
+            keeps: None,
+            alone: true,
+            durable: true,
+            consistent: true,
+            reply_bytes_max: usize::MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
@@ -217,6 +238,33 @@ impl DedupStore for Wire {
 
     async fn evict(&self, _: Duration) -> Result<Evicted, StoreError> {
         Ok(Evicted::default())
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl LongMemory for Wire {
+    async fn recall(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
+        match self.ask_store(Op::Recall(keys.to_vec()), "asking what was folded").await? {
+            Reply::Known(known) => Ok(known),
+            reply => not(&reply),
+        }
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        Ok(Moment(0))
+    }
+
+    /// The explorer itself says what is evicted.
+    async fn evict_keeping(&self, _: &Keep<'_>) -> Result<Evicted, StoreError> {
+        Ok(Evicted::default())
+    }
+
+    async fn withdraw(&self, _: &EndpointName) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 
@@ -304,6 +352,12 @@ impl Ids for Wire {
             reply => not(&reply),
         }
     }
+
+    fn numbers(&self) -> bool {
+        false // Numbers that are drawn are of no attempt at all, and would make worlds without end.
+    }
+
+    async fn number(&self, _: &mut [Outgoing]) {}
 }
 
 #[async_trait]

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use hapax_core::{
     entity::DedupEntry,
     ids::DedupKey,
-    ports::{DedupCapabilities, DedupStore, Evicted, Known, StoreError},
+    ports::{DedupCapabilities, DedupStore, Evicted, Known, LongMemory, StoreError},
 };
 
 use super::{Faulty, WRITE, refused, unknown};
@@ -57,5 +57,9 @@ impl<P: DedupStore + 'static> DedupStore for Faulty<P> {
         let evicted = self.inner.evict(retention).await?;
         self.world.point(Call::Evict, Side::After).await;
         Ok(evicted)
+    }
+    /// No faults happen in it: see the explorer.
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        self.inner.long_memory()
     }
 }

@@ -7,7 +7,7 @@ use hapax_core::{
     codec::{Codec, FRAME_BYTES},
     entity::Entity,
     envelope::{Destination, Envelope},
-    ids::MessageId,
+    ids::{MessageId, SequenceId, SequenceNumber},
     manager::{Limits, Passes},
 };
 use serde::{Deserialize, Serialize};
@@ -143,7 +143,7 @@ pub fn lower() -> MakeManager {
 /// As [`manager`], where a message that is given a second time is poison.
 #[must_use]
 pub fn given_once() -> MakeManager {
-    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { attempts_max: 1, ..limits })
+    at("upper", || Registry::<Book>::new().starts::<Note>(), |limits| Limits { poison_above: 1, ..limits })
 }
 
 /// As [`manager`], with room for one entry in each outbox.
@@ -211,6 +211,13 @@ pub fn asking(message: &Arc<Envelope>, to: &str) -> Arc<Envelope> {
 #[must_use]
 pub fn under_id_of(other: &Arc<Envelope>, message: &Arc<Envelope>) -> Arc<Envelope> {
     Arc::new(Envelope { message_id: other.message_id.clone(), ..Envelope::clone(message) })
+}
+
+/// `message` as a sender that numbers what it sends would send it.
+#[must_use]
+pub fn numbered(message: &Arc<Envelope>, number: u64) -> Arc<Envelope> {
+    let sequence = SequenceId::from_bytes([7; SequenceId::BYTES]);
+    Arc::new(Envelope { sequence: Some(SequenceNumber { sequence, number }), ..Envelope::clone(message) })
 }
 
 /// A note that completes `book`.

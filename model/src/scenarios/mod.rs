@@ -2,6 +2,7 @@
 
 pub mod alarm;
 pub mod book;
+mod evictions;
 mod faults;
 mod flows;
 mod ids;
@@ -59,12 +60,17 @@ impl Named {
     }
 }
 
-const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL, ids::ALL, slow::ALL];
+const LISTS: &[&[Named]] = &[faults::ALL, shapes::ALL, reads::ALL, flows::ALL, ids::ALL, evictions::ALL, slow::ALL];
 
 /// All configurations.
 pub const ALL: &[Named] = &{
-    const COUNT: usize =
-        faults::ALL.len() + shapes::ALL.len() + reads::ALL.len() + flows::ALL.len() + ids::ALL.len() + slow::ALL.len();
+    const COUNT: usize = faults::ALL.len()
+        + shapes::ALL.len()
+        + reads::ALL.len()
+        + flows::ALL.len()
+        + ids::ALL.len()
+        + evictions::ALL.len()
+        + slow::ALL.len();
     let mut all = [faults::ALL[0]; COUNT];
     let (mut list, mut next) = (0, 0);
     while list < LISTS.len() {

@@ -21,7 +21,7 @@ use hapax_core::{
     manager::{Again, Incoming, Outcome, Passes, Passing, Ports, Stores},
     ports::{
         Clock, DedupCapabilities, DedupStore, DispatchError, Dispatcher, EntityStore, Evicted, Finished, Known, Loaded,
-        Pending, Receipt, Refused, Saved, StoreCapabilities, StoreError,
+        LongMemory, Pending, Receipt, Refused, Saved, StoreCapabilities, StoreError,
     },
 };
 use hapax_model::explore::{MakeManager, Scenario};
@@ -170,6 +170,10 @@ impl DedupStore for Liar {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.dedup.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

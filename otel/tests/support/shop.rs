@@ -11,7 +11,8 @@ use std::{
 use async_trait::async_trait;
 use hapax_core::{
     Context, Correlation, Endpoint, Handle, HandlerError, Message, Saga, Sender,
-    endpoint::{EndpointBuilder, Settings, Tries},
+    deliver::Tries,
+    endpoint::{EndpointBuilder, Settings},
     envelope::Outgoing,
     ids::{EndpointName, TypeName},
     ports::{
@@ -123,8 +124,7 @@ impl Handle<Bill> for Account {
 /// Retries in place are for other tests; the store's clock is not paused, so the sweeper's age is zero.
 fn settings() -> Settings {
     let mut settings = Settings { sweep_age: Duration::ZERO, ..Settings::default() };
-    let once = Tries::new(0, Duration::ZERO, Duration::ZERO);
-    (settings.backoff.failure, settings.backoff.unsent) = (once, once);
+    (settings.recoverability.in_place, settings.recoverability.unsent) = (Tries::NONE, Tries::NONE);
     settings
 }
 
@@ -152,7 +152,7 @@ pub(crate) async fn run(seen: &Seen, store: &Memory, hub: &InProcess) {
 }
 
 pub(crate) fn sender(seen: &Seen, hub: &InProcess) -> Sender {
-    hub.sender().with_traces("in-process", seen.traces.clone())
+    hub.sender().traces("in-process", seen.traces.clone())
 }
 
 pub(crate) fn place(order: &str, fate: Fate) -> Place {

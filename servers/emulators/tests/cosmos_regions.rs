@@ -73,7 +73,7 @@ async fn options(account: &Account, near: Region, slow: bool) -> CosmosDbOptions
 
 async fn in_layout(layout: Layout, account: &Account, near: Region, slow: bool) -> CosmosDbOptions {
     let client = client(account, near, slow).await;
-    CosmosDb::options(client, DATABASE).layout(layout).create(!slow).one_write_region(true)
+    CosmosDb::options(client, DATABASE).layout(layout).create_if_missing(!slow).one_write_region(true)
 }
 
 fn mark() -> DedupEntry {
@@ -134,7 +134,7 @@ fn the_environment_does_not_have_reads_in_cosmos_hedged() {
 async fn an_account_of_cosmos_that_takes_writes_in_several_regions_is_refused() {
     let account = in_mode(ConsistencyLevel::Session, WriteMode::Multi);
     let options = CosmosDb::options(client(&account, Region::EAST_US, false).await, DATABASE);
-    let error = options.layout(Layout::Apart).create(true).open().await.unwrap_err();
+    let error = options.layout(Layout::Apart).create_if_missing(true).open().await.unwrap_err();
     assert!(error.to_string().contains("in several cannot be used"), "{error}");
 }
 

@@ -77,6 +77,12 @@ pub fn dynamodb_client(aws: &Aws) -> Client {
     Client::new(&aws.config.to_builder().http_client(http_client()).build())
 }
 
+/// A client of SQS, likewise.
+#[must_use]
+pub fn sqs_client(aws: &Aws) -> aws_sdk_sqs::Client {
+    aws_sdk_sqs::Client::new(&aws.config.to_builder().http_client(http_client()).build())
+}
+
 fn http_client() -> SharedHttpClient {
     aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
 }

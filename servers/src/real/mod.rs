@@ -9,7 +9,7 @@ mod front;
 mod tls;
 
 #[cfg(feature = "real")]
-pub use aws::{Aws, dynamodb_client};
+pub use aws::{Aws, dynamodb_client, sqs_client};
 #[cfg(feature = "real")]
 pub use aws_config::SdkConfig;
 #[cfg(feature = "real")]

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use hapax_core::{
     entity::DedupEntry,
     ids::DedupKey,
-    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, StoreError},
+    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, LongMemory, StoreError},
 };
 
 use super::{
@@ -167,6 +167,7 @@ impl DedupStore for CosmosDb {
             keeps: Some(self.0.keeps),
             alone,
             durable: true,
+            consistent: true,
             reply_bytes_max: REPLY_BYTES_MAX,
         }
     }
@@ -203,5 +204,9 @@ impl DedupStore for CosmosDb {
              or open a store that `keeps` them for longer"
         );
         Err(StoreError::new(ErrorKind::Misconfigured, "evicting", why))
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }

@@ -11,7 +11,7 @@
 //!     Secret::new(std::env::var("COSMOS_KEY")?),
 //! );
 //! let client = CosmosClient::builder().build(account, RoutingStrategy::ProximityTo(Region::WEST_EUROPE)).await?;
-//! let store = CosmosDb::options(client, "shop").create(true).open().await?;
+//! let store = CosmosDb::options(client, "shop").create_if_missing(true).open().await?;
 //! # drop(store);
 //! # Ok(())
 //! # }

@@ -57,7 +57,7 @@ pub struct CosmosDbOptions {
     pub(super) dedup_container: String,
     pub(super) partition_path: String,
     pub(super) layout: Layout,
-    pub(super) create: bool,
+    pub(super) create_if_missing: bool,
     pub(super) keeps: Duration,
     pub(super) call_limit: Duration,
     pub(super) one_write_region: bool,
@@ -72,7 +72,7 @@ impl CosmosDbOptions {
             dedup_container: DEDUP_CONTAINER.to_owned(),
             partition_path: PARTITION_PATH.to_owned(),
             layout: Layout::Together,
-            create: false,
+            create_if_missing: false,
             keeps: KEEPS,
             call_limit: CALL_LIMIT,
             one_write_region: false,
@@ -106,10 +106,10 @@ impl CosmosDbOptions {
         self
     }
 
-    /// Create the database and the containers if they are not there, with the service's default throughput. Default no: it
+    /// Creates the database and the containers if they are not there, with the service's default throughput. Default no: it
     /// takes an account's key, since roles of the data plane do not allow it.
-    pub const fn create(mut self, create: bool) -> Self {
-        self.create = create;
+    pub const fn create_if_missing(mut self, create: bool) -> Self {
+        self.create_if_missing = create;
         self
     }
 

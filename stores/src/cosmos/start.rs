@@ -45,7 +45,7 @@ pub(super) async fn open(options: CosmosDbOptions) -> Result<CosmosDb, StoreErro
 async fn open_in_time(options: CosmosDbOptions) -> Result<CosmosDb, StoreError> {
     let options = options.checked()?;
     check_environment(env::var(HEDGING_OVERRIDE).ok().as_deref())?;
-    if options.create {
+    if options.create_if_missing {
         create_database(&options).await?;
     }
     let container = container(&options, &options.container, &options.partition_path).await?;
@@ -106,7 +106,7 @@ async fn create_database(options: &CosmosDbOptions) -> Result<(), StoreError> {
 fn unless_there<T>(created: azure_data_cosmos::Result<T>) -> Result<(), StoreError> {
     match created {
         Err(e) if matches!(e.status().status_code(), StatusCode::Forbidden | StatusCode::Unauthorized) => {
-            let why = "the service denied `create(true)`: it takes a key of the account that may write, for no role of Entra ID \
+            let why = "the service denied `create_if_missing(true)`: it takes a key of the account that may write, for no role of Entra ID \
                        lets an identity make databases and containers this way; make them first, and leave it out";
             Err(StoreError::new(ErrorKind::Denied, OPENING, why).caused_by(e))
         }
@@ -121,7 +121,7 @@ async fn container(options: &CosmosDbOptions, name: &str, path: &str) -> Result<
         if e.status().is_not_found() {
             return unfit(format!(
                 "there is no container {name} in a database {}; create both with the partition key {path} and a \
-                 default time to live of -1, or say `create(true)`",
+                 default time to live of -1, or say `create_if_missing(true)`",
                 options.database
             ))
             .caused_by(e);

@@ -12,7 +12,7 @@ use hapax_core::{
     codec::record,
     entity::{DedupEntry, Entity},
     ids::{AttemptId, DedupKey, Fingerprint},
-    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, StoreError},
+    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, LongMemory, StoreError},
     time::Timestamp,
 };
 
@@ -37,6 +37,7 @@ impl DedupStore for DynamoDb {
             keeps: Some(self.0.keeps),
             alone: true,
             durable: true,
+            consistent: true,
             reply_bytes_max: REPLY_BYTES_MAX,
         }
     }
@@ -60,6 +61,10 @@ impl DedupStore for DynamoDb {
             self.0.table
         );
         Err(StoreError::new(ErrorKind::Misconfigured, "evicting dedup entries", why))
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

@@ -120,7 +120,13 @@ impl Waiting {
         let until = later(now, take.within);
         let is_free = |row: &Row| row.lease.is_none_or(|(_, end)| end <= now);
         let due = self.of(endpoint).take_while(|(place, _)| place.1 <= until).filter(|(_, row)| is_free(row));
-        let places: Vec<Place> = due.take(take.max).map(|(place, _)| place.clone()).collect();
+        let mut bytes = 0_usize;
+        let has_room = |(at, (_, row)): &(usize, (&Place, &Row))| {
+            bytes = bytes.saturating_add(row.outgoing.envelope.size());
+            *at == 0 || bytes <= take.bytes_max
+        };
+        let due = due.take(take.max).enumerate().take_while(has_room);
+        let places: Vec<Place> = due.map(|(_, (place, _))| place.clone()).collect();
         let mut taken = Vec::with_capacity(places.len());
         for place in places {
             let receipt = self.number();

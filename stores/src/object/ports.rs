@@ -5,7 +5,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use hapax_core::{
     entity::DedupEntry,
     ids::DedupKey,
-    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, StoreError},
+    ports::{DedupCapabilities, DedupStore, ErrorKind, Evicted, Known, LongMemory, StoreError},
 };
 
 use super::{ObjectDedup, Shared, names::Bucket, objects::Created, record};
@@ -25,6 +25,7 @@ impl DedupStore for ObjectDedup {
             keeps: None,
             alone: true,
             durable: self.0.durable,
+            consistent: true,
             reply_bytes_max: usize::MAX,
         }
     }
@@ -63,6 +64,10 @@ impl DedupStore for ObjectDedup {
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
         self.0.evict(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        None
     }
 }
 

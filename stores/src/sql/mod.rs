@@ -1,6 +1,8 @@
 //! Stores on SQL databases: entities, dedup entries and dead letters in one database, so that load and check are one
 //! snapshot and marks ride with saves.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod bodies;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod clean_ups;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -12,6 +14,8 @@ mod connections;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod frames;
 mod group;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod long;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod missing;
 #[cfg(feature = "mysql")]
@@ -27,7 +31,7 @@ pub mod postgres;
 #[doc(hidden)]
 pub mod races;
 mod rows;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod schedule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

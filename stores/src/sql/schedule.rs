@@ -9,13 +9,15 @@ use hapax_core::{
 };
 
 use super::rows::millis;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use super::rows::millis_of;
 
 /// Largest message, in bytes: as an entity may hold it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Envelopes of one statement, in bytes: far below what a database takes as one value.
-const STATEMENT_BYTES_MAX: usize = 8 << 20;
-/// And so many of them.
-const STATEMENT_ROWS_MAX: usize = 1000;
+/// Messages of one statement: what it locks and holds in memory has an end.
+pub(super) const ROWS_MAX: usize = 1000;
+/// No lease is longer: by that those are known that were begun while the clock was ahead.
+pub(super) const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 pub(super) const PUTTING: &str = "putting messages into the schedule";
 pub(super) const CANCELLING: &str = "cancelling messages of the schedule";
@@ -32,13 +34,13 @@ pub(super) struct Row {
     pub(super) envelope: Vec<u8>,
 }
 
-/// All of `messages`, or none of them.
-pub(super) fn rows(messages: &[Outgoing]) -> Result<Vec<Row>, StoreError> {
+/// All of `messages`, or none of them: where one has more than `bytes_max`.
+pub(super) fn rows(messages: &[Outgoing], bytes_max: usize) -> Result<Vec<Row>, StoreError> {
     let row = |message: &Outgoing| {
         let Outgoing { destination, envelope } = message;
         let bytes = envelope.size();
-        if bytes > MESSAGE_BYTES_MAX {
-            let why = format!("it has {bytes} bytes, more than the {MESSAGE_BYTES_MAX} that the schedule takes");
+        if bytes > bytes_max {
+            let why = format!("it has {bytes} bytes, more than the {bytes_max} that the schedule takes");
             return Err(StoreError::new(ErrorKind::TooLarge, PUTTING, why));
         }
         let encoded = record::encode_envelope(envelope).map_err(|e| {
@@ -54,14 +56,14 @@ pub(super) fn rows(messages: &[Outgoing]) -> Result<Vec<Row>, StoreError> {
     messages.iter().map(row).collect()
 }
 
-/// `rows` as they go into one statement each, in order.
-pub(super) fn statements(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+/// `rows` as they go into one statement each, in order: of `bytes_max` together, or one of more.
+pub(super) fn statements(rows: &[Row], bytes_max: usize) -> impl Iterator<Item = &[Row]> {
     let mut left = rows;
     std::iter::from_fn(move || {
         let (mut bytes, mut count) = (0, 0);
-        for row in left.iter().take(STATEMENT_ROWS_MAX) {
+        for row in left.iter().take(ROWS_MAX) {
             bytes += row.envelope.len();
-            if count > 0 && bytes > STATEMENT_BYTES_MAX {
+            if count > 0 && bytes > bytes_max {
                 break;
             }
             count += 1;
@@ -72,10 +74,33 @@ pub(super) fn statements(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     })
 }
 
+/// Sorted by what makes a message the same one: of several that are put at once, as by two processes, none waits for another that
+/// waits for it.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn in_one_order(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_unstable_by(|a, b| (&a.message_id, &a.destination).cmp(&(&b.message_id, &b.destination)));
+    rows
+}
+
+/// In milliseconds, so many that the server can still add them to its time.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn within(within: Duration) -> i64 {
+    millis_of(within).min(i64::MAX / 2)
+}
+
+/// Of a lease; never [`NOBODY`].
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn token() -> i64 {
+    fastrand::i64(NOBODY + 1..)
+}
+
+/// What stands for a lease in the row of a message that was given to nobody yet.
+const NOBODY: i64 = 0;
+
 /// A row that was taken: its place in the order, and the message under its lease.
 pub(super) type Taken = ((i64, i64), Due);
 
-/// `None`: it cannot be read.
+/// `taken`: what its lease is known by. `None`: it cannot be read.
 pub(super) fn taken(id: i64, taken: i64, due_at: i64, destination: &str, envelope: &[u8]) -> Option<Taken> {
     let outgoing = Outgoing {
         destination: Destination::parse(destination).ok()?,
@@ -100,11 +125,12 @@ pub(super) fn log_damaged(place: &str, id: i64) {
     );
 }
 
-/// Row and number of each receipt; one that is none of ours stands for nothing.
+/// Row and lease of each receipt; one that is none of ours stands for nothing.
 pub(super) fn places(receipts: &[Receipt]) -> Vec<(i64, i64)> {
     let place = |receipt: &Receipt| {
         let (id, taken) = receipt.as_text()?.split_once(':')?;
-        Some((id.parse().ok()?, taken.parse().ok()?))
+        let place: (i64, i64) = (id.parse().ok()?, taken.parse().ok()?);
+        (place.1 != NOBODY).then_some(place)
     };
     receipts.iter().filter_map(place).collect()
 }

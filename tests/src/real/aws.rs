@@ -36,6 +36,16 @@ pub fn dynamodb_client() -> Client {
     real::dynamodb_client(found())
 }
 
+/// A client of SQS, likewise.
+///
+/// # Panics
+/// When there are no region and credentials.
+#[cfg(feature = "sqs")]
+#[must_use]
+pub fn sqs_client() -> aws_sdk_sqs::Client {
+    real::sqs_client(found())
+}
+
 /// On a runtime and a thread of its own, whatever runs on this one.
 pub(super) fn apart<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let thread = std::thread::spawn(|| {

@@ -9,6 +9,8 @@ mod aws;
 #[cfg(feature = "real")]
 mod leftovers;
 
+#[cfg(all(feature = "real", feature = "sqs"))]
+pub use aws::sqs_client;
 #[cfg(feature = "real")]
 pub use aws::{config, credentials, dynamodb_client};
 #[cfg(feature = "real")]

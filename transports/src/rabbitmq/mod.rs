@@ -138,6 +138,8 @@ impl Transport for RabbitMq {
             message_bytes_max: options.message_bytes_max,
             durable: true,
             redelivery_max: options.redelivery_max,
+            offsets: false,
+            marks: false,
         }
     }
 
@@ -147,6 +149,7 @@ impl Transport for RabbitMq {
             receiver: Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), types)),
             dispatcher: Arc::new(self.clone()),
             dead_letters: Some(Arc::new(self.clone())),
+            marks: None,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Queues in SQL databases.
 
 mod errors;
+mod marks;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

@@ -7,10 +7,12 @@ mod emulators;
 mod http;
 mod machine;
 mod mysql;
+mod nats;
 mod objects;
 mod postgres;
 mod rabbitmq;
 mod real;
+mod redis;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -55,10 +57,11 @@ const fn served(
 }
 
 /// All that there are, and all that will be: one with a server is a backend as soon as its package has the feature.
-const BACKENDS: [Backend; 14] = [
+const BACKENDS: [Backend; 18] = [
     embedded("memory", "hapax-stores", "memory"),
     embedded("sqlite", "hapax-stores", "sqlite"),
     embedded("in-process", "hapax-transports", "in-process"),
+    embedded("partitioned-log", "hapax-transports", "partitioned-log"),
     embedded("sqlite-queue", "hapax-transports", "sqlite"),
     embedded("object", "hapax-stores", "object"),
     served("postgres", "hapax-stores", "postgres", &postgres::Postgres),
@@ -66,11 +69,14 @@ const BACKENDS: [Backend; 14] = [
     served("mysql", "hapax-stores", "mysql", &mysql::MySql),
     served("mysql-queue", "hapax-transports", "mysql", &mysql::MySql),
     served("rabbitmq", "hapax-transports", "rabbitmq", &rabbitmq::RabbitMq),
+    served("redis", "hapax-transports", "redis", &redis::Redis),
+    served("nats", "hapax-transports", "nats", &nats::Nats),
     served("dynamodb", "hapax-stores", "dynamodb", &emulators::DynamoDb),
     served("cosmos", "hapax-stores", "cosmos", &emulators::Cosmos),
     // The same feature: what the dedup store of `object` is told apart by is where its objects are.
     served("azure-blob", "hapax-stores", "object", &objects::AzureBlob),
     served("s3", "hapax-stores", "object", &objects::S3),
+    served("sqs", "hapax-transports", "sqs", &objects::Sqs),
 ];
 
 impl Backend {

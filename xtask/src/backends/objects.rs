@@ -1,4 +1,4 @@
-//! Object storage for tests: Azurite for Azure's blobs, moto for S3. Both are installed below `target/`, in the versions
+//! Object storage for tests, and queues: Azurite for Azure's blobs, moto for S3 and SQS. Both are installed below `target/`, in the versions
 //! that were tried: of 20 clients that created the same object at once with `If-None-Match: *`, one won in each of 200 rounds at
 //! Azurite, and in each of 600 at moto behind the lock below. Without it moto let two win in one of 200.
 
@@ -133,6 +133,63 @@ impl Server for S3 {
     fn serve(&self, programs: &Programs, _: &Path, port: u16) -> Command {
         let mut python = Command::new(&programs.serve);
         python.args(["-c", ONE_AT_A_TIME, &port.to_string()]);
+        python
+    }
+
+    fn furnish(&self, machine: &Machine, port: u16) -> Result<String, String> {
+        let url = format!("http://127.0.0.1:{port}");
+        self.ask(machine, &url).map(|_| url)
+    }
+}
+
+/// The program that serves moto's SQS, which tests start too where they kill it.
+const QUEUES: &str = include_str!("../../../servers/src/sqs_emulator.py");
+
+/// SQS, as moto does it, with what that lacks. Any key opens it.
+#[derive(Debug)]
+pub(super) struct Sqs;
+
+impl Server for Sqs {
+    fn name(&self) -> &'static str {
+        "SQS"
+    }
+
+    fn variable(&self) -> &'static str {
+        "HAPAX_TEST_SQS"
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::Made { make: install_moto, remedy: "`apt-get install python3-venv`" }
+    }
+
+    fn servants(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn signal(&self) -> &'static str {
+        "KILL" // One process, and its data is in memory.
+    }
+
+    fn usual(&self, _: &Machine) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn ask(&self, _: &Machine, url: &str) -> Result<String, String> {
+        let answer = http::get(url)?;
+        Ok(format!("by {}", answer.header("server").unwrap_or("an unnamed server")))
+    }
+
+    fn programs(&self, machine: &Machine) -> Result<Programs, String> {
+        programs(machine, machine.target.join(MOTO_FOLDER).join("bin/python3"))
+    }
+
+    fn prepare(&self, programs: &Programs, data: &Path) -> Command {
+        prepare(programs, data)
+    }
+
+    fn serve(&self, programs: &Programs, _: &Path, port: u16) -> Command {
+        let mut python = Command::new(&programs.serve);
+        python.args(["-c", QUEUES, &port.to_string()]);
         python
     }
 

@@ -25,7 +25,7 @@ const AWS: &str = "HAPAX_AWS";
 const AZURE: &str = "HAPAX_AZURE";
 const AWS_TAKES: &str = "a region, and credentials as AWS's own tools find them";
 
-pub(super) const REAL: [Real; 4] = [
+pub(super) const REAL: [Real; 5] = [
     Real {
         backend: "dynamodb",
         variable: AWS,
@@ -40,6 +40,7 @@ pub(super) const REAL: [Real; 4] = [
         takes: "HAPAX_AZURE_COSMOS_ENDPOINT and HAPAX_AZURE_COSMOS_KEY",
         proxied: None,
     },
+    Real { backend: "sqs", variable: AWS, program: "sqs", takes: AWS_TAKES, proxied: Some("sqs_proxied") },
     Real { backend: "s3", variable: AWS, program: "object_dedup", takes: AWS_TAKES, proxied: None },
     Real {
         backend: "azure-blob",

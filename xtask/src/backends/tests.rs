@@ -185,7 +185,7 @@ fn a_server_that_cannot_be_made_is_missing_with_a_remedy_and_tried_again() {
 #[test]
 fn an_emulator_is_started_by_the_name_of_its_backend() {
     let why = emulate("mysql").unwrap_err();
-    assert_eq!(why, "`mysql` has no emulator: there are those of dynamodb, cosmos, azure-blob, s3");
+    assert_eq!(why, "`mysql` has no emulator: there are those of dynamodb, cosmos, azure-blob, s3, sqs");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn tree(packages: &[(&str, &[&str])]) -> Workspace {
 #[test]
 fn a_backend_with_a_server_is_listed_when_its_feature_is_there() {
     let names = |tree: &Workspace| listed(tree).iter().map(|backend| backend.name).collect::<Vec<_>>();
-    let embedded = ["memory", "sqlite", "in-process", "sqlite-queue", "object"];
+    let embedded = ["memory", "sqlite", "in-process", "partitioned-log", "sqlite-queue", "object"];
     assert_eq!(names(&tree(&[])), embedded, "what is embedded must be there");
     let tree = tree(&[("hapax-stores", &["postgres"]), ("hapax-transports", &["mysql"])]);
     assert_eq!(names(&tree), [&embedded[..], &["postgres", "mysql-queue"]].concat());

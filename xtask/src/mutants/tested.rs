@@ -32,14 +32,13 @@ pub(crate) struct Part {
     backends: &'static [(&'static str, &'static str)],
 }
 
-/// The relay and its tables.
+/// The relay, its tables and the inbox.
 pub(crate) const RELAY: Part = Part {
     folder: "tests/mutants/relay",
-    places: &["core/src/relay/", "stores/src/sql/"],
+    places: &["core/src/relay/", "core/src/inbox.rs", "stores/src/sql/"],
     package: "hapax-tests",
     tests: &[],
-    // With which all that the databases share is compiled.
-    stores: "--features=sqlite",
+    stores: "--features=sqlite,postgres,mysql",
     backends: &[],
 };
 
@@ -53,7 +52,7 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart, and who asks it.
+/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, Redis and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &[
@@ -61,12 +60,22 @@ pub(crate) const ENDPOINT: Part = Part {
         "core/src/requests/",
         "core/src/deliver/",
         "core/src/around.rs",
+        "core/src/claim.rs",
         "core/src/seal.rs",
+        "transports/src/",
     ],
     package: "hapax-tests",
     tests: &[],
     stores: "--features=sqlite",
-    backends: &[("endpoint", "memory"), ("requests", "memory")],
+    backends: &[
+        ("endpoint", "memory"),
+        ("requests", "memory"),
+        ("conformance", "sqlite-queue"),
+        ("processes", "sqlite-queue"),
+        ("nats", "nats"),
+        ("redis", "redis"),
+        ("sqs", "sqs"),
+    ],
 };
 
 /// What is seen of messages from outside.
@@ -83,6 +92,8 @@ pub(crate) const OTEL: Part = Part {
 const WITHIN_STORES: &str = "hapax-stores";
 /// As a test program: those of the emulators, a workspace of its own, in whose process an account has several regions.
 const OF_EMULATORS: &str = "cosmos_regions";
+/// As a test program: one whose client library takes long to build, so that it is not among the usual features.
+const APART: &str = "sqs";
 /// Lines of a run that are shown when it did not do what it should.
 const LINES_MAX: usize = 20;
 
@@ -187,6 +198,9 @@ impl Part {
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
             OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
+            APART => {
+                args.extend(["--package", self.package, "--test", APART, "--no-default-features", "--features=sqs"])
+            }
             program => {
                 args.extend(["--package", self.package, "--test", program]);
                 args.extend(self.tests);

@@ -10,6 +10,8 @@
 //! - *A message is watched for half of its retention only*, by whichever clock has gone further.
 //! - *What waits is counted by sweeps that this process has made since*, and not at all while the sweeper says why it cannot.
 
+#[cfg(all(test, shuttle))]
+mod interleaved;
 mod look;
 mod moment;
 mod report;
@@ -32,6 +34,7 @@ use crate::{
     manager::Stores,
     metrics::Metrics,
     ports::{Clock, StoreError},
+    sync::AsyncMutex,
 };
 
 /// How much an endpoint looks at to see whether its promise holds: see the [invariants](crate::metrics::Invariant). Off unless it is
@@ -91,7 +94,7 @@ pub(super) struct Auditor {
     watch_for: Duration,
     sample: Arc<Sample>,
     rounds: Arc<Rounds>,
-    list: tokio::sync::Mutex<WatchList>,
+    list: AsyncMutex<WatchList>,
     tally: Tally,
 }
 
@@ -134,7 +137,7 @@ impl Auditor {
             watch_for: settings.retention / WATCH_SHARE,
             sample,
             rounds,
-            list: tokio::sync::Mutex::new(WatchList::new(bounds.watched_max)),
+            list: AsyncMutex::new(WatchList::new(bounds.watched_max)),
             tally: Tally::default(),
         };
         (Arc::new(auditor), observer)

@@ -1,9 +1,12 @@
 //! What an audit has found so far.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::look::Found;
-use crate::metrics::{Backlog, Invariant, Violation};
+use crate::{
+    metrics::{Backlog, Invariant, Violation},
+    sync::{Mutex, MutexGuard},
+};
 
 const INVARIANTS: usize = Invariant::ALL.len();
 

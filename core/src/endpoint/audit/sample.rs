@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError},
 };
 
 use super::{moment::Moment, subject::Duty};
@@ -13,10 +10,14 @@ use crate::{
     ids::{DedupKey, EntityKey, MessageId, Scope},
     manager::Incoming,
     metrics::{Ending, Event, Metrics},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Entities of whose sweeps it is remembered that they have failed; with more, all are taken to have.
-const FAILED_MAX: usize = 1024;
+pub(super) const FAILED_MAX: usize = 1024;
 
 /// A uniform sample of the messages that have ended since it was taken last.
 ///

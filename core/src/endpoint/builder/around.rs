@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{EndpointBuilder, SagaParts};
 use crate::{
     around::{Around, Layer, Reach},
+    claim::Spill,
     codec::Codec,
     context::Services,
     manager::Limits,
@@ -21,6 +22,8 @@ pub(super) struct Given {
     pub(super) codec: Codec,
     pub(super) services: Arc<Services>,
     pub(super) seals: Seals,
+    /// Where large bodies go.
+    pub(super) spill: Option<Arc<Spill>>,
     /// Around its handlers, outermost first.
     pub(super) layers: Arc<[Layer]>,
 }

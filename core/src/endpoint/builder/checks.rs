@@ -14,10 +14,11 @@ pub(super) fn check_rests(
     settings: &Settings,
     transport: &dyn Transport,
     shared: Option<&TypeName>,
+    by_evidence: bool,
 ) -> Result<(), String> {
-    let Some(shared) = shared else { return Ok(()) };
+    let Some(shared) = shared.filter(|_| !by_evidence) else { return Ok(()) };
     let rests = settings.recoverability.longest();
-    let needed = rests.saturating_add(transport.capabilities().redelivery_max).saturating_add(settings.limits.deadline);
+    let needed = rests.saturating_add(transport.capabilities().redelivery_max).saturating_add(settings.deadline);
     if needed < settings.retention {
         return Ok(());
     }
@@ -29,13 +30,20 @@ pub(super) fn check_rests(
 }
 
 /// Refuses what cannot keep the promise, whatever the handlers do.
-pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings: &Settings) -> Result<(), String> {
+pub(super) fn check_promise(
+    stores: &Stores,
+    transport: &dyn Transport,
+    settings: &Settings,
+    by_evidence: bool,
+) -> Result<(), String> {
     let (store, transport) = (stores.entities().capabilities(), transport.capabilities());
-    let needed = transport.redelivery_max.saturating_add(settings.limits.deadline);
+    // A queue that shows when its copies are gone may take as long as it likes.
+    let redelivery_max = if by_evidence { Duration::ZERO } else { transport.redelivery_max };
+    let needed = redelivery_max.saturating_add(settings.deadline);
     if settings.retention <= needed {
         return Err(format!(
             "retention is {:?}, but {} may give a message again for {:?} and a pass may take {:?}; raise the retention",
-            settings.retention, transport.name, transport.redelivery_max, settings.limits.deadline
+            settings.retention, transport.name, redelivery_max, settings.deadline
         ));
     }
     if settings.sweep_age.saturating_mul(2) > settings.retention {
@@ -50,6 +58,13 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             "retention is {:?}, but {} keeps dedup entries for {keeps:?} only; let it keep them for longer, or lower the \
              retention",
             settings.retention, dedup.name
+        ));
+    }
+    if !dedup.consistent {
+        return Err(format!(
+            "{} may answer with what was known a while ago, so messages would be handled twice; open it so that its reads are strongly \
+             consistent, or give another dedup store",
+            dedup.name
         ));
     }
     if !dedup.alone && !stores.are_one() {
@@ -74,12 +89,22 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
             transport.name
         ));
     }
-    let (deliveries_max, attempts_max) = (settings.recoverability.most_deliveries(), settings.limits.attempts_max);
-    if deliveries_max > attempts_max {
+    let (deliveries_max, poison_above) =
+        (settings.recoverability.most_deliveries(), settings.recoverability.poison_above);
+    if deliveries_max > poison_above {
         return Err(format!(
-            "a failing message is to be given up after {deliveries_max} deliveries, but after {attempts_max} every message is \
-             taken for poison; raise attempts_max of the limits or lower deliveries_max"
+            "a failing message is to be given up after {deliveries_max} deliveries, but after {poison_above} every message is \
+             taken for poison; raise recoverability.poison_above, or lower deliveries_max there or in the rule that grants most"
         ));
+    }
+    if poison_above == 0 {
+        return Err("recoverability.poison_above is 0, so every message would be set aside unhandled; raise it".into());
+    }
+    if settings.deadline.is_zero() {
+        return Err("deadline is 0, so no pass would come to its end; raise it".into());
+    }
+    if settings.entries_max == 0 {
+        return Err("entries_max is 0, so nothing that sends could be saved; raise it".into());
     }
     if settings.in_flight_max == 0 {
         return Err("in_flight_max is 0, so nothing would be received; raise it".into());
@@ -88,6 +113,34 @@ pub(super) fn check_promise(stores: &Stores, transport: &dyn Transport, settings
         return Err("bytes_in_flight_max is 0, so messages would be handled one by one; raise it".into());
     }
     Ok(())
+}
+
+/// Whoever is to remember for longer than entries are kept must be able to.
+pub(super) fn check_memory(stores: &Stores, settings: &Settings, evidence: bool) -> Result<(), String> {
+    let (name, keys) = (stores.dedup().dedup_capabilities().name, settings.idempotency_retention);
+    if let Some(keys) = keys.filter(|keys| *keys < settings.retention) {
+        return Err(format!(
+            "messages with an idempotency key are to be remembered for {keys:?}, shorter than the retention of {:?}; raise \
+             idempotency_retention, or leave it away",
+            settings.retention
+        ));
+    }
+    if stores.dedup().long_memory().is_some() {
+        return Ok(());
+    }
+    if evidence {
+        return Err(format!(
+            "{name} does not remember the numbers of messages whose entries it has evicted, so it cannot go by evidence; use \
+             Eviction::After, or a dedup store with a long memory"
+        ));
+    }
+    match keys {
+        Some(keys) if keys > settings.retention => Err(format!(
+            "{name} keeps all dedup entries for one time, so it cannot keep those of idempotency keys for {keys:?}; raise the retention to \
+             that, or give a dedup store with a long memory"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What is due later has to be kept by somebody until then. Whether handlers send such messages shows when they do.

@@ -7,15 +7,15 @@ use crate::{metrics::Metrics, trace::Traces};
 
 impl EndpointBuilder {
     /// Who wants to know what happens.
-    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
-        self.metrics = metrics;
+    pub fn metrics(mut self, metrics: impl Metrics + 'static) -> Self {
+        self.metrics = Arc::new(metrics);
         self
     }
 
     /// Who joins the endpoint's spans to the traces of others, and says what trace context its messages carry. Without it the
     /// spans are there, each delivery in a trace of its own, and messages carry on the context that caused them.
-    pub fn traces(mut self, traces: Arc<dyn Traces>) -> Self {
-        self.traces = Some(traces);
+    pub fn traces(mut self, traces: impl Traces + 'static) -> Self {
+        self.traces = Some(Arc::new(traces));
         self
     }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::{
-    endpoint::Jittered,
+    deliver::Recoverability,
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, TypeName},
     ports::{
@@ -25,8 +25,8 @@ const BEGIN: Timestamp = Timestamp::from_millis(946_684_800_000);
 /// All that a test puts in place of the world: time, waiting, and a transport in that time. Its queue is the endpoint's.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// The budgets of retries in place; their waits take no time.
-    budgets: Jittered,
+    /// With the budgets of retries in place; their waits take no time.
+    recoverability: Recoverability,
     state: Mutex<State>,
 }
 
@@ -87,7 +87,7 @@ impl State {
 }
 
 impl Desk {
-    pub(super) fn new(budgets: Jittered) -> Self {
+    pub(super) fn new(recoverability: Recoverability) -> Self {
         let state = State {
             time: BEGIN,
             endpoint: None,
@@ -102,7 +102,7 @@ impl Desk {
             refuse: 0,
             letters: Vec::new(),
         };
-        Self { budgets, state: Mutex::new(state) }
+        Self { recoverability, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -184,7 +184,7 @@ impl Clock for Desk {
 #[async_trait]
 impl Backoff for Desk {
     async fn pause(&self, cause: Cause, tries: u32) -> Granted {
-        if tries > self.budgets.budget(cause).max { Granted::Stop } else { Granted::Try }
+        if tries > self.recoverability.budget(cause).max { Granted::Stop } else { Granted::Try }
     }
 }
 
@@ -266,6 +266,8 @@ impl Transport for AtDesk {
             message_bytes_max: usize::MAX,
             durable: false,
             redelivery_max: Duration::ZERO,
+            offsets: false,
+            marks: false,
         }
     }
 
@@ -275,6 +277,11 @@ impl Transport for AtDesk {
         state.endpoint = Some(endpoint.clone());
         state.subscribed.extend(types.iter().cloned());
         drop(state);
-        Ok(Connected { receiver: desk.clone(), dispatcher: desk.clone(), dead_letters: Some(desk.clone()) })
+        Ok(Connected {
+            receiver: desk.clone(),
+            dispatcher: desk.clone(),
+            dead_letters: Some(desk.clone()),
+            marks: None,
+        })
     }
 }

@@ -52,6 +52,7 @@ const LETTERS_PAGE: usize = 100;
 ///     Ok(())
 /// }
 /// ```
+#[must_use]
 pub struct Harness {
     endpoint: Endpoint,
     desk: Arc<Desk>,
@@ -84,16 +85,18 @@ impl From<HandlerError> for HarnessError {
 }
 
 impl Harness {
-    /// Starts `endpoint`, with everything it was given but its transport and its waits. It needs no transport.
+    /// Starts `endpoint`, with everything it was given but its transport, its waits and its store of large bodies: they travel. It needs no
+    /// transport.
     ///
     /// # Errors
     /// As for [`EndpointBuilder::start`].
     pub async fn start(mut endpoint: EndpointBuilder) -> Result<Self, Error> {
-        let desk = Arc::new(Desk::new(endpoint.settings.backoff));
+        let desk = Arc::new(Desk::new(endpoint.settings.recoverability.clone()));
         endpoint.transport = Some(Arc::new(AtDesk(desk.clone())));
         endpoint.backoff = Some(desk.clone());
         endpoint.clock = desk.clone();
         endpoint.breaks = false;
+        endpoint.bodies = None;
         let endpoint = endpoint.start().await?;
         let begin = endpoint.begin.iter().filter_map(|begin| endpoint.told_anew(begin));
         begin.for_each(|begin| desk.put(begin.envelope));

@@ -4,9 +4,13 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    endpoint::{SystemClock, circuit::Circuit, nothing::Nothing},
+    endpoint::{SystemClock, circuit::Circuit, nothing::Nothing, office::Cabinet},
+    envelope::Outgoing,
+    ids::EndpointName,
     manager::Stores,
-    ports::{Backoff, Cause, Granted},
+    ports::{
+        Backoff, Cause, Clock, DeadLetter, DeadLetters, DispatchError, Dispatcher, Granted, Page, Refused, StoreError,
+    },
     sync::explored::{all, block_on, exhaust, explore, spawn},
 };
 
@@ -24,14 +28,50 @@ impl crate::metrics::Metrics for Unused {
     fn observe(&self, _: crate::metrics::Event<'_>) {}
 }
 
+#[async_trait::async_trait]
+impl Dispatcher for Unused {
+    fn check(&self, _: &Outgoing) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        outgoing.iter().map(|_| Ok(())).collect()
+    }
+}
+
+#[async_trait::async_trait]
+impl DeadLetters for Unused {
+    async fn add(&self, _: &DeadLetter) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn list(&self, _: &EndpointName, _: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn discard(&self, _: &[DeadLetter]) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+}
+
 fn handle(in_flight_max: usize, rate_max: Option<Rate>) -> EndpointHandle {
     let circuit = Circuit::new(Arc::new(Unused), Arc::new(Unused));
     let settings = Settings { in_flight_max, rate_max, ..Settings::default() };
     let stores = Stores::two(Arc::new(Nothing), Arc::new(Nothing));
-    let clock: Arc<dyn crate::ports::Clock> = Arc::new(SystemClock::default());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let auditor = Auditor::new(None, &stores, &clock, Arc::new(Unused), Vec::new(), &settings);
     let (auditor, _) = auditor.now_or_never().expect("this clock answers at once");
-    EndpointHandle::new("shop".parse().expect("a name"), Arc::new(circuit), auditor, None, &settings)
+    let office = DeadLetterOffice::new(Cabinet {
+        endpoint: "shop".parse().expect("a name"),
+        letters: Arc::new(Unused),
+        entities: Arc::new(Nothing),
+        dispatcher: Arc::new(Unused),
+        clock,
+        managers: Arc::default(),
+        spill: None,
+        retention: settings.retention,
+    });
+    EndpointHandle::new(office, Arc::new(circuit), auditor, None, &settings)
 }
 
 /// As the endpoint's loop looks, with nothing held and no other reason to wake up.

@@ -19,6 +19,8 @@ const KEY: &str = "actions";
 const ACTIONS_MAX: usize = 500;
 /// What all of them may take: every store keeps an entity of this size.
 const BYTES_MAX: usize = 64 * 1024;
+/// Ids that an action names: those of a call for some letters, all of them; those of a call for thousands would push out what was done before.
+const IDS_MAX: usize = 200;
 /// Others record at the same time; so many in a row that each is overtaken means that something is wrong.
 const TRIES_MAX: u32 = 50;
 const OPERATION: &str = "recording what is done with dead letters";
@@ -32,8 +34,27 @@ pub struct Action {
     pub by: String,
     /// What.
     pub deed: Deed,
-    /// With the letters about which messages: their ids, at most 100.
+    /// With how many letters. One call is one action, however many batches it takes: each is counted before it is done, so that of a call
+    /// that ended early the last may have had no effect.
+    pub count: usize,
+    /// With the letters about which messages: the ids of the first 200.
     pub messages: Vec<String>,
+}
+
+/// One call of somebody.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) deed: Deed,
+    /// Which: drawn at random, so that no two are the same.
+    id: u64,
+    /// Batches so far.
+    batch: u32,
+}
+
+impl Call {
+    pub(super) fn new(deed: Deed) -> Self {
+        Self { deed, id: fastrand::u64(1..), batch: 0 }
+    }
 }
 
 /// What is done with dead letters.
@@ -57,17 +78,47 @@ struct Record {
     actions: Vec<Row>,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Row {
     time: u64,
     by: String,
     deed: Deed,
     messages: Vec<String>,
+    /// None of what was recorded before there were calls: then it is as many as are named.
+    #[serde(default)]
+    count: usize,
+    #[serde(default)]
+    call: u64,
+    /// The last of its batches that is in it.
+    #[serde(default)]
+    batch: u32,
+}
+
+impl Record {
+    /// Adds a batch to what is there of its call. Whether it was not there yet.
+    fn add(&mut self, row: &Row) -> bool {
+        let known = self.actions.iter_mut().rfind(|known| known.call == row.call);
+        match known {
+            Some(known) if known.batch >= row.batch => return false,
+            Some(known) => {
+                (known.count, known.batch) = (known.count + row.count, row.batch);
+                let room = IDS_MAX.saturating_sub(known.messages.len());
+                known.messages.extend(row.messages.iter().take(room).cloned());
+            }
+            None => {
+                let mut first = row.clone();
+                first.messages.truncate(IDS_MAX);
+                self.actions.push(first);
+            }
+        }
+        true
+    }
 }
 
 const SCHEMA: Schema<Record> =
     Schema { what: "the record of what is done with dead letters", version: 1, upcast: |older| older.unknown() };
 
+#[derive(Clone)]
 pub(super) struct Actions {
     endpoint: EndpointName,
     entities: Arc<dyn EntityStore>,
@@ -78,30 +129,38 @@ impl Actions {
         Self { endpoint, entities }
     }
 
-    /// Adds an action; where there is no store, nothing is kept.
-    pub(super) async fn add(&self, action: Action) -> Result<(), StoreError> {
-        let Action { time, by, deed, messages } = action;
-        let row = Row { time: time.as_millis(), by, deed, messages };
+    /// Adds the next batch of a call; where there is no store, or one that takes less than the whole record, nothing is kept.
+    pub(super) async fn add(
+        &self,
+        call: &mut Call,
+        (time, by): (Timestamp, &str),
+        messages: Vec<String>,
+    ) -> Result<(), StoreError> {
         if self.entities.capabilities().entity_bytes_max < BYTES_MAX {
             return Ok(());
         }
+        call.batch += 1;
+        let row = Row {
+            time: time.as_millis(),
+            by: by.to_owned(),
+            deed: call.deed,
+            count: messages.len(),
+            messages,
+            call: call.id,
+            batch: call.batch,
+        };
         let key = self.key()?;
-        let mut unknown = false;
-        let mut row = Some(row);
         for _ in 0..TRIES_MAX {
             let (expected, mut record, commits) = self.load(&key).await?;
-            match row.take() {
-                // What was not answered may have been stored all the same.
-                Some(row) if !(unknown && record.actions.contains(&row)) => record.actions.push(row),
-                _ => return Ok(()),
+            if !record.add(&row) {
+                return Ok(()); // What was not answered had been stored all the same.
             }
             let state = encode(&mut record)?;
-            row = record.actions.pop();
             let entity = Entity { state: state.into(), commits: commits + 1, ..Entity::default() };
             match self.entities.save(&key, &expected, &entity, &[]).await {
                 Ok(Saved::At(_)) => return Ok(()),
-                Ok(Saved::Conflict) => unknown = true, // It may have been our own, repeated.
-                Err(e) if e.is_unknown_outcome() => unknown = true,
+                Ok(Saved::Conflict) => {} // It may have been our own, repeated.
+                Err(e) if e.is_unknown_outcome() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -111,8 +170,10 @@ impl Actions {
 
     pub(super) async fn list(&self) -> Result<Vec<Action>, StoreError> {
         let (_, record, _) = self.load(&self.key()?).await?;
-        let action =
-            |Row { time, by, deed, messages }| Action { time: Timestamp::from_millis(time), by, deed, messages };
+        let action = |Row { time, by, deed, messages, count, .. }| {
+            let count = count.max(messages.len());
+            Action { time: Timestamp::from_millis(time), by, deed, count, messages }
+        };
         Ok(record.actions.into_iter().map(action).collect())
     }
 
@@ -158,7 +219,15 @@ mod tests {
 
     #[test]
     fn the_oldest_go_where_there_is_no_room_and_the_newest_stays() {
-        let row = |time, bytes: usize| Row { time, by: "x".repeat(bytes), deed: Deed::Edited, messages: Vec::new() };
+        let row = |time, bytes: usize| Row {
+            time,
+            by: "x".repeat(bytes),
+            deed: Deed::Edited,
+            messages: Vec::new(),
+            count: 1,
+            call: time,
+            batch: 1,
+        };
         let mut many = Record { actions: (0..ACTIONS_MAX as u64 + 7).map(|time| row(time, 1)).collect() };
         encode(&mut many).unwrap();
         assert_eq!((many.actions.len(), many.actions[0].time), (ACTIONS_MAX, 7));
@@ -170,5 +239,27 @@ mod tests {
         let mut huge = Record { actions: vec![row(1, 10), row(2, 2 * BYTES_MAX)] };
         encode(&mut huge).unwrap();
         assert_eq!(huge.actions, [row(2, 2 * BYTES_MAX)]);
+    }
+    #[test]
+    fn a_batch_is_counted_once_and_the_ids_are_those_of_the_first() {
+        let batch = |batch: u32, count: usize| {
+            let messages = (0..count).map(|n| format!("{batch}-{n}")).collect();
+            Row { time: 0, by: "alice".into(), deed: Deed::Retried, messages, count, call: 7, batch }
+        };
+        let mut record = Record { actions: vec![Row { call: 0, ..batch(1, 1) }] };
+        for (row, is_new) in
+            [(batch(1, 150), true), (batch(1, 150), false), (batch(2, 150), true), (batch(2, 1), false)]
+        {
+            assert_eq!(record.add(&row), is_new);
+        }
+        let Row { count, messages, .. } = &record.actions[1];
+        assert_eq!((record.actions.len(), *count, messages.len(), &*messages[199]), (2, 300, IDS_MAX, "2-49"));
+    }
+
+    #[test]
+    fn what_was_recorded_before_there_were_calls_is_read() {
+        let old = r#"{"actions":[{"time":1,"by":"alice","deed":"edited","messages":["m"]}]}"#;
+        let record: Record = serde_json::from_str(old).unwrap();
+        assert_eq!((record.actions[0].count, record.actions[0].call), (0, 0));
     }
 }

@@ -8,23 +8,24 @@
 //! in between leaves it to be listed and retried again, and a message that fails meanwhile is a letter anew.
 
 mod actions;
+mod body;
 mod filter;
 mod retry;
 
 use std::{sync::Arc, time::Duration};
 
-use actions::Actions;
 pub use actions::{Action, Deed};
+use actions::{Actions, Call};
 pub use filter::Filter;
 pub use retry::{Left, Retried};
 use sha2::{Digest, Sha256};
 
-use super::Endpoint;
 use crate::{
+    claim::Spill,
     envelope::Envelope,
     ids::{EndpointName, MessageId, hex},
     manager::Passes,
-    ports::{Clock, DeadLetter, DeadLetters, Dispatcher, ErrorKind, Page, StoreError},
+    ports::{Clock, DeadLetter, DeadLetters, Dispatcher, EntityStore, ErrorKind, Page, StoreError},
 };
 
 /// Letters that are looked at, retried or discarded together.
@@ -53,6 +54,7 @@ const HELD: &str = "hapax.held/";
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct DeadLetterOffice {
     endpoint: EndpointName,
     held: EndpointName,
@@ -60,25 +62,52 @@ pub struct DeadLetterOffice {
     letters: Arc<dyn DeadLetters>,
     dispatcher: Arc<dyn Dispatcher>,
     clock: Arc<dyn Clock>,
-    managers: Vec<Arc<dyn Passes>>,
+    managers: Arc<[Arc<dyn Passes>]>,
     actions: Actions,
+    spill: Option<Arc<Spill>>,
     retention: Duration,
 }
 
+/// What an endpoint has that its letters are about.
+pub(super) struct Cabinet {
+    pub(super) endpoint: EndpointName,
+    pub(super) letters: Arc<dyn DeadLetters>,
+    /// Where the record is kept.
+    pub(super) entities: Arc<dyn EntityStore>,
+    pub(super) dispatcher: Arc<dyn Dispatcher>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) managers: Arc<[Arc<dyn Passes>]>,
+    pub(super) spill: Option<Arc<Spill>>,
+    pub(super) retention: Duration,
+}
+
 impl DeadLetterOffice {
-    pub(super) fn new(endpoint: &Endpoint, by: String) -> Self {
-        let Endpoint { name, .. } = endpoint;
+    /// In which nobody works yet.
+    pub(super) fn new(cabinet: Cabinet) -> Self {
+        let Cabinet { endpoint, letters, entities, dispatcher, clock, managers, spill, retention } = cabinet;
+        let actions = Actions::new(endpoint.clone(), entities);
         Self {
-            held: held(name),
-            actions: Actions::new(name.clone(), endpoint.stores.entities().clone()),
-            endpoint: name.clone(),
-            by,
-            letters: endpoint.letters.clone(),
-            dispatcher: endpoint.dispatcher.clone(),
-            clock: endpoint.deliver.clock.clone(),
-            managers: endpoint.managers.clone(),
-            retention: endpoint.settings.retention,
+            held: held(&endpoint),
+            by: String::new(),
+            endpoint,
+            letters,
+            dispatcher,
+            clock,
+            managers,
+            actions,
+            spill,
+            retention,
         }
+    }
+
+    /// The same, in which `by` works.
+    pub(super) fn of(&self, by: String) -> Self {
+        Self { by, ..self.clone() }
+    }
+
+    /// Whose letters they are.
+    pub(super) const fn endpoint(&self) -> &EndpointName {
+        &self.endpoint
     }
 
     /// Letters that `filter` wants: those whose retry was cut short first, then the others, oldest first. Skips `skip` of them and
@@ -145,7 +174,7 @@ impl DeadLetterOffice {
             return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
         }
         let edited = DeadLetter { envelope: Arc::new(envelope), ..letter.clone() };
-        self.record(Deed::Edited, std::slice::from_ref(letter)).await?;
+        self.record(&mut Call::new(Deed::Edited), std::slice::from_ref(letter)).await?;
         if edited.is_same(letter) {
             // Only what makes no other letter of it was changed, such as a header: the old one must go first.
             self.letters.add(&self.in_hand(&edited)).await?;
@@ -155,6 +184,7 @@ impl DeadLetterOffice {
         } else {
             self.letters.add(&edited).await?;
             self.letters.discard(&[letter.clone(), self.in_hand(letter)]).await?;
+            self.let_go(std::slice::from_ref(letter)).await?;
         }
         Ok(edited)
     }
@@ -164,11 +194,16 @@ impl DeadLetterOffice {
     /// # Errors
     /// Those of the place where they are kept; some may be gone by then.
     pub async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        self.discard_some(letters, &mut Call::new(Deed::Discarded)).await
+    }
+
+    async fn discard_some(&self, letters: &[DeadLetter], call: &mut Call) -> Result<usize, StoreError> {
         let mut gone = 0;
         for letters in letters.chunks(AT_ONCE) {
-            self.record(Deed::Discarded, letters).await?;
+            self.record(call, letters).await?;
             let held: Vec<_> = letters.iter().map(|letter| self.in_hand(letter)).collect();
             gone += self.letters.discard(letters).await?.max(self.letters.discard(&held).await?);
+            self.let_go(letters).await?;
         }
         Ok(gone)
     }
@@ -179,10 +214,10 @@ impl DeadLetterOffice {
     /// As for [`discard`](Self::discard).
     pub async fn discard_all(&self, filter: &Filter) -> Result<usize, StoreError> {
         let filter = filter.until_now(self.clock.now().await.0);
-        let mut gone = 0;
+        let (mut gone, mut call) = (0, Call::new(Deed::Discarded));
         loop {
             let letters = self.list(&filter, 0, AT_ONCE).await?;
-            let discarded = self.discard(&letters).await?;
+            let discarded = self.discard_some(&letters, &mut call).await?;
             if discarded == 0 {
                 return Ok(gone);
             }
@@ -190,8 +225,8 @@ impl DeadLetterOffice {
         }
     }
 
-    /// What was done with the endpoint's letters, oldest first: the last 500 actions, or fewer where they are large. None where the
-    /// endpoint has no store: they are only in the log then.
+    /// What was done with the endpoint's letters, oldest first: the last 500 actions, or fewer where they are large. A call of this office
+    /// is one action. None where the endpoint has no store, or one that takes entities of less than 64 KB: they are only in the log then.
     ///
     /// # Errors
     /// Those of the store.
@@ -203,13 +238,13 @@ impl DeadLetterOffice {
         Ok(self.show(&letter.envelope.message_id).await?.iter().any(|other| other.is_same(letter)))
     }
 
-    async fn record(&self, deed: Deed, letters: &[DeadLetter]) -> Result<(), StoreError> {
+    async fn record(&self, call: &mut Call, letters: &[DeadLetter]) -> Result<(), StoreError> {
         if letters.is_empty() {
             return Ok(());
         }
         let messages: Vec<String> = letters.iter().map(|letter| letter.envelope.message_id.to_string()).collect();
-        tracing::info!(endpoint = %self.endpoint, by = self.by, ?deed, ?messages, "dead letters");
-        self.actions.add(Action { time: self.clock.now().await.0, by: self.by.clone(), deed, messages }).await
+        tracing::info!(endpoint = %self.endpoint, by = self.by, deed = ?call.deed, ?messages, "dead letters");
+        self.actions.add(call, (self.clock.now().await.0, &self.by), messages).await
     }
 
     /// `letter` as it is held while it is retried.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::{super::lanes::RETRY_SAGA, AT_ONCE, DeadLetterOffice, Deed, Filter};
+use super::{super::lanes::RETRY_SAGA, AT_ONCE, DeadLetterOffice, Deed, Filter, actions::Call};
 use crate::{
     envelope::{Destination, Outgoing},
     handler_error::chain,
@@ -95,6 +95,7 @@ impl DeadLetterOffice {
     pub async fn retry_all(&self, filter: &Filter) -> Result<Retried, StoreError> {
         let filter = filter.until_now(self.clock.now().await.0);
         let (mut outcome, mut stuck, mut met) = (Retried::default(), HashSet::new(), HashSet::new());
+        let mut call = Call::new(Deed::Retried);
         loop {
             // What is left is listed before what has not been looked at yet.
             let mut letters = self.list(&filter, outcome.left, AT_ONCE).await?;
@@ -109,12 +110,12 @@ impl DeadLetterOffice {
                 }
                 is_new
             });
-            outcome.and(self.retry_some(&letters, Deed::Retried, &mut stuck).await?);
+            outcome.and(self.retry_some(&letters, &mut call, &mut stuck).await?);
         }
     }
 
     async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Retried, StoreError> {
-        let (mut outcome, mut stuck) = (Retried::default(), HashSet::new());
+        let (mut outcome, mut stuck, mut call) = (Retried::default(), HashSet::new(), Call::new(deed));
         for letters in letters.chunks(AT_ONCE) {
             let mut there = Vec::new();
             for letter in letters {
@@ -124,7 +125,7 @@ impl DeadLetterOffice {
                     false => outcome.leave(letter, "it is not there any more"),
                 }
             }
-            outcome.and(self.retry_some(&there, deed, &mut stuck).await?);
+            outcome.and(self.retry_some(&there, &mut call, &mut stuck).await?);
         }
         Ok(outcome)
     }
@@ -132,13 +133,13 @@ impl DeadLetterOffice {
     async fn retry_some(
         &self,
         letters: &[DeadLetter],
-        deed: Deed,
+        call: &mut Call,
         stuck: &mut HashSet<Lane>,
     ) -> Result<Retried, StoreError> {
         let (mut outcome, now) = (Retried::default(), self.clock.now().await.0);
         let mut waiting = Vec::new();
         for letter in letters {
-            match self.outgoing(letter, deed, now) {
+            match self.outgoing(letter, call.deed, now) {
                 Ok(outgoing) => waiting.push((self.lane(letter), letter, outgoing)),
                 Err(why) => {
                     outcome.leave(letter, why);
@@ -147,7 +148,7 @@ impl DeadLetterOffice {
             }
         }
         let meant: Vec<DeadLetter> = waiting.iter().map(|(_, letter, _)| (*letter).clone()).collect();
-        self.record(deed, &meant).await?;
+        self.record(call, &meant).await?;
         // Each round has one letter of each lane at most.
         while !waiting.is_empty() {
             let (mut lanes, mut round, mut later) = (HashSet::new(), Vec::new(), Vec::new());

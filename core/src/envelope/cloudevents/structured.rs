@@ -130,7 +130,7 @@ fn data_bytes(data: &RawValue, is_json: bool) -> Bytes {
 }
 
 fn decode_base64(value: &RawValue) -> Result<Bytes, ReadError> {
-    let text: String = serde_json::from_str(value.get()).map_err(|e| malformed(format!("`data_base64`: {e}")))?;
+    let text: String = serde_json::from_str(value.get()).map_err(|_| malformed("`data_base64` is no text"))?;
     ANY_PADDING.decode(text).map(Bytes::from).map_err(|e| malformed(format!("`data_base64`: {e}")))
 }
 

@@ -1,5 +1,5 @@
-//! Checks that a [`Transport`] keeps the promises of [`Dispatcher`](crate::ports::Dispatcher) and
-//! [`Receiver`](crate::ports::Receiver), each by a function of the promise's name.
+//! Checks that a [`Transport`] keeps the promises of [`Dispatcher`](crate::ports::Dispatcher),
+//! [`Receiver`](crate::ports::Receiver) and [`Marks`](crate::ports::Marks), each by a function of the promise's name.
 //!
 //! ```ignore
 //! hapax_core::transport_suite!(MyBuilder::new()); // one test for each promise
@@ -11,6 +11,7 @@
 
 mod dispatcher;
 mod line;
+mod marks;
 mod receiver;
 
 use std::{fmt, sync::Arc};
@@ -19,6 +20,7 @@ use async_trait::async_trait;
 
 pub use self::{
     dispatcher::{confirmed, in_order, own_result, refused_before, unchanged},
+    marks::{any_process, behind_all, gone_for_good, in_the_end},
     receiver::{
         counted, given_in_order, hidden_under_a_lease, kept_until_settled, late_settles_are_refused, not_early,
         retry_comes_back,
@@ -39,6 +41,10 @@ const RETRY_COMES_BACK: &str = "receiver 4, retry comes back";
 const COUNTED: &str = "receiver 5, counted";
 const NOT_EARLY: &str = "receiver 6, not early";
 const GIVEN_IN_ORDER: &str = "receiver 7, given in order";
+const BEHIND_ALL: &str = "marks 1, behind all";
+const GONE_FOR_GOOD: &str = "marks 2, gone for good";
+const IN_THE_END: &str = "marks 3, in the end";
+const ANY_PROCESS: &str = "marks 4, any process";
 
 /// Opens the transport under test.
 #[async_trait]
@@ -78,6 +84,10 @@ macro_rules! transport_suite {
             COUNTED counted
             NOT_EARLY not_early
             GIVEN_IN_ORDER given_in_order
+            BEHIND_ALL behind_all
+            GONE_FOR_GOOD gone_for_good
+            IN_THE_END in_the_end
+            ANY_PROCESS any_process
         }
     };
     ($builder:expr) => { $crate::transport_suite!(@each [$crate::suite_tests] [transport $builder]); };

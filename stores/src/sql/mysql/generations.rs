@@ -24,14 +24,16 @@ use sqlx::{
 use super::{
     arguments::{Bind, Text},
     connection::Link,
+    due,
     error::Failure,
     names::Names,
     rows::Columns,
     statements,
 };
 
-/// Tables for dedup entries.
-const SLOTS: i16 = 4;
+/// Tables for dedup entries: of the newest generation, of up to three until their time is over, and of
+/// [`WAITING_MAX`](super::super::long::WAITING_MAX) that have to wait longer.
+const SLOTS: i16 = 6;
 /// A generation is closed when it is this part of the retention old. So entries live up to one and a half times as long as
 /// asked for, and a check looks into three tables.
 const PART_OF_RETENTION: i64 = 2;
@@ -104,13 +106,13 @@ struct List {
 
 impl List {
     fn is_due(&self, retention: i64) -> bool {
-        self.oldest(retention).is_some()
+        let over = |at: i64| at.saturating_add(retention) <= self.now;
+        self.all.iter().any(|one| one.dropping || one.closed_at.is_some_and(over))
     }
 
-    /// The oldest whose time is over, or that somebody has begun to drop.
-    fn oldest(&self, retention: i64) -> Option<&Generation> {
-        let over = |at: i64| at.saturating_add(retention) <= self.now;
-        self.all.iter().find(|one| one.dropping || one.closed_at.is_some_and(over))
+    /// The oldest that somebody has begun to drop.
+    fn dropping(&self) -> Option<&Generation> {
+        self.all.iter().find(|one| one.dropping)
     }
 }
 
@@ -119,9 +121,12 @@ impl List {
 pub(super) struct Done {
     pub(super) entries: u64,
     pub(super) more: bool,
+    /// There is one whose time is over and that has to wait.
+    pub(super) waits: bool,
 }
 
-/// One step of eviction: closes the newest generation if it is old, and empties the oldest if its time is over.
+/// One step of eviction: closes the newest generation if it is old, and does something about those whose time is over: see
+/// [`due`].
 pub(super) async fn evict(link: &mut Link, names: &Names, retention: i64) -> Result<Done, Failure> {
     let text: Arc<str> = names.put_into(&statements::generations()).into();
     let before = list(link, &text).await?;
@@ -134,9 +139,8 @@ pub(super) async fn evict(link: &mut Link, names: &Names, retention: i64) -> Res
     };
     let (mut done, mut failed) = (Done::default(), Ok(()));
     if before.is_due(retention) {
-        match empty(link, names, &text, retention).await {
-            Ok(Some(entries)) => done.entries = entries,
-            Ok(None) => done.more = true, // Somebody else is about it.
+        match over(link, names, &text, retention).await {
+            Ok(over) => done = over,
             // Somebody reads it. It is as good later.
             Err(failure) if failure.is_of_a_lock() => done.more = true,
             Err(failure) => failed = Err(failure),
@@ -150,7 +154,8 @@ pub(super) async fn evict(link: &mut Link, names: &Names, retention: i64) -> Res
         rotate(link, names, newest.id).await?;
     }
     failed?; // Not before: a generation that is never closed grows for ever.
-    done.more |= list(link, &text).await?.is_due(retention);
+    done.more |= due::forget_keys(link, names).await?;
+    done.more |= !done.waits && list(link, &text).await?.is_due(retention);
     Ok(done)
 }
 
@@ -177,7 +182,7 @@ async fn write(link: &mut Link, names: &Names, sql: &str, numbers: &[i64]) -> Re
     Ok(link.write(&names.put_into(sql).into(), numbers_of(numbers)).await?.affected)
 }
 
-fn numbers_of(numbers: &[i64]) -> MySqlArguments {
+pub(super) fn numbers_of(numbers: &[i64]) -> MySqlArguments {
     let mut arguments = MySqlArguments::default();
     for number in numbers {
         arguments.bind(*number);
@@ -217,21 +222,28 @@ pub(super) async fn rotate(link: &mut Link, names: &Names, newest: i64) -> Resul
     Ok(())
 }
 
-/// The oldest generation whose time is over ceases to count, its table is emptied, and it is free: three commits, of which
-/// each may be the last one that is made. `None`: somebody else does it.
-async fn empty(link: &mut Link, names: &Names, list_text: &Arc<str>, retention: i64) -> Result<Option<u64>, Failure> {
+/// The next step with what is over. A generation ceases to count, its table is emptied, and it is free: three commits, of which each
+/// may be the last one that is made.
+async fn over(link: &mut Link, names: &Names, list_text: &Arc<str>, retention: i64) -> Result<Done, Failure> {
+    let mut done = due::step(link, names, retention).await?;
+    if list(link, list_text).await?.dropping().is_some() {
+        match empty(link, names, list_text).await? {
+            Some(entries) => done.entries += entries,
+            None => done.more = true, // Somebody else is about it.
+        }
+    }
+    Ok(done)
+}
+
+/// The oldest generation that does not count any more: its table is emptied, and it is free. `None`: somebody else does it.
+async fn empty(link: &mut Link, names: &Names, list_text: &Arc<str>) -> Result<Option<u64>, Failure> {
     link.hold(true); // The lock is the session's.
-    let emptied = empty_held(link, names, list_text, retention).await;
+    let emptied = empty_held(link, names, list_text).await;
     link.hold(false);
     emptied
 }
 
-async fn empty_held(
-    link: &mut Link,
-    names: &Names,
-    list_text: &Arc<str>,
-    retention: i64,
-) -> Result<Option<u64>, Failure> {
+async fn empty_held(link: &mut Link, names: &Names, list_text: &Arc<str>) -> Result<Option<u64>, Failure> {
     let lock = statements::drop_lock(names.prefix());
     let wait = LOCK_LIMIT.as_secs();
     let take = format!(
@@ -242,7 +254,7 @@ async fn empty_held(
     let took = took.last().and_then(|answer| answer.rows.first());
     let took = took.map_or(Ok(None), |row| row.try_get::<Option<i64>, _>(0)).map_err(Failure::of_read)?;
     let emptied = match took {
-        Some(1) => empty_locked(link, names, list_text, retention).await.map(Some),
+        Some(1) => empty_locked(link, names, list_text).await.map(Some),
         _ => Ok(None),
     };
     let give = format!("SET SESSION lock_wait_timeout = COALESCE(@hapax_wait, {wait}); DO RELEASE_LOCK({lock})");
@@ -252,18 +264,11 @@ async fn empty_held(
     Ok(entries)
 }
 
-async fn empty_locked(link: &mut Link, names: &Names, list_text: &Arc<str>, retention: i64) -> Result<u64, Failure> {
+async fn empty_locked(link: &mut Link, names: &Names, list_text: &Arc<str>) -> Result<u64, Failure> {
     let session = link.session();
     let text = |sql: &str| names.put_into(sql);
-    let before = list(link, list_text).await?; // Whoever had the lock before may have been done.
-    let Some(oldest) = before.oldest(retention) else { return Ok(0) };
-    if !oldest.dropping {
-        write(link, names, &statements::drop_generation(), &[oldest.id, retention]).await?;
-    }
-    let now = list(link, list_text).await?;
-    if !now.all.iter().any(|one| one.id == oldest.id && one.dropping) {
-        return Ok(0); // The clock has been set back.
-    }
+    let now = list(link, list_text).await?; // Whoever had the lock before may have been done.
+    let Some(oldest) = now.dropping() else { return Ok(0) };
     let rows = link.read(&text(&statements::count(oldest.slot)).into(), MySqlArguments::default()).await?;
     let entries = rows.first().map_or(Ok(0), |row| row.number(0)).map_err(Failure::of_read)?;
     // The lock is the session's: on another one the table may be another generation's by now.

@@ -16,10 +16,17 @@ pub(super) static SCHEMA: Schema = Schema {
     rows: &[
         ("the row of `floor`", "SELECT 1 FROM hapax.floor WHERE one = 1"),
         ("the row of `settled`", "SELECT 1 FROM hapax.settled WHERE one = 1"),
+        ("the row of `long_memory`", "SELECT 1 FROM hapax.long_memory WHERE one = 1"),
     ],
     framed: Some("hapax.entity"),
-    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+    migrations: &[
+        (1, include_str!("migrations/0001_initial.sql")),
+        (2, include_str!("migrations/0002_schedule.sql")),
+        (LONG_MEMORY, include_str!("migrations/0003_long_memory.sql")),
+    ],
 };
+/// From which on a program remembers what others ask it to.
+pub(super) const LONG_MEMORY: i64 = 3;
 /// How long one of several programs that migrate at once waits for the others.
 const LOCK_LIMIT_SECONDS: u32 = 20;
 
@@ -48,10 +55,11 @@ pub(super) fn grants_sql(options: &MySqlOptions, account: &str) -> Result<String
         ("SELECT", &["migration"][..]),
         ("SELECT, INSERT, UPDATE", &["scope", "meta"]),
         ("SELECT, INSERT, UPDATE, DELETE", &["dead_letter"]),
-        ("SELECT, UPDATE", &["floor", "settled"]),
-        ("SELECT, INSERT, UPDATE, DELETE", &["entity", "generation"]),
+        ("SELECT, UPDATE", &["floor", "settled", "long_memory"]),
+        ("SELECT, INSERT, UPDATE, DELETE", &["entity", "generation", "schedule"]),
+        ("SELECT, INSERT, UPDATE, DELETE", &["long_run", "long_key", "long_evidence"]),
         // Emptying a table is dropping it to this server, and making it again.
-        ("SELECT, INSERT, UPDATE, DROP", &["dedup_0", "dedup_1", "dedup_2", "dedup_3"]),
+        ("SELECT, INSERT, UPDATE, DELETE, DROP", &["dedup_0", "dedup_1", "dedup_2", "dedup_3", "dedup_4", "dedup_5"]),
     ];
     let grants = rights.iter().flat_map(|(rights, tables)| {
         tables.iter().map(move |table| format!("GRANT {rights} ON hapax.{table} TO ACCOUNT;\n"))

@@ -1,4 +1,4 @@
-//! Entities, dedup entries and dead letters in a MariaDB database, 10.6 or later. The statements keep to what MySQL
+//! Entities, dedup entries, dead letters and messages that are not due yet in a MariaDB database, 10.6 or later. The statements keep to what MySQL
 //! 8 has as well, but it has not been tried.
 //!
 //! Any number of processes may share it; they race by compare-and-set on each entity's version, so that nothing depends on
@@ -18,6 +18,8 @@
 //! Dedup entries are kept in generations by the time of their insertion, each in a table of its own, so that evicting is
 //! emptying a table, however many entries there are. Entries of all endpoints with one prefix are kept for the longest
 //! retention that any of them ever asked for, by the server's clock; how to lower it is told in [`MySql::schema_sql`].
+//! What has to be remembered beyond that ([`LongMemory`](hapax_core::ports::LongMemory)) is in tables of its own, whose names begin
+//! with `long_`. Once anybody has asked for it, programs that do not know them are refused when they connect.
 //!
 //! ```no_run
 //! # async fn open(pool: sqlx::MySqlPool) -> Result<(), hapax_core::ports::StoreError> {
@@ -61,8 +63,10 @@
 
 mod arguments;
 mod connection;
+mod due;
 mod error;
 mod generations;
+mod long;
 mod migrate;
 mod names;
 mod optimistic;
@@ -73,6 +77,7 @@ mod ports;
 mod rare;
 mod read;
 mod rows;
+mod schedule;
 mod server;
 mod settled;
 mod start;
@@ -133,6 +138,8 @@ struct Shared {
     reads: mpsc::Sender<Read>,
     /// For what is rare: names, dead letters, upkeep.
     rare: Arc<Mutex<Link>>,
+    /// For messages that are not due yet.
+    scheduling: Arc<Mutex<Link>>,
     commits: Arc<AtomicU64>,
     entity_bytes_max: usize,
     confirmed: Confirmed,
@@ -154,6 +161,9 @@ struct Texts {
     letter_add: Arc<str>,
     letter_list: Arc<str>,
     letter_discard: Arc<str>,
+    schedule: schedule::Texts,
+    moment: Arc<str>,
+    withdraw: Arc<str>,
 }
 
 impl Texts {
@@ -167,6 +177,9 @@ impl Texts {
             letter_add: text(statements::LETTER_ADD),
             letter_list: text(statements::LETTER_LIST),
             letter_discard: text(statements::LETTER_DISCARD),
+            schedule: schedule::Texts::new(names),
+            moment: text(&statements::now()),
+            withdraw: text(statements::long::WITHDRAW),
         }
     }
 }
@@ -208,7 +221,7 @@ impl MySql {
     }
 
     /// What the account that runs the program must be granted, where another one has applied the schema, as plain SQL: less
-    /// than owning the tables, and nothing beyond hapax's own. `account`: `NAME`, from any host, or `NAME@HOST`.
+    /// than owning the tables, and nothing beyond hapax's own. To be granted anew when the schema has come further. `account`: `NAME`, from any host, or `NAME@HOST`.
     ///
     /// # Errors
     /// Names that are none, or no database.
@@ -233,6 +246,7 @@ impl MySql {
             let _ = task.await;
         }
         self.0.rare.lock().await.close().await;
+        self.0.scheduling.lock().await.close().await;
     }
 
     /// How many commits this store has made since it was opened: with its requests, how well they share commits. Those of

@@ -10,7 +10,7 @@ use hapax_core::{
     ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
+        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
     time::Timestamp,
 };
@@ -28,7 +28,6 @@ use super::{
     MySql,
     arguments::Bind,
     error::malformed,
-    generations,
     read::{Alone, Load, Read},
     rows::{self, Columns, EntityRow},
     start::ENTITY_BYTES_MAX,
@@ -222,6 +221,7 @@ impl DedupStore for MySql {
             keeps: None,
             alone: true,
             durable: true,
+            consistent: true,
             reply_bytes_max: self.0.entity_bytes_max,
         }
     }
@@ -241,14 +241,11 @@ impl DedupStore for MySql {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        let (names, retention) = (self.0.names.clone(), millis_of(retention));
-        let done = self
-            .rarely("evicting dedup entries", move |link| {
-                let names = names.clone();
-                Box::pin(async move { generations::evict(link, &names, retention).await })
-            })
-            .await?;
-        Ok(Evicted { entries: done.entries, more: done.more })
+        self.evict_all(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        Some(self)
     }
 }
 
@@ -415,7 +412,7 @@ impl MySql {
         self.read(operation, Read::Load(load), answered).await
     }
 
-    async fn read_alone(
+    pub(super) async fn read_alone(
         &self,
         operation: &'static str,
         sql: &Arc<str>,

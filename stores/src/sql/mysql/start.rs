@@ -95,6 +95,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
             let _ = queue.send(Write::Change(change)).await;
         }
     }));
+    let scheduling = Arc::new(Mutex::new(Link::new(dial.clone(), None)));
     let (rare, scopes, tasks) = (Arc::new(Mutex::new(rare)), Numbers::new(dial.lost), StdMutex::new(tasks));
     let commits = dial.commits;
     // What comes with an entity in its message is far less than a sixteenth of it.
@@ -106,6 +107,7 @@ pub(super) async fn open(options: MySqlOptions) -> Result<MySql, StoreError> {
         writers,
         reads,
         rare,
+        scheduling,
         commits,
         entity_bytes_max,
         confirmed: Confirmed::default(),

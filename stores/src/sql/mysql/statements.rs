@@ -13,6 +13,9 @@
 //! 8.0.20 calls deprecated and takes, instead of its row alias, which MariaDB does not know; no `RETURNING`; and no `INSERT
 //! IGNORE`, which cuts off what is too long and says nothing.
 
+pub(super) mod long;
+pub(super) mod schedule;
+
 use super::super::rows::COUNTED_MAX;
 
 /// The server's time in milliseconds since 1970, the same for the whole of a statement.
@@ -294,5 +297,7 @@ pub(super) fn all() -> Vec<String> {
         [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, LETTER_DISCARD, SCHEMA_VERSION, HOLD_FLOOR];
     all.extend(texts.map(str::to_owned));
     all.extend([SETTLE, PURGE_LOCK, ROTATION_LOCK].map(str::to_owned));
+    all.extend(schedule::all());
+    all.extend(long::all());
     all
 }

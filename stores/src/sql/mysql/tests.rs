@@ -7,6 +7,8 @@ mod clock;
 mod frames;
 #[path = "../tests/generations.rs"]
 mod generations;
+#[path = "../tests/long.rs"]
+mod long;
 mod plans;
 mod reconnecting;
 mod rig;

@@ -1,5 +1,7 @@
 //! What a commit of the user's own transaction may end with.
 
+use std::fmt;
+
 use hapax_core::relay::Ticket;
 
 /// Why a transaction with messages in it does not count as committed.
@@ -11,7 +13,9 @@ use hapax_core::relay::Ticket;
 /// On PostgreSQL with synchronous standbys a commit whose wait for them is cancelled (`pg_cancel_backend`) is one that the server
 /// says has succeeded, with a warning that is not looked at here: should a standby be promoted then, a message may have been sent whose
 /// transaction is not there.
-#[derive(Debug, thiserror::Error)]
+///
+/// It shows no row that the database has refused; the `Debug` of the driver's own error, which is its source, may.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
     /// Nothing of it is stored, neither your rows nor a message. It may be done again as a whole.
@@ -25,6 +29,13 @@ pub enum CommitError {
          unique key refuses what is stored already"
     )]
     Unknown(#[source] sqlx::Error),
+}
+
+impl fmt::Debug for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NotCommitted(error) | Self::Unknown(error)) = self;
+        write!(f, "{self}: {error}")
+    }
 }
 
 impl CommitError {

@@ -120,8 +120,13 @@ fn headers(envelope: &Envelope) -> Option<String> {
 
 fn set_headers(envelope: &mut Envelope, text: &str) -> Result<(), String> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let pairs = json.deserialize_map(Pairs).map_err(|error| error.to_string())?;
-    json.end().map_err(|error| error.to_string())?;
+    // Its own words may hold what stands there.
+    let bad = |error: serde_json::Error| {
+        let (line, column) = (error.line(), error.column());
+        format!("it is not a JSON object of texts, at line {line} column {column}")
+    };
+    let pairs = json.deserialize_map(Pairs).map_err(bad)?;
+    json.end().map_err(bad)?;
     let mut headers = Headers::default();
     for (name, value) in pairs {
         let bad = |error: InvalidId| format!("`{}`: {error}", name.escape_debug());

@@ -1,6 +1,6 @@
 //! Storing messages: what is decided before the database is asked.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use hapax_core::{
     Message, SendError, Sender,
@@ -19,7 +19,9 @@ use super::Row;
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Why a message was not stored.
-#[derive(Debug, thiserror::Error)]
+///
+/// It shows no row that the database has refused; the `Debug` of the driver's own error, which is its source, may.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
     /// It can never be sent as it is: not encodable, too large, an address that is none. The transaction was not touched.
@@ -29,6 +31,15 @@ pub enum EnqueueError {
     /// be rolled back.
     #[error("the database did not store the message")]
     Database(#[from] sqlx::Error),
+}
+
+impl fmt::Debug for EnqueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(_) => fmt::Display::fmt(self, f),
+            Self::Database(error) => write!(f, "{self}: {error}"),
+        }
+    }
 }
 
 /// A message that has failed.

@@ -1,6 +1,6 @@
 //! What a driver's error means: whether anything was written, and what a person can do.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
@@ -21,7 +21,6 @@ pub(super) struct Failure {
     unknown: bool,
 }
 
-#[derive(Debug)]
 enum Cause {
     Driver(sqlx::Error),
     /// No answer in time; the connection was given up.
@@ -166,19 +165,38 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(error) => fmt::Display::fmt(error, f),
+            Self::TooLate => f.write_str("no answer within the limit"),
+            Self::WaitCut => f.write_str(WAIT_CUT),
+            Self::Rotating => f.write_str("the generations changed"),
+            Self::Unfit(_, why) => f.write_str(why),
+        }
+    }
+}
+
+/// Without the server's `DETAIL`, which the driver's own has: it may show the row that was refused, with its body.
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(error) => match code(error) {
+                Some(code) => write!(f, "{error} ({code})"),
+                None => fmt::Display::fmt(error, f),
+            },
+            other => fmt::Display::fmt(other, f),
+        }
+    }
+}
+
 /// The driver's error as a source.
 #[derive(Debug)]
 struct Shown(Arc<Cause>);
 
-impl std::fmt::Display for Shown {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &*self.0 {
-            Cause::Driver(error) => error.fmt(f),
-            Cause::TooLate => f.write_str("no answer within the limit"),
-            Cause::WaitCut => f.write_str(WAIT_CUT),
-            Cause::Rotating => f.write_str("the generations changed"),
-            Cause::Unfit(_, why) => f.write_str(why),
-        }
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&*self.0, f)
     }
 }
 

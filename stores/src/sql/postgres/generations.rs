@@ -11,15 +11,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
 use super::{
+    super::long::MOVED_AT_ONCE,
     arguments::{Begin, put_in},
     connection::Link,
+    due,
     error::Failure,
     names::Names,
     statements,
 };
 
-/// Tables for dedup entries.
-const SLOTS: i16 = 4;
+/// Tables for dedup entries: of the newest generation, of up to three until their time is over, and of
+/// [`WAITING_MAX`](super::super::long::WAITING_MAX) that have to wait longer.
+const SLOTS: i16 = 6;
 /// A generation is closed when it is this part of the retention old. So entries live up to one and a half times as long as
 /// asked for, and a check looks into three tables.
 const PART_OF_RETENTION: i64 = 2;
@@ -90,14 +93,28 @@ struct Generation {
     closed_at: Option<i64>,
 }
 
+/// All of them at one moment of the server's clock.
+#[derive(Debug, Default)]
+struct List {
+    all: Vec<Generation>,
+    now: i64,
+    /// The longest retention that was asked for.
+    longest: Option<i64>,
+    /// The longest for idempotency keys.
+    keys: i64,
+}
+
 /// What an eviction did: how many entries are gone, and whether there is more to do now.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) entries: u64,
     pub(super) more: bool,
+    /// There is one whose time is over and that has to wait.
+    pub(super) waits: bool,
 }
 
-/// One step of eviction: closes the newest generation if it is old, and empties the oldest if its time is over.
+/// One step of eviction: closes the newest generation if it is old, and does something about those whose time is over: see
+/// [`due`].
 pub(super) async fn evict(
     connection: &mut PgConnection,
     begin: &Begin,
@@ -105,7 +122,7 @@ pub(super) async fn evict(
     retention: i64,
 ) -> Result<Done, Failure> {
     let look = begin.alone(statements::generations());
-    let (list, now, longest) = list(connection, names, &look).await?;
+    let List { all: list, now, longest, keys } = list(connection, names, &look).await?;
     let retention = match longest {
         Some(longest) if longest >= retention => longest,
         _ => {
@@ -115,14 +132,14 @@ pub(super) async fn evict(
             retention
         }
     };
-    let due = |list: &[Generation], now: i64| {
+    let is_due = |list: &[Generation], now: i64| {
         let over = |at: i64| at.saturating_add(retention) <= now;
         list.iter().any(|one| one.closed_at.is_some_and(over))
     };
     let (mut done, mut failed) = (Done::default(), Ok(()));
-    if due(&list, now) {
-        match empty(connection, begin, names, &list, now, retention).await {
-            Ok(entries) => done.entries = entries,
+    if is_due(&list, now) {
+        match due::step(connection, begin, names, retention).await {
+            Ok(step) => done = step,
             Err(failure) if connection.execute("ROLLBACK").await.is_err() => return Err(failure),
             // Somebody reads it. It is as good later.
             Err(failure) if failure.is_of_a_lock() => done.more = true,
@@ -145,32 +162,39 @@ pub(super) async fn evict(
         }
     }
     failed?; // Not before: a generation that is never closed grows for ever.
-    let (list, now, _) = self::list(connection, names, &look).await?;
-    done.more |= due(&list, now);
+    if keys > 0 {
+        done.more |= forget_keys(connection, begin, names).await?;
+    }
+    let List { all: list, now, .. } = self::list(connection, names, &look).await?;
+    done.more |= !done.waits && is_due(&list, now);
     Ok(done)
 }
 
 /// Asks `look`: [`statements::generations`], by itself or in a transaction that has begun.
-async fn list(
-    connection: &mut PgConnection,
-    names: &Names,
-    look: &str,
-) -> Result<(Vec<Generation>, i64, Option<i64>), Failure> {
+async fn list(connection: &mut PgConnection, names: &Names, look: &str) -> Result<List, Failure> {
     let text = AssertSqlSafe(names.put_into(look));
     let rows = connection.fetch_all(sqlx::raw_sql(text)).await.map_err(Failure::of_read)?;
-    let mut list = Vec::with_capacity(rows.len());
-    let (mut now, mut longest) = (0, None);
+    let mut list = List::default();
     for row in &rows {
         let column = Failure::of_read;
-        list.push(Generation {
+        list.all.push(Generation {
             id: row.try_get(0).map_err(column)?,
             slot: row.try_get(1).map_err(column)?,
             opened_at: row.try_get(2).map_err(column)?,
             closed_at: row.try_get(3).map_err(column)?,
         });
-        (now, longest) = (row.try_get(4).map_err(column)?, row.try_get(5).map_err(column)?);
+        (list.now, list.longest) = (row.try_get(4).map_err(column)?, row.try_get(5).map_err(column)?);
+        list.keys = row.try_get(6).map_err(column)?;
     }
-    Ok((list, now, longest))
+    Ok(list)
+}
+
+/// Lets go of idempotency keys whose time is over. Whether there may be more of them.
+async fn forget_keys(connection: &mut PgConnection, begin: &Begin, names: &Names) -> Result<bool, Failure> {
+    let text = AssertSqlSafe(names.put_into(&begin.alone(statements::long::forget_keys())));
+    let row = connection.fetch_one(sqlx::raw_sql(text)).await.map_err(Failure::of_write)?;
+    let gone: i64 = row.try_get(0).map_err(Failure::of_write)?;
+    Ok(gone >= i64::try_from(MOVED_AT_ONCE).unwrap_or(i64::MAX))
 }
 
 async fn holds_any(connection: &mut PgConnection, begin: &Begin, names: &Names, slot: i16) -> Result<bool, Failure> {
@@ -189,13 +213,13 @@ pub(super) async fn rotate(
     let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
     connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.with_lock_limit()))).await.map_err(Failure::of_read)?;
     let look = statements::generations();
-    let (before, ..) = list(connection, names, &look).await?;
+    let List { all: before, .. } = list(connection, names, &look).await?;
     let slot = before.iter().find(|one| one.id == newest && one.closed_at.is_none()).map(|one| one.slot);
     if let Some(slot) = slot {
         let lock = text(&statements::rotation_lock(slot));
         connection.execute(sqlx::raw_sql(lock)).await.map_err(Failure::of_read)?;
         // What is read from here on is what the lock has let pass.
-        let (list, ..) = list(connection, names, &look).await?;
+        let List { all: list, .. } = list(connection, names, &look).await?;
         let free = (0..SLOTS).find(|slot| list.iter().all(|one| one.slot != *slot));
         if let Some(free) = free {
             let close = sqlx::raw_sql(text(&put_in(&statements::close(), &[newest])));
@@ -207,31 +231,4 @@ pub(super) async fn rotate(
     }
     connection.execute("COMMIT").await.map_err(Failure::of_write)?;
     Ok(())
-}
-
-/// The oldest generation whose time is over ceases to exist, and its table is emptied, in one commit.
-async fn empty(
-    connection: &mut PgConnection,
-    begin: &Begin,
-    names: &Names,
-    list: &[Generation],
-    now: i64,
-    retention: i64,
-) -> Result<u64, Failure> {
-    let over = |one: &&Generation| one.closed_at.is_some_and(|at| at.saturating_add(retention) <= now);
-    let Some(oldest) = list.iter().find(over) else { return Ok(0) };
-    let text = |sql: &str| AssertSqlSafe(names.put_into(sql));
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.with_lock_limit()))).await.map_err(Failure::of_read)?;
-    let gone = sqlx::raw_sql(text(&put_in(&statements::drop_generation(), &[oldest.id, retention])));
-    let gone = connection.execute(gone).await.map_err(Failure::of_read)?.rows_affected() == 1;
-    let mut entries = 0;
-    if gone {
-        let count = connection.fetch_one(sqlx::raw_sql(text(&statements::count(oldest.slot)))).await;
-        let count: i64 = count.and_then(|row| row.try_get(0)).map_err(Failure::of_read)?;
-        let truncate = text(&statements::truncate(oldest.slot));
-        connection.execute(sqlx::raw_sql(truncate)).await.map_err(Failure::of_read)?;
-        entries = u64::try_from(count).unwrap_or_default();
-    }
-    connection.execute("COMMIT").await.map_err(Failure::of_write)?;
-    Ok(entries)
 }

@@ -12,10 +12,20 @@ pub(super) static SCHEMA: Schema = Schema {
     remedy: "apply `Postgres::migrate`, or `Postgres::schema_sql` by hand, or set `migrate(true)`",
     tables: ["migration", "meta"],
     version: statements::SCHEMA_VERSION,
-    rows: &[("the row of `floor`", "SELECT 1 FROM hapax.floor")],
+    rows: &[
+        ("the row of `floor`", "SELECT 1 FROM hapax.floor"),
+        ("the row of `long_memory`", "SELECT 1 FROM hapax.long_memory"),
+    ],
     framed: Some("hapax.entity"),
-    migrations: &[(1, include_str!("migrations/0001_initial.sql"))],
+    migrations: &[
+        (1, include_str!("migrations/0001_initial.sql")),
+        (2, include_str!("migrations/0002_schedule.sql")),
+        (LONG_MEMORY, include_str!("migrations/0003_long_memory.sql")),
+        (4, include_str!("migrations/0004_bodies.sql")),
+    ],
 };
+/// From which on a program remembers what others ask it to.
+pub(super) const LONG_MEMORY: i32 = 3;
 /// Programs that start at once migrate one after the other. A number that nobody else uses: the letters `hapaxmig`.
 const LOCK: i64 = 0x6861_7061_786d_6967;
 
@@ -48,7 +58,7 @@ pub(super) fn grants_sql(names: &Names, role: &str) -> String {
     };
     let role = role.replace('"', "\"\"");
     let schema = names.schema();
-    let dedup = tables(&["dedup_0", "dedup_1", "dedup_2", "dedup_3"]);
+    let dedup = tables(&["dedup_0", "dedup_1", "dedup_2", "dedup_3", "dedup_4", "dedup_5"]);
     format!(
         "GRANT USAGE ON SCHEMA \"{schema}\" TO \"{role}\";\n\
          GRANT SELECT ON {} TO \"{role}\";\n\
@@ -62,8 +72,8 @@ pub(super) fn grants_sql(names: &Names, role: &str) -> String {
         tables(&["scope"]),
         tables(&["dead_letter"]),
         tables(&["meta"]),
-        tables(&["floor"]),
-        tables(&["entity", "generation"]),
+        tables(&["floor", "long_memory"]),
+        tables(&["entity", "generation", "schedule", "body", "long_run", "long_key", "long_evidence"]),
     )
 }
 

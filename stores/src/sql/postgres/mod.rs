@@ -1,4 +1,4 @@
-//! Entities, dedup entries and dead letters in a PostgreSQL database, 14 or later.
+//! Entities, dedup entries, dead letters, messages that are not due yet and large bodies in a PostgreSQL database, 14 or later.
 //!
 //! Any number of processes may share it; they race by compare-and-set on each entity's version, and take no lock for longer
 //! than a statement. Transactions are read committed, whatever the database's default is: who has waited for a rotation of
@@ -16,6 +16,8 @@
 //! Dedup entries are kept in generations by the time of their insertion, each in a table of its own, so that evicting is
 //! emptying a table, however many entries there are. Entries of all endpoints in one schema are kept for the longest
 //! retention that any of them ever asked for, by the server's clock; how to lower it is told in [`Postgres::schema_sql`].
+//! What has to be remembered beyond that ([`LongMemory`](hapax_core::ports::LongMemory)) is in tables of its own, whose names begin
+//! with `long_`. Once anybody has asked for it, programs that do not know them are refused when they connect.
 //!
 //! ```no_run
 //! # async fn open(pool: sqlx::PgPool) -> Result<(), hapax_core::ports::StoreError> {
@@ -56,9 +58,12 @@
 //! warned of when a connection is made.
 
 mod arguments;
+mod bodies;
 mod connection;
+mod due;
 mod error;
 mod generations;
+mod long;
 mod migrate;
 mod names;
 mod notices;
@@ -67,6 +72,7 @@ pub mod outbox;
 mod ports;
 mod read;
 mod rows;
+mod schedule;
 mod server;
 mod settled;
 mod start;
@@ -113,7 +119,7 @@ use super::{clean_ups::CleanUps, numbers::Numbers};
 /// A store in one PostgreSQL database. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///
 /// # Limits
-/// An entity has at most 16 MiB. The runtime in which the store was opened must live as long as the store is used, and must
+/// An entity has at most 16 MiB, a body that does not travel 256 MiB. The runtime in which the store was opened must live as long as the store is used, and must
 /// have its timer enabled.
 #[derive(Clone)]
 pub struct Postgres(Arc<Shared>);
@@ -130,6 +136,8 @@ struct Shared {
     reads: mpsc::Sender<Read>,
     /// For what is rare: names, dead letters, upkeep.
     rare: Arc<Mutex<Link>>,
+    /// For messages that are not due yet.
+    scheduling: Arc<Mutex<Link>>,
     commits: Arc<AtomicU64>,
     write_limit: Duration,
     read_limit: Duration,
@@ -152,6 +160,12 @@ struct Texts {
     letter_add: Arc<str>,
     letter_list: Arc<str>,
     letter_discard: Arc<str>,
+    schedule: schedule::Texts,
+    recall: Arc<str>,
+    moment: Arc<str>,
+    ask: Arc<str>,
+    withdraw: Arc<str>,
+    bodies: statements::bodies::Texts,
 }
 
 impl Texts {
@@ -165,6 +179,12 @@ impl Texts {
             letter_add: text(statements::LETTER_ADD),
             letter_list: text(statements::LETTER_LIST),
             letter_discard: text(statements::LETTER_DISCARD),
+            schedule: schedule::Texts::new(names),
+            recall: text(&statements::long::recall()),
+            moment: text(&statements::long::moment()),
+            ask: text(statements::long::ASK),
+            withdraw: text(statements::long::WITHDRAW),
+            bodies: statements::bodies::Texts::new(names),
         }
     }
 }
@@ -207,7 +227,7 @@ impl Postgres {
     }
 
     /// What the role that runs the program must be granted, where another role has applied the schema, as plain SQL: less than
-    /// owning the tables, and nothing beyond hapax's own.
+    /// owning the tables, and nothing beyond hapax's own. To be granted anew when the schema has come further.
     ///
     /// # Errors
     /// Names that are none.
@@ -232,6 +252,7 @@ impl Postgres {
             let _ = task.await;
         }
         self.0.rare.lock().await.close().await;
+        self.0.scheduling.lock().await.close().await;
         self.0.settling.close().await;
     }
 

@@ -10,7 +10,7 @@ use hapax_core::{
     ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
+        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
     time::Timestamp,
 };
@@ -29,7 +29,6 @@ use super::{
     arguments::Bind,
     connection::Work,
     error::{Failure, malformed},
-    generations,
     read::{Alone, Load, Read},
     rows::{self, EntityRow},
     upkeep,
@@ -205,6 +204,7 @@ impl DedupStore for Postgres {
             keeps: None,
             alone: true,
             durable: true,
+            consistent: true,
             reply_bytes_max: ENTITY_BYTES_MAX,
         }
     }
@@ -225,18 +225,11 @@ impl DedupStore for Postgres {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
-        const OPERATION: &str = "evicting dedup entries";
-        let (begin, names, retention) = (self.0.begin.clone(), self.0.names.clone(), millis_of(retention));
-        let link = self.0.rare.clone();
-        let looked = self.0.runtime.spawn(async move { link.lock().await.look_again().await });
-        self.told(OPERATION, looked.await)?;
-        let done = self
-            .rarely(OPERATION, move |connection| {
-                let (begin, names) = (begin.clone(), names.clone());
-                Box::pin(async move { generations::evict(connection, &begin, &names, retention).await })
-            })
-            .await?;
-        Ok(Evicted { entries: done.entries, more: done.more })
+        self.evict_all(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        Some(self)
     }
 }
 
@@ -395,7 +388,7 @@ impl Postgres {
         self.read(operation, Read::Load(load), answered)
     }
 
-    async fn read_alone(
+    pub(super) async fn read_alone(
         &self,
         operation: &'static str,
         sql: &Arc<str>,
@@ -453,7 +446,7 @@ impl Postgres {
 
     /// A rare statement that writes, on a connection of its own. In a task of its own: dropped half-way, it would leave the
     /// connection in the middle of it.
-    async fn rare(
+    pub(super) async fn rare(
         &self,
         operation: &'static str,
         sql: &Arc<str>,
@@ -465,7 +458,7 @@ impl Postgres {
     }
 
     /// Rare work of several statements, on the same connection.
-    async fn rarely<T: Send + 'static>(
+    pub(super) async fn rarely<T: Send + 'static>(
         &self,
         operation: &'static str,
         work: impl for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync + 'static,

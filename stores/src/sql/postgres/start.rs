@@ -114,6 +114,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
             let _ = queue.send(Write::Change(change)).await;
         }
     }));
+    let scheduling = Arc::new(Mutex::new(Link::new(dial.clone(), None)));
     let (standbys, settling) = (dial.standbys.clone(), Arc::new(Settling::new(Link::new(dial.clone(), None))));
     let (commits, begin) = (dial.commits, Begin::new(dial.pooled));
     Ok(Postgres::new(Shared {
@@ -124,6 +125,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
         writers,
         reads,
         rare,
+        scheduling,
         commits,
         write_limit,
         read_limit,

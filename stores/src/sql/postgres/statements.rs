@@ -11,6 +11,9 @@
 //! Locks on tables are taken before the statement's snapshot (the plan's, and before that the parser's). So whoever waits
 //! for a rotation or a purge, which take a table for themselves, sees what it has done.
 
+pub(super) mod bodies;
+pub(super) mod long;
+pub(super) mod schedule;
 mod upkeep;
 mod writes;
 

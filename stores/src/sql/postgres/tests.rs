@@ -7,6 +7,8 @@ mod clock;
 mod frames;
 #[path = "../tests/generations.rs"]
 mod generations;
+#[path = "../tests/long.rs"]
+mod long;
 mod plans;
 mod reconnecting;
 mod rig;
@@ -128,7 +130,7 @@ async fn known_dedup_entries_stay_as_they_are_and_the_new_ones_beside_them_go_in
 
 /// Every text, for the test that prepares them.
 fn all() -> Vec<String> {
-    use statements::*;
+    use statements::{long, *};
     use {DedupPart as D, EntityPart as E, Known as K};
     let mut all = Vec::new();
     for entity in [E::None, E::Update, E::Create] {
@@ -151,9 +153,15 @@ fn all() -> Vec<String> {
     let slots = [(1, 0), (2, 3)];
     all.extend([load_one(&slots), load_many(&slots), pending_page(), may_purge(), purge(), generations()]);
     all.extend([holds_any(0), close(), begin(), drop_generation(), count(0)]);
+    all.extend([schedule::put(), schedule::CANCEL.to_owned(), schedule::take(), schedule::done(), schedule::next()]);
+    all.extend([long::recall(), long::moment(), long::due(), long::take_numbers(0), long::keep_keys(0)]);
+    all.extend([long::forget_keys(), long::merge(0, 3)]);
+    all.extend([long::ASK, long::WITHDRAW, long::LOCK, long::RUNS_AT, long::DROP_RUNS].map(str::to_owned));
+    all.extend([long::PUT_RUNS, long::STAY_AS_LONG].map(str::to_owned));
     all.extend(
         [VERSION, SCOPE_ID, SCOPE_ADD, RETENTION, LETTER_ADD, LETTER_LIST, LETTER_DISCARD, SCHEMA_VERSION, SETTLE]
             .map(str::to_owned),
     );
+    all.extend(bodies::all());
     all
 }

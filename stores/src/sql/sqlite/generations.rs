@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     arguments::Bind,
-    filter::{Filter, hash_of},
+    filter::{Filter, Hashes, mixed},
     read::{self, Read},
     rows::now,
     statements,
@@ -40,7 +40,7 @@ const FILTERS_BYTES_MAX: usize = 256 << 20;
 /// Entries that are read at once to make a filter: about a millisecond of a reader.
 const SCAN: i64 = 4096;
 /// Hex digits of what of a key goes into a filter.
-const DIGITS: usize = 16;
+const DIGITS: usize = 32;
 
 const KEEPING: &str = "keeping generations of dedup entries";
 
@@ -70,7 +70,7 @@ impl View {
             return places;
         }
         for (at, key) in keys.into_iter().enumerate() {
-            let hash = hash_of(key);
+            let hash = Hashes::of(key);
             let may_hold = |filter: &Option<Arc<Filter>>| filter.as_ref().is_none_or(|filter| filter.may_hold(hash));
             places.extend(self.closed.iter().filter(|(_, filter)| may_hold(filter)).map(|(id, _)| (at, *id)));
         }
@@ -288,8 +288,11 @@ impl Keeper {
                 return Err(damaged());
             }
             for hash in digits.as_bytes().chunks_exact(DIGITS) {
-                let hash = str::from_utf8(hash).ok().and_then(|hash| u64::from_str_radix(hash, 16).ok());
-                hashes.push(hash.ok_or_else(damaged)?);
+                let half = |at: usize| {
+                    let half = str::from_utf8(&hash[at..at + DIGITS / 2]).ok();
+                    half.and_then(|half| u64::from_str_radix(half, 16).ok()).ok_or_else(damaged)
+                };
+                hashes.push(mixed(half(0)?, half(DIGITS / 2)?));
             }
         }
     }

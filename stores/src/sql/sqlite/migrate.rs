@@ -19,14 +19,19 @@ pub(super) static STORE: Schema = Schema {
     rows: &[
         ("the row `version_floor` of `hapax_meta`", "SELECT 1 FROM hapax_meta WHERE name = 'version_floor'"),
         ("every row of `hapax_generation`", "SELECT 1 FROM hapax_generation"),
+        ("the row of `hapax_long_memory`", "SELECT 1 FROM hapax_long_memory"),
     ],
     framed: Some("hapax_entity"),
     migrations: &[
         (1, include_str!("migrations/0001_initial.sql")),
         (2, include_str!("migrations/0002_generation_filters.sql")),
         (3, include_str!("migrations/0003_schedule.sql")),
+        (LONG_MEMORY, include_str!("migrations/0004_long_memory.sql")),
+        (5, include_str!("migrations/0005_bodies.sql")),
     ],
 };
+/// From which on a program remembers what others ask it to.
+pub(super) const LONG_MEMORY: i64 = 4;
 
 pub(super) fn schema_sql() -> String {
     STORE.sql()

@@ -1,4 +1,4 @@
-//! Entities, dedup entries, dead letters and messages that are not due yet in one SQLite file.
+//! Entities, dedup entries, dead letters, messages that are not due yet and large bodies in one SQLite file.
 //!
 //! The embedded default: no server, one file, durable at every confirmed write (write-ahead log, `synchronous = FULL`).
 //! Any number of processes on one host may share the file; they race by compare-and-set like any others. Not for network
@@ -16,12 +16,16 @@
 //! Entries of all endpoints in the file are kept for the longest retention that any of them ever asked for, in the file as
 //! `retention_ms`. To lower it, once no endpoint asks for the longer one any more:
 //! `UPDATE hapax_meta SET value = 604800000 WHERE name = 'retention_ms'` (seven days, in milliseconds).
+//! What has to be remembered beyond that ([`LongMemory`](hapax_core::ports::LongMemory)) is in tables of its own, whose names begin
+//! with `hapax_long_`. Once anybody has asked for it, programs that do not know them are refused when they open the file.
 
 mod arguments;
+mod bodies;
 mod connection;
 mod error;
 mod filter;
 mod generations;
+mod long;
 mod migrate;
 mod options;
 pub mod outbox;
@@ -67,7 +71,7 @@ use write::Write;
 /// A store in one SQLite file. Cloning gives another handle to the same store; its tasks end with the last handle.
 ///
 /// # Limits
-/// An entity has at most 16 MiB. The runtime in which the store was opened must live as long as the store is used, and
+/// An entity has at most 16 MiB, a body that does not travel 256 MiB. The runtime in which the store was opened must live as long as the store is used, and
 /// must have its timer enabled.
 #[derive(Clone)]
 pub struct Sqlite(Arc<Shared>);

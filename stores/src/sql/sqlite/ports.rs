@@ -13,7 +13,7 @@ use hapax_core::{
     ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, Page, Pending, Saved, StoreCapabilities, StoreError,
+        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
     },
     time::Timestamp,
 };
@@ -193,7 +193,14 @@ impl EntityStore for Sqlite {
 #[async_trait]
 impl DedupStore for Sqlite {
     fn dedup_capabilities(&self) -> DedupCapabilities {
-        DedupCapabilities { name: "sqlite", keeps: None, alone: true, durable: true, reply_bytes_max: ENTITY_BYTES_MAX }
+        DedupCapabilities {
+            name: "sqlite",
+            keeps: None,
+            alone: true,
+            durable: true,
+            consistent: true,
+            reply_bytes_max: ENTITY_BYTES_MAX,
+        }
     }
 
     async fn contains(&self, keys: &[DedupKey]) -> Result<Known, StoreError> {
@@ -207,8 +214,20 @@ impl DedupStore for Sqlite {
     }
 
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError> {
+        self.evict_all(retention).await
+    }
+
+    fn long_memory(&self) -> Option<&dyn LongMemory> {
+        Some(self)
+    }
+}
+
+impl Sqlite {
+    /// Removes what may go by all that was ever asked for.
+    pub(super) async fn evict_all(&self, retention: Duration) -> Result<Evicted, StoreError> {
         const OPERATION: &str = "evicting dedup entries";
         let retention = millis_of(retention);
+        let put_by = self.put_by(retention).await?;
         let mut arguments = SqliteArguments::default();
         arguments.bind(now()).bind(retention);
         let old = self.read_alone(OPERATION, statements::LATEST_IF_OLD, arguments).await?;
@@ -221,7 +240,7 @@ impl DedupStore for Sqlite {
         let ran = self.write_alone(OPERATION, &statements::EVICT, statements::EVICT_STATEMENTS, arguments).await?;
         self.0.generations.look();
         let entries = ran.changed.get(5).copied().unwrap_or_default();
-        Ok(Evicted { entries, more: entries >= quota })
+        Ok(Evicted { entries: entries + put_by.entries, more: entries >= quota || put_by.more })
     }
 }
 

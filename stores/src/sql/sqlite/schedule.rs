@@ -1,7 +1,5 @@
 //! Messages that are not due yet. SQLite runs on this host, so the clock is this one.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use hapax_core::{
     envelope::Outgoing,
@@ -13,7 +11,7 @@ use sqlx::{Row, sqlite::SqliteArguments};
 use super::{
     super::{
         rows::{as_i64, millis_of},
-        schedule::{self, ASKING, CANCELLING, ENDING, MESSAGE_BYTES_MAX, PUTTING, TAKING},
+        schedule::{self, ASKING, CANCELLING, ENDING, LEASE_MAX, MESSAGE_BYTES_MAX, PUTTING, TAKING},
     },
     Sqlite,
     arguments::Bind,
@@ -22,8 +20,8 @@ use super::{
     statements::schedule::{CANCEL, DONE, NEXT, PUT, TAKE},
 };
 
-/// No lease is longer: by that those are known that were begun while the clock was ahead.
-const LEASE_MAX: Duration = Duration::from_secs(3600);
+/// Envelopes of one statement, in bytes: far below what SQLite takes as one value.
+const STATEMENT_BYTES_MAX: usize = 8 << 20;
 /// What one row of an array takes, in bytes.
 const ROW_BYTES: usize = 128;
 
@@ -34,8 +32,8 @@ impl Schedule for Sqlite {
     }
 
     async fn put(&self, endpoint: &EndpointName, messages: &[Outgoing]) -> Result<(), StoreError> {
-        let rows = schedule::rows(messages)?;
-        for rows in schedule::statements(&rows) {
+        let rows = schedule::rows(messages, MESSAGE_BYTES_MAX)?;
+        for rows in schedule::statements(&rows, STATEMENT_BYTES_MAX) {
             let mut array = Array::with_room(rows.len(), ROW_BYTES, rows.iter().map(|row| row.envelope.len()).sum());
             for row in rows {
                 let due_at = row.due_at.unwrap_or_else(now);
@@ -67,6 +65,7 @@ impl Schedule for Sqlite {
         let mut arguments = SqliteArguments::default();
         arguments.bind(endpoint.as_str()).bind(now.saturating_add(millis_of(take.within))).bind(now);
         arguments.bind(now.saturating_add(millis_of(take.lease.min(LEASE_MAX)))).bind(as_i64(take.max));
+        arguments.bind(as_i64(take.bytes_max));
         let ran = self.write_alone(TAKING, TAKE, 1, arguments).await?;
         let mut taken = Vec::with_capacity(ran.rows.len());
         for row in &ran.rows {

@@ -8,6 +8,8 @@
 //! What is given drives each join (`CROSS JOIN`, `INDEXED BY`): a file that was analysed while small must not turn it
 //! round and scan the entities. Ids of an array come in one blob, cut by `substr(blob, offset + 1, length)`.
 
+pub(super) mod bodies;
+pub(super) mod long;
 pub(super) mod schedule;
 
 use std::sync::LazyLock;
@@ -260,11 +262,11 @@ pub(super) const LATEST: &str = "SELECT max(time) FROM hapax_dedup WHERE generat
 /// 2. The newest generation is closed and another opened, if it is old and holds anything: a third of the retention,
 ///    so that entries live up to a third longer than asked for, and a check looks into four or five generations. See
 ///    [`closed_at`].
-/// 3. One that was closed long enough ago ceases to exist: from here on no check finds its entries. The newest never
-///    does, so nothing is inserted into one that is about to go.
+/// 3. One that was closed long enough ago, and of which nothing has to stay ([`long::NOTHING_STAYS`]), ceases to exist: from here on
+///    no check finds its entries. The newest never does, so nothing is inserted into one that is about to go.
 /// 4. Entries of generations that do not exist are removed, a bounded number, and all their filters.
 pub(super) static EVICT: LazyLock<String> = LazyLock::new(|| {
-    let closed = closed_at("$4");
+    let (closed, stays) = (closed_at("$4"), long::NOTHING_STAYS);
     format!(
         "\
     BEGIN IMMEDIATE; \
@@ -277,7 +279,7 @@ pub(super) static EVICT: LazyLock<String> = LazyLock::new(|| {
     UPDATE hapax_generation SET closed_at = {closed} \
       WHERE closed_at IS NULL AND id < (SELECT max(id) FROM hapax_generation); \
     DELETE FROM hapax_generation \
-      WHERE closed_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms'); \
+      WHERE closed_at <= $1 - (SELECT value FROM hapax_meta WHERE name = 'retention_ms') AND {stays}; \
     DELETE FROM hapax_dedup WHERE (generation, key) IN (SELECT generation, key FROM hapax_dedup \
       WHERE generation < (SELECT min(id) FROM hapax_generation) ORDER BY generation, key LIMIT $3); \
     DELETE FROM hapax_generation_filter WHERE generation < (SELECT min(id) FROM hapax_generation); \
@@ -308,9 +310,9 @@ pub(super) static CLOSE_GENERATION: LazyLock<String> = LazyLock::new(|| {
 });
 pub(super) const CLOSE_GENERATION_STATEMENTS: usize = 4;
 
-/// $1 generation, $2 key to begin after, $3 limit: how many, the last eight bytes of each key in hex, the last key.
+/// $1 generation, $2 key to begin after, $3 limit: how many, the last sixteen bytes of each key in hex, the last key.
 pub(super) const SCAN_GENERATION: &str = "\
-    SELECT count(*), group_concat(hex(substr(key, 17)), ''), max(key) \
+    SELECT count(*), group_concat(hex(substr(key, 9)), ''), max(key) \
     FROM (SELECT key FROM hapax_dedup WHERE generation = $1 AND key > $2 ORDER BY key LIMIT $3)";
 
 /// $1 generation.
@@ -377,5 +379,7 @@ pub(super) fn all() -> Vec<&'static str> {
     all.extend([FOREIGN, SCHEMA_VERSION, LOAD_MARKS, GENERATIONS, COUNT_GENERATION, &CLOSE_GENERATION]);
     all.extend([SCAN_GENERATION, FILTER, FILTER_ADD, LATEST, LATEST_IF_OLD]);
     all.extend(schedule::ALL);
+    all.extend(long::ALL);
+    all.extend(bodies::ALL);
     all
 }

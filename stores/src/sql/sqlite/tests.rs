@@ -16,6 +16,7 @@ use super::super::{frames::STORED, warnings::Warnings};
 use super::{Shared, Sqlite, generations::Keeper, migrate, statements};
 
 mod generations;
+mod long;
 
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
@@ -49,7 +50,19 @@ async fn no_statement_goes_through_all_entities_or_all_dedup_entries_or_the_whol
             let plan = connection.fetch_all(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).await.unwrap();
             for step in plan {
                 let step: String = step.get(3);
-                for table in ["hapax_entity", "hapax_dedup", "hapax_schedule", "e", "d", "s"] {
+                for table in [
+                    "hapax_entity",
+                    "hapax_dedup",
+                    "hapax_schedule",
+                    "hapax_long_run",
+                    "hapax_long_key",
+                    "e",
+                    "d",
+                    "s",
+                    "l",
+                    "b",
+                    "k",
+                ] {
                     assert!(step != format!("SCAN {table}"), "{step}: {sql}");
                 }
             }

@@ -20,8 +20,11 @@ use hapax_core::{
 };
 
 /// The schema of a program to come.
-fn newer(step: &'static str) -> Schema {
-    Schema { migrations: Vec::leak(vec![SCHEMA.migrations[0], (2, step)]), framed: None, ..SCHEMA }
+fn newer(step: &str) -> Schema {
+    let next = SCHEMA.latest() + 1;
+    let step = step.replace("NEXT", &next.to_string()).leak();
+    let steps = SCHEMA.migrations.iter().copied().chain([(next, &*step)]);
+    Schema { migrations: steps.collect::<Vec<_>>().leak(), framed: None, ..SCHEMA }
 }
 
 async fn old(place: &Place) -> Result<Store, StoreError> {
@@ -41,7 +44,8 @@ async fn save(store: &Store, name: &str) -> Result<(), StoreError> {
 fn is_told_to_update(error: &StoreError) {
     assert_eq!(error.kind(), ErrorKind::Malformed, "{error:?}");
     let line = error.to_string();
-    assert!(line.contains("schema 2 of a newer hapax") && line.contains("update this program"), "{line}");
+    let newer = format!("schema {} of a newer hapax", SCHEMA.latest() + 1);
+    assert!(line.contains(&newer) && line.contains("update this program"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,11 +112,30 @@ async fn a_new_program_that_may_not_migrate_says_what_to_do_about_an_older_schem
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let line = error.to_string();
     let by_hand = format!("`{PROGRAM}::migrate`, or `{PROGRAM}::schema_sql`");
-    for words in ["has schema 1", "needs 2", &by_hand, "`migrate(true)`"] {
+    let (has, needs) = (format!("has schema {}", SCHEMA.latest()), format!("needs {}", SCHEMA.latest() + 1));
+    for words in [&*has, &needs, &by_hand, "`migrate(true)`"] {
         assert!(line.contains(words), "\"{words}\" is missing: {line}");
     }
     save(&old(&place).await.unwrap(), "as before").await.unwrap();
     place.end().await;
+}
+
+/// What its steps have made is there afterwards, and what was stored before.
+#[tokio::test]
+async fn an_older_schema_is_refused_and_with_leave_brought_up_to_date() {
+    for version in 1..SCHEMA.latest() {
+        let place = Place::new().await;
+        let count = usize::try_from(version).unwrap();
+        let older = Schema { migrations: &SCHEMA.migrations[..count], rows: &[], framed: None, ..SCHEMA };
+        starts(&place, &older, true).await.unwrap();
+        let error = place.options.clone().open().await.unwrap_err();
+        let has = format!("has schema {version}, this hapax needs {}", SCHEMA.latest());
+        assert!(error.kind() == ErrorKind::Misconfigured && error.to_string().contains(&has), "{error}");
+        let store = place.options.clone().migrate(true).open().await.unwrap();
+        save(&store, "afterwards").await.unwrap();
+        starts(&place, &older, false).await.unwrap(); // Each step so far has only added something.
+        place.end().await;
+    }
 }
 
 /// Another server may have taken the place of the one that was found when the store was opened.

@@ -20,6 +20,7 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use super::{
+    super::marks::{ASKING, MARKING},
     super::served::{
         Hub, Queues, Seen,
         rare::{CONNECTING, QUEUES_MAX, queue_of},
@@ -65,6 +66,22 @@ impl Queues for MySqlQueue {
         self.messages().await
     }
 
+    async fn newest(&self) -> Result<i64, StoreError> {
+        let rows = self.read(MARKING, &self.0.texts.newest, MySqlArguments::default()).await?;
+        self.only(MARKING, &rows)
+    }
+
+    async fn is_left(&self, queue: i64, last: i64) -> Result<bool, StoreError> {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(queue).bind(last);
+        let rows = self.read(ASKING, &self.0.texts.is_left, arguments).await?;
+        let left = self.only(ASKING, &rows)? != 0;
+        if !left {
+            self.settle_shown().await?; // Else a crash might bring back what was seen to be gone.
+        }
+        Ok(left)
+    }
+
     async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
         if waiting.is_empty() {
             return Ok(Vec::new());
@@ -93,6 +110,12 @@ fn seen(row: &MySqlRow) -> Result<Seen, sqlx::Error> {
 }
 
 impl MySqlQueue {
+    /// What the one row of an answer says.
+    fn only(&self, operation: &'static str, rows: &[MySqlRow]) -> Result<i64, StoreError> {
+        let said = rows.first().and_then(|row| row.try_get(0).ok());
+        said.ok_or_else(|| self.0.hub.damaged(operation, "a number"))
+    }
+
     pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
         let id = queue_of(self, endpoint).await?;
         if !types.is_empty() {

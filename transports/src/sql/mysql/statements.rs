@@ -421,6 +421,15 @@ pub(super) const BACKLOG: &str = "\
 /// Messages in all queues.
 pub(super) const MESSAGES: &str = "SELECT COUNT(*) FROM hapax.queue_message";
 
+/// The highest number of any queue: that of one queue would have to be looked for.
+pub(super) const NEWEST: &str = "SELECT CAST(coalesce(MAX(id), 0) AS SIGNED) FROM hapax.queue_message";
+
+/// `?` queue, number: whether there is a message with this number or a lower one, due or not, leased or not. It is looked for in the
+/// index alone, from what is due first, which as a rule is what was sent first; where there is none, the whole queue has been gone
+/// through. An index by number would make that short, and each message dearer.
+pub(super) const IS_LEFT: &str = "\
+    SELECT EXISTS (SELECT 1 FROM hapax.queue_message AS m FORCE INDEX (due) WHERE m.queue = ? AND m.id <= ?)";
+
 /// `?` endpoint, message id, saga or empty, destination or empty, fingerprint, attempts, time, reason, envelope.
 pub(super) const LETTER_ADD: &str = "\
     INSERT INTO hapax.queue_dead_letter \

@@ -161,12 +161,14 @@ fn texts(queue: &MySqlQueue) -> Vec<Vec<String>> {
 
 fn prepared(queue: &MySqlQueue) -> Vec<String> {
     use statements::{
-        BACKLOG, LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE, MESSAGES, QUEUE_ADD, QUEUE_ID, SCHEMA,
+        BACKLOG, IS_LEFT, LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE, MESSAGES, NEWEST, QUEUE_ADD, QUEUE_ID,
+        SCHEMA,
     };
-    let all =
-        [BACKLOG, LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE, MESSAGES, QUEUE_ADD, QUEUE_ID, SCHEMA.version];
+    let letters = [LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE];
+    let queues = [BACKLOG, IS_LEFT, MESSAGES, NEWEST, QUEUE_ADD, QUEUE_ID, SCHEMA.version];
+    let all = letters.into_iter().chain(queues);
     let made = [statements::ack_alone(false), statements::ack_alone(true), statements::send_alone()];
-    let all = all.into_iter().map(str::to_owned).chain(made);
+    let all = all.map(str::to_owned).chain(made);
     all.map(|sql| queue.0.server.text(&sql).to_string()).collect()
 }
 

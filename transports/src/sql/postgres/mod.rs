@@ -116,6 +116,8 @@ struct Texts {
     abandon: Arc<str>,
     backlog: Arc<str>,
     messages: Arc<str>,
+    newest: Arc<str>,
+    is_left: Arc<str>,
     letter_add: Arc<str>,
     letter_list: Arc<str>,
     letter_discard: Arc<str>,
@@ -133,6 +135,8 @@ impl Texts {
             abandon: server.text(statements::ABANDON),
             backlog: server.text(statements::BACKLOG),
             messages: server.text(statements::MESSAGES),
+            newest: server.text(statements::NEWEST),
+            is_left: server.text(statements::IS_LEFT),
             letter_add: server.text(statements::LETTER_ADD),
             letter_list: server.text(statements::LETTER_LIST),
             letter_discard: server.text(statements::LETTER_DISCARD),
@@ -354,6 +358,8 @@ impl Transport for PostgresQueue {
             message_bytes_max,
             durable: true,
             redelivery_max,
+            offsets: false,
+            marks: true,
         }
     }
 
@@ -362,7 +368,8 @@ impl Transport for PostgresQueue {
         let signal = self.0.hub.signals.of_queue(id);
         let queue = Arc::new(self.clone());
         let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
-        Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
+        let marks = receiver.clone();
+        Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue), marks: Some(marks) })
     }
 }
 

@@ -10,11 +10,12 @@ use hapax_core::{
 };
 use hapax_stores::sql::numbers::Numbers;
 use sqlx::{
-    Row,
+    Decode, Row, Type,
     postgres::{PgArguments, PgRow},
 };
 
 use super::{
+    super::marks::{ASKING, MARKING},
     super::served::{
         Hub, Queues, Seen,
         rare::{CONNECTING, QUEUES_MAX, queue_of},
@@ -53,6 +54,18 @@ impl Queues for PostgresQueue {
         self.count_up_to(most).await
     }
 
+    async fn newest(&self) -> Result<i64, StoreError> {
+        let rows = self.read(MARKING, &self.0.texts.newest, PgArguments::default()).await?;
+        self.only(MARKING, &rows)
+    }
+
+    async fn is_left(&self, queue: i64, last: i64) -> Result<bool, StoreError> {
+        let mut arguments = PgArguments::default();
+        arguments.bind(queue).bind(last);
+        let rows = self.rare(ASKING, &self.0.texts.is_left, arguments).await?;
+        self.only(ASKING, &rows)
+    }
+
     async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError> {
         let mut arguments = PgArguments::default();
         arguments.bind(waiting.iter().map(|(signal, _)| signal.queue).collect::<Vec<i64>>());
@@ -77,6 +90,15 @@ fn seen(row: &PgRow) -> Result<Seen, sqlx::Error> {
 }
 
 impl PostgresQueue {
+    /// What the one row of an answer says.
+    fn only<T>(&self, operation: &'static str, rows: &[PgRow]) -> Result<T, StoreError>
+    where
+        T: for<'r> Decode<'r, sqlx::Postgres> + Type<sqlx::Postgres>,
+    {
+        let said = rows.first().and_then(|row| row.try_get(0).ok());
+        said.ok_or_else(|| self.0.hub.damaged(operation, "a number"))
+    }
+
     pub(super) async fn subscribe(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<i64, StoreError> {
         let id = queue_of(self, endpoint).await?;
         if !types.is_empty() {

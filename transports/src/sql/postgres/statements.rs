@@ -321,6 +321,19 @@ pub(super) const BACKLOG: &str = "\
 pub(super) const MESSAGES: &str = "\
     SELECT count(*) FROM (SELECT FROM hapax.queue_message ORDER BY id LIMIT $1::bigint) AS m";
 
+/// The highest number of any queue: that of one queue would have to be looked for. Not as `max(id)`, which was planned over an empty
+/// table to go through all of it.
+pub(super) const NEWEST: &str = "\
+    SELECT coalesce((SELECT m.id FROM hapax.queue_message AS m WHERE m.id > 0 ORDER BY m.id DESC LIMIT 1), 0)";
+
+/// `$1` queue, `$2` number: whether there is a message with this number or a lower one, due or not, leased or not. It is looked for
+/// in the index alone, from what is due first, which as a rule is what was sent first; where there is none, the whole queue has been
+/// gone through. An index by number would make that short, and each message dearer. The order is for the sake of the plan: with the
+/// primary key it would go through the messages of all other queues, and with `EXISTS` there is none.
+pub(super) const IS_LEFT: &str = "\
+    SELECT coalesce((SELECT true FROM hapax.queue_message AS m WHERE m.queue = $1::bigint AND m.id <= $2::bigint \
+      ORDER BY m.due_at, m.id LIMIT 1), false)";
+
 /// `$1` endpoint, `$2` message id, `$3` saga or empty, `$4` destination or empty, `$5` fingerprint, `$6` attempts, `$7` time,
 /// `$8` reason, `$9` envelope.
 pub(super) const LETTER_ADD: &str = "\
@@ -369,6 +382,8 @@ pub(super) fn all() -> Vec<String> {
         ABANDON,
         BACKLOG,
         MESSAGES,
+        NEWEST,
+        IS_LEFT,
         LETTER_ADD,
         LETTER_LIST,
         LETTER_DISCARD,

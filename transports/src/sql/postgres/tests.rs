@@ -135,6 +135,11 @@ async fn no_statement_goes_through_all_messages_whatever_the_table_was_when_it_w
                     // What is asked for as a range of an index is found by that index.
                     let filter = node["Filter"].as_str().unwrap_or_default();
                     assert!(!filter.contains("ROW("), "{step}: {node}: {sql}");
+                    let by = node["Index Name"].as_str().unwrap_or_default();
+                    assert!(
+                        *sql != statements::IS_LEFT || by.ends_with("_due"),
+                        "{step}: other queues' messages: {node}"
+                    );
                     // And comes in its order: nothing of a backlog is sorted.
                     let takes = |node: &&Value| node["Subplan Name"] == "CTE t" || node["Subplan Name"] == "CTE w";
                     let sorts = above.iter().any(|node| node["Node Type"] == "Sort");

@@ -4,6 +4,7 @@
 
 pub(super) mod asks;
 pub(super) mod dispatcher;
+mod marks;
 pub(super) mod rare;
 pub(super) mod receiver;
 pub(super) mod signals;
@@ -56,6 +57,12 @@ pub(crate) trait Queues: Clone + Send + Sync + 'static {
 
     /// Messages in all queues, counted up to `most` where that is less work.
     async fn count_up_to(&self, most: u64) -> Result<u64, StoreError>;
+
+    /// The highest number of a message, whichever queue it is in; 0 where there is none.
+    async fn newest(&self) -> Result<i64, StoreError>;
+
+    /// Whether `queue` has a message with a number of `last` or lower. What is said to be gone stays gone when the server crashes.
+    async fn is_left(&self, queue: i64, last: i64) -> Result<bool, StoreError>;
 
     /// Looks for what may be given in each of the queues that somebody waits at.
     async fn look(&self, waiting: &[(Arc<Signal>, Position)]) -> Result<Vec<Seen>, StoreError>;

@@ -37,9 +37,9 @@ const SETTLING: &str = "settling a message";
 /// One endpoint's end of a queue.
 #[derive(Clone)]
 pub(crate) struct EndpointQueue<Q: Queues> {
-    queue: Q,
+    pub(super) queue: Q,
     endpoint: EndpointName,
-    signal: Arc<Signal>,
+    pub(super) signal: Arc<Signal>,
 }
 
 /// What a receipt says: `ID:TOKEN` or, where order is kept, `ID:TOKEN:KEY`.
@@ -136,7 +136,7 @@ impl<Q: Queues> EndpointQueue<Q> {
     async fn claim(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let (from, freed) = self.signal.begin();
         let begun = Begun { signal: &self.signal, freed };
-        self.is_still_there().await?;
+        self.is_still_there(RECEIVING).await?;
         let (claim, looked) = self.claimed(max, from, begun.freed.clone()).await?;
         let freed = begun.ended();
         let given = claim.take();
@@ -152,8 +152,8 @@ impl<Q: Queues> EndpointQueue<Q> {
     }
 
     /// After a fail-over the queue may have been lost, with its number and its subscriptions: another may have that number.
-    async fn is_still_there(&self) -> Result<(), TransportError> {
-        let number = queue_of(&self.queue, &self.endpoint).await.map_err(|e| transport_error(RECEIVING, e))?;
+    pub(super) async fn is_still_there(&self, operation: &'static str) -> Result<(), TransportError> {
+        let number = queue_of(&self.queue, &self.endpoint).await.map_err(|e| transport_error(operation, e))?;
         if number == self.signal.queue {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl<Q: Queues> EndpointQueue<Q> {
             self.queue.hub().place,
             self.endpoint
         );
-        Err(TransportError::new(ErrorKind::Misconfigured, RECEIVING, why))
+        Err(TransportError::new(ErrorKind::Misconfigured, operation, why))
     }
 
     async fn claimed(

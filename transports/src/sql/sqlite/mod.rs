@@ -20,6 +20,7 @@
 mod arguments;
 mod dead_letters;
 mod dispatcher;
+mod marks;
 mod options;
 mod receiver;
 mod signals;
@@ -262,6 +263,8 @@ impl Transport for SqliteQueue {
             message_bytes_max,
             durable: true,
             redelivery_max,
+            offsets: false,
+            marks: true,
         }
     }
 
@@ -276,7 +279,8 @@ impl Transport for SqliteQueue {
         let signal = self.0.signals.of_queue(id, types);
         let queue = Arc::new(self.clone());
         let receiver = Arc::new(EndpointQueue::new(self.clone(), endpoint.clone(), signal));
-        Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue) })
+        let marks = receiver.clone();
+        Ok(Connected { receiver, dispatcher: queue.clone(), dead_letters: Some(queue), marks: Some(marks) })
     }
 }
 

@@ -35,9 +35,9 @@ const SETTLING: &str = "settling a message";
 /// One endpoint's end of a queue.
 #[derive(Clone)]
 pub(super) struct EndpointQueue {
-    queue: SqliteQueue,
+    pub(super) queue: SqliteQueue,
     endpoint: EndpointName,
-    signal: Arc<Signal>,
+    pub(super) signal: Arc<Signal>,
 }
 
 /// What a receipt says: `ID:TOKEN` or, where order is kept, `ID:TOKEN:KEY`.

@@ -205,7 +205,30 @@ pub(super) const BACKLOG: &str = "\
     WHERE queue = (SELECT id FROM hapax_queue WHERE endpoint = $1)";
 
 /// Messages in all queues.
-pub(super) const MESSAGES: &str = "SELECT count(*) FROM hapax_queue_message";
+pub(super) const MESSAGES: &str = "\
+    SELECT count(*) FROM hapax_queue_message INDEXED BY hapax_queue_message_available WHERE queue > 0";
+
+/// $1 now. The number of a row behind all others, which is no message: queues begin with 1. It stays until the next one is
+/// there, so that no number up to it is given again. Where the last row is such a one already, nothing is written.
+pub(super) const MARK: &str = "\
+    BEGIN IMMEDIATE; \
+    INSERT INTO hapax_queue_message \
+      (queue, available_at, token, deliveries, place, sent_at, first_at, message_id, envelope) \
+      SELECT 0, $1, 0, 0, 0, $1, $1, '', x'' WHERE NOT EXISTS (SELECT 1 FROM hapax_queue_message \
+        WHERE id = (SELECT max(id) FROM hapax_queue_message) AND queue = 0); \
+    DELETE FROM hapax_queue_message WHERE id IN (SELECT m.id FROM hapax_queue_message AS m \
+      INDEXED BY hapax_queue_message_available \
+      WHERE m.queue = 0 AND m.id < (SELECT max(id) FROM hapax_queue_message)); \
+    SELECT max(id) FROM hapax_queue_message; \
+    COMMIT";
+pub(super) const MARK_STATEMENTS: usize = 5;
+
+/// $1 queue, $2 number: whether there is a message with this number or a lower one, due or not, leased or not. It is looked for in
+/// the index alone, from what may be given first, which as a rule is what was sent first; where there is none, the whole queue has
+/// been gone through. An index by number would make that short, and each message dearer.
+pub(super) const IS_LEFT: &str = "\
+    SELECT EXISTS (SELECT 1 FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
+      WHERE queue = $1 AND id <= $2)";
 
 /// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint, $6 attempts, $7 time, $8 reason,
 /// $9 envelope.
@@ -243,6 +266,8 @@ pub(super) fn all() -> Vec<String> {
         ABANDON,
         BACKLOG,
         MESSAGES,
+        MARK,
+        IS_LEFT,
         LETTER_ADD,
         LETTER_LIST,
         LETTER_DISCARD,

@@ -22,14 +22,16 @@ const STEPS: [&str; 8] = [
      INSERT INTO hapax.dedup_3 SELECT * FROM hapax.dedup_0; \
      INSERT INTO hapax.dead_letter (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
      SELECT CONCAT('e', n % 3), CONCAT('m', n), '', '', REPEAT('f', 16), 1, n, '', '' FROM numbers; \
+     INSERT INTO hapax.schedule (endpoint, message_id, destination, due_at, bytes, envelope) \
+     SELECT CONCAT('e', n % 3), CONCAT('m', n), '', n, 1, 'x' FROM numbers; \
      INSERT INTO hapax.scope (endpoint, saga) SELECT CONCAT('e', n), 's' FROM numbers WHERE n < 500",
-    "ANALYZE TABLE hapax.entity, hapax.dedup_0, hapax.dedup_3, hapax.dead_letter, hapax.scope",
+    "ANALYZE TABLE hapax.entity, hapax.dedup_0, hapax.dedup_3, hapax.dead_letter, hapax.scope, hapax.schedule",
     "UPDATE hapax.entity SET scope = 1",
     "ANALYZE TABLE hapax.entity",
     "DELETE FROM hapax.entity WHERE `key` > 'k1001'; DELETE FROM hapax.dedup_0 WHERE time > 10; \
-     DELETE FROM hapax.dedup_3 WHERE time > 10",
-    "ANALYZE TABLE hapax.entity, hapax.dedup_0, hapax.dedup_3, hapax.dead_letter",
-    "TRUNCATE TABLE hapax.entity; TRUNCATE TABLE hapax.dedup_0; TRUNCATE TABLE hapax.dedup_3",
+     DELETE FROM hapax.dedup_3 WHERE time > 10; DELETE FROM hapax.schedule WHERE due_at > 10",
+    "ANALYZE TABLE hapax.entity, hapax.dedup_0, hapax.dedup_3, hapax.dead_letter, hapax.schedule",
+    "TRUNCATE TABLE hapax.entity; TRUNCATE TABLE hapax.dedup_0; TRUNCATE TABLE hapax.dedup_3; TRUNCATE TABLE hapax.schedule",
 ];
 
 /// In which of them there are many entities.
@@ -87,7 +89,9 @@ async fn no_statement_goes_through_a_whole_table_whatever_it_was_when_it_was_pla
 /// `None` for what looks up as much as is asked for.
 fn what_is_wrong(place: &Place, [table, how, key, bytes, extra]: &[String; 5]) -> Option<&'static str> {
     let table = table.strip_prefix(place.names.prefix()).unwrap_or(table);
-    if !["e", "entity", "scope", "dead_letter"].contains(&table) && !table.starts_with("dedup_") {
+    if !["e", "entity", "scope", "dead_letter", "s", "schedule", "long_run", "long_key"].contains(&table)
+        && !table.starts_with("dedup_")
+    {
         return None;
     }
     if !["const", "eq_ref", "ref", "range"].contains(&how.as_str()) {

@@ -71,7 +71,7 @@ pub(super) async fn until_a_group_waits(place: &Place, key: &str) {
     }
 }
 
-/// What the old does not know and can live with. All of it may be repeated.
+/// What the old does not know and can live with. `NEXT` stands for the number of the step. All of it may be repeated.
 pub(super) const ADDS: &str = "\
     ALTER TABLE hapax.entity ADD COLUMN IF NOT EXISTS to_come BIGINT NOT NULL DEFAULT 7; \
     ALTER TABLE hapax.dedup_0 ADD COLUMN IF NOT EXISTS to_come BLOB; \
@@ -81,12 +81,12 @@ pub(super) const ADDS: &str = "\
     CREATE INDEX IF NOT EXISTS to_come ON hapax.entity (to_come); \
     CREATE TABLE IF NOT EXISTS hapax.to_come (one BIGINT) ENGINE = InnoDB; \
     INSERT INTO hapax.meta (name, value) VALUES ('usable_from', 1) ON DUPLICATE KEY UPDATE value = value; \
-    INSERT INTO hapax.migration (version, name) VALUES (2, 'adds') ON DUPLICATE KEY UPDATE version = version";
+    INSERT INTO hapax.migration (version, name) VALUES (NEXT, 'adds') ON DUPLICATE KEY UPDATE version = version";
 /// What the old must not go on with: so it takes away what they write.
 pub(super) const BREAKS: &str = "\
     ALTER TABLE hapax.entity CHANGE COLUMN state body LONGBLOB NOT NULL; \
-    INSERT INTO hapax.meta (name, value) VALUES ('usable_from', 2) ON DUPLICATE KEY UPDATE value = 2; \
-    INSERT INTO hapax.migration (version, name) VALUES (2, 'breaks')";
+    INSERT INTO hapax.meta (name, value) VALUES ('usable_from', NEXT) ON DUPLICATE KEY UPDATE value = NEXT; \
+    INSERT INTO hapax.migration (version, name) VALUES (NEXT, 'breaks')";
 
 /// What a program with `schema` does when it starts.
 pub(super) async fn starts(place: &Place, schema: &Schema, may_migrate: bool) -> Result<(), StoreError> {

@@ -27,10 +27,12 @@ pub(in super::super) fn purge() -> String {
     )
 }
 
-/// Those that exist, the oldest first: id, slot, opened at, closed at, the server's time, the longest retention asked for.
+/// Those that exist, the oldest first: id, slot, opened at, closed at, the server's time, the longest retention asked
+/// for, the longest for idempotency keys.
 pub(in super::super) fn generations() -> String {
     format!(
-        "SELECT id, slot, opened_at, closed_at, {NOW}, (SELECT value FROM hapax.meta WHERE name = 'retention_ms') \
+        "SELECT id, slot, opened_at, closed_at, {NOW}, (SELECT value FROM hapax.meta WHERE name = 'retention_ms'), \
+           coalesce((SELECT keys_ms FROM hapax.long_memory), 0) \
          FROM hapax.generation ORDER BY id"
     )
 }

@@ -18,10 +18,12 @@ const STEPS: [&str; 6] = [
      SELECT decode(repeat(lpad(to_hex(i), 8, '0'), 6), 'hex'), '', '', i FROM generate_series(1, 20000) AS i; \
      INSERT INTO hapax.dedup_3 SELECT * FROM hapax.dedup_0; \
      INSERT INTO hapax.dead_letter (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
-     SELECT 'e' || i % 3, 'm' || i, '', '', '', 1, i, '', '' FROM generate_series(1, 20000) AS i",
-    "ANALYZE hapax.entity, hapax.dedup_0, hapax.dedup_1, hapax.dedup_2, hapax.dedup_3, hapax.dead_letter",
-    "TRUNCATE hapax.entity, hapax.dedup_0, hapax.dedup_3, hapax.dead_letter",
-    "ANALYZE hapax.entity, hapax.dedup_0, hapax.dedup_1, hapax.dedup_2, hapax.dedup_3, hapax.dead_letter",
+     SELECT 'e' || i % 3, 'm' || i, '', '', '', 1, i, '', '' FROM generate_series(1, 20000) AS i; \
+     INSERT INTO hapax.schedule (endpoint, message_id, destination, due_at, bytes, envelope) \
+     SELECT 'e' || i % 3, 'm' || i, '', i, 1, 'x' FROM generate_series(1, 20000) AS i",
+    "ANALYZE hapax.entity, hapax.dedup_0, hapax.dedup_1, hapax.dedup_2, hapax.dedup_3, hapax.dead_letter, hapax.schedule",
+    "TRUNCATE hapax.entity, hapax.dedup_0, hapax.dedup_3, hapax.dead_letter, hapax.schedule",
+    "ANALYZE hapax.entity, hapax.dedup_0, hapax.dedup_1, hapax.dedup_2, hapax.dedup_3, hapax.dead_letter, hapax.schedule",
     "SELECT",
 ];
 
@@ -40,7 +42,21 @@ fn nodes<'p>(plan: &'p Value, see: &mut impl FnMut(&'p Value)) {
 
 /// Whether a table, or that of an index, may have millions of rows.
 fn grows(name: &str) -> bool {
-    ["entity", "hapax_entity", "dead_letter", "dedup_"].iter().any(|table| name.starts_with(table))
+    [
+        "entity",
+        "hapax_entity",
+        "dead_letter",
+        "dedup_",
+        "schedule",
+        "hapax_schedule",
+        "long_run",
+        "long_key",
+        "hapax_long_key",
+        "body",
+        "hapax_body",
+    ]
+    .iter()
+    .any(|table| name.starts_with(table))
 }
 
 /// What may go through a whole table: emptying one counts what was in it, and a person looks at dead letters now and then.

@@ -66,19 +66,19 @@ pub(super) async fn until_a_group_waits(place: &Place, _key: &str) {
     }
 }
 
-/// What the old does not know and can live with.
+/// What the old does not know and can live with. `NEXT` stands for the number of the step.
 pub(super) const ADDS: &str = "\
     ALTER TABLE hapax.entity ADD COLUMN to_come bigint NOT NULL DEFAULT 7; \
     ALTER TABLE hapax.dedup_0 ADD COLUMN to_come bytea; ALTER TABLE hapax.dedup_1 ADD COLUMN to_come bytea; \
     ALTER TABLE hapax.dedup_2 ADD COLUMN to_come bytea; ALTER TABLE hapax.dedup_3 ADD COLUMN to_come bytea; \
     CREATE INDEX ON hapax.entity (to_come); CREATE TABLE hapax.to_come (one bigint); \
     INSERT INTO hapax.meta (name, value) VALUES ('usable_from', 1) ON CONFLICT DO NOTHING; \
-    INSERT INTO hapax.migration (version, name) VALUES (2, 'adds')";
+    INSERT INTO hapax.migration (version, name) VALUES (NEXT, 'adds')";
 /// What the old must not go on with: so it takes away what they write.
 pub(super) const BREAKS: &str = "\
     ALTER TABLE hapax.entity RENAME COLUMN state TO body; \
-    INSERT INTO hapax.meta AS m (name, value) VALUES ('usable_from', 2) ON CONFLICT (name) DO UPDATE SET value = 2; \
-    INSERT INTO hapax.migration (version, name) VALUES (2, 'breaks')";
+    INSERT INTO hapax.meta AS m (name, value) VALUES ('usable_from', NEXT) ON CONFLICT (name) DO UPDATE SET value = NEXT; \
+    INSERT INTO hapax.migration (version, name) VALUES (NEXT, 'breaks')";
 
 /// What a program with `schema` does when it starts.
 pub(super) async fn starts(place: &Place, schema: &Schema, may_migrate: bool) -> Result<(), StoreError> {

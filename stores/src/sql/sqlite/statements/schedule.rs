@@ -10,13 +10,15 @@ pub(in crate::sql::sqlite) const PUT: &str = "\
 pub(in crate::sql::sqlite) const CANCEL: &str = "\
     DELETE FROM hapax_schedule WHERE endpoint = $1 AND message_id IN (SELECT value FROM json_each($2))";
 
-/// $1 endpoint, $2 due at or before, $3 now, $4 the end of the leases, $5 limit. What others have been given is passed over: it is
-/// as much as the processes of the endpoint send at a time. A lease that ends in more than an hour was begun when the clock was ahead:
-/// none is longer.
+/// $1 endpoint, $2 due at or before, $3 now, $4 the end of the leases, $5 limit, $6 bytes together. What others have been given is
+/// passed over: it is as much as the processes of the endpoint send at a time. A lease that ends in more than an hour was begun when
+/// the clock was ahead: none is longer.
 pub(in crate::sql::sqlite) const TAKE: &str = "\
     UPDATE hapax_schedule SET leased_until = $4, taken = taken + 1 WHERE id IN \
-      (SELECT id FROM hapax_schedule INDEXED BY hapax_schedule_due \
-       WHERE endpoint = $1 AND due_at <= $2 AND (leased_until <= $3 OR leased_until > $3 + 3600000) ORDER BY due_at, id LIMIT $5) \
+      (SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY due_at, id) AS upto FROM \
+        (SELECT id, due_at, length(envelope) AS bytes FROM hapax_schedule INDEXED BY hapax_schedule_due \
+         WHERE endpoint = $1 AND due_at <= $2 AND (leased_until <= $3 OR leased_until > $3 + 3600000) ORDER BY due_at, id LIMIT $5)) \
+       WHERE upto <= $6 OR upto = bytes) \
     RETURNING id, taken, due_at, destination, envelope";
 
 /// $1 endpoint, $2 receipts `[id, taken]`.

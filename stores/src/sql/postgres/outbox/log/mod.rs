@@ -9,7 +9,7 @@
 //! [`LogOptions::messages`]: there is no row at all (`pg_logical_emit_message`); a message costs the transaction some bytes of log,
 //! and nobody has to clean up behind it. The log is the truth then, and the slot stays, and keeps the server's log until what is
 //! in it was sent. The table is for the exceptions: what has a due time or may expire, what could not be sent and is to be tried
-//! again, what has failed, and what was in the way of the server's disk ([`LogOptions::lag_max`]).
+//! again, what has failed, and what was in the way of the server's disk ([`LogOptions::lag_bytes_max`]).
 //!
 //! One relay reads at a time, and another takes over when it ends. No order is promised, as without the log.
 //!
@@ -67,7 +67,7 @@ pub struct LogOptions {
     slot: Option<String>,
     lease: Duration,
     heartbeat: Duration,
-    lag_max: u64,
+    lag_bytes_max: u64,
 }
 
 const fn shorter(one: Duration, other: Duration) -> Duration {
@@ -76,7 +76,7 @@ const fn shorter(one: Duration, other: Duration) -> Duration {
 
 impl LogOptions {
     const fn new(keeps_rows: bool) -> Self {
-        Self { keeps_rows, slot: None, lease: LEASE, heartbeat: HEARTBEAT, lag_max: LAG_MAX }
+        Self { keeps_rows, slot: None, lease: LEASE, heartbeat: HEARTBEAT, lag_bytes_max: LAG_MAX }
     }
 
     /// Messages are rows of the table, and are read from the log.
@@ -118,8 +118,8 @@ impl LogOptions {
     /// what lies between is claimed; without, messages are put into the table until the log is read again, whether or not they can
     /// be sent. While no relay runs nobody looks: the server's own `max_slot_wal_keep_size`, which then throws messages away,
     /// should be far above this.
-    pub const fn lag_max(mut self, bytes: u64) -> Self {
-        self.lag_max = bytes;
+    pub const fn lag_bytes_max(mut self, bytes: u64) -> Self {
+        self.lag_bytes_max = bytes;
         self
     }
 }

@@ -74,11 +74,12 @@ impl Place {
             Some(format!("its log says too little: set `wal_level = logical` (it is `{level}`) and restart it"))
         } else if !may {
             Some(format!("the role may not read its log: `ALTER ROLE \"{role}\" REPLICATION`"))
-        } else if !options.keeps_rows && kept >= 0 && u64::try_from(kept).is_ok_and(|kept| kept < options.lag_max) {
+        } else if !options.keeps_rows && kept >= 0 && u64::try_from(kept).is_ok_and(|kept| kept < options.lag_bytes_max)
+        {
             Some(format!(
                 "it throws messages away when {kept} bytes of log have gathered, before they are put into the table at {}: set \
-                 `max_slot_wal_keep_size` higher, or `LogOptions::lag_max` lower",
-                options.lag_max
+                 `max_slot_wal_keep_size` higher, or `LogOptions::lag_bytes_max` lower",
+                options.lag_bytes_max
             ))
         } else {
             None

@@ -332,7 +332,7 @@ impl<'l> Reader<'l> {
         let millis = number(0).ok_or_else(|| Broken::Malformed("the server has no clock".into()))?;
         self.clock = ServerClock { at, millis };
         let lag = number(1).unwrap_or_default();
-        let most = i64::try_from(log.options.lag_max).unwrap_or(i64::MAX);
+        let most = i64::try_from(log.options.lag_bytes_max).unwrap_or(i64::MAX);
         if lag <= most {
             self.too_much &= lag > most / 2;
             return Ok(());

@@ -1,0 +1,101 @@
+//! What is published on one broker is published on another: see `main.rs`.
+
+mod across;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+pub use across::Across;
+use hapax::{
+    Context, Endpoint, Handler, HandlerError, Message, Nats, RabbitMq, RedisStreams, Sender, Sqlite,
+    endpoint::EndpointBuilder,
+    ports::{Dispatcher, Transport},
+};
+use serde::{Deserialize, Serialize};
+
+/// For so long at most a program that has died keeps others from what it had been given; one that lives extends it.
+const LEASE: Duration = Duration::from_secs(5);
+/// What is given to one program ahead of its work, and so has to wait when it dies.
+const PREFETCH: u16 = 64;
+
+/// What goes wrong at the start.
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// An order has been placed: published by a shop on one broker, wanted by others on another.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Placed {
+    /// Its number.
+    pub order: u64,
+}
+
+impl Message for Placed {
+    const TYPE: &'static str = "shop.placed";
+}
+
+/// Takes what is published here and publishes it there.
+struct Forward;
+
+impl Handler<Placed> for Forward {
+    const NAME: &'static str = "forward";
+
+    async fn handle(&self, placed: Placed, cx: &mut Context) -> Result<(), HandlerError> {
+        cx.publish(placed)
+    }
+}
+
+/// A broker, by its URL.
+#[derive(Debug, Clone)]
+pub struct Broker {
+    /// Receives.
+    pub transport: Arc<dyn Transport>,
+    /// Sends.
+    pub dispatcher: Arc<dyn Dispatcher>,
+}
+
+impl Broker {
+    /// Connects to the broker at `url`; what belongs to the bridge is named with `prefix` there.
+    ///
+    /// # Errors
+    /// When it cannot be reached, is refused, or `url` is for none of these brokers.
+    pub async fn open(url: &str, prefix: &str) -> Result<Self, Failed> {
+        match url.split_once("://").map(|(scheme, _)| scheme) {
+            Some("amqp" | "amqps") => {
+                Ok(Self::of(RabbitMq::options().prefix(prefix).prefetch(PREFETCH).open(url).await?))
+            }
+            Some("nats" | "tls") => {
+                Ok(Self::of(Nats::options().prefix(prefix).prefetch(PREFETCH).lease(LEASE).open(url).await?))
+            }
+            Some("redis" | "rediss") => {
+                Ok(Self::of(RedisStreams::options().prefix(prefix).lease(LEASE).open(url).await?))
+            }
+            _ => Err(Unknown.into()),
+        }
+    }
+
+    fn of<T: Transport + Dispatcher + 'static>(queues: T) -> Self {
+        let queues = Arc::new(queues);
+        Self { transport: queues.clone(), dispatcher: queues }
+    }
+
+    /// For whoever sends without being an endpoint.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        Sender::new(self.dispatcher.clone())
+    }
+}
+
+/// A URL may hold a password: it is not repeated.
+#[derive(Debug)]
+struct Unknown;
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a broker is amqp://HOST:PORT, nats://HOST:PORT or redis://HOST:PORT")
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// The bridge: whatever comes twice from `here`, and however often a program of it dies, `there` has each message under one id.
+pub fn bridge(store: Sqlite, here: Broker, there: Broker) -> EndpointBuilder {
+    Endpoint::builder("bridge").store(store).transport(Across::new(here, there)).handler(Forward)
+}

@@ -1,0 +1,138 @@
+//! Two programs of the bridge, killed again and again: each message is on the other broker under one id.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use bridge::{Broker, Placed};
+use hapax::{
+    Message, MessageId,
+    envelope::{Destination, Envelope},
+    ids::{EndpointName, TypeName},
+    ports::{Connected, Settlement},
+};
+
+const ORDERS: u64 = 400;
+/// Messages that have come across between two kills.
+const BETWEEN_KILLS: usize = 25;
+/// What has to come comes long before this, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One of the bridge's programs; it ends with this.
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    fn start(file: &Path, from: &str, to: &str, prefix: &str) -> Self {
+        let test = std::env::current_exe().unwrap();
+        let program = test.parent().unwrap().parent().unwrap().join("examples").join("bridge");
+        assert!(program.exists(), "{program:?} is missing: cargo build -p hapax-example-bridge --examples");
+        let mut command = Command::new(program);
+        let mut child = command.arg(file).args([from, to, prefix]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "bridging\n");
+        Self { child }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A folder of the test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("hapax-bridge-{}", MessageId::random()));
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn placed() -> TypeName {
+    TypeName::parse(Placed::TYPE).unwrap()
+}
+
+/// Each order twice, as by a shop that was not told that it was taken.
+async fn publish(broker: &Broker) {
+    let sender = broker.sender();
+    for order in 0..ORDERS {
+        let envelope: Envelope = sender.envelope(MessageId::random(), &Placed { order }).unwrap();
+        for _ in 0..2 {
+            sender.send_envelope(Destination::Topic(placed()), envelope.clone()).await.unwrap();
+        }
+    }
+}
+
+/// The ids under which each order has come, when all have; `killed` is called now and then.
+async fn collect(ends: &Connected, mut killed: impl FnMut()) -> BTreeMap<u64, BTreeSet<MessageId>> {
+    let (mut came, mut since) = (BTreeMap::<u64, BTreeSet<MessageId>>::new(), 0);
+    while (came.len() as u64) < ORDERS {
+        let received = tokio::time::timeout(PATIENCE, ends.receiver.receive(10)).await;
+        for delivery in received.unwrap_or_else(|_| panic!("{} of {ORDERS} have come", came.len())).unwrap() {
+            let order = delivery.envelope.body.iter().filter(|byte| byte.is_ascii_digit());
+            let order = String::from_utf8(order.copied().collect()).unwrap().parse().unwrap();
+            came.entry(order).or_default().insert(delivery.envelope.message_id.clone());
+            ends.receiver.settle(&delivery.receipt, Settlement::Ack).await.unwrap();
+            since += 1;
+        }
+        if since >= BETWEEN_KILLS {
+            since = 0;
+            killed();
+        }
+    }
+    came
+}
+
+async fn bridged(from: &str, to: &str) {
+    let (folder, prefix) = (Folder::new(), format!("bridge-{}", &MessageId::random().to_string()[..13]));
+    let (here, there) = (Broker::open(from, &prefix).await.unwrap(), Broker::open(to, &prefix).await.unwrap());
+    // Who wants to know, before anything is published.
+    let ends = there.transport.connect(&EndpointName::parse("stock").unwrap(), &[placed()]).await.unwrap();
+    let start = || Program::start(&folder.0.join("bridge.db"), from, to, &prefix);
+    let (mut programs, mut kills) = (vec![start(), start()], 0);
+    let publishing = tokio::spawn(async move { publish(&here).await });
+    let came = collect(&ends, || {
+        drop(programs.swap_remove(fastrand::usize(..programs.len())));
+        programs.push(start());
+        kills += 1;
+    });
+    let came = came.await;
+    publishing.await.unwrap();
+    assert!(kills >= 5, "killed {kills} times");
+    for (order, ids) in came {
+        assert_eq!(ids.len(), 1, "order {order} has come as several messages: {ids:?}");
+    }
+}
+
+fn broker(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("no broker to test with: run `cargo xtask test`, or set {variable}"))
+}
+
+#[tokio::test]
+async fn what_is_published_on_rabbitmq_is_on_nats_under_one_id_while_the_bridge_is_killed() {
+    bridged(&broker("HAPAX_TEST_RABBITMQ"), &broker("HAPAX_TEST_NATS")).await;
+}
+
+#[tokio::test]
+async fn what_is_published_on_nats_is_on_rabbitmq_under_one_id_while_the_bridge_is_killed() {
+    bridged(&broker("HAPAX_TEST_NATS"), &broker("HAPAX_TEST_RABBITMQ")).await;
+}

@@ -1,0 +1,100 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::leash::{Leashed, Servant, find, free_port};
+
+/// Who runs it when root starts it, by preference.
+const SERVANTS: [&str; 2] = ["nats", "nobody"];
+/// Its settings, in its folder.
+const SETTINGS: &str = "nats.conf";
+
+/// A NATS server with JetStream that may be killed and run again. It ends with this; its data stays in its folder.
+#[derive(Debug)]
+pub struct NatsServer {
+    running: Option<Leashed>,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl NatsServer {
+    /// A new server with nothing in it, in `folder`, which is the server's user's from now on. It does not run yet.
+    ///
+    /// # Errors
+    /// There is no free port, or its settings cannot be written.
+    pub fn create(folder: &Path) -> Result<Self, String> {
+        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let server = Self { running: None, folder: folder.to_owned(), port };
+        server.configure("")?;
+        Ok(server)
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it is told beside its port and where its data is, from its next start on.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn configure(&self, more: &str) -> Result<(), String> {
+        let data = self.folder.join("data").display().to_string();
+        let settings = format!("listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{data}\" }}\n{more}\n", self.port);
+        let file = self.folder.join(SETTINGS);
+        fs::write(&file, settings).map_err(|e| format!("{}: {e}", file.display()))
+    }
+
+    /// Wants TLS from its next start on, with `certificate.pem` and `key.pem` of its folder, and believes clients by
+    /// `authority.pem` there. Whether they must show a certificate is `asks`.
+    ///
+    /// # Errors
+    /// Its settings cannot be written.
+    pub fn want_tls(&self, asks: bool) -> Result<(), String> {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        self.configure(&format!(
+            "tls {{ cert_file: \"{}\", key_file: \"{}\", ca_file: \"{}\", verify: {asks} }}",
+            file("certificate.pem"),
+            file("key.pem"),
+            file("authority.pem"),
+        ))
+    }
+
+    /// Runs it, unless it runs. To be called again until it answers.
+    ///
+    /// # Errors
+    /// It cannot be run: one line with the remedy.
+    pub fn run(&mut self) -> Result<(), String> {
+        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+            return Ok(());
+        }
+        let program = find("nats-server")
+            .ok_or("there is no program `nats-server`: install NATS (`apt-get install nats-server`)")?;
+        let mut server = Command::new(program);
+        server.arg("-c").arg(self.folder.join(SETTINGS));
+        let servant = Servant::of(&self.folder, &SERVANTS)?;
+        let running = Leashed::run(&mut server, &servant, &self.folder);
+        self.running = Some(running.map_err(|e| format!("nats-server cannot be run: {e}"))?);
+        Ok(())
+    }
+
+    /// Kills it, as a crash would: SIGKILL, nothing is written any more.
+    pub fn kill(&mut self) {
+        drop(self.running.take());
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}

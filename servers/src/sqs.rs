@@ -1,0 +1,88 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::leash::{Leashed, Servant, free_port};
+
+/// The program that moto is served by.
+const EMULATOR: &str = include_str!("sqs_emulator.py");
+/// Where `cargo xtask test sqs` installs moto, below the target folder.
+const PYTHON: &str = "xtask/moto-5.2.5/bin/python3";
+/// Who runs it when root starts it: Python and moto are in folders of root's.
+const SERVANTS: [&str; 1] = ["root"];
+
+/// An emulator of SQS that may be killed and run again. It ends with this; what it has confirmed stays in its folder.
+#[derive(Debug)]
+pub struct SqsServer {
+    running: Option<Leashed>,
+    folder: PathBuf,
+    port: u16,
+    keeps: bool,
+}
+
+impl SqsServer {
+    /// A new one with no queues, in `folder`. It does not run yet.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub fn create(folder: &Path) -> Result<Self, String> {
+        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        Ok(Self { running: None, folder: folder.to_owned(), port, keeps: true })
+    }
+
+    /// One that has no queues any more once it was killed.
+    #[must_use]
+    pub fn that_forgets(mut self) -> Self {
+        self.keeps = false;
+        self
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Runs it, unless it runs. To be called again until it answers.
+    ///
+    /// # Errors
+    /// It cannot be run: one line with the remedy.
+    pub fn run(&mut self) -> Result<(), String> {
+        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+            return Ok(());
+        }
+        let python = python()?;
+        let mut server = Command::new(python);
+        server.args(["-c", EMULATOR, &self.port.to_string()]);
+        if self.keeps {
+            server.arg(&self.folder);
+        }
+        let servant = Servant::of(&self.folder, &SERVANTS)?;
+        let running = Leashed::run(&mut server, &servant, &self.folder);
+        self.running = Some(running.map_err(|e| format!("the emulator of SQS cannot be run: {e}"))?);
+        Ok(())
+    }
+
+    /// Kills it, as a crash would: SIGKILL, nothing is written any more.
+    pub fn kill(&mut self) {
+        drop(self.running.take());
+    }
+
+    /// What it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+/// The one that moto is installed for.
+fn python() -> Result<PathBuf, String> {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from);
+    let python = std::path::absolute(target.join(PYTHON)).ok().filter(|python| python.is_file());
+    python.ok_or_else(|| {
+        "there is no emulator of SQS: `cargo xtask test sqs` installs it, with Python and pip".to_owned()
+    })
+}

@@ -1,0 +1,45 @@
+//! The table of transports in the README says what they declare, what becomes of a message that is sent three times, and on what it was seen.
+//!
+//! `HAPAX_WRITE=1` writes it. A transport whose server is not there keeps its line, aloud.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "transports/declared.rs"]
+mod declared;
+#[path = "transports/seen.rs"]
+mod seen;
+#[path = "transports/table.rs"]
+mod table;
+
+use std::time::Duration;
+
+use hapax_tests::written::{Written, is_to_be_written};
+use table::Line;
+
+/// Writes the table.
+const HOW: &str = "--test transports";
+/// For some messages on one transport.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn the_table_of_transports_says_what_they_declare_and_what_becomes_of_copies() {
+    let readme = Written::read("README.md", "transports");
+    let mut lines = table::parse(&readme.tables);
+    for (name, opened) in declared::all().await {
+        let Some(opened) = opened else {
+            println!("SKIPPED: the server of {name} is not there; its line in the README stays as it is");
+            continue;
+        };
+        let copies = tokio::time::timeout(PATIENCE, seen::copies(&*opened.usual)).await;
+        let copies = copies.unwrap_or_else(|_| panic!("{name}: its copies have not come"));
+        let mut line = Line::of(&opened, copies);
+        if let Some(written) = lines.get(name).filter(|_| !is_to_be_written())
+            && written.seen_on != line.seen_on
+        {
+            println!("NOTE: {name} was seen on {}; here is {}", written.seen_on, line.seen_on);
+            line.seen_on.clone_from(&written.seen_on);
+        }
+        lines.insert(name.to_owned(), line);
+    }
+    readme.is_or_becomes(&table::render(&lines), HOW);
+}

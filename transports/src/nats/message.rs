@@ -1,0 +1,293 @@
+//! Envelopes as NATS messages.
+
+use std::sync::Arc;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use hapax_core::{
+    envelope::{Envelope, Headers, ReadError, cloudevents, plain},
+    ids::MessageId,
+};
+
+use super::{NatsOptions, names::Names};
+
+/// The broker's own field for who a message is.
+pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
+/// Stored only where nothing is on the subject yet, with `0`.
+pub(super) const LAST_ON_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence";
+/// Of the broker's own.
+const SERVERS: &str = "nats-";
+/// Ours, beside the envelope's own: they are gone when the message becomes an envelope again.
+const OURS: &str = "x-hapax-";
+/// How often the message of a letter had been given.
+pub(super) const ATTEMPTS: &str = "x-hapax-attempts";
+/// Names of the application headers in their order, which the broker's table does not keep.
+const ORDER: &str = "x-hapax-order";
+/// The broker's own id of what is among the letters, where it would have it dropped as a repeat.
+const WAS_ID: &str = "x-hapax-was-nats-msg-id";
+/// Longest reason that is written, in bytes.
+pub(super) const REASON_BYTES_MAX: usize = 16 << 10;
+/// Of each header, beside name and value: a colon, a blank and the end of the line.
+const HEADER_BYTES: usize = 4;
+/// The first line of headers, and the last.
+const HEAD_BYTES: usize = 12;
+
+/// How many bytes of a message `headers` and `body` take, as the server counts.
+pub(super) fn wire_bytes(headers: &[(String, String)], body: &[u8]) -> usize {
+    let headers: usize = headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES).sum();
+    HEAD_BYTES + headers + body.len()
+}
+
+/// The headers of `envelope`, with what goes beside them.
+pub(super) fn headers_of(envelope: &Envelope, options: &NatsOptions) -> Vec<(String, String)> {
+    if let Some(source) = &options.cloud_events {
+        return cloudevents::to_binary(envelope, source);
+    }
+    let mut headers = plain::to_headers(envelope);
+    let application: Vec<&str> = envelope.headers.iter().map(|(name, _)| name).collect();
+    if !application.is_sorted() {
+        headers.push((ORDER.to_owned(), application.join(",")));
+    }
+    headers
+}
+
+/// As the driver takes them. What cannot be said in a header is escaped before.
+pub(super) fn map_of<'h>(headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(name, value);
+    }
+    map
+}
+
+/// A reason or a name in one line, without blanks at its ends.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let (first, last) = (0, text.chars().count().saturating_sub(1));
+    for (place, character) in text.chars().enumerate() {
+        let at_end = (place == first || place == last) && character.is_whitespace();
+        if character == '%' || character.is_control() || at_end {
+            let mut bytes = [0; 4];
+            for byte in character.encode_utf8(&mut bytes).bytes() {
+                escaped.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// What [`escaped`] was given.
+pub(super) fn unescaped(text: &str) -> String {
+    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(code) if *byte == b'%' => {
+                plain.push(code);
+                at += 3;
+            }
+            _ => {
+                plain.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+/// A reason, or as much of it as there is room for.
+pub(super) fn cut(text: &str, room: usize) -> &str {
+    let mut end = text.len().min(room).min(REASON_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// The envelope of a message that came: plain, or a CloudEvent in binary or structured mode.
+pub(super) fn envelope_of(
+    subject: &str,
+    headers: Option<&HeaderMap>,
+    body: Bytes,
+    names: &Names,
+) -> Result<Arc<Envelope>, ReadError> {
+    let (mut kept, mut id, mut order) = (Vec::<(&str, &str)>::new(), None, None);
+    for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
+        let name: &str = name.as_ref();
+        let lower = name.to_ascii_lowercase();
+        for value in values.iter().map(|value| value.as_str()) {
+            match lower.as_str() {
+                ORDER => order = Some(value),
+                lower if lower.eq_ignore_ascii_case(MESSAGE_ID) => id = Some(value),
+                lower if lower.starts_with(OURS) || lower.starts_with(SERVERS) => {}
+                _ => kept.push((name, value)),
+            }
+        }
+    }
+    kept.sort_by_key(|(name, _)| *name); // The driver's table has them in any order; repeated ones stay in theirs.
+    let has = |wanted: &str| kept.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value);
+    let structured = has("content-type").is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE));
+    if structured && has("hapax-message-id").is_none() {
+        return cloudevents::from_structured(&body).map(Arc::new);
+    }
+    if has("ce-specversion").is_some() && has("hapax-message-id").is_none() {
+        return cloudevents::from_binary(kept, body).map(Arc::new);
+    }
+    let defaults = plain::Defaults {
+        message_id: id.and_then(|id| MessageId::parse(id).ok()),
+        message_type: names.topic_of(subject),
+        content_type: None,
+    };
+    let mut envelope = plain::from_headers(kept, body, &defaults)?;
+    if let Some(order) = order {
+        envelope.headers = in_order(&envelope.headers, order);
+    }
+    Ok(Arc::new(envelope))
+}
+
+/// `headers` with those of `order` first, in that order.
+fn in_order(headers: &Headers, order: &str) -> Headers {
+    let mut sorted = Headers::default();
+    let first = order.split(',').filter_map(|name| headers.value(name).map(|value| (name, value)));
+    for (name, value) in first.chain(headers.iter()) {
+        if sorted.value(name).is_none() {
+            // It was a header before, so it is one again.
+            let _ = sorted.set(name, value);
+        }
+    }
+    sorted
+}
+
+/// The headers of a message that is no envelope, as a dead letter: all but those that the broker would act on.
+pub(super) fn as_letter(headers: Option<&HeaderMap>) -> Vec<(String, String)> {
+    let mut kept = Vec::new();
+    for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
+        let name: &str = name.as_ref();
+        let of_server = name.to_ascii_lowercase().starts_with(SERVERS);
+        let name = match name.eq_ignore_ascii_case(MESSAGE_ID) {
+            true => WAS_ID,
+            false if of_server => continue,
+            false => name,
+        };
+        kept.extend(values.iter().map(|value| (name.to_owned(), value.as_str().to_owned())));
+    }
+    kept
+}
+
+/// What a message says under `name`, as it is.
+pub(super) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).map(|value| value.as_str().to_owned())
+}
+
+/// How it is told where a delivery is settled: `$JS.ACK`, what the server is called where it is one of several, and then this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) stream: String,
+    pub(super) consumer: String,
+    pub(super) delivered: u64,
+    pub(super) sequence: u64,
+    /// When it was published, as the server says it.
+    pub(super) published: String,
+}
+
+impl Place {
+    /// Newer servers put a domain and an account before the rest.
+    pub(super) fn parse(reply: &str) -> Option<Self> {
+        let tokens: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
+        let rest = match tokens.len() {
+            7 => tokens.as_slice(),
+            9.. => tokens.get(2..)?,
+            _ => return None,
+        };
+        let [stream, consumer, delivered, sequence, _, published, ..] = rest else { return None };
+        Some(Self {
+            stream: (*stream).to_owned(),
+            consumer: (*consumer).to_owned(),
+            delivered: delivered.parse().ok()?,
+            sequence: sequence.parse().ok()?,
+            published: (*published).to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use hapax_core::{envelope::cloudevents::Source, ids::TypeName};
+
+    use super::*;
+
+    fn names() -> Names {
+        Names::new("hapax").unwrap()
+    }
+
+    fn sent(options: &NatsOptions) -> (Envelope, Envelope) {
+        let mut sent = Envelope::new(
+            MessageId::parse("Order 7/ü").unwrap(),
+            TypeName::parse("shop.added").unwrap(),
+            br#"{"n":1}"#.to_vec(),
+        );
+        for (name, value) in [("zebra", "first"), ("apple", " second, with blanks "), ("content-type", "taken")] {
+            sent.headers.set(name, value).unwrap();
+        }
+        let headers = headers_of(&sent, options);
+        let map = map_of(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let came = envelope_of("hapax.queue.shop", Some(&map), sent.body.clone(), &names()).unwrap();
+        (sent, (*came).clone())
+    }
+
+    #[test]
+    fn what_is_sent_in_either_form_comes_back_as_it_was() {
+        let plain = NatsOptions::new();
+        let events = NatsOptions::new().cloud_events(Source::parse("/shop").unwrap());
+        for options in [plain, events] {
+            let (sent, came) = sent(&options);
+            assert_eq!(came, sent);
+        }
+    }
+
+    #[test]
+    fn another_producer_is_known_by_the_brokers_own_id_and_the_subject() {
+        let map = map_of([(MESSAGE_ID, "order 7"), ("Shop", "corner"), ("Nats-Expected-Stream", "x")]);
+        let came = envelope_of("hapax.topic.-.shop.added", Some(&map), Bytes::new(), &names()).unwrap();
+        assert_eq!((came.message_id.to_string().as_str(), came.message_type.as_str()), ("order 7", "shop.added"));
+        assert_eq!(came.headers.iter().collect::<Vec<_>>(), [("shop", "corner")]);
+        assert!(envelope_of("hapax.queue.shop", Some(&map), Bytes::new(), &names()).is_err(), "it has no type");
+        assert!(envelope_of("hapax.topic.-.shop.added", None, Bytes::new(), &names()).is_err(), "it has no id");
+    }
+
+    #[test]
+    fn an_event_in_structured_mode_is_read() {
+        let map = map_of([("content-type", "application/cloudevents+json; charset=utf-8")]);
+        let event = br#"{"specversion":"1.0","id":"7","source":"/shop","type":"shop.added","datacontenttype":"application/json","data":{"n":1}}"#;
+        let came = envelope_of("hapax.queue.shop", Some(&map), Bytes::from_static(event), &names()).unwrap();
+        assert_eq!((came.message_type.as_str(), &came.body[..]), ("shop.added", &br#"{"n":1}"#[..]));
+    }
+
+    #[test]
+    fn a_reason_of_several_lines_is_one_line_and_comes_back() {
+        for text in ["", "it is\nno \"use\"", " 100 % \u{1F600}\r\n", "%0A", "% zz %"] {
+            let line = escaped(text);
+            assert!(!line.contains(['\r', '\n']) && line.trim() == line, "{line}");
+            assert_eq!(unescaped(&line), text);
+        }
+    }
+
+    #[test]
+    fn where_a_delivery_is_settled_is_read_as_old_and_new_servers_say_it() {
+        let expected = Place {
+            stream: "q".into(),
+            consumer: "c".into(),
+            delivered: 2,
+            sequence: 7,
+            published: "1700000000000000000".into(),
+        };
+        for reply in ["$JS.ACK.q.c.2.7.9.1700000000000000000.3", "$JS.ACK._.acc.q.c.2.7.9.1700000000000000000.3.x"] {
+            assert_eq!(Place::parse(reply).as_ref(), Some(&expected), "{reply}");
+        }
+        assert_eq!(Place::parse("_INBOX.x"), None);
+        assert_eq!(Place::parse("$JS.ACK.q.c"), None);
+    }
+}

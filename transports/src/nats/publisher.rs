@@ -1,0 +1,179 @@
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        context::{PublishError, PublishErrorKind},
+        message::PublishMessage,
+        publish::PublishAck,
+        stream::LastRawMessageErrorKind,
+    },
+};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use hapax_core::ports::{ErrorKind, TransportError};
+use tokio::time::timeout;
+
+use super::{
+    Broker,
+    errors::{gone, late},
+    link::lost,
+    message::{MESSAGE_ID, text_of},
+};
+
+/// A message on its way to the server.
+#[derive(Clone)]
+pub(super) struct Parcel {
+    pub(super) subject: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    Stored,
+    /// What it was to be the first of is there already.
+    NotFirst,
+}
+
+impl Broker {
+    /// Publishes `parcels` in order, all of them under way at once; one result for each.
+    pub(super) async fn publish(
+        &self,
+        operation: &'static str,
+        parcels: Vec<Parcel>,
+    ) -> Vec<Result<Put, TransportError>> {
+        let sent: Vec<Parcel> = parcels.clone();
+        let acks = self.publish_once(operation, parcels).await;
+        let mut results = Vec::with_capacity(acks.len());
+        for (ack, parcel) in acks.into_iter().zip(sent) {
+            results.push(match ack {
+                Ok(Some(ack)) if ack.duplicate => self.make_sure(operation, &ack, parcel).await,
+                Ok(Some(_)) => Ok(Put::Stored),
+                Ok(None) => Ok(Put::NotFirst),
+                Err(e) => Err(e),
+            });
+        }
+        results
+    }
+
+    /// The server has had a message of this id a while ago, and has stored none. If that one is still there, it is this; if it is gone, it
+    /// was settled, perhaps as a dead letter that is given again now; and another one may have had its id: then this is stored
+    /// without, and the endpoint tells whether it is a copy.
+    async fn make_sure(
+        &self,
+        operation: &'static str,
+        ack: &PublishAck,
+        parcel: Parcel,
+    ) -> Result<Put, TransportError> {
+        let place = self.link.place();
+        let failed = |e: String| TransportError::new(ErrorKind::UnknownOutcome, operation, format!("{place}: {e}"));
+        let stream = self.link.jetstream.get_stream_no_info(&ack.stream).await.map_err(|e| failed(e.to_string()))?;
+        match stream.get_raw_message(ack.sequence).await {
+            Ok(there) if is_same(&there.subject, &there.headers, &there.payload, &parcel) => return Ok(Put::Stored),
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => {}
+            Err(e) => return Err(failed(e.to_string()).caused_by(e)),
+        }
+        let mut headers = HeaderMap::new();
+        for (name, values) in parcel.headers.iter().filter(|(name, _)| name.to_string() != MESSAGE_ID) {
+            values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+        }
+        let again = vec![Parcel { headers, ..parcel }];
+        match self.publish_once(operation, again).await.pop() {
+            Some(Ok(_)) | None => Ok(Put::Stored),
+            Some(Err(e)) => Err(e),
+        }
+    }
+
+    /// `None` for what was to be the first on its subject and is not.
+    async fn publish_once(
+        &self,
+        operation: &'static str,
+        parcels: Vec<Parcel>,
+    ) -> Vec<Result<Option<PublishAck>, TransportError>> {
+        let (place, patience) = (self.link.place(), self.link.patience);
+        let mut line = self.link.line();
+        let losses = line.borrow().losses;
+        let mut results = Vec::with_capacity(parcels.len());
+        // The driver keeps what is published while the connection is away, and tells nobody when it has given up on it.
+        if !line.borrow().is_up {
+            results.extend(parcels.iter().map(|_| Err(gone(operation, place, false))));
+            return results;
+        }
+        let mut under_way = Vec::with_capacity(parcels.len());
+        for Parcel { subject, headers, body } in parcels {
+            let message = PublishMessage::build().payload(body).headers(headers);
+            // What comes when the connection is lost would wait for the driver's room.
+            let is_there = line.borrow().losses == losses;
+            let sent =
+                if is_there { Some(self.link.jetstream.send_publish(subject.clone(), message).await) } else { None };
+            under_way.push((subject, sent.map(|sent| sent.map(IntoFuture::into_future))));
+        }
+        let (mut cut_off, mut too_late) = (false, false);
+        let mut ended = std::pin::pin!(async { timeout(patience, lost(&mut line, losses)).await.is_err() }.fuse());
+        for (subject, sent) in under_way {
+            let mut confirmation = match sent {
+                Some(Ok(confirmation)) => confirmation,
+                Some(Err(e)) => {
+                    results.push(self.refused(operation, &subject, e));
+                    continue;
+                }
+                None => {
+                    results.push(Err(gone(operation, place, false)));
+                    continue;
+                }
+            };
+            let confirmed = if cut_off || too_late {
+                (&mut confirmation).now_or_never()
+            } else {
+                tokio::select! {
+                    biased;
+                    confirmed = &mut confirmation => Some(confirmed),
+                    is_late = &mut ended => {
+                        (cut_off, too_late) = (!is_late, is_late);
+                        (&mut confirmation).now_or_never()
+                    }
+                }
+            };
+            results.push(match confirmed {
+                Some(Ok(ack)) => Ok(Some(ack)),
+                Some(Err(e)) => self.refused(operation, &subject, e),
+                None if cut_off => Err(gone(operation, place, true)),
+                None => Err(late(operation, place, patience, true)),
+            });
+        }
+        results
+    }
+
+    fn refused(
+        &self,
+        operation: &'static str,
+        subject: &str,
+        error: PublishError,
+    ) -> Result<Option<PublishAck>, TransportError> {
+        let place = self.link.place();
+        let (kind, why) = match error.kind() {
+            PublishErrorKind::WrongLastSequence => return Ok(None),
+            PublishErrorKind::StreamNotFound => (
+                ErrorKind::Unavailable,
+                format!("has no stream for `{subject}`: start its endpoint once, or correct the address"),
+            ),
+            PublishErrorKind::TimedOut => return Err(late(operation, place, self.link.patience, true)),
+            PublishErrorKind::BrokenPipe => return Err(gone(operation, place, true)),
+            PublishErrorKind::MaxPayloadExceeded => (
+                ErrorKind::TooLarge,
+                format!("takes {} bytes in one message, headers included (max_payload)", self.link.payload_max()),
+            ),
+            _ => (ErrorKind::Unavailable, "refused the message: its stream is full, or could not write it".to_owned()),
+        };
+        Err(TransportError::new(kind, operation, format!("{place} {why}")).caused_by(error))
+    }
+}
+
+/// Whether what is stored is what was to be.
+fn is_same(subject: &str, headers: &HeaderMap, body: &[u8], parcel: &Parcel) -> bool {
+    let same = |name| text_of(headers, name) == text_of(&parcel.headers, name);
+    subject == parcel.subject
+        && body == &parcel.body[..]
+        && ["hapax-type", "hapax-message-id", "hapax-due", "ce-type", "ce-id", "ce-hapaxdue"].into_iter().all(same)
+}

@@ -1,0 +1,334 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::redis::Value;
+use async_trait::async_trait;
+use hapax_core::{
+    envelope::ReadError,
+    ids::{EndpointName, TypeName},
+    ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, TransportError},
+    time::Timestamp,
+};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep},
+};
+
+use super::{
+    Broker, RedisStreams,
+    acks::Acks,
+    answer::{Entry, array, entries, entry, number, place, text},
+    bell::Bell,
+    errors::{is_no_group, malformed},
+    lease::{Lease, What},
+    letters::Letter,
+    link::Lane,
+    message::envelope_of,
+    scripts::Script,
+};
+
+/// Most messages that one call gives: more would keep the server from others, and other processes idle.
+const TAKE_MAX: usize = 512;
+/// Bytes that one call gives, the last few messages aside: all of them are in memory at once.
+const TAKE_BYTES_MAX: usize = 8 << 20;
+/// How often whoever waits looks for what was put off or left by others. What is sent is told.
+const POLL: Duration = Duration::from_millis(240);
+/// How often leases that have run out are looked for, at most; a shorter lease is looked for eight times while it lasts.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_MIN: Duration = Duration::from_millis(20);
+/// How often what was acknowledged and left by consumers that are not hapax is removed.
+const TRIM: Duration = Duration::from_secs(10);
+/// What comes less than this before its due time is given: clocks differ by more.
+const EARLY: Duration = Duration::from_millis(10);
+
+const RECEIVING: &str = "receiving messages";
+const EXTENDING: &str = "extending leases";
+
+/// One endpoint's end of a queue, with connections of its own.
+pub(super) struct EndpointQueue(pub(super) Arc<End>);
+
+pub(super) struct End {
+    pub(super) broker: Arc<Broker>,
+    pub(super) endpoint: EndpointName,
+    types: Vec<TypeName>,
+    /// Who this is in the consumer group: nobody else.
+    pub(super) consumer: String,
+    pub(super) queue: String,
+    pub(super) later: String,
+    pub(super) uncounted: String,
+    active: String,
+    pub(super) lane: Lane,
+    bell: Arc<Bell>,
+    /// Something was given back here.
+    pub(super) again: Notify,
+    pub(super) acks: Acks,
+    looks: Mutex<Looks>,
+}
+
+/// When what is not looked for each time was looked for.
+#[derive(Default)]
+struct Looks {
+    leases: Option<Instant>,
+    trim: Option<Instant>,
+}
+
+/// What a call found.
+struct Taken {
+    given: Given,
+    /// When there is something again, as far as the server can tell.
+    next: Option<Duration>,
+    /// Behind which entry something new would be; `None` if that is of no use now.
+    last: Option<String>,
+}
+
+/// Messages on their way to who asked for them. If nobody is there any more, they are given back.
+struct Given {
+    end: Arc<End>,
+    deliveries: Vec<Delivery>,
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let deliveries = std::mem::take(&mut self.deliveries);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !deliveries.is_empty()
+        {
+            let end = self.end.clone();
+            runtime.spawn(async move { end.give_back(&deliveries).await });
+        }
+    }
+}
+
+impl EndpointQueue {
+    pub(super) fn new(streams: &RedisStreams, endpoint: EndpointName, types: &[TypeName]) -> Self {
+        let broker = streams.0.clone();
+        let names = &broker.names;
+        let name: String = broker.link.name().chars().filter(char::is_ascii_graphic).collect();
+        let consumer = format!("{name}-{:016x}", fastrand::u64(..));
+        Self(Arc::new(End {
+            consumer,
+            queue: names.queue(&endpoint),
+            later: names.later(&endpoint),
+            uncounted: names.uncounted(&endpoint),
+            active: names.active(&endpoint),
+            lane: Lane::default(),
+            bell: Bell::new(names.queue(&endpoint)),
+            again: Notify::new(),
+            acks: Acks::default(),
+            looks: Mutex::default(),
+            types: types.to_vec(),
+            endpoint,
+            broker,
+        }))
+    }
+}
+
+#[async_trait]
+impl Receiver for EndpointQueue {
+    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+        let max = max.clamp(1, TAKE_MAX);
+        loop {
+            let Taken { mut given, next, last } = self.0.take(max).await?;
+            if !given.deliveries.is_empty() {
+                return Ok(std::mem::take(&mut given.deliveries));
+            }
+            let rest = next.into_iter().chain([POLL]).min().unwrap_or(POLL);
+            let rung = async {
+                match &last {
+                    Some(last) => self.0.bell.rung(&self.0.broker, last).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = rung => {}
+                () = self.0.again.notified() => {}
+                () = sleep(rest) => {}
+            }
+        }
+    }
+
+    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
+        let leases: Vec<Lease> = receipts.iter().filter_map(Lease::of).collect();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let end = &self.0;
+        let asked = end.broker.link.ask(&end.lane, EXTENDING, true, |scripts| {
+            let mut call = scripts.call(Script::Extend, &[&end.queue, &end.active]);
+            call.arg(end.broker.group()).arg(&end.consumer).arg(end.lease_millis());
+            call.arg(u8::from(end.broker.options.ordered_keys));
+            for lease in &leases {
+                call.arg(&lease.id).arg(lease.deliveries);
+            }
+            call
+        });
+        asked.await.map(drop)
+    }
+
+    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+        let Some(lease) = Lease::of(receipt) else { return Ok(Settled::LeaseLost) };
+        match settlement {
+            Settlement::Ack => self.0.acknowledge(lease).await,
+            Settlement::Retry { delay, counts } => self.0.put_off(&lease, delay, counts).await,
+            Settlement::DeadLetter { reason } => self.0.dead_letter(&lease, &reason).await,
+        }
+    }
+}
+
+impl End {
+    /// Takes up to `max` messages. In a task of its own: a call that is dropped while the server answers would leave what it
+    /// was given under a lease, and nobody would know of it.
+    async fn take(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
+        let (answer, answered) = oneshot::channel();
+        let end = self.clone();
+        tokio::spawn(async move {
+            let taken = end.taken(max).await;
+            // Who asked may be gone: then what was taken is given back as it is dropped.
+            drop(answer.send(taken));
+        });
+        answered.await.unwrap_or_else(|_| {
+            let why = "the runtime in which it was asked is ending";
+            Err(TransportError::new(ErrorKind::Unavailable, RECEIVING, why))
+        })
+    }
+
+    async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
+        let (looks, trims) = self.begin_looks();
+        if trims {
+            self.trim().await;
+        }
+        let answer = match self.ask_for(max, looks).await {
+            // By an operator, or with a server that has kept nothing. What was in it is gone.
+            Err(e) if is_no_group(&e) => {
+                tracing::warn!(endpoint = %self.endpoint, "the queue was removed, and is declared anew");
+                self.broker.subscribe(&self.endpoint, &self.types).await?;
+                self.ask_for(max, looks).await?
+            }
+            answer => answer?,
+        };
+        let bad = || malformed(RECEIVING, self.broker.link.place());
+        let [again, fresh, due, last, wait, left]: [Value; 6] =
+            array(answer).and_then(|parts| parts.try_into().ok()).ok_or_else(bad)?;
+        let mut given = Given { end: self.clone(), deliveries: Vec::new() };
+        let mut all: Vec<(Entry, i64, i64)> = Vec::new();
+        for one in array(again).ok_or_else(bad)? {
+            let [it, deliveries, uncounted]: [Value; 3] =
+                array(one).and_then(|parts| parts.try_into().ok()).ok_or_else(bad)?;
+            let numbers = number(&deliveries).zip(number(&uncounted)).ok_or_else(bad)?;
+            all.push((entry(it).ok_or_else(bad)?, numbers.0, numbers.1));
+        }
+        all.sort_by_key(|(entry, ..)| place(&entry.id));
+        all.extend(entries(fresh).ok_or_else(bad)?.into_iter().map(|entry| (entry, 1, 0)));
+        for (entry, deliveries, uncounted) in all {
+            given.deliveries.extend(self.delivery(entry, deliveries, uncounted));
+        }
+        let millis = |value: &Value| number(value).and_then(|millis| u64::try_from(millis).ok());
+        let is_left = number(&left) == Some(1);
+        let wait = millis(&wait).filter(|wait| *wait > 0);
+        let next = if is_left { Some(0) } else { wait.or_else(|| millis(&due)) };
+        let last = text(last).filter(|last| !last.is_empty());
+        Ok(Taken { given, next: next.map(Duration::from_millis), last })
+    }
+
+    async fn ask_for(&self, max: usize, looks: bool) -> Result<Value, TransportError> {
+        let broker = &self.broker;
+        let asked = broker.link.ask(&self.lane, RECEIVING, false, |scripts| {
+            let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
+            let mut call = scripts.call(Script::Take, &keys);
+            call.arg(broker.group()).arg(&self.consumer).arg(max).arg(TAKE_BYTES_MAX).arg(self.lease_millis());
+            call.arg(u8::from(looks)).arg(u8::from(broker.options.ordered_keys)).arg(broker.options.unused_millis());
+            call
+        });
+        asked.await
+    }
+
+    /// Whether it is time to look for leases that have run out, and for what may be removed.
+    fn begin_looks(&self) -> (bool, bool) {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let every = (self.broker.options.lease / 8).clamp(LOOK_MIN, LOOK);
+        let is_due = |last: &mut Option<Instant>, every| {
+            let due = last.is_none_or(|last| last.elapsed() >= every);
+            if due {
+                *last = Some(Instant::now());
+            }
+            due
+        };
+        let leases = is_due(&mut looks.leases, every);
+        let trims = is_due(&mut looks.trim, TRIM);
+        (leases, trims)
+    }
+
+    /// Nothing is lost when it fails: it is tried again.
+    async fn trim(&self) {
+        let asked = self.broker.link.ask(&self.lane, RECEIVING, true, |scripts| {
+            let mut call = scripts.call(Script::Trim, &[&self.queue]);
+            call.arg(self.broker.group());
+            call
+        });
+        if let Err(error) = asked.await {
+            tracing::debug!(%error, endpoint = %self.endpoint, "what others have acknowledged is not removed now");
+        }
+    }
+
+    /// A message for the endpoint, unless it is none, or not due yet.
+    fn delivery(self: &Arc<Self>, entry: Entry, deliveries: i64, uncounted: i64) -> Option<Delivery> {
+        let attempts = u32::try_from(deliveries.saturating_sub(uncounted)).unwrap_or(u32::MAX).max(1);
+        let lease = Lease { id: entry.id.clone(), deliveries, attempts };
+        match envelope_of(entry.fields.clone()) {
+            Ok(envelope) => {
+                let now = Timestamp::now();
+                if let Some(due) = envelope.due.filter(|due| now.after(EARLY) < *due) {
+                    self.in_a_task("putting off a message that is not due", move |end| async move {
+                        // It was given to nobody, so it is not counted.
+                        end.put_off(&lease, due.since(Timestamp::now()), false).await
+                    });
+                    return None;
+                }
+                Some(Delivery { envelope, receipt: lease.receipt(), attempts })
+            }
+            Err(problem) => {
+                let reason = reason_of(&problem);
+                let endpoint = &self.endpoint;
+                tracing::error!(%endpoint, reason, "a message that cannot be read is set aside among the dead letters");
+                self.in_a_task("setting a message aside", move |end| async move {
+                    let letter = Letter::of_none(&entry, &reason, lease.attempts, &end.endpoint);
+                    end.end_lease(&lease, &What::Letter(&letter)).await
+                });
+                None
+            }
+        }
+    }
+
+    /// Does what nobody waits for. If it fails, the lease runs out, and it is tried again.
+    fn in_a_task<F>(self: &Arc<Self>, what: &'static str, work: impl FnOnce(Arc<Self>) -> F)
+    where
+        F: Future<Output = Result<Settled, TransportError>> + Send + 'static,
+    {
+        let work = work(self.clone());
+        tokio::spawn(async move {
+            if let Err(error) = work.await {
+                tracing::warn!(?error, "{what} failed; tried again once its lease has run out");
+            }
+        });
+    }
+}
+
+/// A reading error with its causes.
+fn reason_of(problem: &ReadError) -> String {
+    let mut reason = problem.to_string();
+    let mut cause = std::error::Error::source(problem);
+    while let Some(error) = cause {
+        reason = format!("{reason}: {error}");
+        cause = error.source();
+    }
+    reason
+}
+
+impl fmt::Debug for EndpointQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointQueue").field("endpoint", &self.0.endpoint).finish_non_exhaustive()
+    }
+}
