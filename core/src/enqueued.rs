@@ -69,6 +69,7 @@ impl Enqueued {
             saved_at: Timestamp::now(),
             outgoing: vec![outgoing],
             reply: None,
+            reply_sent: false,
         };
         // Complete: what is left once it is sent is a tombstone, which is purged like any other.
         let entity = Entity { completed: true, commits: 1, outbox: vec![Arc::new(entry)], ..Entity::default() };

@@ -129,6 +129,8 @@ pub struct OutboxEntry {
     pub outgoing: Vec<Outgoing>,
     /// Which of `outgoing` answers the message, if one does; duplicates get it again.
     pub reply: Option<u32>,
+    /// That answer has been sent, and stays only for duplicates: the entry waits for others of `outgoing`.
+    pub reply_sent: bool,
 }
 
 impl OutboxEntry {
@@ -142,6 +144,27 @@ impl OutboxEntry {
             fingerprint: self.fingerprint,
             reply: reply.cloned(),
             time: self.saved_at,
+        }
+    }
+
+    /// What is still to be sent, by its place in `outgoing`.
+    pub fn unsent(&self) -> impl Iterator<Item = usize> {
+        let sent = self.reply.filter(|_| self.reply_sent).map(|index| index as usize);
+        (0..self.outgoing.len()).filter(move |index| Some(*index) != sent)
+    }
+
+    /// The same attempt without what has been sent of it, by its places in `outgoing`. An answer stays, since duplicates get it again.
+    #[must_use]
+    pub fn without(&self, sent: &[usize]) -> Self {
+        let reply = self.reply.map(|index| index as usize);
+        let stays = |index: &usize| Some(*index) == reply || !sent.contains(index);
+        let left: Vec<usize> = (0..self.outgoing.len()).filter(stays).collect();
+        let place = |of: usize| left.iter().position(|index| *index == of).and_then(|place| u32::try_from(place).ok());
+        Self {
+            outgoing: left.iter().filter_map(|index| self.outgoing.get(*index)).cloned().collect(),
+            reply: reply.and_then(place),
+            reply_sent: self.reply_sent || reply.is_some_and(|reply| sent.contains(&reply)),
+            ..*self
         }
     }
 

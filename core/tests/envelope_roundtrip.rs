@@ -30,8 +30,8 @@ fn is_printable_without_blanks(text: &str) -> bool {
 
 fn entry() -> impl Strategy<Value = Arc<OutboxEntry>> {
     let ids = (any::<[u8; DedupKey::BYTES]>(), any::<[u8; AttemptId::BYTES]>(), any::<[u8; Fingerprint::BYTES]>());
-    (ids, any::<u64>(), any::<u64>(), vec(outgoing(), 0..=2), any::<Option<u32>>()).prop_map(
-        |((key, attempt, fingerprint), commit, saved_at, outgoing, reply)| {
+    (ids, any::<u64>(), any::<u64>(), vec(outgoing(), 0..=2), (any::<Option<u16>>(), any::<bool>())).prop_map(
+        |((key, attempt, fingerprint), commit, saved_at, outgoing, (reply, reply_sent))| {
             Arc::new(OutboxEntry {
                 key: DedupKey::from_bytes(key),
                 attempt: AttemptId::from_bytes(attempt),
@@ -39,7 +39,8 @@ fn entry() -> impl Strategy<Value = Arc<OutboxEntry>> {
                 commit,
                 saved_at: Timestamp::from_millis(saved_at),
                 outgoing,
-                reply,
+                reply: reply.map(u32::from),
+                reply_sent: reply.is_some() && reply_sent,
             })
         },
     )

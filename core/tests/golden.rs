@@ -64,6 +64,7 @@ fn entity() -> Entity {
             Outgoing { destination: Destination::parse("endpoint:desk").unwrap(), envelope: Arc::new(full()) },
         ],
         reply: Some(1),
+        reply_sent: false,
     };
     Entity {
         state: Bytes::from_static(b"\x01\x01{}"),
@@ -118,6 +119,16 @@ fn an_outgoing_message_keeps_its_bytes() {
 #[test]
 fn an_outbox_with_everything_keeps_its_bytes() {
     assert_eq!(hex(&record::encode_outbox(&entity()).unwrap()), OUTBOX);
+}
+
+/// A bit beside the number of the answer, so that programs from before it can read the rest.
+#[test]
+fn an_answer_that_has_been_sent_keeps_its_bytes() {
+    let mut sent = entity();
+    Arc::make_mut(&mut sent.outbox[0]).reply_sent = true;
+    let bytes = format!("{}8180808008", OUTBOX.strip_suffix("01").unwrap());
+    assert_eq!(hex(&record::encode_outbox(&sent).unwrap()), bytes);
+    assert_eq!(record::decode_outbox(sent.state.clone(), &unhex(&bytes)).unwrap(), sent);
 }
 
 #[test]

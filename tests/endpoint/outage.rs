@@ -123,7 +123,7 @@ async fn a_stop_does_not_wait_for_a_store_that_is_away() {
     assert_eq!(hub.backlog(&"work".parse().unwrap()), 20);
 }
 
-/// Tells one endpoint.
+/// Tells some endpoints.
 #[derive(Debug, Serialize, Deserialize)]
 struct Tell {
     key: String,
@@ -147,7 +147,9 @@ impl Handle<Tell> for Teller {
     }
     async fn handle(&mut self, tell: Tell, cx: &mut Context) -> Result<(), HandlerError> {
         let to = tell.to.clone();
-        cx.send(&to, tell)?;
+        for to in to.split(' ') {
+            cx.send(to, Tell { key: tell.key.clone(), to: to.into() })?;
+        }
         Ok(())
     }
 }
@@ -184,4 +186,42 @@ async fn a_destination_that_takes_nothing_is_offered_little_and_the_others_get_t
     );
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
+}
+
+/// Each sweep sends again what is left of an entry. Were that all of it, the endpoint that hears would be sent the same for as long as the
+/// other is away: longer than it remembers it.
+#[tokio::test(start_paused = true)]
+async fn what_one_destination_has_taken_is_not_sent_to_it_again_while_another_is_away() {
+    const KEYS: usize = 20;
+    let (store, hub) = (Memory::new(), InProcess::new("outage"));
+    let out = Cut::only_to(&hub, "deaf");
+    let taken_by = |endpoint: &str| hub.backlog(&endpoint.parse().unwrap());
+    let (mut stops, mut running) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let endpoint = Endpoint::builder("tell")
+            .store(store.clone())
+            .transport(WayOut(hub.clone(), out.clone()))
+            .settings(settings())
+            .saga::<Teller>(|teller| teller.starts::<Tell>());
+        running.push(tokio::spawn(endpoint.run_until(stopped)));
+        stops.push(stop);
+    }
+    for key in 0..KEYS {
+        let to = if key % 2 == 0 { "hears deaf" } else { "deaf hears" };
+        hub.sender().send("tell", &Tell { key: key.to_string(), to: to.into() }).await.unwrap();
+    }
+    sleep(OUTAGE).await;
+    assert_eq!(taken_by("hears"), KEYS, "each once, half an hour and {} refusals later", out.refused());
+    assert!(out.refused() > 100, "the others were tried {} times", out.refused());
+    out.mend();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((taken_by("hears"), taken_by("deaf")), (KEYS, KEYS));
+    assert!(store.entities().iter().all(|(_, entity)| entity.outbox.is_empty()));
+    for stop in stops {
+        stop.send(()).unwrap();
+    }
+    for running in running {
+        running.await.unwrap().unwrap();
+    }
 }

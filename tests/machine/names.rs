@@ -64,6 +64,7 @@ impl Names {
             commit: u64::from(message) * 16 + u64::from(attempt),
             saved_at: Timestamp::from_millis(START + u64::from(attempt)),
             reply: (!outgoing.is_empty()).then_some(0),
+            reply_sent: false,
             outgoing,
         })
     }

@@ -271,6 +271,7 @@ async fn a_sweep_looks_only_at_entities_that_have_changed_since() {
         saved_at: Timestamp::from_millis(0),
         outgoing: Vec::new(),
         reply: None,
+        reply_sent: false,
     };
     let tables = MySqlTables::new();
     let store = tables.open().await;
@@ -305,6 +306,7 @@ async fn what_others_have_committed_is_settled_before_it_is_relied_on() {
         saved_at: Timestamp::from_millis(0),
         outgoing: Vec::new(),
         reply: None,
+        reply_sent: false,
     };
     begin(&other, &key, &Entity { outbox: vec![Arc::new(waiting)], ..entity("1") }).await;
     let commits_of = async |store: &MySql, ids: &[DedupKey]| {
@@ -386,6 +388,7 @@ async fn an_outbox_entry_waits_since_it_was_first_saved_and_another_since_now() 
             saved_at: Timestamp::from_millis(0),
             outgoing: Vec::new(),
             reply: None,
+            reply_sent: false,
         };
         Entity { outbox: numbers.iter().map(entry).map(Arc::new).collect(), ..entity("1") }
     };

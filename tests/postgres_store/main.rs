@@ -266,6 +266,7 @@ async fn a_sweep_looks_only_at_entities_that_have_changed_since() {
         saved_at: Timestamp::from_millis(0),
         outgoing: Vec::new(),
         reply: None,
+        reply_sent: false,
     };
     let schema = PostgresSchema::new();
     let store = schema.open().await;

@@ -154,6 +154,57 @@ async fn an_outgoing_message_that_can_never_be_sent_is_parked_and_the_others_go_
     }
 }
 
+/// Sent again at every sweep, they would be sent for longer than who has taken them remembers it.
+#[tokio::test]
+async fn what_was_sent_of_an_entry_is_not_sent_again_with_the_rest() {
+    for shape in Shape::ALL {
+        for refused in 1..=2 {
+            let bench = Bench::new(shape).ledgers();
+            let m = message("m", &Post { outputs: 2, act: Act::Reply, ..post("m") });
+            let key = bench.key("a");
+            bench.out.fail(refused);
+            assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"]);
+            let some = bench.out.sent();
+            assert_eq!(some.len(), 3 - refused as usize, "{shape:?}");
+            // Nothing goes, a few times over.
+            for _ in 0..3 {
+                bench.out.fail(u32::MAX);
+                bench.sweep(&key).await;
+                assert_eq!(bench.out.sent(), some, "{shape:?}");
+            }
+            bench.out.fail(0);
+            bench.sweep(&key).await;
+            let all = bench.out.sent();
+            let mut ids: Vec<_> = all.iter().map(|sent| sent.envelope.message_id.to_string()).collect();
+            ids.sort();
+            ids.dedup();
+            assert_eq!((all.len(), ids.len()), (3, 3), "{shape:?}: each once");
+            assert_eq!(bench.store.stored(&key).await.unwrap().entity.outbox, Vec::new());
+            // The answer was kept, although it had left before the others.
+            assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Duplicate"]);
+            let again = bench.out.sent();
+            assert_eq!((again.len(), again.last().map(|sent| Some(&sent.destination))), (4, Some(m.reply_to.as_ref())));
+            assert_eq!(runs_of("m"), 1, "{shape:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_set_aside_of_an_entry_is_not_set_aside_again_with_the_rest() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        bench.out.never("ledger.unsendable");
+        let m = message("m", &Post { outputs: 1, act: Act::SendUnsendable, ..post("m") });
+        bench.crash(&m, before(Call::Dispatch)).await;
+        // The letter waits for what stands before it, and then is one.
+        for failing in [1, 1, 0, 0] {
+            bench.out.fail(failing);
+            bench.sweep(&bench.key("a")).await;
+        }
+        assert_eq!((bench.letters().await.len(), bench.out.sent().len()), (1, 1), "{shape:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_has_no_route_is_refused_before_anything_is_saved() {
     let bench = Bench::new(Shape::One).ledgers();

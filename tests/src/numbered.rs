@@ -73,7 +73,16 @@ impl Samples {
         };
         let DedupEntry { key, attempt, fingerprint, time, .. } = self.done(number);
         let outgoing = vec![outgoing];
-        Arc::new(OutboxEntry { key, attempt, fingerprint, commit: 1, saved_at: time, outgoing, reply: None })
+        Arc::new(OutboxEntry {
+            key,
+            attempt,
+            fingerprint,
+            commit: 1,
+            saved_at: time,
+            outgoing,
+            reply: None,
+            reply_sent: false,
+        })
     }
 
     /// That message `number` was handled.

@@ -78,6 +78,7 @@ pub fn entry_of(outgoing: Vec<Outgoing>) -> Arc<OutboxEntry> {
         saved_at: Timestamp::now(),
         outgoing,
         reply: None,
+        reply_sent: false,
     })
 }
 

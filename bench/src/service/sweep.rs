@@ -180,6 +180,7 @@ fn entry(round: u32, number: u32) -> OutboxEntry {
         saved_at: Timestamp::now(),
         outgoing: Vec::new(),
         reply: None,
+        reply_sent: false,
     }
 }
 

@@ -96,6 +96,7 @@ fn waiting(key: &EntityKey, message_type: &TypeName) -> Result<OutboxEntry, AnyE
         saved_at: Timestamp::now(),
         outgoing: vec![Outgoing { destination: Destination::Topic(message_type.clone()), envelope }],
         reply: None,
+        reply_sent: false,
     })
 }
 

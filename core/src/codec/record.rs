@@ -22,6 +22,10 @@ const VERSION: u8 = 1;
 /// Among the headers of a stored envelope: its number in its sender's sequence.
 const SEQUENCE: &str = "hapax-sequence";
 
+/// Beside the number of an entry's answer: it has been sent. A program that does not know it finds no answer of that number, so that it
+/// sends it again and keeps none for duplicates; it can go on with the entity otherwise.
+const REPLY_SENT: u32 = 1 << 31;
+
 /// All of `entity` but its state: completed, commits, timeouts, outbox.
 ///
 /// # Errors
@@ -158,7 +162,7 @@ impl<'a> EntryV1<'a> {
             commit: entry.commit,
             saved_at: entry.saved_at.as_millis(),
             outgoing: entry.outgoing.iter().map(OutgoingV1::of).collect(),
-            reply: entry.reply,
+            reply: entry.reply.map(|index| if entry.reply_sent { index | REPLY_SENT } else { index }),
         }
     }
 
@@ -170,7 +174,8 @@ impl<'a> EntryV1<'a> {
             commit: self.commit,
             saved_at: Timestamp::from_millis(self.saved_at),
             outgoing: self.outgoing.into_iter().map(OutgoingV1::into_outgoing).collect::<Result<_, _>>()?,
-            reply: self.reply,
+            reply: self.reply.map(|index| index & !REPLY_SENT),
+            reply_sent: self.reply.is_some_and(|index| index & REPLY_SENT != 0),
         })
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Draft<T> {
     processed: Vec<DedupEntry>,
     /// Messages have been handled since the last save.
     changed: bool,
-    /// Entries that were found to be over when the entity was loaded have been dropped.
+    /// Entries that were found to be over when the entity was loaded have been dropped, or what was sent of others.
     helped: bool,
 }
 
@@ -156,7 +156,18 @@ impl<T: Saga> Draft<T> {
         self.entity.outbox.retain(|entry| !done.contains(entry.attempt));
     }
 
-    /// Whether entries were dropped that the stored entity still has.
+    /// Drops what was sent of an entry that could not be sent whole: sent again at every sweep, for as long as one destination is away,
+    /// it would outlast the memory of those that have taken it.
+    pub(super) fn sent_in_part(&mut self, attempt: AttemptId, sent: &[usize]) {
+        if let Some(entry) = self.entity.outbox.iter_mut().find(|entry| entry.attempt == attempt)
+            && !sent.is_empty()
+        {
+            *entry = Arc::new(entry.without(sent));
+            self.helped = true;
+        }
+    }
+
+    /// Whether anything was dropped that the stored entity still has.
     pub(super) const fn has_left_overs(&self) -> bool {
         self.helped
     }

@@ -259,6 +259,7 @@ impl<T: Saga> SagaManager<T> {
             saved_at: now,
             outgoing,
             reply,
+            reply_sent: false,
         });
         self.check_reply(&entry)?;
         // Only a message that has nothing to send may be marked in the commit that saves it (S04).

@@ -195,9 +195,11 @@ impl<T: Saga> SagaManager<T> {
                 verdicts.unsent(&entry, messages, &Unsent("an older entry of the saga has to be sent first".into()));
                 continue;
             }
-            match self.dispatch(key, &entry.outgoing, deadline).await {
+            let mut sent = Few::new();
+            match self.dispatch(key, &entry, deadline, &mut sent).await {
                 Ok(()) => done.push(self.dispatched(key, entry)),
                 Err(unsent) => {
+                    draft.sent_in_part(entry.attempt, &sent);
                     let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
                     self.tell_sweep(key, swept.as_slice(), Err(&unsent.0));
                     verdicts.unsent(&entry, messages, &unsent);

@@ -24,13 +24,32 @@ use crate::{
 pub(super) struct Unsent(pub(super) String);
 
 impl<T: Saga> SagaManager<T> {
-    /// Sends one entry's messages in order, each confirmed. What can never be sent is set aside, confirmed too, and then
-    /// counts as sent, so that it does not hold up the others (S67).
+    /// Sends what is left of one entry, in order, each confirmed; `sent` gets the places of what was, also where others were not. What can
+    /// never be sent is set aside, confirmed too, and then counts as sent, so that it does not hold up the others (S67).
     pub(super) async fn dispatch(
+        &self,
+        key: &EntityKey,
+        entry: &OutboxEntry,
+        deadline: Monotonic,
+        sent: &mut Few<usize>,
+    ) -> Result<(), Unsent> {
+        if entry.reply_sent {
+            let places: Few<usize> = entry.unsent().collect();
+            let left: Few<Outgoing> = places.iter().filter_map(|place| entry.outgoing.get(*place)).cloned().collect();
+            let mut of_left = Few::new();
+            let ended = Box::pin(self.dispatch_all(key, &left, deadline, &mut of_left)).await;
+            sent.extend(of_left.into_iter().filter_map(|index| places.get(index).copied()));
+            return ended;
+        }
+        self.dispatch_all(key, &entry.outgoing, deadline, sent).await
+    }
+
+    async fn dispatch_all(
         &self,
         key: &EntityKey,
         outgoing: &[Outgoing],
         deadline: Monotonic,
+        sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
         if outgoing.is_empty() {
             return Ok(());
@@ -38,21 +57,26 @@ impl<T: Saga> SagaManager<T> {
         if outgoing.iter().any(|outgoing| is_claim(&outgoing.envelope)) {
             let gone = Box::pin(self.keep(outgoing)).await?;
             if !gone.is_empty() {
-                return Box::pin(self.dispatch_rest(key, outgoing, &gone, deadline)).await;
+                return Box::pin(self.dispatch_rest(key, outgoing, &gone, deadline, sent)).await;
             }
         }
         self.in_time(deadline).await.map_err(|_| Unsent("the pass took longer than its deadline".into()))?;
         let mut results = self.ports.dispatcher.dispatch(outgoing).await.into_iter();
-        for outgoing in outgoing {
-            let never = match results.next() {
-                Some(Ok(())) => continue,
-                Some(Err(DispatchError::Permanent(e))) => chain(&e),
-                Some(Err(e @ DispatchError::Transient(_))) => return Err(Unsent(chain(&e))),
-                None => return Err(Unsent("the dispatcher gave no result for a message".into())),
-            };
-            Box::pin(self.park(key, outgoing, never)).await?;
+        let mut ended = Ok(());
+        for (index, outgoing) in outgoing.iter().enumerate() {
+            match results.next() {
+                Some(Ok(())) => sent.push(index),
+                Some(Err(DispatchError::Permanent(e))) if ended.is_ok() => {
+                    Box::pin(self.park(key, outgoing, chain(&e))).await?;
+                    sent.push(index);
+                }
+                // Its letter is for when its turn comes: what is before it may still be sent.
+                Some(Err(DispatchError::Permanent(_))) => {}
+                Some(Err(e @ DispatchError::Transient(_))) => ended = ended.and(Err(Unsent(chain(&e)))),
+                None => ended = ended.and(Err(Unsent("the dispatcher gave no result for a message".into()))),
+            }
         }
-        Ok(())
+        ended
     }
 
     /// What has lost its body can never be sent; the others go.
@@ -62,12 +86,17 @@ impl<T: Saga> SagaManager<T> {
         outgoing: &[Outgoing],
         gone: &[(usize, String)],
         deadline: Monotonic,
+        sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
         for (index, outgoing) in outgoing.iter().enumerate() {
             match gone.iter().find(|(gone, _)| *gone == index) {
                 Some((_, why)) => self.park(key, outgoing, why.clone()).await?,
-                None => Box::pin(self.dispatch(key, slice::from_ref(outgoing), deadline)).await?,
+                None => {
+                    let one = slice::from_ref(outgoing);
+                    Box::pin(self.dispatch_all(key, one, deadline, &mut Few::new())).await?;
+                }
             }
+            sent.push(index);
         }
         Ok(())
     }
@@ -102,7 +131,8 @@ impl<T: Saga> SagaManager<T> {
                 continue;
             }
             reply.destination = to;
-            if let Err(unsent) = Box::pin(self.dispatch(key, slice::from_ref(reply), deadline)).await {
+            let one = slice::from_ref(reply);
+            if let Err(unsent) = Box::pin(self.dispatch_all(key, one, deadline, &mut Few::new())).await {
                 verdicts.reply_unsent(*index, unsent);
             }
         }

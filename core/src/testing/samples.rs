@@ -103,6 +103,7 @@ pub(super) fn entry(commit: u64) -> Arc<OutboxEntry> {
         saved_at: Timestamp::now(),
         outgoing: vec![sent],
         reply: None,
+        reply_sent: false,
     })
 }
 

@@ -254,6 +254,7 @@ fn unfinished() -> Vec<u8> {
         saved_at: Timestamp::from_millis(1),
         outgoing: Vec::new(),
         reply: None,
+        reply_sent: false,
     };
     encode_outbox(&Entity { outbox: vec![Arc::new(entry)], ..Entity::default() }).unwrap()
 }

@@ -222,8 +222,14 @@ impl<'a> Spread<'a> {
     }
 }
 
+/// Of an attempt and how much of it is left: what has been sent of an entry goes from it, and then its chunks are others.
 fn id_of(entry: &OutboxEntry) -> Uuid {
-    Uuid::from_bytes(*entry.attempt.as_bytes())
+    let mut id = *entry.attempt.as_bytes();
+    let left = u32::try_from(entry.unsent().count()).unwrap_or(u32::MAX).to_be_bytes();
+    for (byte, left) in id.iter_mut().rev().zip(left.iter().rev()) {
+        *byte ^= left;
+    }
+    Uuid::from_bytes(id)
 }
 
 /// An entity's item, as read.

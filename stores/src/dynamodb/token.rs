@@ -29,7 +29,7 @@ pub(super) struct Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) kind: Kind,
-    /// Under what the chunks are found: an attempt for an entry, else the write that made them.
+    /// Under what the chunks are found: an attempt and how much is left of it for an entry, else the write that made them.
     pub(super) id: Uuid,
     /// How many chunks.
     pub(super) chunks: u32,

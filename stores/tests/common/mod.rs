@@ -115,6 +115,7 @@ pub fn outbox_entry(number: u64) -> Arc<OutboxEntry> {
         saved_at: Timestamp::from_millis(5),
         outgoing: vec![outgoing("hello")],
         reply: Some(0),
+        reply_sent: false,
     })
 }
 

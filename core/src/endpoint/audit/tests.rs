@@ -57,6 +57,7 @@ fn entry() -> OutboxEntry {
         saved_at: Timestamp::from_millis(0),
         outgoing: Vec::new(),
         reply: None,
+        reply_sent: false,
     }
 }
 

@@ -202,6 +202,7 @@ async fn a_load_finds_the_marks_of_its_outbox_in_closed_generations() {
             saved_at: Timestamp::from_millis(5),
             outgoing: Vec::new(),
             reply: None,
+            reply_sent: false,
         };
         let new = Entity { outbox: vec![Arc::new(outbox)], ..Entity::default() };
         assert!(matches!(store.save(entity, &Expected::Absent, &new, &[]).await, Ok(Saved::At(_))));
