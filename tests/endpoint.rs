@@ -9,6 +9,8 @@ mod audit;
 mod auditees;
 #[path = "endpoint/cipher.rs"]
 mod cipher;
+#[path = "endpoint/claimed_letters.rs"]
+mod claimed_letters;
 #[path = "endpoint/claims.rs"]
 mod claims;
 #[path = "endpoint/crashes.rs"]

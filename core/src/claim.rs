@@ -13,7 +13,7 @@
 
 use std::{
     fmt::Write,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -174,7 +174,7 @@ impl Spill {
         match claim.redeem(envelope, body) {
             Ok(whole) => {
                 let (bodies, told) = (self.bodies.clone(), self.retention);
-                Fetched::Whole(Arc::new(whole), Hold { bodies, name, reference, told, state: Mutex::default() })
+                Fetched::Whole(Arc::new(whole), Hold { bodies, name, reference, told, left: Mutex::default() })
             }
             Err(error) => Fetched::Never(error),
         }
@@ -201,38 +201,48 @@ pub(crate) struct Hold {
     /// `None`: it was published, and goes when its time has come.
     reference: Option<BodyReference>,
     told: Duration,
-    state: Mutex<Takers>,
-}
-
-#[derive(Debug, Default)]
-struct Takers {
-    left: usize,
-    aside: Vec<SagaName>,
+    /// Sagas that are not done with the message.
+    left: Mutex<usize>,
 }
 
 impl Hold {
     /// So many sagas take the message.
     pub(crate) fn shared(self, takers: usize) -> Arc<Self> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).left = takers;
+        *self.left() = takers;
         Arc::new(self)
+    }
+
+    fn left(&self) -> MutexGuard<'_, usize> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One of the sagas is done with the message; `aside`: this one has set it aside, and its letter needs the body. The last of them lets
     /// the body go. Before the message is acknowledged: who dies in between is told by the next copy.
+    ///
+    /// A letter has its reference as soon as it is there, whatever becomes of the message at the others: they may try again for long, and
+    /// in the delivery that ends it there may be nobody any more who sets it aside.
     pub(crate) async fn over(&self, aside: Option<&SagaName>) -> Result<(), StoreError> {
         let Some(reference) = &self.reference else { return Ok(()) };
-        let aside = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.left = state.left.saturating_sub(1);
-            state.aside.extend(aside.cloned());
-            if state.left > 0 {
-                return Ok(());
+        let letter = aside.map(|saga| BodyReference { saga: Some(saga.clone()), ..reference.clone() });
+        if *self.left() > 1 {
+            if let Some(letter) = letter {
+                // Counted as done only after that: the last one must not let go before.
+                self.release(reference, &[reference.clone(), letter]).await?;
             }
-            state.aside.clone()
-        };
-        let letter = |saga| BodyReference { saga: Some(saga), ..reference.clone() };
-        let instead: Vec<BodyReference> = aside.into_iter().map(letter).collect();
-        self.bodies.release(&self.name, reference, &instead, self.told).await.inspect_err(|error| {
+            let left = {
+                let mut left = self.left();
+                *left = left.saturating_sub(1);
+                *left
+            };
+            return if left > 0 { Ok(()) } else { self.release(reference, &[]).await };
+        }
+        self.release(reference, letter.as_slice()).await?;
+        *self.left() = 0;
+        Ok(())
+    }
+
+    async fn release(&self, reference: &BodyReference, instead: &[BodyReference]) -> Result<(), StoreError> {
+        self.bodies.release(&self.name, reference, instead, self.told).await.inspect_err(|error| {
             let (name, error) = (&self.name, chain(error));
             tracing::warn!(%name, error, "a body cannot be let go of yet: its message comes again");
         })

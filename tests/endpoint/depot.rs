@@ -219,13 +219,19 @@ impl Mood {
         self.0.lock().unwrap().insert(saga, times);
     }
 
+    /// Those of `saga` fail for now, until it refuses none.
+    pub(crate) fn puts_off(&self, saga: &'static str) {
+        self.0.lock().unwrap().insert(saga, u32::MAX);
+    }
+
     fn take(&self, saga: &'static str) -> Result<(), HandlerError> {
         let mut moods = self.0.lock().unwrap();
         let left = moods.entry(saga).or_default();
-        if *left == 0 {
-            return Ok(());
+        match *left {
+            0 => return Ok(()),
+            u32::MAX => return Err(HandlerError::transient("told to put it off")),
+            _ => *left -= 1,
         }
-        *left -= 1;
         Err(HandlerError::permanent("told to refuse it"))
     }
 }

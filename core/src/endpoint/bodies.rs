@@ -16,7 +16,7 @@ use crate::{
     handler_error::chain,
     manager::Fetched as OfMessage,
     metrics::{Ending, Event},
-    ports::{Bodies, Delivery, Receiver, Settlement, StoreError, TransportCapabilities},
+    ports::{Bodies, Delivery, Receiver, Settlement, Staged, StoreError, TransportCapabilities},
     trace,
 };
 
@@ -26,6 +26,8 @@ const FETCH_REST: Duration = Duration::from_secs(5);
 const CLAIMED_MAX: usize = 1 << 30;
 /// Bodies that are collected at a time: each may be large.
 const COLLECT_PAGE: usize = 100;
+/// Staged bodies that are looked at in one round, at most: their names and entities, not the bodies.
+const COLLECT_MAX: usize = 100 << 7;
 
 impl EndpointBuilder {
     /// Large bodies do not travel: what sagas and handlers send with a body of more than `above` bytes, as it is sealed, leaves it in `bodies`,
@@ -164,25 +166,44 @@ impl Endpoint {
     /// not keep the promise either; the entity itself tells of the third, however long it waits.
     pub(super) async fn collect_bodies(&self) -> Result<(), StoreError> {
         let Some(spill) = &self.spill else { return Ok(()) };
-        loop {
-            let staged = spill.bodies.staged(&self.name, self.settings.retention, COLLECT_PAGE).await?;
-            let mut gone = 0;
-            for body in &staged {
-                let entity = self.stores.entities().load(&body.entity, &[]).await?.stored;
-                let waits =
-                    entity.is_some_and(|stored| stored.entity.outbox.iter().any(|entry| entry.attempt == body.attempt));
-                if !waits && spill.bodies.unstage(&body.name).await? {
-                    gone += 1;
-                }
-            }
-            if gone < COLLECT_PAGE {
-                break;
-            }
-            sleep(UPKEEP_REST).await;
-        }
+        // What is wrong with one holds up no other.
+        let unstaged = self.unstage_bodies(spill).await;
         while spill.bodies.collect(COLLECT_PAGE).await? == COLLECT_PAGE {
             sleep(UPKEEP_REST).await;
         }
-        Ok(())
+        unstaged
+    }
+
+    /// Removes what was staged for saves that were lost. The first error, if there were any.
+    async fn unstage_bodies(&self, spill: &Spill) -> Result<(), StoreError> {
+        let (mut page, mut ended) = (COLLECT_PAGE, Ok(()));
+        loop {
+            let staged = spill.bodies.staged(&self.name, self.settings.retention, page).await?;
+            let mut gone = 0;
+            for body in &staged {
+                match self.unstage_unless_it_waits(spill, body).await {
+                    Ok(was_staged) => gone += usize::from(was_staged),
+                    Err(error) => {
+                        let (name, entity, why) = (&body.name, &body.entity, chain(&error));
+                        tracing::warn!(%name, %entity, why, "whether a body is needed cannot be told: it stays");
+                        ended = ended.and(Err(error));
+                    }
+                }
+            }
+            if staged.len() < page || page >= COLLECT_MAX {
+                return ended;
+            }
+            if gone == 0 {
+                // Those that stay come first again: behind a page of them nothing would ever be seen.
+                page *= 2;
+            }
+            sleep(UPKEEP_REST).await;
+        }
+    }
+
+    async fn unstage_unless_it_waits(&self, spill: &Spill, body: &Staged) -> Result<bool, StoreError> {
+        let entity = self.stores.entities().load(&body.entity, &[]).await?.stored;
+        let waits = entity.is_some_and(|stored| stored.entity.outbox.iter().any(|entry| entry.attempt == body.attempt));
+        Ok(!waits && spill.bodies.unstage(&body.name).await?)
     }
 }

@@ -241,6 +241,10 @@ impl<T: Saga> SagaManager<T> {
         self.check_timeouts(key, &timeouts, &outgoing)?;
         let attempt = self.ports.ids.attempt().await;
         let staged = self.spill(key, attempt, &mut outgoing, reply)?;
+        // Before they are measured: a number takes its room, too. That of an attempt that comes to nothing is missed by nobody.
+        if self.ports.ids.numbers() {
+            self.ports.ids.number(&mut outgoing).await;
+        }
         for outgoing in &outgoing {
             self.ports.dispatcher.check(outgoing).map_err(|refused| {
                 HandlerError::permanent(format!("{} can never be sent: {refused}", outgoing.envelope.message_type))
@@ -248,9 +252,6 @@ impl<T: Saga> SagaManager<T> {
         }
         let stored = if completed { None } else { Some(Draft::encode(&state, self.codec)?) };
         let capabilities = self.ports.stores.entities.capabilities();
-        if self.ports.ids.numbers() {
-            self.ports.ids.number(&mut outgoing).await;
-        }
         let entry = Arc::new(OutboxEntry {
             key: message.key,
             attempt,

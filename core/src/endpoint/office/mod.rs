@@ -154,10 +154,12 @@ impl DeadLetterOffice {
 
     /// Changes the message of a letter: body, type, headers and whatever else does not say which message it is. The letter that is
     /// there afterwards is given back. A body that was sealed is so here; who has the keys [opens](crate::seal::Seals::open) it and
-    /// [seals](crate::seal::Seals::seal) it again.
+    /// [seals](crate::seal::Seals::seal) it again. A body that is elsewhere is here a [claim](crate::claim::Claim): a body that is put in
+    /// its place travels with the message, and the other is let go of.
     ///
     /// # Errors
-    /// [`ErrorKind::Misconfigured`] when message id or idempotency key was changed, or the letter is not there any more. Others are
+    /// [`ErrorKind::Misconfigured`] when message id or idempotency key was changed, the header of a claim was removed and the claim was
+    /// not, or the letter is not there any more. Others are
     /// those of the store; after one both letters may be there, and one of them is to be discarded before all are retried.
     pub async fn edit(&self, letter: &DeadLetter, edit: impl FnOnce(&mut Envelope)) -> Result<DeadLetter, StoreError> {
         const OPERATION: &str = "editing a dead letter";
@@ -169,6 +171,7 @@ impl DeadLetterOffice {
                 "message id and idempotency key say which message it is, and must stay: send another message instead";
             return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
         }
+        unclaim(old, &mut envelope).map_err(|why| StoreError::new(ErrorKind::Misconfigured, OPERATION, why))?;
         if !self.is_there(letter).await? {
             let why = "it is not there any more: somebody has retried, edited or discarded it";
             return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
@@ -184,7 +187,9 @@ impl DeadLetterOffice {
         } else {
             self.letters.add(&edited).await?;
             self.letters.discard(&[letter.clone(), self.in_hand(letter)]).await?;
-            self.let_go(std::slice::from_ref(letter)).await?;
+            if !needs_the_same(&letter.envelope, &edited.envelope) {
+                self.let_go(std::slice::from_ref(letter)).await?;
+            }
         }
         Ok(edited)
     }
