@@ -9,20 +9,21 @@ use hapax::{
     ports::{Connected, Delays, DispatchError, Dispatcher, Refused, Transport, TransportCapabilities, TransportError},
 };
 
-use crate::Broker;
+use crate::{BRIDGED_BY, Broker};
 
 /// What an endpoint receives comes from here; what it sends goes there, unless it is for the endpoint itself.
 #[derive(Debug, Clone)]
 pub struct Across {
+    name: String,
     here: Broker,
     there: Broker,
 }
 
 impl Across {
-    /// From `here` to `there`.
+    /// From `here` to `there`; what is sent there is marked with `name`.
     #[must_use]
-    pub const fn new(here: Broker, there: Broker) -> Self {
-        Self { here, there }
+    pub fn new(name: &str, here: Broker, there: Broker) -> Self {
+        Self { name: name.to_owned(), here, there }
     }
 }
 
@@ -43,8 +44,8 @@ impl Transport for Across {
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
         let connected = self.here.transport.connect(endpoint, types).await?;
         let itself = Destination::Endpoint(endpoint.clone());
-        let dispatcher =
-            Arc::new(Parted { itself, here: connected.dispatcher.clone(), there: self.there.dispatcher.clone() });
+        let (here, there) = (connected.dispatcher.clone(), self.there.dispatcher.clone());
+        let dispatcher = Arc::new(Parted { name: self.name.clone(), itself, here, there });
         Ok(Connected { dispatcher, ..connected })
     }
 }
@@ -52,6 +53,7 @@ impl Transport for Across {
 /// Timeouts and what an endpoint tells itself stay where it receives.
 #[derive(Debug)]
 struct Parted {
+    name: String,
     itself: Destination,
     here: Arc<dyn Dispatcher>,
     there: Arc<dyn Dispatcher>,
@@ -60,6 +62,13 @@ struct Parted {
 impl Parted {
     fn is_for_itself(&self, outgoing: &Outgoing) -> bool {
         outgoing.destination == self.itself
+    }
+
+    /// As it goes over the bridge.
+    fn marked(&self, mut outgoing: Outgoing) -> Outgoing {
+        // A name of an endpoint is a value that any header takes.
+        let _ = Arc::make_mut(&mut outgoing.envelope).headers.set(BRIDGED_BY, &self.name);
+        outgoing
     }
 }
 
@@ -73,6 +82,7 @@ impl Dispatcher for Parted {
         let (own, others): (Vec<Outgoing>, Vec<Outgoing>) =
             outgoing.iter().cloned().partition(|outgoing| self.is_for_itself(outgoing));
         let mut own = self.here.dispatch(&own).await.into_iter();
+        let others: Vec<Outgoing> = others.into_iter().map(|outgoing| self.marked(outgoing)).collect();
         let mut others = self.there.dispatch(&others).await.into_iter();
         // One result for each, in the order of `outgoing`; a dispatcher that owes one is asked again for the rest.
         outgoing

@@ -31,14 +31,21 @@ impl Message for Placed {
     const TYPE: &'static str = "shop.placed";
 }
 
-/// Takes what is published here and publishes it there.
+/// Header of what has come over a bridge: its name.
+pub const BRIDGED_BY: &str = "bridged-by";
+
+/// Takes what is published here and publishes it there, unless it has come over a bridge itself: two bridges of both directions would send
+/// it round and round, under a new id each time.
 struct Forward;
 
 impl Handler<Placed> for Forward {
     const NAME: &'static str = "forward";
 
     async fn handle(&self, placed: Placed, cx: &mut Context) -> Result<(), HandlerError> {
-        cx.publish(placed)
+        match cx.incoming().headers.value(BRIDGED_BY) {
+            Some(_) => Ok(()),
+            None => cx.publish(placed),
+        }
     }
 }
 
@@ -96,6 +103,9 @@ impl fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 /// The bridge: whatever comes twice from `here`, and however often a program of it dies, `there` has each message under one id.
-pub fn bridge(store: Sqlite, here: Broker, there: Broker) -> EndpointBuilder {
-    Endpoint::builder("bridge").store(store).transport(Across::new(here, there)).handler(Forward)
+///
+/// `name` is that of its endpoint, and so of its queue `here` and of its entries in `store`. Programs of one bridge share it. Another bridge
+/// from the same broker, or in the same store, has another: with the same, each would take a part of the other's messages.
+pub fn bridge(name: &str, store: Sqlite, here: Broker, there: Broker) -> EndpointBuilder {
+    Endpoint::builder(name).store(store).transport(Across::new(name, here, there)).handler(Forward)
 }

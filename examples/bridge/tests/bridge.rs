@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use bridge::{Broker, Placed};
+use bridge::{BRIDGED_BY, Broker, Placed};
 use hapax::{
     Message, MessageId,
     envelope::{Destination, Envelope},
     ids::{EndpointName, TypeName},
-    ports::{Connected, Settlement},
+    ports::{Connected, Delivery, Settlement},
 };
 
 const ORDERS: u64 = 400;
@@ -29,12 +29,12 @@ struct Program {
 }
 
 impl Program {
-    fn start(file: &Path, from: &str, to: &str, prefix: &str) -> Self {
+    fn start(name: &str, file: &Path, from: &str, to: &str, prefix: &str) -> Self {
         let test = std::env::current_exe().unwrap();
         let program = test.parent().unwrap().parent().unwrap().join("examples").join("bridge");
         assert!(program.exists(), "{program:?} is missing: cargo build -p hapax-example-bridge --examples");
         let mut command = Command::new(program);
-        let mut child = command.arg(file).args([from, to, prefix]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.arg(name).arg(file).args([from, to, prefix]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "bridging\n");
@@ -87,9 +87,7 @@ async fn collect(ends: &Connected, mut killed: impl FnMut()) -> BTreeMap<u64, BT
     while (came.len() as u64) < ORDERS {
         let received = tokio::time::timeout(PATIENCE, ends.receiver.receive(10)).await;
         for delivery in received.unwrap_or_else(|_| panic!("{} of {ORDERS} have come", came.len())).unwrap() {
-            let order = delivery.envelope.body.iter().filter(|byte| byte.is_ascii_digit());
-            let order = String::from_utf8(order.copied().collect()).unwrap().parse().unwrap();
-            came.entry(order).or_default().insert(delivery.envelope.message_id.clone());
+            came.entry(order_of(&delivery)).or_default().insert(delivery.envelope.message_id.clone());
             ends.receiver.settle(&delivery.receipt, Settlement::Ack).await.unwrap();
             since += 1;
         }
@@ -106,7 +104,7 @@ async fn bridged(from: &str, to: &str) {
     let (here, there) = (Broker::open(from, &prefix).await.unwrap(), Broker::open(to, &prefix).await.unwrap());
     // Who wants to know, before anything is published.
     let ends = there.transport.connect(&EndpointName::parse("stock").unwrap(), &[placed()]).await.unwrap();
-    let start = || Program::start(&folder.0.join("bridge.db"), from, to, &prefix);
+    let start = || Program::start("across", &folder.0.join("bridge.db"), from, to, &prefix);
     let (mut programs, mut kills) = (vec![start(), start()], 0);
     let publishing = tokio::spawn(async move { publish(&here).await });
     let came = collect(&ends, || {
@@ -135,4 +133,48 @@ async fn what_is_published_on_rabbitmq_is_on_nats_under_one_id_while_the_bridge_
 #[tokio::test]
 async fn what_is_published_on_nats_is_on_rabbitmq_under_one_id_while_the_bridge_is_killed() {
     bridged(&broker("HAPAX_TEST_NATS"), &broker("HAPAX_TEST_RABBITMQ")).await;
+}
+
+/// Two targets of one broker both have each message, and of bridges of both directions nothing comes back.
+#[tokio::test]
+async fn bridges_of_one_broker_and_one_file_take_nothing_from_each_other_and_send_nothing_round() {
+    let urls = ["HAPAX_TEST_RABBITMQ", "HAPAX_TEST_NATS", "HAPAX_TEST_REDIS"].map(broker);
+    let (folder, prefix) = (Folder::new(), format!("bridge-{}", &MessageId::random().to_string()[..13]));
+    let (mut brokers, mut ends) = (Vec::new(), Vec::new());
+    for url in &urls {
+        let broker = Broker::open(url, &prefix).await.unwrap();
+        ends.push(broker.transport.connect(&EndpointName::parse("stock").unwrap(), &[placed()]).await.unwrap());
+        brokers.push(broker);
+    }
+    let [rabbitmq, nats, redis] = &urls;
+    let start = |name, from: &str, to: &str| Program::start(name, &folder.0.join("bridge.db"), from, to, &prefix);
+    let _programs =
+        [start("to-nats", rabbitmq, nats), start("to-redis", rabbitmq, redis), start("from-nats", nats, rabbitmq)];
+    publish(&brokers[0]).await;
+    let (at_nats, at_redis) = tokio::join!(collect(&ends[1], || ()), collect(&ends[2], || ()));
+    assert!(at_nats.values().chain(at_redis.values()).all(|ids| ids.len() == 1));
+    let sender = brokers[1].sender();
+    let last: Envelope = sender.envelope(MessageId::random(), &Placed { order: ORDERS }).unwrap();
+    sender.send_envelope(Destination::Topic(placed()), last).await.unwrap();
+    assert_eq!(bridged_until(ORDERS, &ends[0]).await, [ORDERS], "what was published here has come back");
+}
+
+/// Which orders come over a bridge, until `last` has.
+async fn bridged_until(last: u64, ends: &Connected) -> Vec<u64> {
+    let mut came = Vec::new();
+    while !came.contains(&last) {
+        let received = tokio::time::timeout(PATIENCE, ends.receiver.receive(10)).await;
+        for delivery in received.expect("the last one comes").unwrap() {
+            if delivery.envelope.headers.value(BRIDGED_BY).is_some() {
+                came.push(order_of(&delivery));
+            }
+            ends.receiver.settle(&delivery.receipt, Settlement::Ack).await.unwrap();
+        }
+    }
+    came
+}
+
+fn order_of(delivery: &Delivery) -> u64 {
+    let digits = delivery.envelope.body.iter().filter(|byte| byte.is_ascii_digit());
+    String::from_utf8(digits.copied().collect()).unwrap().parse().unwrap()
 }

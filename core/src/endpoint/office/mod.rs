@@ -16,6 +16,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use actions::{Action, Deed};
 use actions::{Actions, Call};
+use body::{needs_the_same, unclaim};
 pub use filter::Filter;
 pub use retry::{Left, Retried};
 use sha2::{Digest, Sha256};
