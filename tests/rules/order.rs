@@ -90,7 +90,11 @@ async fn the_mark_is_made_only_after_every_dispatch_is_confirmed() {
         let two = message("m", &Post { outputs: 2, ..post("m") });
         bench.out.fail(1);
         assert_eq!(words(&bench.pass(std::slice::from_ref(&two)).await), ["Unsent"]);
-        assert!(places(&bench, before(mark)).is_empty(), "one of two was not confirmed, {shape:?}");
+        // With one store the call that marks is also the one that takes out what was sent, and then marks nothing.
+        assert!(
+            shape == Shape::One || places(&bench, before(mark)).is_empty(),
+            "one of two was not confirmed, {shape:?}"
+        );
         assert!(!bench.is_marked(&bench.key("a"), &two).await);
         bench.world.clear_trace();
         assert_eq!(words(&bench.pass(std::slice::from_ref(&two)).await), ["Handled"]);

@@ -305,7 +305,7 @@ impl Headers {
     }
 
     /// Takes `name` away, if it is there.
-    pub(crate) fn remove(&mut self, name: &str) {
+    pub fn remove(&mut self, name: &str) {
         self.0.retain(|(n, _)| &**n != name);
     }
 

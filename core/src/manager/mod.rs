@@ -196,7 +196,11 @@ impl<T: Saga> SagaManager<T> {
                 continue;
             }
             let mut sent = Few::new();
-            match self.dispatch(key, &entry, deadline, &mut sent).await {
+            let ended = match entry.reply_sent {
+                true => Box::pin(self.dispatch_unsent(key, &entry, deadline, &mut sent)).await,
+                false => self.dispatch(key, &entry.outgoing, deadline, &mut sent).await,
+            };
+            match ended {
                 Ok(()) => done.push(self.dispatched(key, entry)),
                 Err(unsent) => {
                     draft.sent_in_part(entry.attempt, &sent);

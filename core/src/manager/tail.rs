@@ -24,27 +24,25 @@ use crate::{
 pub(super) struct Unsent(pub(super) String);
 
 impl<T: Saga> SagaManager<T> {
-    /// Sends what is left of one entry, in order, each confirmed; `sent` gets the places of what was, also where others were not. What can
-    /// never be sent is set aside, confirmed too, and then counts as sent, so that it does not hold up the others (S67).
-    pub(super) async fn dispatch(
+    /// As [`dispatch`](Self::dispatch), of an entry whose answer has been sent and stays for duplicates.
+    pub(super) async fn dispatch_unsent(
         &self,
         key: &EntityKey,
         entry: &OutboxEntry,
         deadline: Monotonic,
         sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
-        if entry.reply_sent {
-            let places: Few<usize> = entry.unsent().collect();
-            let left: Few<Outgoing> = places.iter().filter_map(|place| entry.outgoing.get(*place)).cloned().collect();
-            let mut of_left = Few::new();
-            let ended = Box::pin(self.dispatch_all(key, &left, deadline, &mut of_left)).await;
-            sent.extend(of_left.into_iter().filter_map(|index| places.get(index).copied()));
-            return ended;
-        }
-        self.dispatch_all(key, &entry.outgoing, deadline, sent).await
+        let places: Few<usize> = entry.unsent().collect();
+        let left: Few<Outgoing> = places.iter().filter_map(|place| entry.outgoing.get(*place)).cloned().collect();
+        let mut of_left = Few::new();
+        let ended = self.dispatch(key, &left, deadline, &mut of_left).await;
+        sent.extend(of_left.into_iter().filter_map(|index| places.get(index).copied()));
+        ended
     }
 
-    async fn dispatch_all(
+    /// Sends one entry's messages in order, each confirmed; where one could not be sent, `sent` gets the places of those that were. What can never
+    /// be sent is set aside, confirmed too, and then counts as sent, so that it does not hold up the others (S67).
+    pub(super) async fn dispatch(
         &self,
         key: &EntityKey,
         outgoing: &[Outgoing],
@@ -61,13 +59,28 @@ impl<T: Saga> SagaManager<T> {
             }
         }
         self.in_time(deadline).await.map_err(|_| Unsent("the pass took longer than its deadline".into()))?;
-        let mut results = self.ports.dispatcher.dispatch(outgoing).await.into_iter();
+        let results = self.ports.dispatcher.dispatch(outgoing).await;
+        if results.len() == outgoing.len() && results.iter().all(Result::is_ok) {
+            return Ok(());
+        }
+        // In a box: it is rare, and thousands of passes wait for their stores.
+        Box::pin(self.sent_in_part(key, outgoing, results, sent)).await
+    }
+
+    async fn sent_in_part(
+        &self,
+        key: &EntityKey,
+        outgoing: &[Outgoing],
+        results: Vec<Result<(), DispatchError>>,
+        sent: &mut Few<usize>,
+    ) -> Result<(), Unsent> {
+        let mut results = results.into_iter();
         let mut ended = Ok(());
         for (index, outgoing) in outgoing.iter().enumerate() {
             match results.next() {
                 Some(Ok(())) => sent.push(index),
                 Some(Err(DispatchError::Permanent(e))) if ended.is_ok() => {
-                    Box::pin(self.park(key, outgoing, chain(&e))).await?;
+                    self.park(key, outgoing, chain(&e)).await?;
                     sent.push(index);
                 }
                 // Its letter is for when its turn comes: what is before it may still be sent.
@@ -93,7 +106,7 @@ impl<T: Saga> SagaManager<T> {
                 Some((_, why)) => self.park(key, outgoing, why.clone()).await?,
                 None => {
                     let one = slice::from_ref(outgoing);
-                    Box::pin(self.dispatch_all(key, one, deadline, &mut Few::new())).await?;
+                    Box::pin(self.dispatch(key, one, deadline, &mut Few::new())).await?;
                 }
             }
             sent.push(index);
@@ -132,7 +145,7 @@ impl<T: Saga> SagaManager<T> {
             }
             reply.destination = to;
             let one = slice::from_ref(reply);
-            if let Err(unsent) = Box::pin(self.dispatch_all(key, one, deadline, &mut Few::new())).await {
+            if let Err(unsent) = Box::pin(self.dispatch(key, one, deadline, &mut Few::new())).await {
                 verdicts.reply_unsent(*index, unsent);
             }
         }
