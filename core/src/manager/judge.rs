@@ -374,9 +374,9 @@ impl Verdicts {
             };
             let to = message.envelope.reply_to.as_ref();
             if waits && reply.is_some_and(|reply| to.is_some_and(|to| *to != reply.destination)) {
-                self.0[index] = Verdict::Decided(Outcome::Unanswered(why.0.clone()));
+                self.0[index] = Verdict::Decided(Outcome::Unanswered(why.why().to_owned()));
             } else if matches!(self.0[index], Verdict::Entry { attempt, .. } if attempt == entry.attempt) {
-                self.0[index] = Verdict::Decided(Outcome::Unsent(why.0.clone()));
+                self.0[index] = Verdict::Decided(Outcome::Unsent(why.why().to_owned()));
             }
         }
     }
@@ -424,8 +424,8 @@ impl Verdicts {
         all.filter_map(|(index, verdict)| judged(verdict).map(|(reply, repeat)| (index, reply, repeat))).collect()
     }
 
-    pub(super) fn reply_unsent(&mut self, index: usize, why: Unsent) {
-        self.0[index] = Verdict::Decided(Outcome::Unanswered(why.0));
+    pub(super) fn reply_unsent(&mut self, index: usize, why: &Unsent) {
+        self.0[index] = Verdict::Decided(Outcome::Unanswered(why.why().to_owned()));
     }
 
     /// The outcomes.

@@ -192,20 +192,19 @@ impl<T: Saga> SagaManager<T> {
         let mut held_up = false;
         for entry in draft.entries_to_finish(verdicts, sweep, self.routes.ordered_outputs) {
             if held_up {
-                verdicts.unsent(&entry, messages, &Unsent("an older entry of the saga has to be sent first".into()));
+                verdicts.unsent(&entry, messages, &Unsent::new("an older entry of the saga has to be sent first"));
                 continue;
             }
-            let mut sent = Few::new();
-            let ended = match entry.reply_sent {
-                true => Box::pin(self.dispatch_unsent(key, &entry, deadline, &mut sent)).await,
-                false => self.dispatch(key, &entry.outgoing, deadline, &mut sent).await,
+            let sent = match entry.reply_sent {
+                true => Box::pin(self.dispatch_unsent(key, &entry, deadline)).await,
+                false => self.dispatch(key, &entry.outgoing, deadline).await,
             };
-            match ended {
+            match sent {
                 Ok(()) => done.push(self.dispatched(key, entry)),
                 Err(unsent) => {
-                    draft.sent_in_part(entry.attempt, &sent);
+                    draft.sent_in_part(entry.attempt, unsent.sent());
                     let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
-                    self.tell_sweep(key, swept.as_slice(), Err(&unsent.0));
+                    self.tell_sweep(key, swept.as_slice(), Err(unsent.why()));
                     verdicts.unsent(&entry, messages, &unsent);
                     held_up = self.routes.ordered_outputs;
                 }

@@ -76,13 +76,13 @@ impl<T: Saga> SagaManager<T> {
         let mut gone = Few::new();
         for (index, Outgoing { destination, envelope }) in outgoing.iter().enumerate() {
             let Some(claim) = Claim::of(envelope) else { continue };
-            let Some(spill) = &self.spill else { return Err(Unsent(NO_STORE.into())) };
-            let name = claim.and_then(|claim| claim.name()).map_err(|e| Unsent(e.chain()))?;
+            let Some(spill) = &self.spill else { return Err(Unsent::new(NO_STORE)) };
+            let name = claim.and_then(|claim| claim.name()).map_err(|e| Unsent::new(e.chain()))?;
             let for_all = match destination {
                 Destination::Topic(_) => spill.published,
                 Destination::Endpoint(_) => Duration::ZERO,
             };
-            if !spill.bodies.keep(&name, for_all).await.map_err(|e| Unsent(chain(&e)))? {
+            if !spill.bodies.keep(&name, for_all).await.map_err(|e| Unsent::new(chain(&e)))? {
                 let store = spill.bodies.body_capabilities().name;
                 gone.push((index, format!("its body {name} is not in {store} any more")));
             }

@@ -21,7 +21,34 @@ use crate::{
 
 /// Why an entry's messages are not all sent. They stay in the outbox.
 #[derive(Debug)]
-pub(super) struct Unsent(pub(super) String);
+pub(super) struct Unsent(Box<Why>);
+
+/// In a box: it is rare, and every pass has room for it.
+#[derive(Debug)]
+struct Why {
+    why: String,
+    sent: Few<usize>,
+}
+
+impl Unsent {
+    pub(super) fn new(why: impl Into<String>) -> Self {
+        Self(Box::new(Why { why: why.into(), sent: Few::new() }))
+    }
+
+    pub(super) fn why(&self) -> &str {
+        &self.0.why
+    }
+
+    /// The places of those that were sent.
+    pub(super) fn sent(&self) -> &[usize] {
+        &self.0.sent
+    }
+
+    fn with(mut self, sent: impl IntoIterator<Item = usize>) -> Self {
+        self.0.sent = sent.into_iter().collect();
+        self
+    }
+}
 
 impl<T: Saga> SagaManager<T> {
     /// As [`dispatch`](Self::dispatch), of an entry whose answer has been sent and stays for duplicates.
@@ -30,24 +57,22 @@ impl<T: Saga> SagaManager<T> {
         key: &EntityKey,
         entry: &OutboxEntry,
         deadline: Monotonic,
-        sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
         let places: Few<usize> = entry.unsent().collect();
         let left: Few<Outgoing> = places.iter().filter_map(|place| entry.outgoing.get(*place)).cloned().collect();
-        let mut of_left = Few::new();
-        let ended = self.dispatch(key, &left, deadline, &mut of_left).await;
-        sent.extend(of_left.into_iter().filter_map(|index| places.get(index).copied()));
-        ended
+        self.dispatch(key, &left, deadline).await.map_err(|unsent| {
+            let sent: Few<usize> = unsent.sent().iter().filter_map(|index| places.get(*index).copied()).collect();
+            unsent.with(sent)
+        })
     }
 
-    /// Sends one entry's messages in order, each confirmed; where one could not be sent, `sent` gets the places of those that were. What can never
-    /// be sent is set aside, confirmed too, and then counts as sent, so that it does not hold up the others (S67).
+    /// Sends one entry's messages in order, each confirmed. What can never be sent is set aside, confirmed too, and then counts as sent, so
+    /// that it does not hold up the others (S67).
     pub(super) async fn dispatch(
         &self,
         key: &EntityKey,
         outgoing: &[Outgoing],
         deadline: Monotonic,
-        sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
         if outgoing.is_empty() {
             return Ok(());
@@ -55,16 +80,16 @@ impl<T: Saga> SagaManager<T> {
         if outgoing.iter().any(|outgoing| is_claim(&outgoing.envelope)) {
             let gone = Box::pin(self.keep(outgoing)).await?;
             if !gone.is_empty() {
-                return Box::pin(self.dispatch_rest(key, outgoing, &gone, deadline, sent)).await;
+                return Box::pin(self.dispatch_rest(key, outgoing, &gone, deadline)).await;
             }
         }
-        self.in_time(deadline).await.map_err(|_| Unsent("the pass took longer than its deadline".into()))?;
+        self.in_time(deadline).await.map_err(|_| Unsent::new("the pass took longer than its deadline"))?;
         let results = self.ports.dispatcher.dispatch(outgoing).await;
         if results.len() == outgoing.len() && results.iter().all(Result::is_ok) {
             return Ok(());
         }
         // In a box: it is rare, and thousands of passes wait for their stores.
-        Box::pin(self.sent_in_part(key, outgoing, results, sent)).await
+        Box::pin(self.sent_in_part(key, outgoing, results)).await
     }
 
     async fn sent_in_part(
@@ -72,24 +97,23 @@ impl<T: Saga> SagaManager<T> {
         key: &EntityKey,
         outgoing: &[Outgoing],
         results: Vec<Result<(), DispatchError>>,
-        sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
-        let mut results = results.into_iter();
-        let mut ended = Ok(());
+        let (mut results, mut sent) = (results.into_iter(), Few::new());
+        let mut unsent = None;
         for (index, outgoing) in outgoing.iter().enumerate() {
             match results.next() {
                 Some(Ok(())) => sent.push(index),
-                Some(Err(DispatchError::Permanent(e))) if ended.is_ok() => {
-                    self.park(key, outgoing, chain(&e)).await?;
-                    sent.push(index);
-                }
-                // Its letter is for when its turn comes: what is before it may still be sent.
-                Some(Err(DispatchError::Permanent(_))) => {}
-                Some(Err(e @ DispatchError::Transient(_))) => ended = ended.and(Err(Unsent(chain(&e)))),
-                None => ended = ended.and(Err(Unsent("the dispatcher gave no result for a message".into()))),
+                // A letter after one that could not be sent is for when its turn comes.
+                Some(Err(_)) | None if unsent.is_some() => {}
+                Some(Err(DispatchError::Permanent(e))) => match self.park(key, outgoing, chain(&e)).await {
+                    Ok(()) => sent.push(index),
+                    Err(not_parked) => unsent = Some(not_parked),
+                },
+                Some(Err(e @ DispatchError::Transient(_))) => unsent = Some(Unsent::new(chain(&e))),
+                None => unsent = Some(Unsent::new("the dispatcher gave no result for a message")),
             }
         }
-        ended
+        unsent.map_or(Ok(()), |unsent| Err(unsent.with(sent)))
     }
 
     /// What has lost its body can never be sent; the others go.
@@ -99,17 +123,13 @@ impl<T: Saga> SagaManager<T> {
         outgoing: &[Outgoing],
         gone: &[(usize, String)],
         deadline: Monotonic,
-        sent: &mut Few<usize>,
     ) -> Result<(), Unsent> {
         for (index, outgoing) in outgoing.iter().enumerate() {
-            match gone.iter().find(|(gone, _)| *gone == index) {
-                Some((_, why)) => self.park(key, outgoing, why.clone()).await?,
-                None => {
-                    let one = slice::from_ref(outgoing);
-                    Box::pin(self.dispatch(key, one, deadline, &mut Few::new())).await?;
-                }
-            }
-            sent.push(index);
+            let sent = match gone.iter().find(|(gone, _)| *gone == index) {
+                Some((_, why)) => self.park(key, outgoing, why.clone()).await,
+                None => Box::pin(self.dispatch(key, slice::from_ref(outgoing), deadline)).await,
+            };
+            sent.map_err(|unsent| unsent.with(0..index))?;
         }
         Ok(())
     }
@@ -124,7 +144,7 @@ impl<T: Saga> SagaManager<T> {
             attempts: 1,
             time: self.ports.clock.now().await.0,
         };
-        self.ports.dead_letters.add(&letter).await.map_err(|e| Unsent(chain(&e)))?;
+        self.ports.dead_letters.add(&letter).await.map_err(|e| Unsent::new(chain(&e)))?;
         self.ports.metrics.observe(Event::Parked(key));
         Ok(())
     }
@@ -144,9 +164,8 @@ impl<T: Saga> SagaManager<T> {
                 continue;
             }
             reply.destination = to;
-            let one = slice::from_ref(reply);
-            if let Err(unsent) = Box::pin(self.dispatch(key, one, deadline, &mut Few::new())).await {
-                verdicts.reply_unsent(*index, unsent);
+            if let Err(unsent) = Box::pin(self.dispatch(key, slice::from_ref(reply), deadline)).await {
+                verdicts.reply_unsent(*index, &unsent);
             }
         }
     }
