@@ -187,6 +187,20 @@ impl<T: Saga> SagaManager<T> {
             self.confirm_fresh(key, draft.expected(), verdicts).await?;
         }
 
+        // 5. to 7., in a box that is gone when they are over.
+        Box::pin(self.send(key, &mut draft, messages, sweep, deadline, verdicts)).await
+    }
+
+    /// The second half of a pass, which may be repeated by whoever comes next.
+    async fn send(
+        &self,
+        key: &EntityKey,
+        draft: &mut Draft<T>,
+        messages: &[Incoming],
+        sweep: &[AttemptId],
+        deadline: Monotonic,
+        verdicts: &mut Verdicts,
+    ) -> Result<(), Again> {
         // 5. Dispatch what this pass is to finish, entry by entry, in commit order.
         let mut done: Few<Arc<OutboxEntry>> = Few::new();
         let mut held_up = false;
@@ -213,7 +227,7 @@ impl<T: Saga> SagaManager<T> {
         self.repeat_replies(key, messages, &done, deadline, verdicts).await;
 
         // 6. and 7. Mark what was dispatched, then clean up.
-        Box::pin(self.finish(key, &mut draft, &done)).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
+        self.finish(key, draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
         verdicts.finished(&done);
         let swept = done.iter().map(|entry| entry.attempt).filter(|attempt| sweep.contains(attempt));
         self.tell_sweep(key, &swept.collect::<Few<_>>(), Ok(()));

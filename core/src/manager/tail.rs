@@ -77,18 +77,17 @@ impl<T: Saga> SagaManager<T> {
         if outgoing.is_empty() {
             return Ok(());
         }
-        if outgoing.iter().any(|outgoing| is_claim(&outgoing.envelope)) {
-            let gone = Box::pin(self.keep(outgoing)).await?;
-            if !gone.is_empty() {
-                return Box::pin(self.dispatch_rest(key, outgoing, &gone, deadline)).await;
-            }
+        // In boxes: what is rare, since thousands of passes wait for their stores.
+        if outgoing.iter().any(|outgoing| is_claim(&outgoing.envelope))
+            && Box::pin(self.keep_or_dispatch_rest(key, outgoing, deadline)).await?
+        {
+            return Ok(());
         }
         self.in_time(deadline).await.map_err(|_| Unsent::new("the pass took longer than its deadline"))?;
         let results = self.ports.dispatcher.dispatch(outgoing).await;
         if results.len() == outgoing.len() && results.iter().all(Result::is_ok) {
             return Ok(());
         }
-        // In a box: it is rare, and thousands of passes wait for their stores.
         Box::pin(self.sent_in_part(key, outgoing, results)).await
     }
 
@@ -116,14 +115,17 @@ impl<T: Saga> SagaManager<T> {
         unsent.map_or(Ok(()), |unsent| Err(unsent.with(sent)))
     }
 
-    /// What has lost its body can never be sent; the others go.
-    async fn dispatch_rest(
+    /// Keeps the bodies that are elsewhere. What has lost its body can never be sent; then the others go, and it answers that they have.
+    async fn keep_or_dispatch_rest(
         &self,
         key: &EntityKey,
         outgoing: &[Outgoing],
-        gone: &[(usize, String)],
         deadline: Monotonic,
-    ) -> Result<(), Unsent> {
+    ) -> Result<bool, Unsent> {
+        let gone = self.keep(outgoing).await?;
+        if gone.is_empty() {
+            return Ok(false);
+        }
         for (index, outgoing) in outgoing.iter().enumerate() {
             let sent = match gone.iter().find(|(gone, _)| *gone == index) {
                 Some((_, why)) => self.park(key, outgoing, why.clone()).await,
@@ -131,7 +133,7 @@ impl<T: Saga> SagaManager<T> {
             };
             sent.map_err(|unsent| unsent.with(0..index))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn park(&self, key: &EntityKey, outgoing: &Outgoing, reason: String) -> Result<(), Unsent> {
