@@ -103,7 +103,9 @@ async fn a_body_that_cannot_be_removed_holds_up_no_other() {
     drop(front);
     depot.fails("unstage", ErrorKind::Unavailable);
     let _front = run(writer(&store, hub.clone(), &depot)).await;
-    let _archive = run(reader("archive", &store, &hub, &mood).bodies(depot.clone(), ABOVE)).await;
+    let archive = run(reader("archive", &store, &hub, &mood).bodies(depot.clone(), ABOVE)).await;
+    sleep(MINUTE).await;
+    drop(archive); // It would collect for both.
     sleep(3 * RETENTION).await;
     assert_eq!((read(&store, "archive", "shelf"), depot.size().0), (vec![5000], 1), "what was read is gone");
     depot.mend();
