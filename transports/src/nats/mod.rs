@@ -77,6 +77,7 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use dispatcher::Dispatches;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -99,6 +100,7 @@ struct Broker {
     /// As the options and the server say together.
     bytes_max: usize,
     seen: Seen,
+    dispatches: Dispatches,
 }
 
 impl Nats {

@@ -16,14 +16,15 @@ use super::{
     Broker,
     errors::{gone, late},
     link::lost,
-    message::{MESSAGE_ID, text_of},
+    message::{MESSAGE_ID, map_of, text_of},
 };
 
 /// A message on its way to the server.
 #[derive(Clone)]
 pub(super) struct Parcel {
     pub(super) subject: String,
-    pub(super) headers: HeaderMap,
+    /// In their order; one name may be there more than once.
+    pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
 }
 
@@ -42,10 +43,9 @@ impl Broker {
         operation: &'static str,
         parcels: Vec<Parcel>,
     ) -> Vec<Result<Put, TransportError>> {
-        let sent: Vec<Parcel> = parcels.clone();
-        let acks = self.publish_once(operation, parcels).await;
+        let acks = self.publish_once(operation, &parcels).await;
         let mut results = Vec::with_capacity(acks.len());
-        for (ack, parcel) in acks.into_iter().zip(sent) {
+        for (ack, parcel) in acks.into_iter().zip(parcels) {
             results.push(match ack {
                 Ok(Some(ack)) if ack.duplicate => self.make_sure(operation, &ack, parcel).await,
                 Ok(Some(_)) => Ok(Put::Stored),
@@ -74,12 +74,8 @@ impl Broker {
             Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => {}
             Err(e) => return Err(failed(e.to_string()).caused_by(e)),
         }
-        let mut headers = HeaderMap::new();
-        for (name, values) in parcel.headers.iter().filter(|(name, _)| name.to_string() != MESSAGE_ID) {
-            values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
-        }
-        let again = vec![Parcel { headers, ..parcel }];
-        match self.publish_once(operation, again).await.pop() {
+        let headers = parcel.headers.into_iter().filter(|(name, _)| name != MESSAGE_ID).collect();
+        match self.publish_once(operation, &[Parcel { headers, ..parcel }]).await.pop() {
             Some(Ok(_)) | None => Ok(Put::Stored),
             Some(Err(e)) => Err(e),
         }
@@ -89,7 +85,7 @@ impl Broker {
     async fn publish_once(
         &self,
         operation: &'static str,
-        parcels: Vec<Parcel>,
+        parcels: &[Parcel],
     ) -> Vec<Result<Option<PublishAck>, TransportError>> {
         let (place, patience) = (self.link.place(), self.link.patience);
         let mut line = self.link.line();
@@ -102,12 +98,13 @@ impl Broker {
         }
         let mut under_way = Vec::with_capacity(parcels.len());
         for Parcel { subject, headers, body } in parcels {
-            let message = PublishMessage::build().payload(body).headers(headers);
+            let headers = map_of(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let message = PublishMessage::build().payload(body.clone()).headers(headers);
             // What comes when the connection is lost would wait for the driver's room.
             let is_there = line.borrow().losses == losses;
             let sent =
                 if is_there { Some(self.link.jetstream.send_publish(subject.clone(), message).await) } else { None };
-            under_way.push((subject, sent.map(|sent| sent.map(IntoFuture::into_future))));
+            under_way.push((subject.as_str(), sent.map(|sent| sent.map(IntoFuture::into_future))));
         }
         let (mut cut_off, mut too_late) = (false, false);
         let mut ended = std::pin::pin!(async { timeout(patience, lost(&mut line, losses)).await.is_err() }.fuse());
@@ -115,7 +112,7 @@ impl Broker {
             let mut confirmation = match sent {
                 Some(Ok(confirmation)) => confirmation,
                 Some(Err(e)) => {
-                    results.push(self.refused(operation, &subject, e));
+                    results.push(self.refused(operation, subject, e));
                     continue;
                 }
                 None => {
@@ -137,7 +134,7 @@ impl Broker {
             };
             results.push(match confirmed {
                 Some(Ok(ack)) => Ok(Some(ack)),
-                Some(Err(e)) => self.refused(operation, &subject, e),
+                Some(Err(e)) => self.refused(operation, subject, e),
                 None if cut_off => Err(gone(operation, place, true)),
                 None => Err(late(operation, place, patience, true)),
             });
@@ -172,7 +169,8 @@ impl Broker {
 
 /// Whether what is stored is what was to be.
 fn is_same(subject: &str, headers: &HeaderMap, body: &[u8], parcel: &Parcel) -> bool {
-    let same = |name| text_of(headers, name) == text_of(&parcel.headers, name);
+    let sent = |name| parcel.headers.iter().find(|(sent, _)| sent == name).map(|(_, value)| value.clone());
+    let same = |name| text_of(headers, name) == sent(name);
     subject == parcel.subject
         && body == &parcel.body[..]
         && ["hapax-type", "hapax-message-id", "hapax-due", "ce-type", "ce-id", "ce-hapaxdue"].into_iter().all(same)

@@ -1,6 +1,7 @@
-use std::collections::HashSet;
+use std::{collections::HashSet, error::Error, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hapax_core::{
     envelope::{Destination, Outgoing},
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
@@ -18,8 +19,24 @@ use super::{
     names::{delayed, topic_key},
     topology::short,
 };
+use crate::{
+    own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
+    together::{Batch, Caller, Together, ended},
+};
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
+/// Calls under way at a time, each on a channel, and messages of each: enough of them that the server always has some, and few enough that a
+/// process of it for each channel confirms many at once.
+const CALLS_MAX: usize = 8;
+const TOGETHER_MAX: usize = 512;
+
+/// Messages of several calls on their way to the server.
+pub(super) type Dispatches = Arc<Together<Parcel, Result<(), TransportError>>>;
+
+/// None so far.
+pub(super) fn dispatches() -> Dispatches {
+    Together::new(CALLS_MAX, TOGETHER_MAX)
+}
 
 /// Where a message is published.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,12 +46,12 @@ pub(super) struct Route {
 }
 
 /// A message on its way to the server.
-pub(super) struct Parcel<'m> {
+pub(super) struct Parcel {
     pub(super) route: Route,
     /// No queue is fine too. The server does not send such a message back, and so the driver does not log it.
     pub(super) may_go_nowhere: bool,
     pub(super) properties: BasicProperties,
-    pub(super) body: &'m [u8],
+    pub(super) body: Bytes,
 }
 
 #[async_trait]
@@ -43,6 +60,11 @@ impl Dispatcher for RabbitMq {
         let (bytes, bytes_max) = (outgoing.envelope.size(), self.0.options.message_bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
+        }
+        // It is asked before every save.
+        const { assert!(OWN_FIELDS_BYTES_MAX < HEADERS_BYTES_MAX) };
+        if has_own_fields_only(&outgoing.envelope) {
+            return Ok(());
         }
         let bytes = headers_bytes(&outgoing.envelope);
         if bytes > HEADERS_BYTES_MAX {
@@ -65,9 +87,14 @@ impl Dispatcher for RabbitMq {
                 parcels.push(self.0.parcel(outgoing, now));
             }
         }
-        let mut published = self.0.publish(DISPATCHING, &parcels).await.into_iter();
+        if parcels.is_empty() {
+            return results;
+        }
+        let broker = self.0.clone();
+        let published = self.0.dispatches.ask(parcels, move |caller| broker.publish_together(caller)).await;
+        let mut published = published.unwrap_or_default().into_iter();
         for result in results.iter_mut().filter(|result| result.is_ok()) {
-            if let Some(Err(e)) = published.next() {
+            if let Err(e) = published.next().unwrap_or_else(|| Err(ended(DISPATCHING))) {
                 *result = Err(DispatchError::Transient(e));
             }
         }
@@ -76,7 +103,33 @@ impl Dispatcher for RabbitMq {
 }
 
 impl Broker {
-    fn parcel<'m>(&self, outgoing: &'m Outgoing, now: Timestamp) -> Parcel<'m> {
+    /// What several calls have asked for, as long as there is any.
+    async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<(), TransportError>>) {
+        while let Some(batch) = caller.next() {
+            let mut published = self.publish(DISPATCHING, &batch.these).await;
+            if batch.asking().count() > 1 && published.iter().any(is_refused) {
+                published = self.publish_apart(&batch).await;
+            }
+            batch.answer(published);
+        }
+    }
+
+    /// The server has refused one of them for what is in it, and has ended the channel with whatever else was on it. Who has not asked for
+    /// that one is not to suffer for it, now and whenever it is sent again. What was sent is sent twice, under the same id.
+    async fn publish_apart(
+        &self,
+        batch: &Batch<Parcel, Result<(), TransportError>>,
+    ) -> Vec<Result<(), TransportError>> {
+        let (mut published, mut rest) = (Vec::with_capacity(batch.these.len()), &batch.these[..]);
+        for count in batch.asking() {
+            let (these, others) = rest.split_at(count);
+            published.extend(self.publish(DISPATCHING, these).await);
+            rest = others;
+        }
+        published
+    }
+
+    fn parcel(&self, outgoing: &Outgoing, now: Timestamp) -> Parcel {
         let envelope = &outgoing.envelope;
         let waits = envelope.due.and_then(|due| self.waiting(due, now, &outgoing.destination));
         let marks = Marks { waits: waits.is_some(), ..Marks::default() };
@@ -84,7 +137,7 @@ impl Broker {
         let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
         let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
         let properties = properties_of(envelope, &marks, &self.names, now);
-        Parcel { route, may_go_nowhere, properties, body: &envelope.body }
+        Parcel { route, may_go_nowhere, properties, body: envelope.body.clone() }
     }
 
     pub(super) fn route(&self, destination: &Destination) -> Route {
@@ -102,11 +155,7 @@ impl Broker {
     }
 
     /// Publishes `parcels` in order; one result for each.
-    pub(super) async fn publish(
-        &self,
-        operation: &'static str,
-        parcels: &[Parcel<'_>],
-    ) -> Vec<Result<(), TransportError>> {
+    pub(super) async fn publish(&self, operation: &'static str, parcels: &[Parcel]) -> Vec<Result<(), TransportError>> {
         if parcels.is_empty() {
             return Vec::new();
         }
@@ -130,7 +179,7 @@ impl Broker {
                 let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
                 let (exchange, key) = (short(&parcel.route.exchange)?, short(&parcel.route.key)?);
                 let properties = parcel.properties.clone();
-                confirms.push(lent.channel.basic_publish(exchange, key, options, parcel.body, properties).await?);
+                confirms.push(lent.channel.basic_publish(exchange, key, options, &parcel.body, properties).await?);
             }
             for confirm in confirms {
                 let confirmation = confirm.await?;
@@ -166,7 +215,7 @@ impl Broker {
     fn count_returned(
         &self,
         operation: &'static str,
-        parcels: &[Parcel<'_>],
+        parcels: &[Parcel],
         returned: &[BasicReturnMessage],
         results: &mut [Result<(), TransportError>],
     ) {
@@ -186,4 +235,10 @@ impl Broker {
             }
         }
     }
+}
+
+/// Whether the server has ended the channel for what was said on it.
+fn is_refused(published: &Result<(), TransportError>) -> bool {
+    let said = published.as_ref().err().and_then(|e| e.source()?.downcast_ref::<lapin::Error>());
+    said.is_some_and(|error| matches!(error.kind(), lapin::ErrorKind::ProtocolError(_)))
 }

@@ -71,6 +71,7 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use dispatcher::Dispatches;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -93,6 +94,7 @@ struct Broker {
     options: RabbitMqOptions,
     publisher: Publisher,
     letters: Letters,
+    dispatches: Dispatches,
 }
 
 impl RabbitMq {

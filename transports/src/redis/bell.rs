@@ -1,76 +1,60 @@
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use ::redis::cmd;
-use tokio::sync::Notify;
+use ::redis::{Cmd, Value, cmd, pipe};
+use hapax_core::ports::TransportError;
 
-use super::{Broker, link::Lane};
+use super::{Broker, errors::malformed, link::Lane, receiver::RECEIVING, scripts::Loaded};
 
-/// How long the server holds a question whether something came.
-const HELD: Duration = Duration::from_secs(1);
-
-const WAITING: &str = "waiting for messages";
-
-/// Tells when something comes into a queue, whoever sends it. It takes nothing: whoever is told asks for it, and a call that is
-/// dropped while it waits has lost nothing.
+/// The server holds a question until something comes into a queue, whoever sends it, and has the next one answered in the moment in which
+/// it lets go of the first: so what is taken for who waits is taken with no further journey, and goes to the disk together with what has
+/// come.
 ///
-/// The question is held by the server (`XREAD` with `BLOCK`, beside the group), so it has a connection of its own. There is one
-/// at a time: those of calls that were dropped would be answered one after the other.
+/// Such a question (`XREAD` with `BLOCK`, beside the group) holds up what comes behind it, so it has a connection of its own.
 pub(super) struct Bell {
     queue: String,
     lane: Lane,
-    rings: Notify,
-    is_asked: AtomicBool,
-    failed: Mutex<bool>,
 }
 
 impl Bell {
-    pub(super) fn new(queue: String) -> Arc<Self> {
-        let (lane, rings) = (Lane::default(), Notify::new());
-        Arc::new(Self { queue, lane, rings, is_asked: AtomicBool::new(false), failed: Mutex::new(false) })
+    pub(super) fn new(queue: String) -> Self {
+        Self { queue, lane: Lane::default() }
     }
 
-    /// Waits until there is something behind the entry `last`, or a while. It may be told for nothing.
-    pub(super) async fn rung(self: &Arc<Self>, broker: &Arc<Broker>, last: &str) {
-        let rung = self.rings.notified();
-        tokio::pin!(rung);
-        rung.as_mut().enable();
-        if !self.is_asked.swap(true, Ordering::Relaxed) {
-            let (bell, broker, last) = (self.clone(), broker.clone(), last.to_owned());
-            tokio::spawn(async move {
-                let asked = bell.ask(&broker, &last).await;
-                bell.is_asked.store(false, Ordering::Relaxed);
-                // Else whoever waits looks by itself now and then; it finds the error, too.
-                if asked {
-                    bell.rings.notify_waiters();
-                }
-            });
+    /// Waits until there is something behind the entry `last`, or for `longest`, and asks `then`.
+    pub(super) async fn ask(
+        &self,
+        broker: &Broker,
+        last: &str,
+        longest: Duration,
+        then: impl FnOnce(&Loaded) -> Cmd,
+    ) -> Result<Value, TransportError> {
+        let open = broker.link.open(&self.lane).await?;
+        let mut read = cmd("XREAD");
+        // Zero would be for ever.
+        let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX).max(1);
+        read.arg("COUNT").arg(1).arg("BLOCK").arg(millis).arg("STREAMS").arg(&self.queue).arg(last);
+        let mut both = pipe();
+        both.add_command(read).add_command(then(&open.scripts));
+        let patience = broker.link.patience + longest;
+        let mut answers = broker.link.ask_all_within(&open, RECEIVING, false, &both, patience).await?.into_iter();
+        match (answers.next(), answers.next()) {
+            (Some(Ok(_)), Some(taken)) => taken,
+            (Some(Err(e)), _) => Err(e),
+            _ => Err(malformed(RECEIVING, broker.link.place())),
         }
-        rung.await;
     }
 
-    async fn ask(&self, broker: &Broker, last: &str) -> bool {
-        let asked = async {
-            let open = broker.link.open(&self.lane).await?;
-            let mut read = cmd("XREAD");
-            read.arg("COUNT").arg(1).arg("BLOCK").arg(HELD.as_millis() as u64);
-            read.arg("STREAMS").arg(&self.queue).arg(last);
-            let patience = broker.link.patience + HELD;
-            broker.link.ask_within(&open, WAITING, false, &read, patience).await
-        };
-        let asked = asked.await;
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed_before = std::mem::replace(&mut *failed, asked.is_err());
-        if let Err(error) = &asked
-            && !failed_before
-        {
-            tracing::debug!(%error, queue = self.queue, "nobody tells of new messages: they are looked for");
+    /// Lets the server answer at once. In vain where it has not heard the question yet.
+    pub(super) async fn ring(&self, broker: &Broker, lane: &Lane) {
+        let Ok(open) = broker.link.open(&self.lane).await else { return };
+        let Some(id) = open.id else { return };
+        let asked = broker.link.ask(lane, RECEIVING, false, |_| {
+            let mut unblock = cmd("CLIENT");
+            unblock.arg("UNBLOCK").arg(id);
+            unblock
+        });
+        if let Err(error) = asked.await {
+            tracing::debug!(%error, queue = self.queue, "who waits for messages looks again by itself only");
         }
-        asked.is_ok()
     }
 }

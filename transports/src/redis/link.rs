@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    answer::text,
+    answer::{number, text},
     errors::{NO_SCRIPT, error_of, late},
     options::{MayLose, RedisStreamsOptions, Tls},
     scripts::{Loaded, Script},
@@ -55,6 +55,8 @@ struct Current {
 pub(super) struct Open {
     connection: MultiplexedConnection,
     pub(super) scripts: Loaded,
+    /// How the server calls it; `None` if it does not say.
+    pub(super) id: Option<i64>,
     /// What the server may lose of what it confirms.
     pub(super) may_lose: MayLose,
     is_lost: AtomicBool,
@@ -138,8 +140,10 @@ impl Link {
         // Blanks are not allowed in it, and it is of no further use.
         let name: String = self.name.chars().filter(char::is_ascii_graphic).collect();
         let _ = cmd("CLIENT").arg("SETNAME").arg(name).query_async::<Value>(&mut connection).await;
+        let id = cmd("CLIENT").arg("ID").query_async::<Value>(&mut connection).await;
+        let id = id.ok().and_then(|id| number(&id));
         let scripts = load(&mut connection).await.map_err(failed)?;
-        Ok(Open { connection, scripts, may_lose, is_lost: AtomicBool::new(false) })
+        Ok(Open { connection, scripts, id, may_lose, is_lost: AtomicBool::new(false) })
     }
 
     /// Asks the server. `written`: what is asked changes something.
@@ -193,15 +197,26 @@ impl Link {
         operation: &'static str,
         commands: &Pipeline,
     ) -> Result<Vec<Result<Value, TransportError>>, TransportError> {
+        self.ask_all_within(open, operation, true, commands, self.patience).await
+    }
+
+    pub(super) async fn ask_all_within(
+        &self,
+        open: &Open,
+        operation: &'static str,
+        written: bool,
+        commands: &Pipeline,
+        patience: Duration,
+    ) -> Result<Vec<Result<Value, TransportError>>, TransportError> {
         let mut connection = open.connection.clone();
         let asked = connection.req_packed_commands(commands, 0, commands.len());
-        match timeout(self.patience, asked).await {
+        match timeout(patience, asked).await {
             Ok(Ok(answers)) => {
                 let read = |answer| match answer {
                     Value::ServerError(e) => {
                         let e = RedisError::from(e);
                         open.judge(&e);
-                        Err(error_of(operation, &self.place, e, true))
+                        Err(error_of(operation, &self.place, e, written))
                     }
                     answer => Ok(answer),
                 };
@@ -209,11 +224,11 @@ impl Link {
             }
             Ok(Err(e)) => {
                 open.judge(&e);
-                Err(error_of(operation, &self.place, e, true))
+                Err(error_of(operation, &self.place, e, written))
             }
             Err(_) => {
                 open.is_lost.store(true, Ordering::Relaxed);
-                Err(late(operation, &self.place, self.patience, true))
+                Err(late(operation, &self.place, patience, written))
             }
         }
     }

@@ -85,6 +85,7 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use dispatcher::Dispatches;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -107,6 +108,7 @@ struct Broker {
     lane: Lane,
     /// What the server may lose, as it said when it was first connected to.
     found: MayLose,
+    dispatches: Dispatches,
 }
 
 impl RedisStreams {

@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use ::redis::Value;
+use ::redis::{Cmd, Value};
 use async_trait::async_trait;
 use hapax_core::{
     envelope::ReadError,
@@ -27,7 +27,7 @@ use super::{
     letters::Letter,
     link::Lane,
     message::envelope_of,
-    scripts::Script,
+    scripts::{Loaded, Script},
 };
 
 /// Most messages that one call gives: more would keep the server from others, and other processes idle.
@@ -44,7 +44,10 @@ const TRIM: Duration = Duration::from_secs(10);
 /// What comes less than this before its due time is given: clocks differ by more.
 const EARLY: Duration = Duration::from_millis(10);
 
-const RECEIVING: &str = "receiving messages";
+/// Who wants an answer that the server holds tells it again after as long: it may not have heard the question when it was told.
+const RING: Duration = Duration::from_millis(2);
+
+pub(super) const RECEIVING: &str = "receiving messages";
 const EXTENDING: &str = "extending leases";
 
 /// One endpoint's end of a queue, with connections of its own.
@@ -61,7 +64,7 @@ pub(super) struct End {
     pub(super) uncounted: String,
     active: String,
     pub(super) lane: Lane,
-    bell: Arc<Bell>,
+    bell: Bell,
     /// Something was given back here.
     pub(super) again: Notify,
     pub(super) acks: Acks,
@@ -82,6 +85,14 @@ struct Taken {
     next: Option<Duration>,
     /// Behind which entry something new would be; `None` if that is of no use now.
     last: Option<String>,
+}
+
+/// What a call waits for.
+struct Wait {
+    /// Something behind this entry.
+    last: String,
+    /// Or until then.
+    longest: Duration,
 }
 
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
@@ -130,23 +141,29 @@ impl EndpointQueue {
 impl Receiver for EndpointQueue {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let max = max.clamp(1, TAKE_MAX);
+        let mut taken = self.0.take(max, None).await?;
         loop {
-            let Taken { mut given, next, last } = self.0.take(max).await?;
+            let Taken { mut given, next, last } = taken;
             if !given.deliveries.is_empty() {
                 return Ok(std::mem::take(&mut given.deliveries));
             }
             let rest = next.into_iter().chain([POLL]).min().unwrap_or(POLL);
-            let rung = async {
-                match &last {
-                    Some(last) => self.0.bell.rung(&self.0.broker, last).await,
-                    None => std::future::pending().await,
+            if let Some(last) = last.filter(|_| !rest.is_zero()) {
+                match self.0.take(max, Some(Wait { last, longest: rest })).await {
+                    Ok(after) => {
+                        taken = after;
+                        continue;
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, endpoint = %self.0.endpoint, "nobody tells of new messages: they are looked for");
+                    }
                 }
-            };
+            }
             tokio::select! {
-                () = rung => {}
                 () = self.0.again.notified() => {}
                 () = sleep(rest) => {}
             }
+            taken = self.0.take(max, None).await?;
         }
     }
 
@@ -181,11 +198,14 @@ impl Receiver for EndpointQueue {
 impl End {
     /// Takes up to `max` messages. In a task of its own: a call that is dropped while the server answers would leave what it
     /// was given under a lease, and nobody would know of it.
-    async fn take(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
-        let (answer, answered) = oneshot::channel();
+    async fn take(self: &Arc<Self>, max: usize, wait: Option<Wait>) -> Result<Taken, TransportError> {
+        let (mut answer, answered) = oneshot::channel();
         let end = self.clone();
         tokio::spawn(async move {
-            let taken = end.taken(max).await;
+            let taken = match &wait {
+                Some(wait) => end.taken_after(wait, max, answer.closed()).await,
+                None => end.taken(max).await,
+            };
             // Who asked may be gone: then what was taken is given back as it is dropped.
             drop(answer.send(taken));
         });
@@ -196,10 +216,7 @@ impl End {
     }
 
     async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
-        let (looks, trims) = self.begin_looks();
-        if trims {
-            self.trim().await;
-        }
+        let looks = self.trimmed().await;
         let answer = match self.ask_for(max, looks).await {
             // By an operator, or with a server that has kept nothing. What was in it is gone.
             Err(e) if is_no_group(&e) => {
@@ -209,6 +226,46 @@ impl End {
             }
             answer => answer?,
         };
+        self.read(answer)
+    }
+
+    /// The same once there is something, or it has taken too long, or something was given back here, or nobody asks any more.
+    async fn taken_after(
+        self: &Arc<Self>,
+        wait: &Wait,
+        max: usize,
+        is_unasked: impl Future<Output = ()>,
+    ) -> Result<Taken, TransportError> {
+        let looks = self.trimmed().await;
+        let asked =
+            self.bell.ask(&self.broker, &wait.last, wait.longest, |scripts| self.take_call(scripts, max, looks));
+        let mut asked = std::pin::pin!(asked);
+        let answer = tokio::select! {
+            biased;
+            answer = &mut asked => answer,
+            () = self.again.notified() => self.rung(&mut asked).await,
+            () = is_unasked => self.rung(&mut asked).await,
+        };
+        self.read(answer?)
+    }
+
+    /// The answer that the server holds.
+    async fn rung<F: Future + Unpin>(&self, asked: &mut F) -> F::Output {
+        loop {
+            let ring = async {
+                self.bell.ring(&self.broker, &self.lane).await;
+                sleep(RING).await;
+            };
+            tokio::select! {
+                biased;
+                answer = &mut *asked => return answer,
+                () = ring => {}
+            }
+        }
+    }
+
+    /// What a call has brought.
+    fn read(self: &Arc<Self>, answer: Value) -> Result<Taken, TransportError> {
         let bad = || malformed(RECEIVING, self.broker.link.place());
         let [again, fresh, due, last, wait, left]: [Value; 6] =
             array(answer).and_then(|parts| parts.try_into().ok()).ok_or_else(bad)?;
@@ -234,15 +291,26 @@ impl End {
     }
 
     async fn ask_for(&self, max: usize, looks: bool) -> Result<Value, TransportError> {
-        let broker = &self.broker;
-        let asked = broker.link.ask(&self.lane, RECEIVING, false, |scripts| {
-            let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
-            let mut call = scripts.call(Script::Take, &keys);
-            call.arg(broker.group()).arg(&self.consumer).arg(max).arg(TAKE_BYTES_MAX).arg(self.lease_millis());
-            call.arg(u8::from(looks)).arg(u8::from(broker.options.ordered_keys)).arg(broker.options.unused_millis());
-            call
-        });
-        asked.await
+        let call = |scripts: &Loaded| self.take_call(scripts, max, looks);
+        self.broker.link.ask(&self.lane, RECEIVING, false, call).await
+    }
+
+    fn take_call(&self, scripts: &Loaded, max: usize, looks: bool) -> Cmd {
+        let options = &self.broker.options;
+        let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
+        let mut call = scripts.call(Script::Take, &keys);
+        call.arg(self.broker.group()).arg(&self.consumer).arg(max).arg(TAKE_BYTES_MAX).arg(self.lease_millis());
+        call.arg(u8::from(looks)).arg(u8::from(options.ordered_keys)).arg(options.unused_millis());
+        call
+    }
+
+    /// Removes what may be removed, now and then. Whether it is time to look for leases that have run out.
+    async fn trimmed(&self) -> bool {
+        let (looks, trims) = self.begin_looks();
+        if trims {
+            self.trim().await;
+        }
+        looks
     }
 
     /// Whether it is time to look for leases that have run out, and for what may be removed.
