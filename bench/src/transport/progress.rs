@@ -88,8 +88,9 @@ pub(super) struct Counted {
 
 #[async_trait]
 impl Transport for Counted {
+    /// An endpoint refuses queues that outlive its store. Here both end with the run.
     fn capabilities(&self) -> TransportCapabilities {
-        self.transport.capabilities()
+        TransportCapabilities { durable: false, ..self.transport.capabilities() }
     }
 
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {

@@ -7,7 +7,7 @@ use ::redis::{
     AsyncConnectionConfig, Client, IntoConnectionInfo, Pipeline, Value, aio::MultiplexedConnection, cmd, pipe,
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use hapax::RedisStreams;
+use hapax::{RedisStreams, transports::redis::MayLose};
 
 use super::{
     desk::Desk,
@@ -62,7 +62,9 @@ impl Place for Streams {
     }
 
     async fn transport(&self) -> Result<RedisStreams, AnyError> {
-        Ok(RedisStreams::options().prefix(&self.named.prefix).open(&self.url).await?)
+        // Whatever the server loses, it loses for both sides.
+        let options = RedisStreams::options().prefix(&self.named.prefix).may_lose(MayLose::Everything);
+        Ok(options.open(&self.url).await?)
     }
 
     async fn by_hand(
