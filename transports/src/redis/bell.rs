@@ -1,9 +1,19 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{Cmd, Value, cmd, pipe};
 use hapax_core::ports::TransportError;
+use tokio::time::{Instant, sleep};
 
-use super::{Broker, errors::malformed, link::Lane, receiver::RECEIVING, scripts::Loaded};
+use super::{
+    Broker,
+    errors::malformed,
+    link::Lane,
+    receiver::{End, RECEIVING, Taken},
+    scripts::Loaded,
+};
+
+/// Who wants an answer that the server holds tells it again after as long: it may not have heard the question when it was told.
+const RING: Duration = Duration::from_millis(2);
 
 /// The server holds a question until something comes into a queue, whoever sends it, and has the next one answered in the moment in which
 /// it lets go of the first: so what is taken for who waits is taken with no further journey, and goes to the disk together with what has
@@ -13,6 +23,29 @@ use super::{Broker, errors::malformed, link::Lane, receiver::RECEIVING, scripts:
 pub(super) struct Bell {
     queue: String,
     lane: Lane,
+}
+
+/// What a call waits for.
+pub(super) struct Wait {
+    /// Something behind this entry.
+    pub(super) last: String,
+    /// Or until then.
+    pub(super) longest: Duration,
+}
+
+/// What a call that took all there was has found out for the next.
+pub(super) struct Known {
+    /// The newest entry.
+    pub(super) last: String,
+    /// When something that is not new has to be looked for.
+    pub(super) until: Instant,
+}
+
+impl Known {
+    pub(super) fn wait(self) -> Option<Wait> {
+        let longest = self.until.saturating_duration_since(Instant::now());
+        (!longest.is_zero()).then_some(Wait { last: self.last, longest })
+    }
 }
 
 impl Bell {
@@ -55,6 +88,43 @@ impl Bell {
         });
         if let Err(error) = asked.await {
             tracing::debug!(%error, queue = self.queue, "who waits for messages looks again by itself only");
+        }
+    }
+}
+
+impl End {
+    /// The same once there is something, or it has taken too long, or something was given back here, or nobody asks any more.
+    pub(super) async fn taken_after(
+        self: &Arc<Self>,
+        wait: &Wait,
+        max: usize,
+        is_unasked: impl Future<Output = ()>,
+    ) -> Result<Taken, TransportError> {
+        let looks = self.trimmed().await;
+        let asked =
+            self.bell.ask(&self.broker, &wait.last, wait.longest, |scripts| self.take_call(scripts, max, looks));
+        let mut asked = std::pin::pin!(asked);
+        let answer = tokio::select! {
+            biased;
+            answer = &mut asked => answer,
+            () = self.again.notified() => self.rung(&mut asked).await,
+            () = is_unasked => self.rung(&mut asked).await,
+        };
+        self.read(answer?)
+    }
+
+    /// The answer that the server holds.
+    async fn rung<F: Future + Unpin>(&self, asked: &mut F) -> F::Output {
+        loop {
+            let ring = async {
+                self.bell.ring(&self.broker, &self.lane).await;
+                sleep(RING).await;
+            };
+            tokio::select! {
+                biased;
+                answer = &mut *asked => return answer,
+                () = ring => {}
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use super::{
     Broker, RedisStreams,
     acks::Acks,
     answer::{Entry, array, entries, entry, number, place, text},
-    bell::Bell,
+    bell::{Bell, Known, Wait},
     errors::{is_no_group, malformed},
     lease::{Lease, What},
     letters::Letter,
@@ -44,9 +44,6 @@ const TRIM: Duration = Duration::from_secs(10);
 /// What comes less than this before its due time is given: clocks differ by more.
 const EARLY: Duration = Duration::from_millis(10);
 
-/// Who wants an answer that the server holds tells it again after as long: it may not have heard the question when it was told.
-const RING: Duration = Duration::from_millis(2);
-
 pub(super) const RECEIVING: &str = "receiving messages";
 const EXTENDING: &str = "extending leases";
 
@@ -64,11 +61,12 @@ pub(super) struct End {
     pub(super) uncounted: String,
     active: String,
     pub(super) lane: Lane,
-    bell: Bell,
+    pub(super) bell: Bell,
     /// Something was given back here.
     pub(super) again: Notify,
     pub(super) acks: Acks,
     looks: Mutex<Looks>,
+    known: Mutex<Option<Known>>,
 }
 
 /// When what is not looked for each time was looked for.
@@ -79,20 +77,12 @@ struct Looks {
 }
 
 /// What a call found.
-struct Taken {
+pub(super) struct Taken {
     given: Given,
     /// When there is something again, as far as the server can tell.
     next: Option<Duration>,
     /// Behind which entry something new would be; `None` if that is of no use now.
     last: Option<String>,
-}
-
-/// What a call waits for.
-struct Wait {
-    /// Something behind this entry.
-    last: String,
-    /// Or until then.
-    longest: Duration,
 }
 
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
@@ -130,6 +120,7 @@ impl EndpointQueue {
             again: Notify::new(),
             acks: Acks::default(),
             looks: Mutex::default(),
+            known: Mutex::default(),
             types: types.to_vec(),
             endpoint,
             broker,
@@ -141,13 +132,24 @@ impl EndpointQueue {
 impl Receiver for EndpointQueue {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let max = max.clamp(1, TAKE_MAX);
-        let mut taken = self.0.take(max, None).await?;
+        // What is new is told of by the answer that brings it: nobody need look first.
+        let wait = self.0.known().take().and_then(Known::wait);
+        let taken = match wait {
+            Some(wait) => self.0.take(max, Some(wait)).await.ok(),
+            None => None,
+        };
+        let mut taken = match taken {
+            Some(taken) => taken,
+            None => self.0.take(max, None).await?,
+        };
         loop {
             let Taken { mut given, next, last } = taken;
             if !given.deliveries.is_empty() {
+                let until = Instant::now() + next.unwrap_or(POLL).min(POLL);
+                *self.0.known() = last.filter(|_| given.deliveries.len() < max).map(|last| Known { last, until });
                 return Ok(std::mem::take(&mut given.deliveries));
             }
-            let rest = next.into_iter().chain([POLL]).min().unwrap_or(POLL);
+            let rest = next.unwrap_or(POLL).min(POLL);
             if let Some(last) = last.filter(|_| !rest.is_zero()) {
                 match self.0.take(max, Some(Wait { last, longest: rest })).await {
                     Ok(after) => {
@@ -215,6 +217,10 @@ impl End {
         })
     }
 
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
         let looks = self.trimmed().await;
         let answer = match self.ask_for(max, looks).await {
@@ -229,43 +235,8 @@ impl End {
         self.read(answer)
     }
 
-    /// The same once there is something, or it has taken too long, or something was given back here, or nobody asks any more.
-    async fn taken_after(
-        self: &Arc<Self>,
-        wait: &Wait,
-        max: usize,
-        is_unasked: impl Future<Output = ()>,
-    ) -> Result<Taken, TransportError> {
-        let looks = self.trimmed().await;
-        let asked =
-            self.bell.ask(&self.broker, &wait.last, wait.longest, |scripts| self.take_call(scripts, max, looks));
-        let mut asked = std::pin::pin!(asked);
-        let answer = tokio::select! {
-            biased;
-            answer = &mut asked => answer,
-            () = self.again.notified() => self.rung(&mut asked).await,
-            () = is_unasked => self.rung(&mut asked).await,
-        };
-        self.read(answer?)
-    }
-
-    /// The answer that the server holds.
-    async fn rung<F: Future + Unpin>(&self, asked: &mut F) -> F::Output {
-        loop {
-            let ring = async {
-                self.bell.ring(&self.broker, &self.lane).await;
-                sleep(RING).await;
-            };
-            tokio::select! {
-                biased;
-                answer = &mut *asked => return answer,
-                () = ring => {}
-            }
-        }
-    }
-
     /// What a call has brought.
-    fn read(self: &Arc<Self>, answer: Value) -> Result<Taken, TransportError> {
+    pub(super) fn read(self: &Arc<Self>, answer: Value) -> Result<Taken, TransportError> {
         let bad = || malformed(RECEIVING, self.broker.link.place());
         let [again, fresh, due, last, wait, left]: [Value; 6] =
             array(answer).and_then(|parts| parts.try_into().ok()).ok_or_else(bad)?;
@@ -278,7 +249,9 @@ impl End {
             all.push((entry(it).ok_or_else(bad)?, numbers.0, numbers.1));
         }
         all.sort_by_key(|(entry, ..)| place(&entry.id));
-        all.extend(entries(fresh).ok_or_else(bad)?.into_iter().map(|entry| (entry, 1, 0)));
+        let fresh = entries(fresh).ok_or_else(bad)?;
+        let newest = fresh.last().map(|entry| entry.id.clone());
+        all.extend(fresh.into_iter().map(|entry| (entry, 1, 0)));
         for (entry, deliveries, uncounted) in all {
             given.deliveries.extend(self.delivery(entry, deliveries, uncounted));
         }
@@ -286,7 +259,7 @@ impl End {
         let is_left = number(&left) == Some(1);
         let wait = millis(&wait).filter(|wait| *wait > 0);
         let next = if is_left { Some(0) } else { wait.or_else(|| millis(&due)) };
-        let last = text(last).filter(|last| !last.is_empty());
+        let last = newest.or_else(|| text(last).filter(|last| !last.is_empty()));
         Ok(Taken { given, next: next.map(Duration::from_millis), last })
     }
 
@@ -295,7 +268,7 @@ impl End {
         self.broker.link.ask(&self.lane, RECEIVING, false, call).await
     }
 
-    fn take_call(&self, scripts: &Loaded, max: usize, looks: bool) -> Cmd {
+    pub(super) fn take_call(&self, scripts: &Loaded, max: usize, looks: bool) -> Cmd {
         let options = &self.broker.options;
         let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
         let mut call = scripts.call(Script::Take, &keys);
@@ -305,7 +278,7 @@ impl End {
     }
 
     /// Removes what may be removed, now and then. Whether it is time to look for leases that have run out.
-    async fn trimmed(&self) -> bool {
+    pub(super) async fn trimmed(&self) -> bool {
         let (looks, trims) = self.begin_looks();
         if trims {
             self.trim().await;
@@ -345,7 +318,7 @@ impl End {
     fn delivery(self: &Arc<Self>, entry: Entry, deliveries: i64, uncounted: i64) -> Option<Delivery> {
         let attempts = u32::try_from(deliveries.saturating_sub(uncounted)).unwrap_or(u32::MAX).max(1);
         let lease = Lease { id: entry.id.clone(), deliveries, attempts };
-        match envelope_of(entry.fields.clone()) {
+        match envelope_of(&entry.fields) {
             Ok(envelope) => {
                 let now = Timestamp::now();
                 if let Some(due) = envelope.due.filter(|due| now.after(EARLY) < *due) {
