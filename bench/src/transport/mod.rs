@@ -130,13 +130,15 @@ async fn rounds<P: Place>(place: &P, options: &Options) -> Result<Vec<Figure>, A
             eprintln!("  {round}/{count} speed: by hand {}, hapax {}", Told(&theirs), Told(&hapax));
             // The trial is short, and says little.
             rate = theirs.rate().max(hapax.rate());
-            (found.theirs.push(theirs), found.ours.push(hapax));
+            found.theirs.push(theirs);
+            found.ours.push(hapax);
             ours = Some(hapax);
         }
         if options.takes(IDLE) {
             let (theirs, hapax) = idle(place, &load, time, ours_first).await?;
             eprintln!("  {round}/{count} idle: by hand {:.0} us, hapax {:.0} us", theirs * 1e6, hapax * 1e6);
-            (found.idle_theirs.push(theirs), found.idle_ours.push(hapax));
+            found.idle_theirs.push(theirs);
+            found.idle_ours.push(hapax);
         }
         if let Some(server) = options.postgres.as_deref().filter(|_| options.takes(STORE)) {
             let broker = match ours {
