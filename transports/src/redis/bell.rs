@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ::redis::{Cmd, Value, cmd, pipe};
-use hapax_core::ports::TransportError;
+use hapax_core::ports::{ErrorKind, TransportError};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -101,16 +101,27 @@ impl End {
         is_unasked: impl Future<Output = ()>,
     ) -> Result<Taken, TransportError> {
         let looks = self.trimmed().await;
-        let asked =
-            self.bell.ask(&self.broker, &wait.last, wait.longest, |scripts| self.take_call(scripts, max, looks));
+        let is_ordered = self.broker.options.ordered_keys;
+        let asked = self.bell.ask(&self.broker, &wait.last, wait.longest, |scripts| match is_ordered {
+            // What is taken for who is gone by then would be given back, and would come behind what came after it.
+            true => cmd("PING"),
+            false => self.take_call(scripts, max, looks),
+        });
         let mut asked = std::pin::pin!(asked);
-        let answer = tokio::select! {
+        let (answer, is_asked) = tokio::select! {
             biased;
-            answer = &mut asked => answer,
-            () = self.again.notified() => self.rung(&mut asked).await,
-            () = is_unasked => self.rung(&mut asked).await,
+            answer = &mut asked => (answer, true),
+            () = self.again.notified() => (self.rung(&mut asked).await, true),
+            () = is_unasked => (self.rung(&mut asked).await, false),
         };
-        self.read(answer?)
+        match (is_ordered, is_asked) {
+            (false, _) => self.read(answer?),
+            (true, true) => {
+                answer?;
+                self.taken(max).await
+            }
+            (true, false) => Err(TransportError::new(ErrorKind::Unavailable, RECEIVING, "nobody asks any more")),
+        }
     }
 
     /// The answer that the server holds.

@@ -146,7 +146,8 @@ impl Receiver for EndpointQueue {
             let Taken { mut given, next, last } = taken;
             if !given.deliveries.is_empty() {
                 let until = Instant::now() + next.unwrap_or(POLL).min(POLL);
-                *self.0.known() = last.filter(|_| given.deliveries.len() < max).map(|last| Known { last, until });
+                let took_all = given.deliveries.len() < max && !self.0.broker.options.ordered_keys;
+                *self.0.known() = last.filter(|_| took_all).map(|last| Known { last, until });
                 return Ok(std::mem::take(&mut given.deliveries));
             }
             let rest = next.unwrap_or(POLL).min(POLL);
@@ -221,7 +222,7 @@ impl End {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
+    pub(super) async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
         let looks = self.trimmed().await;
         let answer = match self.ask_for(max, looks).await {
             // By an operator, or with a server that has kept nothing. What was in it is gone.
