@@ -28,6 +28,11 @@ mod service;
 mod services;
 mod sql;
 mod template;
+#[cfg_attr(
+    not(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs")),
+    allow(dead_code, reason = "none is compiled in")
+)]
+mod transport;
 mod workload;
 
 use std::{
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         Some("service") => return service_figures(args),
         Some("outbox") => return outbox_figures(args),
         Some("endpoint") => return endpoint_figures(args),
+        Some("transport") => return transport_figures(args),
         Some(command) if let Some(service) = services::Service::of(command) => return services_figures(service, args),
         Some(command) if command == postgres::KIND.command => {
             return server_figures(&postgres::KIND, args, sql::bench::<postgres::Schema>);
@@ -103,6 +109,20 @@ fn endpoint_figures(args: impl Iterator<Item = String>) -> ExitCode {
         Ok(Some(options)) => ended(endpoint::bench(&options).map(|good| good || !options.check)),
         Ok(None) => {
             println!("{}", endpoint::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("hapax-bench: {problem}");
+            ExitCode::from(MISUSED)
+        }
+    }
+}
+
+fn transport_figures(args: impl Iterator<Item = String>) -> ExitCode {
+    match transport::parse(args) {
+        Ok(Some(options)) => ended(transport::bench(&options).map(|good| good || !options.check)),
+        Ok(None) => {
+            println!("{}", transport::HELP);
             ExitCode::SUCCESS
         }
         Err(problem) => {

@@ -54,6 +54,19 @@ impl Message for Asked {
     const TYPE: &'static str = "bench.asked";
 }
 
+/// The same message where what is sent goes to another endpoint, the [`Next`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Passed(Deposit);
+
+impl Message for Passed {
+    const TYPE: &'static str = "bench.passed";
+}
+
+/// To whom what was [passed](Passed) goes on: a service of the handlers.
+#[derive(Debug)]
+pub(crate) struct Next(pub(crate) String);
+
 /// What is sent: to a topic that nobody subscribes to, or to who has asked.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Changed {
@@ -138,6 +151,17 @@ impl Handle<Asked> for Account {
 
     async fn handle(&mut self, asked: Asked, cx: &mut Context) -> Result<(), HandlerError> {
         cx.reply(self.apply(asked.0))
+    }
+}
+
+impl Handle<Passed> for Account {
+    fn correlate(passed: &Passed) -> Correlation<'_> {
+        (&passed.0.account).into()
+    }
+
+    async fn handle(&mut self, passed: Passed, cx: &mut Context) -> Result<(), HandlerError> {
+        let next = cx.get::<Next>()?.0.clone();
+        cx.send(&next, self.apply(passed.0))
     }
 }
 

@@ -19,6 +19,11 @@ const NPM_RELAY: &str = "bench/peers/pg-transactional-outbox";
 /// Benchmarks of stores whose client libraries take long to build: a feature each, and an emulator.
 const SERVICES: [&str; 2] = ["dynamodb", "cosmos"];
 
+/// Benchmarks of brokers, behind this word: a feature each, of which only this one needs an emulator.
+const TRANSPORT: &str = "transport";
+const BROKERS: [&str; 4] = ["nats", "rabbitmq", "redis", EMULATED];
+const EMULATED: &str = "sqs";
+
 /// Hands the arguments on and the exit code back.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     if args.iter().any(|arg| arg == "--peers" || arg == "--peer") {
@@ -28,9 +33,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     }
     let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-bench"]);
     let mut emulator = None;
-    if let Some(name) = args.first().filter(|name| SERVICES.contains(&name.as_str())) {
+    if let Some(Feature { name, is_emulated }) = feature(args) {
         command.args(["--features", name]);
-        if !args.iter().any(|arg| ["--server", "--help", "-h"].contains(&arg.as_str())) {
+        if is_emulated && !args.iter().any(|arg| ["--server", "--help", "-h"].contains(&arg.as_str())) {
             match backends::started(name) {
                 Ok(started) => emulator = Some(started),
                 Err(error) => {
@@ -52,6 +57,23 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What has to be built in for `args`.
+#[derive(Debug, PartialEq, Eq)]
+struct Feature<'a> {
+    name: &'a str,
+    /// It is measured on an emulator, which is started unless a server is named.
+    is_emulated: bool,
+}
+
+/// `None` where nothing has, and where help is asked for.
+fn feature(args: &[String]) -> Option<Feature<'_>> {
+    let name = match args.first()?.as_str() {
+        TRANSPORT => args.get(1).map(String::as_str).filter(|name| BROKERS.contains(name))?,
+        name => SERVICES.into_iter().find(|service| *service == name)?,
+    };
+    Some(Feature { name, is_emulated: name == EMULATED || SERVICES.contains(&name) })
 }
 
 /// Builds all at once, and where that fails each by itself, so that one keeps no other from being measured. What cannot be
@@ -116,6 +138,21 @@ fn programs(manifest: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_measured_is_built_in_and_emulated_where_there_is_no_server() {
+        let feature = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            feature(&args).map(|Feature { name, is_emulated }| (name.to_owned(), is_emulated))
+        };
+        let some = |name: &str, is_emulated| Some((name.to_owned(), is_emulated));
+        assert_eq!(feature("dynamodb --check"), some("dynamodb", true));
+        assert_eq!(feature("transport redis --check"), some("redis", false));
+        assert_eq!(feature("transport sqs"), some("sqs", true));
+        for line in ["", "sqlite", "redis", "transport", "transport --help", "transport kafka"] {
+            assert_eq!(feature(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn every_program_of_a_peer_has_a_feature_of_its_name() {
