@@ -12,6 +12,8 @@ pub mod faulted;
 #[cfg(feature = "http-faults")]
 pub mod http_faults;
 mod hurt;
+#[cfg(feature = "kafka")]
+mod kafka_server;
 mod log;
 #[cfg(feature = "databases")]
 mod mysql;
@@ -69,6 +71,8 @@ pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
 pub use hurt::{Saves, Told};
+#[cfg(feature = "kafka")]
+pub use kafka_server::KafkaServer;
 pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;

@@ -1,0 +1,192 @@
+//! Questions to a cluster, one at a time and each within a time.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rdkafka::{
+    ClientConfig, Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    types::RDKafkaRespErr,
+};
+
+use super::link::Heard;
+
+/// A partition of a topic.
+pub(super) type Place = (Arc<str>, i32);
+
+/// A broker answers as soon as it has something; where it has nothing, this is how long it waits.
+const FETCH_WAIT: &str = "20";
+/// What is waited for at a time while a topic is read.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Where a partition begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// The first that is kept.
+    pub(super) low: i64,
+    /// Behind the last.
+    pub(super) high: i64,
+}
+
+/// A record as it is kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) key: String,
+    /// None where what had the key was taken away.
+    pub(super) body: Option<Bytes>,
+    pub(super) headers: super::message::Headers,
+}
+
+pub(super) struct Asker {
+    consumer: BaseConsumer<Heard>,
+    patience: Duration,
+}
+
+impl Asker {
+    pub(super) fn new(config: &ClientConfig, place: &Arc<str>, patience: Duration) -> Result<Self, KafkaError> {
+        let mut config = config.clone();
+        config.set("fetch.wait.max.ms", FETCH_WAIT).set("enable.partition.eof", "true");
+        Ok(Self { consumer: config.create_with_context(Heard::new(place.clone()))?, patience })
+    }
+
+    pub(super) fn heard(&self) -> &Heard {
+        while self.consumer.poll(Duration::ZERO).is_some() {} // Where it is told why.
+        self.consumer.context()
+    }
+
+    /// How many partitions a topic has; none if a broker says that there is no such topic, which it may say of one that was made just now.
+    pub(super) fn partitions(&self, topic: &str) -> Result<Option<usize>, KafkaError> {
+        let metadata = self.consumer.fetch_metadata(Some(topic), self.patience)?;
+        let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else {
+            return Err(KafkaError::MetadataFetch(Code::LeaderNotAvailable));
+        };
+        match found.error() {
+            None if found.partitions().is_empty() => Err(KafkaError::MetadataFetch(Code::LeaderNotAvailable)),
+            None => Ok(Some(found.partitions().len())),
+            Some(
+                RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
+                | RDKafkaRespErr::RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC,
+            ) => Ok(None),
+            Some(error) => Err(KafkaError::MetadataFetch(error.into())),
+        }
+    }
+
+    /// All topics whose names begin so.
+    pub(super) fn topics(&self, beginning: &str) -> Result<Vec<String>, KafkaError> {
+        let metadata = self.consumer.fetch_metadata(None, self.patience)?;
+        let names = metadata.topics().iter().map(|topic| topic.name().to_owned());
+        Ok(names.filter(|name| name.starts_with(beginning)).collect())
+    }
+
+    /// All partitions of those topics that are there.
+    pub(super) fn places<'t>(&self, topics: impl IntoIterator<Item = &'t Arc<str>>) -> Result<Vec<Place>, KafkaError> {
+        let mut places = Vec::new();
+        for topic in topics {
+            let count = self.partitions(topic)?.unwrap_or_default();
+            places.extend((0..i32::try_from(count).unwrap_or(i32::MAX)).map(|partition| (topic.clone(), partition)));
+        }
+        Ok(places)
+    }
+
+    pub(super) fn bounds(&self, (topic, partition): &Place) -> Result<Bounds, KafkaError> {
+        let (low, high) = self.consumer.fetch_watermarks(topic, *partition, self.patience)?;
+        Ok(Bounds { low, high })
+    }
+
+    /// What the group has committed. Nothing for a place of which the broker knows nothing.
+    pub(super) fn committed(&self, places: &[Place]) -> Result<HashMap<Place, i64>, KafkaError> {
+        committed(&self.consumer, places, self.patience)
+    }
+
+    /// Gives every record of the only partition of `topic`, up to its end of now.
+    pub(super) fn read(&self, topic: &str, mut each: impl FnMut(Kept)) -> Result<(), KafkaError> {
+        let (low, high) = self.consumer.fetch_watermarks(topic, 0, self.patience)?;
+        if low >= high {
+            return Ok(());
+        }
+        let mut only = TopicPartitionList::new();
+        only.add_partition_offset(topic, 0, Offset::Offset(low))?;
+        self.consumer.assign(&only)?;
+        let read = self.read_to(high, &mut each);
+        self.consumer.unassign()?;
+        read
+    }
+
+    fn read_to(&self, high: i64, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
+        let mut last = Instant::now();
+        loop {
+            match self.consumer.poll(POLL) {
+                Some(Ok(message)) => {
+                    let offset = message.offset();
+                    let key = String::from_utf8_lossy(message.key().unwrap_or_default()).into_owned();
+                    let body = message.payload().map(Bytes::copy_from_slice);
+                    // What nobody can read was not written by us.
+                    let headers = super::message::headers_in(&message).unwrap_or_default();
+                    each(Kept { key, body, headers });
+                    if offset + 1 >= high {
+                        return Ok(());
+                    }
+                    last = Instant::now();
+                }
+                // What is behind the last record may be none that is given.
+                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
+                Some(Err(e)) if last.elapsed() > self.patience || !is_passing(&e) => return Err(e),
+                Some(Err(_)) => {}
+                None if last.elapsed() > self.patience => {
+                    return Err(KafkaError::MessageConsumption(Code::OperationTimedOut));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// The same, of any consumer.
+pub(super) fn committed<C: rdkafka::consumer::ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    places: &[Place],
+    patience: Duration,
+) -> Result<HashMap<Place, i64>, KafkaError> {
+    if places.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut list = TopicPartitionList::with_capacity(places.len());
+    for (topic, partition) in places {
+        list.add_partition(topic, *partition);
+    }
+    let list = consumer.committed_offsets(list, patience)?;
+    let mut found = HashMap::new();
+    for place in places {
+        let Some(element) = list.find_partition(&place.0, place.1) else { continue };
+        element.error()?;
+        if let Offset::Offset(offset) = element.offset() {
+            found.insert(place.clone(), offset);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the client library goes on by itself.
+pub(super) fn is_passing(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::BrokerTransportFailure
+                | Code::AllBrokersDown
+                | Code::Resolve
+                | Code::LeaderNotAvailable
+                | Code::NotLeaderForPartition
+                | Code::RequestTimedOut
+                | Code::OperationTimedOut
+                | Code::CoordinatorNotAvailable
+                | Code::CoordinatorLoadInProgress
+                | Code::NotCoordinator
+                | Code::PollExceeded
+        )
+    )
+}

@@ -1,0 +1,142 @@
+//! What a process has of an endpoint's partitions, shared by the thread that reads and by whoever receives and settles.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
+
+use hapax_core::ports::{Delivery, Receipt, TransportError};
+
+use super::{
+    asker::Place,
+    lane::{Lane, Unreadable},
+};
+
+/// A message that somebody has.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) place: Place,
+    pub(super) epoch: u64,
+    pub(super) offset: i64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) lanes: BTreeMap<Place, Lane>,
+    /// Partitions taken so far.
+    pub(super) epochs: u64,
+    /// The thread is there.
+    pub(super) runs: bool,
+    /// For the next who asks.
+    pub(super) failed: Option<TransportError>,
+    /// The thread has failed in itself.
+    pub(super) is_dead: bool,
+    /// What is given, by receipt.
+    given: HashMap<u64, Held>,
+    receipts: u64,
+    /// Where the next call begins, so that no partition waits for another.
+    turn: usize,
+}
+
+/// Partitions, and whether they are to be held back.
+type Pauses = [(Vec<Place>, bool); 2];
+
+impl State {
+    /// The lane at `place`, if it is still the one of then.
+    pub(super) fn lane(&mut self, place: &Place, epoch: u64) -> Option<&mut Lane> {
+        self.lanes.get_mut(place).filter(|lane| lane.epoch == epoch)
+    }
+
+    /// Gives up to `max` messages, or says when to look again.
+    pub(super) fn give(&mut self, max: usize, now: Instant, in_order: bool) -> Result<Vec<Delivery>, Option<Instant>> {
+        self.turn = self.turn.wrapping_add(1);
+        let (count, mut deliveries) = (self.lanes.len(), Vec::new());
+        let first = if count == 0 { 0 } else { self.turn % count };
+        let places: Vec<Place> = self.lanes.keys().cycle().skip(first).take(count).cloned().collect();
+        for place in places {
+            let Some(lane) = self.lanes.get_mut(&place) else { continue };
+            while deliveries.len() < max
+                && let Some(next) = lane.give(now, in_order)
+            {
+                self.receipts += 1;
+                let held = Held { place: place.clone(), epoch: lane.epoch, offset: next.offset };
+                self.given.insert(self.receipts, held);
+                let receipt = Receipt::number(self.receipts);
+                deliveries.push(Delivery { envelope: next.envelope, receipt, attempts: next.attempts });
+            }
+        }
+        // What is put off is noted before it is given, which is told when it is done.
+        let later = || self.lanes.values().filter_map(Lane::later).filter(|later| *later > now).min();
+        if deliveries.is_empty() { Err(later()) } else { Ok(deliveries) }
+    }
+
+    /// Of a receipt, what it stands for; it stands for nothing any more.
+    pub(super) fn take_back(&mut self, receipt: u64) -> Option<Held> {
+        self.given.remove(&receipt)
+    }
+
+    /// Nothing is ours any more.
+    pub(super) fn let_go(&mut self) {
+        self.lanes.clear();
+        self.given.clear();
+    }
+
+    /// Whether something is not settled, or not committed.
+    pub(super) fn is_busy(&self) -> bool {
+        self.lanes.values().any(|lane| lane.open() > 0 || lane.is_committing())
+    }
+
+    /// What is to be committed now.
+    pub(super) fn commits(&mut self) -> Vec<(Place, i64)> {
+        self.lanes.iter_mut().filter_map(|(place, lane)| Some((place.clone(), lane.commits()?))).collect()
+    }
+
+    pub(super) fn commits_ended(&mut self, places: Vec<(Place, i64)>, done: bool) {
+        for (place, offset) in places {
+            if let Some(lane) = self.lanes.get_mut(&place) {
+                lane.commit_ended(offset, done);
+            }
+        }
+    }
+
+    /// All that is settled and not known to be committed.
+    pub(super) fn uncommitted(&self) -> Vec<(Place, i64)> {
+        let wanted = self.lanes.iter().filter_map(|(place, lane)| Some((place.clone(), lane.uncommitted()?)));
+        wanted.collect()
+    }
+
+    /// How the last commit before they are handed over has ended.
+    pub(super) fn handed_over(&mut self, places: Vec<(Place, i64)>, done: bool) {
+        for (place, offset) in places.into_iter().filter(|_| done) {
+            if let Some(lane) = self.lanes.get_mut(&place) {
+                lane.last_commit(offset);
+            }
+        }
+    }
+
+    /// What is no message and is to go to the dead letters now.
+    pub(super) fn leaving(&mut self, now: Instant) -> Vec<(Held, Arc<Unreadable>)> {
+        let mut leaving = Vec::new();
+        for (place, lane) in &mut self.lanes {
+            let epoch = lane.epoch;
+            let of_lane = lane.leaving(now).into_iter();
+            leaving.extend(of_lane.map(|(offset, it)| (Held { place: place.clone(), epoch, offset }, it)));
+        }
+        leaving
+    }
+
+    /// Partitions of which no more is to be taken now, and those of which more is again.
+    pub(super) fn pauses(&mut self, open_max: usize) -> Pauses {
+        let is_full = self.lanes.values().map(Lane::open).sum::<usize>() >= open_max;
+        let (mut paused, mut resumed) = (Vec::new(), Vec::new());
+        for (place, lane) in &mut self.lanes {
+            let wanted = is_full || lane.is_full();
+            if lane.is_paused != wanted {
+                lane.is_paused = wanted;
+                if wanted { paused.push(place.clone()) } else { resumed.push(place.clone()) }
+            }
+        }
+        [(paused, true), (resumed, false)]
+    }
+}
