@@ -23,6 +23,8 @@ use rdkafka::{
 const SERVER: &str = "HAPAX_TEST_KAFKA";
 /// What has to come comes long before this, on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Short: the broker of the tests lets who joins a group wait for half of it.
+pub(crate) const SESSION: Duration = Duration::from_secs(2);
 /// One prefix for all tests: endpoints have names of their own.
 pub(crate) const PREFIX: &str = "hapax-test";
 
@@ -32,7 +34,7 @@ pub(crate) fn url() -> String {
 }
 
 pub(crate) fn options() -> KafkaOptions {
-    Kafka::options().prefix(PREFIX)
+    Kafka::options().prefix(PREFIX).session(SESSION)
 }
 
 pub(crate) async fn open() -> Kafka {

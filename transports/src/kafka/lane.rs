@@ -192,10 +192,6 @@ impl Lane {
         Some(position)
     }
 
-    pub(super) const fn is_committing(&self) -> bool {
-        self.committing.is_some()
-    }
-
     /// What is settled and not known to be committed, whatever is under way.
     pub(super) fn uncommitted(&self) -> Option<i64> {
         let position = self.position();

@@ -2,7 +2,7 @@
 //! the other. What is committed and what is handed over never cross: both are done here.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -47,15 +47,15 @@ const REST: Duration = Duration::from_millis(500);
 const AHEAD_KIB: &str = "16384";
 /// A process whose thread is busy for longer is taken for dead by its group.
 const POLL_INTERVAL: Duration = Duration::from_secs(300);
-/// Between two signs of life: how soon a process hears that partitions are dealt anew.
-const HEARTBEAT: Duration = Duration::from_millis(1000);
+/// Between two signs of life, at most: how soon a process hears that partitions are dealt anew. Several are sent within a session.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const HEARTBEATS: u32 = 10;
 
 /// What the client library tells of the group.
 struct Membership {
     end: Arc<End>,
     heard: Heard,
     trouble: Mutex<Option<TransportError>>,
-    commits_rest_until: Mutex<Option<Instant>>,
 }
 
 type Client = BaseConsumer<Membership>;
@@ -85,17 +85,13 @@ pub(super) fn run(end: &Arc<End>) {
 
 fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let link = &end.broker().link;
-    let context = Membership {
-        end: end.clone(),
-        heard: Heard::new(link.place().clone()),
-        trouble: Mutex::default(),
-        commits_rest_until: Mutex::default(),
-    };
+    let context =
+        Membership { end: end.clone(), heard: Heard::new(link.place().clone()), trouble: Mutex::default() };
     let consumer = link.consumer(&config(end), context)?;
     let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
-    let (mut heard_at, mut active_at) = (Instant::now(), Instant::now());
+    let (mut heard_at, mut active_at, mut commits_at) = (Instant::now(), Instant::now(), Instant::now());
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
         let mut polled = consumer.poll(wait);
@@ -115,7 +111,9 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
         }
         end.note();
         end.set_aside();
-        commit(end, &consumer);
+        if commits_at <= Instant::now() && commit(end, &consumer) {
+            commits_at = Instant::now() + REST;
+        }
         pause(end, &consumer).map_err(failed)?;
         if heard_at.elapsed() > SILENCE {
             heard_at = Instant::now();
@@ -131,7 +129,7 @@ fn config(end: &End) -> ClientConfig {
     config
         .set("partition.assignment.strategy", "roundrobin")
         .set("session.timeout.ms", millis(options.session))
-        .set("heartbeat.interval.ms", millis(HEARTBEAT))
+        .set("heartbeat.interval.ms", millis(HEARTBEAT.min(options.session / HEARTBEATS)))
         .set("max.poll.interval.ms", millis(POLL_INTERVAL.max(options.session)))
         .set("queued.min.messages", options.prefetch.to_string())
         .set("queued.max.messages.kbytes", AHEAD_KIB);
@@ -161,21 +159,26 @@ fn ask(end: &End, consumer: &Client) {
     }
 }
 
-/// Commits what is settled, if something is and nothing is under way.
-fn commit(end: &End, consumer: &Client) {
-    let context = consumer.context();
-    if context.commits_rest_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > Instant::now()) {
-        return;
-    }
+/// Commits what is settled, if something is, and waits until the broker has it: the client library tells of no other commit how it ended.
+/// Whether it is to be waited for a while before the next.
+fn commit(end: &End, consumer: &Client) -> bool {
     let places = end.state().commits();
     if places.is_empty() {
-        return;
+        return false;
     }
-    let sent = list(&places).and_then(|list| consumer.commit(&list, CommitMode::Async));
-    if let Err(e) = sent {
-        context.commit_failed(&e);
-        end.state().commits_ended(places, false);
+    let sent = list(&places).and_then(|list| consumer.commit(&list, CommitMode::Sync).map(|()| list));
+    let mut has_failed = false;
+    for (place, offset) in places {
+        let of_place = sent.as_ref().ok().and_then(|list| list.find_partition(&place.0, place.1));
+        let done = of_place.is_some_and(|element| element.error().is_ok());
+        has_failed |= !done;
+        end.state().commit_ended(&place, offset, done);
     }
+    if has_failed {
+        let why = sent.err().map_or_else(|| "of some partitions".to_owned(), |e| e.to_string());
+        tracing::warn!("{}: a commit failed, {why}; tried again", end.broker().link.place());
+    }
+    has_failed
 }
 
 /// Has the client library hold back what there is no room for.
@@ -245,11 +248,6 @@ impl End {
 impl Membership {
     fn trouble(&self) -> Option<TransportError> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn commit_failed(&self, error: &KafkaError) {
-        tracing::warn!(error = %error, "{}: a commit failed; tried again", self.end.broker().link.place());
-        *self.commits_rest_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + REST);
     }
 
     /// Partitions are this process' now. Each is read from where the endpoint is in it, and never from anywhere else.
@@ -373,22 +371,6 @@ impl ConsumerContext for Membership {
         }
         if let Err(e) = consumer.unassign() {
             tracing::warn!(error = %e, "handing partitions over failed");
-        }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, list: &TopicPartitionList) {
-        if let Err(e) = &result {
-            self.commit_failed(e);
-        }
-        let mut ended: BTreeMap<bool, Vec<(Place, i64)>> = BTreeMap::new();
-        for element in list.elements() {
-            let Offset::Offset(offset) = element.offset() else { continue };
-            let done = result.is_ok() && element.error().is_ok();
-            ended.entry(done).or_default().push(((element.topic().into(), element.partition()), offset));
-        }
-        let mut state = self.end.state();
-        for (done, places) in ended {
-            state.commits_ended(places, done);
         }
     }
 }

@@ -28,8 +28,8 @@ const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long a process may be silent before its partitions go to others. Default 30 s, between the 10 s that clients once had
 /// and the 45 s that they have now.
 const SESSION: Duration = Duration::from_secs(30);
-/// A broker takes no shorter one unless configured.
-const SESSION_MIN: Duration = Duration::from_secs(6);
+/// Shorter ones would end on the way. A broker takes none below its `group.min.session.timeout.ms`, 6 s unless configured.
+const SESSION_MIN: Duration = Duration::from_secs(1);
 /// A broker takes no longer one unless configured.
 const SESSION_LIMIT: Duration = Duration::from_secs(1800);
 /// How long a topic keeps messages. Default 14 days: what nobody reads within it is lost, and the broker's own default, 7 days, is
@@ -183,8 +183,8 @@ impl KafkaOptions {
         self
     }
 
-    /// How long a process may be silent before its partitions go to others, from 6 s to half an hour, as brokers take it unless configured
-    /// (`group.min.session.timeout.ms`). Default 30 s. One that stops hands its partitions over at once.
+    /// How long a process may be silent before its partitions go to others, from 1 s to half an hour. Default 30 s. Brokers take none
+    /// below their `group.min.session.timeout.ms`, 6 s unless configured. One that stops hands its partitions over at once.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = session.clamp(SESSION_MIN, SESSION_LIMIT);
         self

@@ -84,7 +84,7 @@ impl State {
 
     /// Whether something is not settled, or not committed.
     pub(super) fn is_busy(&self) -> bool {
-        self.lanes.values().any(|lane| lane.open() > 0 || lane.is_committing())
+        self.lanes.values().any(|lane| lane.open() > 0 || lane.uncommitted().is_some())
     }
 
     /// What is to be committed now.
@@ -92,11 +92,9 @@ impl State {
         self.lanes.iter_mut().filter_map(|(place, lane)| Some((place.clone(), lane.commits()?))).collect()
     }
 
-    pub(super) fn commits_ended(&mut self, places: Vec<(Place, i64)>, done: bool) {
-        for (place, offset) in places {
-            if let Some(lane) = self.lanes.get_mut(&place) {
-                lane.commit_ended(offset, done);
-            }
+    pub(super) fn commit_ended(&mut self, place: &Place, offset: i64, done: bool) {
+        if let Some(lane) = self.lanes.get_mut(place) {
+            lane.commit_ended(offset, done);
         }
     }
 
