@@ -112,28 +112,24 @@ impl Asker {
         let mut only = TopicPartitionList::new();
         only.add_partition_offset(topic, 0, Offset::Offset(low))?;
         self.consumer.assign(&only)?;
-        let read = self.read_to(high, &mut each);
+        let read = self.read_all(&mut each);
         self.consumer.unassign()?;
         read
     }
 
-    fn read_to(&self, high: i64, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
+    /// Up to where the broker has no more: what is behind the last record that is given may be none that ever is.
+    fn read_all(&self, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
         let mut last = Instant::now();
         loop {
             match self.consumer.poll(POLL) {
                 Some(Ok(message)) => {
-                    let offset = message.offset();
                     let key = String::from_utf8_lossy(message.key().unwrap_or_default()).into_owned();
                     let body = message.payload().map(Bytes::copy_from_slice);
                     // What nobody can read was not written by us.
                     let headers = super::message::headers_in(&message).unwrap_or_default();
                     each(Kept { key, body, headers });
-                    if offset + 1 >= high {
-                        return Ok(());
-                    }
                     last = Instant::now();
                 }
-                // What is behind the last record may be none that is given.
                 Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
                 Some(Err(e)) if last.elapsed() > self.patience || !is_passing(&e) => return Err(e),
                 Some(Err(_)) => {}

@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::Ordering,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, channel},
     },
     time::{Duration, Instant},
@@ -56,6 +56,8 @@ struct Membership {
     end: Arc<End>,
     heard: Heard,
     trouble: Mutex<Option<TransportError>>,
+    /// It has been told which partitions are its own, if any, and they are not dealt anew at the moment.
+    is_in: AtomicBool,
 }
 
 type Client = BaseConsumer<Membership>;
@@ -85,8 +87,12 @@ pub(super) fn run(end: &Arc<End>) {
 
 fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let link = &end.broker().link;
-    let context =
-        Membership { end: end.clone(), heard: Heard::new(link.place().clone()), trouble: Mutex::default() };
+    let context = Membership {
+        end: end.clone(),
+        heard: Heard::new(link.place().clone()),
+        trouble: Mutex::default(),
+        is_in: AtomicBool::new(false),
+    };
     let consumer = link.consumer(&config(end), context)?;
     let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
@@ -119,6 +125,11 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
             heard_at = Instant::now();
             ask(end, &consumer);
         }
+    }
+    // Who leaves while a group is formed leaves it half formed with some brokers, Tansu 0.6 among them.
+    let until = Instant::now() + SILENCE.min(end.broker().options.session);
+    while !consumer.context().is_in.load(Ordering::Acquire) && Instant::now() < until {
+        drop(consumer.poll(IDLE));
     }
     Ok(()) // What it has is handed over when the consumer goes.
 }
@@ -363,6 +374,7 @@ impl ClientContext for Membership {
 impl ConsumerContext for Membership {
     fn rebalance(&self, consumer: &Client, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
         let is_taken = event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        self.is_in.store(is_taken, Ordering::Release);
         let done = if is_taken { self.taken(consumer, list) } else { Ok(self.handed_over(consumer)) };
         if let Err(e) = done {
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);

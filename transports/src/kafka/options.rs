@@ -39,6 +39,10 @@ const RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
 const PARTITIONS: u16 = 4;
 /// A broker takes more, and is the slower for it.
 const PARTITIONS_LIMIT: u16 = 4096;
+/// Messages in a batch. Default 10,000, the client library's own: their bytes are what bounds it.
+const BATCH: u32 = 10_000;
+/// The client library takes no more.
+const BATCH_LIMIT: u32 = 1_000_000;
 /// Prefix of everything that is declared.
 const PREFIX: &str = "hapax";
 
@@ -56,6 +60,7 @@ pub struct KafkaOptions {
     pub(super) partitions: u16,
     /// As the broker's own default says, if nothing else was.
     pub(super) replicas: Option<u16>,
+    pub(super) batch: u32,
     pub(super) declare: bool,
     pub(super) cloud_events: Option<Source>,
     pub(super) connection_name: Option<String>,
@@ -137,6 +142,7 @@ impl KafkaOptions {
             retention: RETENTION,
             partitions: PARTITIONS,
             replicas: None,
+            batch: BATCH,
             declare: true,
             cloud_events: None,
             connection_name: None,
@@ -208,6 +214,13 @@ impl KafkaOptions {
     /// messages must outlive a broker: 3, with the brokers' `min.insync.replicas` at 2.
     pub fn replicas(mut self, brokers: u16) -> Self {
         self.replicas = Some(brokers.max(1));
+        self
+    }
+
+    /// Messages that go to a partition in one batch, from 1 to a million. Default 10,000. One, with brokers that count wrongly where the last
+    /// batch of a partition ends, as Tansu 0.6 does: with them nothing could be shown of messages that came together.
+    pub fn batch(mut self, messages: u32) -> Self {
+        self.batch = messages.clamp(1, BATCH_LIMIT);
         self
     }
 

@@ -85,6 +85,7 @@ impl Producing {
             .set("message.timeout.ms", millis(options.patience))
             .set("topic.metadata.propagation.max.ms", millis(options.patience))
             .set("linger.ms", "0")
+            .set("batch.num.messages", options.batch.to_string())
             .set("message.max.bytes", (options.message_bytes_max + HEADERS_BYTES).max(1000).to_string())
             .set("queue.buffering.max.messages", QUEUED_MESSAGES_MAX)
             .set("queue.buffering.max.kbytes", QUEUED_KIB_MAX);
