@@ -59,6 +59,10 @@ mod dynamodb_chapter {}
 #[doc = include_str!("../../docs/cosmos.md")]
 mod cosmos_chapter {}
 
+#[cfg(all(doctest, feature = "kafka"))]
+#[doc = include_str!("../../docs/kafka.md")]
+mod kafka_chapter {}
+
 #[cfg(all(doctest, feature = "sqs"))]
 #[doc = include_str!("../../docs/sqs.md")]
 mod sqs_chapter {}

@@ -112,17 +112,18 @@ impl Asker {
         let mut only = TopicPartitionList::new();
         only.add_partition_offset(topic, 0, Offset::Offset(low))?;
         self.consumer.assign(&only)?;
-        let read = self.read_all(&mut each);
+        let read = self.read_all(high, &mut each);
         self.consumer.unassign()?;
         read
     }
 
-    /// Up to where the broker has no more: what is behind the last record that is given may be none that ever is.
-    fn read_all(&self, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
-        let mut last = Instant::now();
+    /// Up to where the broker has no more, which it may say too early when it is busy: so it is read up to `high` in any case.
+    fn read_all(&self, high: i64, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
+        let (mut last, mut next) = (Instant::now(), 0);
         loop {
             match self.consumer.poll(POLL) {
                 Some(Ok(message)) => {
+                    next = message.offset() + 1;
                     let key = String::from_utf8_lossy(message.key().unwrap_or_default()).into_owned();
                     let body = message.payload().map(Bytes::copy_from_slice);
                     // What nobody can read was not written by us.
@@ -130,7 +131,8 @@ impl Asker {
                     each(Kept { key, body, headers });
                     last = Instant::now();
                 }
-                Some(Err(KafkaError::PartitionEOF(_))) => return Ok(()),
+                Some(Err(KafkaError::PartitionEOF(_))) if next >= high => return Ok(()),
+                Some(Err(KafkaError::PartitionEOF(_))) => {}
                 Some(Err(e)) if last.elapsed() > self.patience || !is_passing(&e) => return Err(e),
                 Some(Err(_)) => {}
                 None if last.elapsed() > self.patience => {

@@ -97,14 +97,22 @@ impl Producing {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Another client in place of one that cannot go on: it has told the broker what the broker does not believe.
+    /// Another client in place of one that cannot go on: it has told the broker what the broker does not believe, or has given up on a
+    /// message, and the numbers of those behind it do not fit any more.
     fn renewed(&self, failed: &Arc<Client>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&current, failed) {
             return;
         }
         match client(&self.config, &self.place) {
-            Ok(client) => *current = client,
+            Ok(client) => {
+                let (left, patience) = (std::mem::replace(&mut *current, client), self.patience + MARGIN);
+                // What it has under way is waited for, by somebody who may; and who is told is told in any case.
+                drop(std::thread::Builder::new().name("hapax-kafka-left".to_owned()).spawn(move || {
+                    drop(left.flush(patience));
+                    drop(left);
+                }));
+            }
             Err(_) => tracing::warn!("{}: a client that cannot go on cannot be replaced; tried again", self.place),
         }
     }
@@ -131,7 +139,7 @@ impl Producing {
 
     /// Sends all, in order and all of them under way at once; one result for each.
     pub(super) async fn put_all(&self, parcels: &[Parcel]) -> Vec<Put> {
-        let mut waiting = Vec::with_capacity(parcels.len());
+        let (client, mut waiting) = (self.current(), Vec::with_capacity(parcels.len()));
         for parcel in parcels {
             let (tell, told) = oneshot::channel();
             self.put(parcel, move |put| drop(tell.send(put))); // Nobody may listen any more.
@@ -142,6 +150,10 @@ impl Producing {
             let late = || Err(KafkaError::MessageProduction(Code::MessageTimedOut));
             let told = timeout(self.patience + MARGIN, told).await;
             puts.push(told.ok().and_then(Result::ok).unwrap_or_else(late));
+        }
+        let is_late = |put: &Put| put.as_ref().is_err_and(|e| e.rdkafka_error_code() == Some(Code::MessageTimedOut));
+        if puts.iter().any(is_late) {
+            self.renewed(&client);
         }
         puts
     }
