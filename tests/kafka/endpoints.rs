@@ -24,6 +24,19 @@ impl broker::Server for Proxied {
         usual().ordered_keys(ordered).open(self.url()).await.unwrap()
     }
 
+    /// Tansu leaves a group half formed whose members go away while it is formed: both have committed where they begin by then.
+    async fn has_saved(&self) {
+        let url = self.url();
+        let all_committed = move || {
+            let places = ["front", "back"].into_iter().flat_map(|name| (0..4).map(move |partition| (name, partition)));
+            places.into_iter().all(|(name, partition)| {
+                committed_at(&url, &format!("hapax.{name}"), &format!("hapax.queue.{name}"), partition).is_some()
+            })
+        };
+        let formed = async { while !tokio::task::spawn_blocking(all_committed.clone()).await.unwrap() {} };
+        tokio::time::timeout(PATIENCE, formed).await.expect("a group is not formed");
+    }
+
     async fn is_killed(&mut self) {
         self.goes();
         tokio::time::sleep(SESSION * 2).await;

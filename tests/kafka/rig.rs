@@ -44,8 +44,12 @@ pub(crate) async fn open() -> Kafka {
 
 /// The client library alone, as any other program.
 pub(crate) fn config() -> ClientConfig {
+    config_of(&url())
+}
+
+fn config_of(url: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", url().trim_start_matches("kafka://"));
+    config.set("bootstrap.servers", url.trim_start_matches("kafka://"));
     config
 }
 
@@ -94,7 +98,12 @@ pub(crate) fn records(topic: &str, partition: i32) -> Vec<(Vec<u8>, Vec<(String,
 
 /// What a group has committed in one partition.
 pub(crate) fn committed(group: &str, topic: &str, partition: i32) -> Option<i64> {
-    let mut config = config();
+    committed_at(&url(), group, topic, partition)
+}
+
+/// The same at another broker.
+pub(crate) fn committed_at(url: &str, group: &str, topic: &str, partition: i32) -> Option<i64> {
+    let mut config = config_of(url);
     config.set("group.id", group);
     let consumer: BaseConsumer = config.create().unwrap();
     let mut list = rdkafka::TopicPartitionList::new();
