@@ -95,10 +95,10 @@ pub use hapax_stores::{Postgres, PostgresOutbox};
 pub use hapax_stores::{Sqlite, SqliteOutbox};
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
-#[cfg(feature = "mysql-queue")]
-pub use hapax_transports::MySqlQueue;
 #[cfg(feature = "kafka")]
 pub use hapax_transports::Kafka;
+#[cfg(feature = "mysql-queue")]
+pub use hapax_transports::MySqlQueue;
 #[cfg(feature = "nats")]
 pub use hapax_transports::Nats;
 #[cfg(feature = "partitioned-log")]

@@ -62,7 +62,9 @@ async fn what_is_no_message_is_set_aside_and_holds_up_nothing() {
     // The client library fails in itself over this one.
     let server = url().trim_start_matches("kafka://").to_owned();
     let topic = name.clone();
-    tokio::task::spawn_blocking(move || raw::put(&server, &topic, b"\xff\xfe", b"its header has no name")).await.unwrap();
+    tokio::task::spawn_blocking(move || raw::put(&server, &topic, b"\xff\xfe", b"its header has no name"))
+        .await
+        .unwrap();
     send(&queue, &[to(&here, envelope("good"))]).await;
     let good = next(&ends).await;
     assert_eq!(body(&good), "good");
@@ -115,7 +117,14 @@ async fn a_message_too_large_for_a_letter_leaves_its_place_there() {
     assert!(letter.reason.ends_with(&format!("300000 bytes lies at {name} 0 0")), "{}", letter.reason);
     let aside = async {
         let topic = format!("{PREFIX}.dead-letters.{here}");
-        while tokio::task::spawn_blocking({ let topic = topic.clone(); move || records(&topic, 0).len() }).await.unwrap() < 2 {}
+        while tokio::task::spawn_blocking({
+            let topic = topic.clone();
+            move || records(&topic, 0).len()
+        })
+        .await
+        .unwrap()
+            < 2
+        {}
     };
     tokio::time::timeout(PATIENCE, aside).await.expect("what is no message is never set aside");
     assert_eq!(queue.discard(&letters).await.unwrap(), 1);

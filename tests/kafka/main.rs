@@ -38,7 +38,10 @@ async fn what_is_published_is_kept_though_nobody_has_subscribed_yet() {
     let (queue, unheard) = (open().await, topic());
     send(&queue, &[event(&unheard, "nobody's")]).await;
     let name = format!("{PREFIX}.topic.{unheard}");
-    let kept: usize = tokio::task::spawn_blocking(move || (0..4).map(|partition| records(&name, partition).len()).sum()).await.unwrap();
+    let kept: usize =
+        tokio::task::spawn_blocking(move || (0..4).map(|partition| records(&name, partition).len()).sum())
+            .await
+            .unwrap();
     assert_eq!(kept, 1);
 }
 

@@ -29,7 +29,9 @@ async fn what_was_settled_does_not_come_again_to_whoever_comes_later() {
     while done.len() < MESSAGES {
         assert!(Instant::now() < deadline, "{} came", done.len());
         for (ends, is_second) in [(&first, false), (&second, true)] {
-            let Ok(given) = tokio::time::timeout(Duration::from_millis(100), ends.receiver.receive(1)).await else { continue };
+            let Ok(given) = tokio::time::timeout(Duration::from_millis(100), ends.receiver.receive(1)).await else {
+                continue;
+            };
             for delivery in given.unwrap() {
                 let settled = ends.receiver.settle(&delivery.receipt, Settlement::Ack).await;
                 if matches!(settled, Ok(Settled::Done)) {
@@ -91,7 +93,9 @@ async fn what_was_given_before_a_partition_was_handed_over_cannot_be_settled() {
     let again = async {
         loop {
             for ends in [&second, &first] {
-                if let Ok(Ok(mut given)) = tokio::time::timeout(Duration::from_millis(300), ends.receiver.receive(1)).await {
+                if let Ok(Ok(mut given)) =
+                    tokio::time::timeout(Duration::from_millis(300), ends.receiver.receive(1)).await
+                {
                     return (ends, given.pop().unwrap());
                 }
             }

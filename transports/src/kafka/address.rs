@@ -92,7 +92,15 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_without_being_repeated() {
-        for bad in ["", "kafka://", "http://u:secret@one", "kafka://u:secret@a b", "kafka://secret@one", "kafka://one:x", "kafka://:1"] {
+        for bad in [
+            "",
+            "kafka://",
+            "http://u:secret@one",
+            "kafka://u:secret@a b",
+            "kafka://secret@one",
+            "kafka://one:x",
+            "kafka://:1",
+        ] {
             let why = Address::parse(bad).unwrap_err();
             assert!(!why.contains("secret"), "{why}");
         }

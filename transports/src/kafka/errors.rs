@@ -45,9 +45,10 @@ pub(super) fn failure(operation: &'static str, place: &str, error: &KafkaError, 
             "does not have the place any more from which this group reads on: its log went back, or was cut off",
         ),
         Code::QueueFull => (ErrorKind::Unavailable, "is given more than it takes; nothing was sent"),
-        Code::BrokerTransportFailure | Code::AllBrokersDown | Code::Resolve => {
-            (unanswered, "cannot be reached, or has ended the connection: check host and port, and that Kafka runs there")
-        }
+        Code::BrokerTransportFailure | Code::AllBrokersDown | Code::Resolve => (
+            unanswered,
+            "cannot be reached, or has ended the connection: check host and port, and that Kafka runs there",
+        ),
         Code::MessageTimedOut | Code::OperationTimedOut | Code::RequestTimedOut | Code::TimedOutQueue => {
             (unanswered, "did not answer in time: it may be busy or without a leader, or cannot be reached")
         }

@@ -66,7 +66,10 @@ pub(super) struct Unreadable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// To be given, and not before.
-    Waits { until: Option<Instant>, noted: Noted },
+    Waits {
+        until: Option<Instant>,
+        noted: Noted,
+    },
     Given,
     /// It is on its way to the dead letters.
     Leaves,
@@ -159,7 +162,9 @@ impl Lane {
 
     pub(super) fn envelope(&self, offset: i64) -> Option<(Arc<Envelope>, u32)> {
         match self.open.get(&offset) {
-            Some(Open { what: What::Message(envelope), count, state: State::Given }) => Some((envelope.clone(), *count)),
+            Some(Open { what: What::Message(envelope), count, state: State::Given }) => {
+                Some((envelope.clone(), *count))
+            }
             _ => None,
         }
     }
@@ -355,7 +360,11 @@ mod tests {
         assert_eq!(lane.give(now, false).unwrap().attempts, 2);
         lane.retry(10, now, Duration::ZERO, false);
         let given = lane.last_notes();
-        assert_eq!((given.count(10), given.count(11)), (1, 0), "neither a retry that does not count, nor what was not given");
+        assert_eq!(
+            (given.count(10), given.count(11)),
+            (1, 0),
+            "neither a retry that does not count, nor what was not given"
+        );
         let mut next = Lane::new(2, 10, Some(10), given);
         next.came(10, message());
         noted(&mut next);

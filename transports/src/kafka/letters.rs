@@ -126,11 +126,7 @@ impl Letter {
 }
 
 fn marks(endpoint: &EndpointName, attempts: u32, time: Timestamp) -> Vec<(&'static str, String)> {
-    vec![
-        (ENDPOINT, endpoint.to_string()),
-        (ATTEMPTS, attempts.to_string()),
-        (TIME, time.as_millis().to_string()),
-    ]
+    vec![(ENDPOINT, endpoint.to_string()), (ATTEMPTS, attempts.to_string()), (TIME, time.as_millis().to_string())]
 }
 
 #[async_trait]
@@ -180,8 +176,11 @@ impl Broker {
         letter: &Letter,
         shorter: bool,
     ) -> Result<(), TransportError> {
-        let extents: &[Extent] =
-            if shorter { &[Extent::Whole, Extent::ShortReason, Extent::NoBody] } else { &[Extent::Whole, Extent::ShortReason] };
+        let extents: &[Extent] = if shorter {
+            &[Extent::Whole, Extent::ShortReason, Extent::NoBody]
+        } else {
+            &[Extent::Whole, Extent::ShortReason]
+        };
         let mut put = Ok(0);
         for extent in extents {
             put = self.link.producing.put_one(&letter.parcel(*extent)).await;

@@ -207,7 +207,9 @@ fn tls(config: &mut ClientConfig, is_used: bool, options: &KafkaOptions) -> Resu
     let tls = &options.tls;
     let is_told = tls.authority.is_some() || tls.client.is_some() || tls.accepts_any;
     if is_told && !is_used {
-        return Err("something is said of certificates, and the URL does not ask for TLS: begin it with kafka+tls://".into());
+        return Err(
+            "something is said of certificates, and the URL does not ask for TLS: begin it with kafka+tls://".into()
+        );
     }
     if !is_used {
         return Ok(());

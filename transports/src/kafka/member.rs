@@ -219,7 +219,9 @@ impl End {
         let body = Bytes::copy_from_slice(message.payload().unwrap_or_default());
         let headers = headers_in(message);
         let read = match &headers {
-            Ok(headers) => envelope_of(message.topic(), headers, body.clone(), &self.broker().names).map_err(|e| reason_of(&e)),
+            Ok(headers) => {
+                envelope_of(message.topic(), headers, body.clone(), &self.broker().names).map_err(|e| reason_of(&e))
+            }
             Err(e) => Err(reason_of(e)),
         };
         let read = read.map_err(|reason| {

@@ -78,12 +78,14 @@ pub(super) fn envelope_of(
     body: Bytes,
     names: &Names,
 ) -> Result<Arc<Envelope>, Unreadable> {
-    let ours = |name: &str| name.len() >= OURS.len() && name.as_bytes()[..OURS.len()].eq_ignore_ascii_case(OURS.as_bytes());
+    let ours =
+        |name: &str| name.len() >= OURS.len() && name.as_bytes()[..OURS.len()].eq_ignore_ascii_case(OURS.as_bytes());
     let kept: Vec<(&str, &[u8])> =
         headers.iter().map(|(name, value)| (name.as_str(), &value[..])).filter(|(name, _)| !ours(name)).collect();
     let has = |wanted: &str| kept.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value);
     let is_ours = has("hapax-message-id").is_some();
-    let structured = has("content-type").is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE.as_bytes()));
+    let structured =
+        has("content-type").is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE.as_bytes()));
     if structured && !is_ours {
         return Ok(cloudevents::from_structured(&body).map(Arc::new)?);
     }

@@ -228,7 +228,11 @@ mod tests {
         assert_eq!(notes.begin(&place(), None, BOUNDS), 30);
         let fresh = noted(&[("start hapax.topic.shop 1 a", "20 -")]);
         assert_eq!(fresh.begin(&place(), None, BOUNDS), 20, "nothing that came since it was subscribed is left out");
-        assert_eq!(Notes::default().begin(&place(), None, BOUNDS), 3, "a partition that was added begins at its beginning");
+        assert_eq!(
+            Notes::default().begin(&place(), None, BOUNDS),
+            3,
+            "a partition that was added begins at its beginning"
+        );
     }
 
     #[test]

@@ -21,7 +21,15 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-use super::{Broker, Kafka, asker::Asker, letters::Letter, member, message::headers_of, notes::Pen, state::{Held, State}};
+use super::{
+    Broker, Kafka,
+    asker::Asker,
+    letters::Letter,
+    member,
+    message::headers_of,
+    notes::Pen,
+    state::{Held, State},
+};
 
 pub(super) const RECEIVING: &str = "receiving messages";
 const SETTLING: &str = "settling a message";
@@ -255,7 +263,8 @@ impl EndpointQueue {
 
     fn unsure(&self, why: &str) -> TransportError {
         let place = self.end.broker().link.place();
-        let why = format!("{place}: whether the message is committed is not known, for {why}; if it is not, it comes again");
+        let why =
+            format!("{place}: whether the message is committed is not known, for {why}; if it is not, it comes again");
         TransportError::new(ErrorKind::UnknownOutcome, SETTLING, why)
     }
 }

@@ -88,14 +88,16 @@ impl Broker {
         }
         if !self.options.declare {
             let place = self.link.place();
-            let why = format!("{place} has no topic `{topic}`: let it be declared (KafkaOptions::declare), or declare it");
+            let why =
+                format!("{place} has no topic `{topic}`: let it be declared (KafkaOptions::declare), or declare it");
             return Err(TransportError::new(ErrorKind::Misconfigured, operation, why));
         }
         let made = self.make(operation, topic, what).await?;
         let deadline = Instant::now() + self.link.patience;
         while !self.is_there(operation, topic).await? {
             if Instant::now() > deadline {
-                let why = format!("{} has made topic `{topic}`, and does not show it yet: try again", self.link.place());
+                let why =
+                    format!("{} has made topic `{topic}`, and does not show it yet: try again", self.link.place());
                 return Err(TransportError::new(ErrorKind::Unavailable, operation, why));
             }
             sleep(LOOK_AGAIN).await;
@@ -120,16 +122,20 @@ impl Broker {
         let partitions = if what == Use::Keys { 1 } else { i32::from(options.partitions) };
         let bytes_max = (options.message_bytes_max + HEADERS_BYTES).to_string();
         let retention = options.retention.as_millis().to_string();
-        let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas)).set("max.message.bytes", &bytes_max);
+        let new =
+            NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas)).set("max.message.bytes", &bytes_max);
         let new = match what {
-            Use::Messages => new.set("cleanup.policy", "delete").set("retention.ms", &retention).set("retention.bytes", "-1"),
+            Use::Messages => {
+                new.set("cleanup.policy", "delete").set("retention.ms", &retention).set("retention.bytes", "-1")
+            }
             Use::Keys => new
                 .set("cleanup.policy", "compact")
                 .set("segment.ms", SEGMENT_MILLIS)
                 .set("segment.bytes", SEGMENT_BYTES)
                 .set("min.compaction.lag.ms", COMPACTED_AFTER_MILLIS),
         };
-        let within = AdminOptions::new().request_timeout(Some(self.link.patience)).operation_timeout(Some(self.link.patience));
+        let within =
+            AdminOptions::new().request_timeout(Some(self.link.patience)).operation_timeout(Some(self.link.patience));
         let admin = self.link.admin()?;
         let made = admin.create_topics([&new], &within).await;
         let failed = |e: &KafkaError| failure(operation, self.link.place(), e, true);
@@ -144,12 +150,7 @@ impl Broker {
 
 /// Where subscriptions begin that are not noted. A new one gets what is published from now on. Where it cannot be told whether it is new,
 /// because the endpoint was there before its notes, it gets all that is kept: some of it may have been its own already.
-fn starts(
-    asker: &Asker,
-    notes: &Notes,
-    topics: &[Arc<str>],
-    is_new: bool,
-) -> Result<Vec<(Place, Start)>, KafkaError> {
+fn starts(asker: &Asker, notes: &Notes, topics: &[Arc<str>], is_new: bool) -> Result<Vec<(Place, Start)>, KafkaError> {
     let mut starts = Vec::new();
     let places = asker.places(topics.iter().filter(|topic| !notes.is_subscribed(topic)))?;
     let committed = asker.committed(&places)?;

@@ -50,8 +50,7 @@ impl Kafka {
         let noted = pen.topic.clone();
         let notes = broker.link.ask_as(ENDING, &asker, move |asker| Notes::read(asker, &noted)).await?;
         let topics: Vec<String> = types.iter().map(|kind| broker.names.topic(kind)).collect();
-        let away: Vec<_> =
-            topics.iter().flat_map(|topic| notes.starts_of(topic)).map(|key| pen.away(key)).collect();
+        let away: Vec<_> = topics.iter().flat_map(|topic| notes.starts_of(topic)).map(|key| pen.away(key)).collect();
         for put in broker.link.producing.put_all(&away).await {
             put.map_err(|e| failure(ENDING, broker.link.place(), &e, true))?;
         }

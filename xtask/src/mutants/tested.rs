@@ -199,9 +199,15 @@ impl Part {
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
             OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
-            program if APART.contains(&program) => {
-                args.extend(["--package", self.package, "--test", program, "--no-default-features", "--features", program])
-            }
+            program if APART.contains(&program) => args.extend([
+                "--package",
+                self.package,
+                "--test",
+                program,
+                "--no-default-features",
+                "--features",
+                program,
+            ]),
             program => {
                 args.extend(["--package", self.package, "--test", program]);
                 args.extend(self.tests);
