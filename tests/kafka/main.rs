@@ -95,7 +95,8 @@ async fn what_does_not_fit_is_refused_before_it_is_saved_and_what_fits_may_be_se
 
 #[tokio::test]
 async fn what_is_no_longer_subscribed_does_not_come() {
-    let (queue, here, topic) = (open().await, endpoint(), topic());
+    // One partition, so that whatever comes comes in order.
+    let (queue, here, topic) = (options().partitions(1).open(url()).await.unwrap(), endpoint(), topic());
     let ends = queue.connect(&here, std::slice::from_ref(&topic)).await.unwrap();
     send(&queue, &[event(&topic, "first")]).await;
     ack(&ends, &next(&ends).await).await;
