@@ -312,9 +312,10 @@ impl Membership {
     /// none of it is ours any more.
     fn handed_over(&self, consumer: &Client) {
         let end = &self.end;
-        let (settled, notes): (Vec<(Place, i64)>, Vec<(Place, Given)>) = {
+        let (settled, notes) = {
             let state = end.state();
-            (state.uncommitted(), state.lanes.iter().map(|(place, lane)| (place.clone(), lane.last_notes())).collect())
+            let notes = state.lanes.iter().map(|(place, lane)| (place.clone(), lane.last_notes()));
+            (state.uncommitted(), notes.collect::<Vec<_>>())
         };
         let written = written(end, notes);
         if !settled.is_empty() && !consumer.assignment_lost() {
@@ -377,7 +378,12 @@ impl ConsumerContext for Membership {
     fn rebalance(&self, consumer: &Client, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
         let is_taken = event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         self.is_in.store(is_taken, Ordering::Release);
-        let done = if is_taken { self.taken(consumer, list) } else { Ok(self.handed_over(consumer)) };
+        let done = if is_taken {
+            self.taken(consumer, list)
+        } else {
+            self.handed_over(consumer);
+            Ok(())
+        };
         if let Err(e) = done {
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
         } else if is_taken {
