@@ -155,8 +155,16 @@ fn waiting(message: &DedupEntry) -> Entity {
     let envelope = Envelope::new(MessageId::random(), "shop.added".parse().unwrap(), "a body");
     let outgoing = Outgoing { destination: Destination::Endpoint("mail".parse().unwrap()), envelope: envelope.into() };
     let DedupEntry { key, attempt, fingerprint, time, .. } = message.clone();
-    let entry =
-        OutboxEntry { key, attempt, fingerprint, commit: 1, saved_at: time, outgoing: vec![outgoing], reply: None , reply_sent: false};
+    let entry = OutboxEntry {
+        key,
+        attempt,
+        fingerprint,
+        commit: 1,
+        saved_at: time,
+        outgoing: vec![outgoing],
+        reply: None,
+        reply_sent: false,
+    };
     Entity { state: "a state".into(), commits: 1, outbox: vec![Arc::new(entry)], ..Entity::default() }
 }
 
