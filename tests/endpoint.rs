@@ -51,6 +51,8 @@ mod recoverability;
 mod recurring;
 #[path = "endpoint/reluctant.rs"]
 mod reluctant;
+#[path = "endpoint/remembered.rs"]
+mod remembered;
 #[path = "endpoint/replayed.rs"]
 mod replayed;
 #[path = "endpoint/routes.rs"]
@@ -59,6 +61,8 @@ mod routes;
 mod schedule;
 #[path = "endpoint/sealed.rs"]
 mod sealed;
+#[path = "endpoint/sealed_faults.rs"]
+mod sealed_faults;
 #[path = "endpoint/settling.rs"]
 mod settling;
 #[path = "endpoint/start.rs"]

@@ -144,3 +144,28 @@ async fn a_crash_loop_charges_nobody_who_is_on_the_way_back() {
     }
     check(&slowly(&hub).giving_first("bad"), &hub, &store, 0).await;
 }
+
+/// Two processes at a time, each of which dies of the message when it is given to it; counts and what is handled alone are of each.
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_of_two_processes_makes_no_other_message_poison() {
+    for seed in 0..10 {
+        let faults = Faults { seed, reorder: 0.5, delay_max: 2 * LEASE, ..Faults::default() };
+        let hub = InProcess::with_faults("crashes", LEASE, faults);
+        let store = Memory::new();
+        send(&hub, "bad", true).await;
+        for n in 0..INNOCENT {
+            send(&hub, &n.to_string(), false).await;
+        }
+        let (broker, other) = (slowly(&hub), slowly(&hub));
+        let processes = tokio::join!(run(&broker, &hub, &store), run(&other, &hub, &store));
+        let letters = letters(&store).await;
+        let ids: Vec<String> = letters.iter().map(|letter| letter.envelope.message_id.to_string()).collect();
+        assert_eq!(ids, ["bad"], "seed {seed}");
+        assert!(letters[0].reason.starts_with("poison"), "seed {seed}: {}", letters[0].reason);
+        let died = processes.0 + processes.1 - 2;
+        assert_eq!(died, Recoverability::default().poison_above, "seed {seed}: it was given as often as it may be");
+        for n in 0..INNOCENT {
+            assert_eq!(done(&store, "desk", &format!("key-{n}")), [format!("key-{n}")], "seed {seed}");
+        }
+    }
+}

@@ -19,13 +19,13 @@ use crate::{
     work::{Log, Task, endpoint, settings, task},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
-const WORD: &str = "xyzzy-is-not-to-be-read";
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const WORD: &str = "xyzzy-is-not-to-be-read";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Tell {
-    vault: String,
-    word: String,
+pub(crate) struct Tell {
+    pub(crate) vault: String,
+    pub(crate) word: String,
 }
 
 impl Message for Tell {
@@ -33,7 +33,7 @@ impl Message for Tell {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Told {
+pub(crate) struct Told {
     words: Vec<String>,
 }
 
@@ -88,8 +88,8 @@ impl Handle<Wipe> for Vault {
 
 /// Hears what is told.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Ear {
-    heard: Vec<Vec<String>>,
+pub(crate) struct Ear {
+    pub(crate) heard: Vec<Vec<String>>,
 }
 
 impl Saga for Ear {
@@ -107,7 +107,7 @@ impl Handle<Told> for Ear {
     }
 }
 
-fn vault(store: &Memory, seals: impl Into<Seals>) -> EndpointBuilder {
+pub(crate) fn vault(store: &Memory, seals: impl Into<Seals>) -> EndpointBuilder {
     let vault = Endpoint::builder("vault").store(store.clone()).settings(settings()).seals(seals);
     vault.saga::<Vault>(|vault| vault.starts::<Tell>().handles::<Wipe>())
 }
@@ -125,7 +125,7 @@ fn telling(id: &str, word: &str) -> Envelope {
     Sender::envelope_with(Codec::default(), id.parse().unwrap(), &tell(word)).unwrap()
 }
 
-fn sealed(seals: &Seals, mut envelope: Envelope) -> Envelope {
+pub(crate) fn sealed(seals: &Seals, mut envelope: Envelope) -> Envelope {
     seals.seal(&mut envelope).unwrap();
     envelope
 }
@@ -143,7 +143,7 @@ fn shows(body: &[u8], word: &str) -> bool {
     body.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
-fn aes() -> Seals {
+pub(crate) fn aes() -> Seals {
     AesGcm::knowing(&["2026-11"]).into()
 }
 

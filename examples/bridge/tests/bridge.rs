@@ -10,6 +10,7 @@ use std::{
 };
 
 use bridge::{BRIDGED_BY, Broker, Placed};
+use futures_util::TryStreamExt;
 use hapax::{
     Message, MessageId,
     envelope::{Destination, Envelope},
@@ -66,6 +67,27 @@ impl Drop for Folder {
     }
 }
 
+/// Removes what a test has declared: a prefix has dozens of queues on RabbitMQ, which bear some hundreds.
+async fn clean_up(prefix: &str) {
+    let options = lapin::ConnectionProperties::default();
+    let connection = lapin::Connection::connect(&broker("HAPAX_TEST_RABBITMQ"), options).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let delays = (0..32).map(|level| format!("delay.{level}"));
+    let ends = ["stock", "across", "to", "to-again", "back"];
+    let queues = ends.iter().flat_map(|name| ["queue", "dead-letters"].map(|of| format!("{of}.{name}")));
+    for name in delays.clone().chain(queues).chain(["unrouted".into()]) {
+        channel.queue_delete(format!("{prefix}.{name}").as_str().into(), Default::default()).await.unwrap();
+    }
+    for name in delays.chain(["topics", "due", "unrouted"].map(String::from)) {
+        channel.exchange_delete(format!("{prefix}.{name}").as_str().into(), Default::default()).await.unwrap();
+    }
+    let nats = async_nats::jetstream::new(async_nats::connect(broker("HAPAX_TEST_NATS")).await.unwrap());
+    let streams: Vec<String> = nats.stream_names().try_collect().await.unwrap();
+    for stream in streams.iter().filter(|name| name.contains(prefix)) {
+        nats.delete_stream(stream).await.unwrap();
+    }
+}
+
 fn placed() -> TypeName {
     TypeName::parse(Placed::TYPE).unwrap()
 }
@@ -118,6 +140,8 @@ async fn bridged(from: &str, to: &str) {
     for (order, ids) in came {
         assert_eq!(ids.len(), 1, "order {order} has come as several messages: {ids:?}");
     }
+    drop(programs);
+    clean_up(&prefix).await;
 }
 
 fn broker(variable: &str) -> String {
@@ -146,7 +170,7 @@ async fn bridges_with_names_of_their_own_take_nothing_from_each_other_and_send_n
     let ends_here = here.transport.connect(&stock, &[placed()]).await.unwrap();
     let ends_there = there.transport.connect(&stock, &[placed()]).await.unwrap();
     let start = |name, from: &str, to: &str| Program::start(name, &folder.0.join("bridge.db"), from, to, &prefix);
-    let _programs = [start("to", &from, &to), start("to-again", &from, &to), start("back", &to, &from)];
+    let programs = [start("to", &from, &to), start("to-again", &from, &to), start("back", &to, &from)];
     publish(&here).await;
     let came = collect(&ends_there, 2, || ()).await;
     assert!(came.values().all(|ids| ids.len() == 2), "{came:?}");
@@ -154,6 +178,8 @@ async fn bridges_with_names_of_their_own_take_nothing_from_each_other_and_send_n
     let last: Envelope = sender.envelope(MessageId::random(), &Placed { order: ORDERS }).unwrap();
     sender.send_envelope(Destination::Topic(placed()), last).await.unwrap();
     assert_eq!(bridged_until(ORDERS, &ends_here).await, [ORDERS], "what was published here has come back");
+    drop(programs);
+    clean_up(&prefix).await;
 }
 
 /// Which orders come over a bridge, until `last` has.
