@@ -1,41 +1,107 @@
 //! What is asked for at the same time goes together: whatever came while others were under way, without a timer.
 //!
 //! One call at a time would leave the broker idle while its answer travels; a call for each message costs both sides more than the
-//! message. So a few calls are under way at most, and the next takes all that waits then. Who asks gets an answer for what it has asked
-//! for and for nothing else, and gets it when its own call is answered.
+//! message. So a few calls are under way at most, and the next takes all that waits then, up to a number and a size. Who asks gets an
+//! answer for what it has asked for and for nothing else, and gets it when its own part of a call is known. What waits has a bound, and
+//! goes when nobody waits for its answer any more.
 
 use std::{
+    collections::VecDeque,
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use hapax_core::ports::{ErrorKind, TransportError};
-use tokio::sync::oneshot;
+use hapax_core::ports::{DispatchError, ErrorKind, TransportError};
+use tokio::{sync::oneshot, time::timeout};
+
+/// Bytes of one call, unless one thing alone has more: on its connection the first of them waits for the last, and drivers copy all of
+/// them before they write.
+const TOGETHER_BYTES_MAX: usize = 8 << 20;
+/// What may wait for a call, and its bytes: some hundred calls' worth, which a server that is well takes in seconds. With more it takes
+/// less than comes, for long, and what waits in memory would only grow.
+const WAITING_MAX: usize = 1 << 16;
+const WAITING_BYTES_MAX: usize = 256 << 20;
+/// How many times as long as a server is waited for an answer is waited for: a call may have to connect, open and ask, and is
+/// behind others that have to. Beyond it something has gone wrong that no other limit has seen.
+const PATIENCES: u32 = 8;
+
+/// What is under way at a time, in one call, and what may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    calls_max: usize,
+    together_max: usize,
+    together_bytes_max: usize,
+    waiting_max: usize,
+    waiting_bytes_max: usize,
+    longest: Duration,
+}
+
+impl Bounds {
+    /// For as many calls at a time, and as many things in each, unless one asks for more by itself. `patience`: how long a server is
+    /// waited for.
+    pub(crate) fn of(calls_max: usize, together_max: usize, patience: Duration) -> Self {
+        Self {
+            calls_max,
+            together_max,
+            together_bytes_max: TOGETHER_BYTES_MAX,
+            waiting_max: WAITING_MAX,
+            waiting_bytes_max: WAITING_BYTES_MAX,
+            longest: patience.saturating_mul(PATIENCES),
+        }
+    }
+}
 
 /// What waits for a call, and how many are under way.
 pub(crate) struct Together<T, A> {
     state: Mutex<State<T, A>>,
-    calls_max: usize,
-    together_max: usize,
+    bounds: Bounds,
 }
 
 struct State<T, A> {
-    asked: Vec<Asked<T, A>>,
+    asked: VecDeque<Asked<T, A>>,
+    /// How much that is.
+    size: Size,
     /// Tasks that make calls.
     callers: usize,
 }
 
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Size {
+    things: usize,
+    bytes: usize,
+}
+
+impl Size {
+    const fn and(self, other: Self) -> Self {
+        Self { things: self.things.saturating_add(other.things), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    const fn is_within(self, things: usize, bytes: usize) -> bool {
+        self.things <= things && self.bytes <= bytes
+    }
+}
+
 struct Asked<T, A> {
     these: Vec<T>,
+    bytes: usize,
     answer: oneshot::Sender<Vec<A>>,
 }
 
-/// What goes in one call.
-pub(crate) struct Batch<T, A> {
-    pub(crate) these: Vec<T>,
-    /// Who has asked for how many of them, in their order.
-    asking: Vec<(usize, oneshot::Sender<Vec<A>>)>,
+impl<T, A> Asked<T, A> {
+    fn size(&self) -> Size {
+        Size { things: self.these.len(), bytes: self.bytes }
+    }
 }
+
+/// One who has asked, for what goes in a call.
+pub(crate) struct Asker<A> {
+    count: usize,
+    answer: oneshot::Sender<Vec<A>>,
+}
+
+/// What goes in one call, and who has asked for it, in their order.
+pub(crate) type Batch<T, A> = (Vec<T>, Vec<Asker<A>>);
 
 /// Who makes calls, one after the other, as long as something waits.
 pub(crate) struct Caller<T, A> {
@@ -43,20 +109,56 @@ pub(crate) struct Caller<T, A> {
     has_ended: bool,
 }
 
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// Too much waits; this was not asked for.
+    Full,
+    /// Nothing came for so long.
+    Late(Duration),
+    /// Who was to answer is gone.
+    Ended,
+}
+
+impl<T, A> State<T, A> {
+    /// What nobody waits for any more is not sent: nobody would know of it, and who gave up may have asked again.
+    fn forget_unawaited(&mut self) {
+        let mut size = Size::default();
+        self.asked.retain(|asked| {
+            let is_awaited = !asked.answer.is_closed();
+            if is_awaited {
+                size = size.and(asked.size());
+            }
+            is_awaited
+        });
+        self.size = size;
+    }
+
+    /// Whether that much may wait as well. Where nothing does, it goes next, however much it is.
+    fn has_room_for(&mut self, more: Size, bounds: &Bounds) -> bool {
+        let fits = |state: &Self| {
+            state.asked.is_empty() || state.size.and(more).is_within(bounds.waiting_max, bounds.waiting_bytes_max)
+        };
+        fits(self) || {
+            self.forget_unawaited();
+            fits(self)
+        }
+    }
+}
+
 impl<T: Send + 'static, A: Send + 'static> Together<T, A> {
-    /// With as many calls under way at a time, and as many things in each, unless one asks for more by itself.
-    pub(crate) fn new(calls_max: usize, together_max: usize) -> Arc<Self> {
-        let state = Mutex::new(State { asked: Vec::new(), callers: 0 });
-        Arc::new(Self { state, calls_max, together_max })
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        let state = State { asked: VecDeque::new(), size: Size::default(), callers: 0 };
+        Arc::new(Self { state: Mutex::new(state), bounds })
     }
 
     fn state(&self) -> MutexGuard<'_, State<T, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for `these`, in their order. `call` is spawned if there is room for another call. It goes on if whoever asks is dropped. `None`
-    /// if the runtime is ending: what became of them is unknown.
-    pub(crate) async fn ask<C, F>(self: &Arc<Self>, these: Vec<T>, call: C) -> Option<Vec<A>>
+    /// Asks for `these`, in their order, which have about so many `bytes`. `call` is spawned if there is room for another call. A call that is under
+    /// way goes on if whoever asks is dropped; what still waits then is not asked for.
+    pub(crate) async fn ask<C, F>(self: &Arc<Self>, these: Vec<T>, bytes: usize, call: C) -> Result<Vec<A>, Unanswered>
     where
         C: FnOnce(Caller<T, A>) -> F,
         F: Future<Output = ()> + Send + 'static,
@@ -64,26 +166,36 @@ impl<T: Send + 'static, A: Send + 'static> Together<T, A> {
         let (answer, answered) = oneshot::channel();
         let has_room = {
             let mut state = self.state();
-            state.asked.push(Asked { these, answer });
-            let has_room = state.callers < self.calls_max;
+            let asked = Asked { these, bytes, answer };
+            if !state.has_room_for(asked.size(), &self.bounds) {
+                return Err(Unanswered::Full);
+            }
+            state.size = state.size.and(asked.size());
+            state.asked.push_back(asked);
+            let has_room = state.callers < self.bounds.calls_max;
             state.callers += usize::from(has_room);
             has_room
         };
         if has_room {
             tokio::spawn(call(Caller { together: self.clone(), has_ended: false }));
         }
-        answered.await.ok()
+        match timeout(self.bounds.longest, answered).await {
+            Ok(answer) => answer.map_err(|_| Unanswered::Ended),
+            Err(_) => Err(Unanswered::Late(self.bounds.longest)),
+        }
     }
 }
 
 impl<T: Send + 'static, A: Send + 'static> Caller<T, A> {
     /// What goes next; with nothing that waits this one has ended.
     pub(crate) fn next(&mut self) -> Option<Batch<T, A>> {
+        let bounds = self.together.bounds;
         let mut state = self.together.state();
-        let (mut count, mut size) = (0, 0);
+        state.forget_unawaited();
+        let (mut count, mut size) = (0, Size::default());
         for asked in &state.asked {
-            size += asked.these.len();
-            if count > 0 && size > self.together.together_max {
+            size = size.and(asked.size());
+            if count > 0 && !size.is_within(bounds.together_max, bounds.together_bytes_max) {
                 break;
             }
             count += 1;
@@ -94,158 +206,86 @@ impl<T: Send + 'static, A: Send + 'static> Caller<T, A> {
             self.has_ended = true;
             return None;
         }
-        let (mut these, mut asking) = (Vec::new(), Vec::with_capacity(count));
-        for mut asked in state.asked.drain(..count) {
-            asking.push((asked.these.len(), asked.answer));
+        let (mut these, mut askers) = (Vec::new(), Vec::with_capacity(count));
+        for _ in 0..count {
+            let Some(mut asked) = state.asked.pop_front() else { break };
+            let went = asked.size();
+            state.size.things -= went.things;
+            state.size.bytes -= went.bytes;
+            askers.push(Asker { count: went.things, answer: asked.answer });
             these.append(&mut asked.these);
         }
-        Some(Batch { these, asking })
+        Some((these, askers))
     }
 }
 
 impl<T, A> Drop for Caller<T, A> {
-    /// With its runtime. If it was the last, nobody would care for what waits.
+    /// With its runtime, or in a panic. If it was the last, nobody would care for what waits.
     fn drop(&mut self) {
         if !self.has_ended {
             let mut state = self.together.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.callers -= 1;
             if state.callers == 0 {
                 state.asked.clear();
+                state.size = Size::default();
             }
         }
     }
 }
 
-impl<T, A> Batch<T, A> {
-    /// How many have asked.
-    #[cfg(feature = "rabbitmq")]
-    pub(crate) fn asking(&self) -> impl Iterator<Item = usize> + '_ {
-        self.asking.iter().map(|(count, _)| *count)
+impl<A> Asker<A> {
+    /// For how many things.
+    #[cfg(any(feature = "nats", feature = "rabbitmq"))]
+    pub(crate) const fn count(&self) -> usize {
+        self.count
     }
 
-    /// Tells each what became of what it has asked for. There is an answer for each of these.
-    pub(crate) fn answer(self, answers: Vec<A>) {
-        let mut answers = answers.into_iter();
-        for (count, answer) in self.asking {
-            // Who asked may be gone.
-            drop(answer.send(answers.by_ref().take(count).collect()));
+    /// Tells it what became of what it has asked for, which is what comes next of `answers`.
+    pub(crate) fn answer_from(self, answers: &mut impl Iterator<Item = A>) {
+        // Who asked may be gone.
+        drop(self.answer.send(answers.take(self.count).collect()));
+    }
+}
+
+impl Unanswered {
+    fn error(self, operation: &'static str) -> TransportError {
+        match self {
+            Self::Full => {
+                let why = format!(
+                    "{WAITING_MAX} messages or {} MiB of this process wait for the server already, which takes less than comes: send fewer at a time, or give it more room",
+                    WAITING_BYTES_MAX >> 20
+                );
+                TransportError::new(ErrorKind::Unavailable, operation, why)
+            }
+            Self::Late(longest) => {
+                let why = format!("nothing was answered within {longest:?}, what goes before it included");
+                TransportError::new(ErrorKind::UnknownOutcome, operation, why)
+            }
+            Self::Ended => {
+                let why = "who was to answer is gone: the runtime in which it was asked is ending, or a panic before this says why";
+                TransportError::new(ErrorKind::UnknownOutcome, operation, why)
+            }
         }
     }
 }
 
-/// What [`ask`](Together::ask) has no answer for.
-pub(crate) fn ended(operation: &'static str) -> TransportError {
-    TransportError::new(ErrorKind::UnknownOutcome, operation, "the runtime in which it was asked is ending")
+/// Tells each of `results` that was asked for, and not refused before, what became of it.
+pub(crate) fn tell<P>(
+    results: &mut [Result<(), DispatchError>],
+    answers: Result<Vec<Result<P, TransportError>>, Unanswered>,
+    operation: &'static str,
+) {
+    let (answers, unanswered) = match answers {
+        Ok(answers) => (answers, Unanswered::Ended),
+        Err(unanswered) => (Vec::new(), unanswered),
+    };
+    let mut answers = answers.into_iter();
+    for result in results.iter_mut().filter(|result| result.is_ok()) {
+        if let Err(e) = answers.next().unwrap_or_else(|| Err(unanswered.error(operation))) {
+            *result = Err(DispatchError::Transient(e));
+        }
+    }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::sync::Semaphore;
-
-    use super::*;
-
-    /// Doubles what it is asked for, once it may.
-    struct Doubling {
-        together: Arc<Together<u32, u32>>,
-        may: Semaphore,
-        calls: Mutex<Vec<usize>>,
-        at_once: AtomicUsize,
-    }
-
-    impl Doubling {
-        fn new(calls_max: usize, together_max: usize) -> Arc<Self> {
-            let (together, may) = (Together::new(calls_max, together_max), Semaphore::new(0));
-            Arc::new(Self { together, may, calls: Mutex::default(), at_once: AtomicUsize::new(0) })
-        }
-
-        async fn of(self: Arc<Self>, these: Vec<u32>) -> Option<Vec<u32>> {
-            let this = self.clone();
-            self.together
-                .ask(these, move |mut caller| async move {
-                    while let Some(batch) = caller.next() {
-                        this.at_once.fetch_add(1, Ordering::Relaxed);
-                        this.may.acquire().await.unwrap().forget();
-                        this.at_once.fetch_sub(1, Ordering::Relaxed);
-                        this.calls.lock().unwrap().push(batch.these.len());
-                        let answers = batch.these.iter().map(|this| this * 2).collect();
-                        batch.answer(answers);
-                    }
-                })
-                .await
-        }
-    }
-
-    async fn others() {
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn what_comes_while_calls_are_under_way_goes_together_and_each_gets_its_own_answers() {
-        let doubling = Doubling::new(2, 100);
-        let mut asked = Vec::new();
-        for number in 0..10 {
-            asked.push((number, tokio::spawn(doubling.clone().of(vec![number, number + 100]))));
-            others().await;
-        }
-        assert_eq!(doubling.at_once.load(Ordering::Relaxed), 2);
-        doubling.may.add_permits(100);
-        for (number, asked) in asked {
-            assert_eq!(asked.await.unwrap(), Some(vec![number * 2, number * 2 + 200]));
-        }
-        let mut calls = std::mem::take(&mut *doubling.calls.lock().unwrap());
-        calls.sort_unstable();
-        assert_eq!(calls, [2, 2, 16]);
-        assert_eq!(doubling.together.state().callers, 0);
-        assert_eq!(doubling.clone().of(vec![7]).await, Some(vec![14]));
-    }
-
-    #[tokio::test]
-    async fn no_more_go_together_than_may_but_what_is_asked_for_at_once_is_never_parted() {
-        let doubling = Doubling::new(1, 4);
-        let asked: Vec<_> = [1, 3, 2, 9, 1].map(|count| tokio::spawn(doubling.clone().of(vec![1; count]))).into();
-        others().await;
-        doubling.may.add_permits(100);
-        for asked in asked {
-            asked.await.unwrap().unwrap();
-        }
-        assert_eq!(*doubling.calls.lock().unwrap(), [4, 2, 9, 1]);
-    }
-
-    #[tokio::test]
-    async fn it_goes_on_when_who_has_asked_is_dropped() {
-        let doubling = Doubling::new(1, 100);
-        let dropped = tokio::spawn(doubling.clone().of(vec![1]));
-        let stays = tokio::spawn(doubling.clone().of(vec![2]));
-        others().await;
-        dropped.abort();
-        doubling.may.add_permits(100);
-        assert_eq!(stays.await.unwrap(), Some(vec![4]));
-    }
-
-    #[test]
-    fn with_the_runtime_of_the_last_call_who_waits_is_told_and_another_runtime_goes_on() {
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let doubling = Doubling::new(1, 100);
-        let first = runtime();
-        first.block_on(async {
-            tokio::spawn(doubling.clone().of(vec![1]));
-            others().await;
-        });
-        let waits = std::thread::spawn({
-            let doubling = doubling.clone();
-            move || runtime().block_on(doubling.of(vec![2]))
-        });
-        while doubling.together.state().asked.is_empty() {
-            std::thread::yield_now();
-        }
-        drop(first);
-        assert_eq!(waits.join().unwrap(), None);
-        doubling.may.add_permits(1);
-        assert_eq!(runtime().block_on(doubling.of(vec![3])), Some(vec![6]));
-    }
-}
+mod tests;

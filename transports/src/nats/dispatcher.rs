@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax_core::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
-    together::{Caller, Together, ended},
+    together::{Bounds, Caller, Together, tell},
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -31,8 +31,8 @@ const TOGETHER_MAX: usize = 1024;
 pub(super) type Dispatches = Arc<Together<Parcel, Result<Put, TransportError>>>;
 
 /// None so far.
-pub(super) fn dispatches() -> Dispatches {
-    Together::new(CALLS_MAX, TOGETHER_MAX)
+pub(super) fn dispatches(patience: Duration) -> Dispatches {
+    Together::new(Bounds::of(CALLS_MAX, TOGETHER_MAX, patience))
 }
 
 /// What a message is sent with.
@@ -53,24 +53,22 @@ impl Dispatcher for Nats {
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         let now = Timestamp::now();
         let mut results: Vec<Result<(), DispatchError>> = Vec::with_capacity(outgoing.len());
-        let mut parcels = Vec::with_capacity(outgoing.len());
+        let (mut parcels, mut bytes) = (Vec::with_capacity(outgoing.len()), 0);
         for outgoing in outgoing {
             let checked = self.0.checked(outgoing).map_err(|refused| {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             });
-            results.push(checked.map(|headers| parcels.push(self.0.parcel(outgoing, headers, now))));
+            results.push(checked.map(|headers| {
+                bytes += outgoing.envelope.size();
+                parcels.push(self.0.parcel(outgoing, headers, now));
+            }));
         }
         if parcels.is_empty() {
             return results;
         }
         let broker = self.0.clone();
-        let published = self.0.dispatches.ask(parcels, move |caller| broker.publish_together(caller)).await;
-        let mut published = published.unwrap_or_default().into_iter();
-        for result in results.iter_mut().filter(|result| result.is_ok()) {
-            if let Err(e) = published.next().unwrap_or_else(|| Err(ended(DISPATCHING))) {
-                *result = Err(DispatchError::Transient(e));
-            }
-        }
+        let published = self.0.dispatches.ask(parcels, bytes, move |caller| broker.publish_together(caller)).await;
+        tell(&mut results, published, DISPATCHING);
         results
     }
 }
@@ -78,9 +76,11 @@ impl Dispatcher for Nats {
 impl Broker {
     /// What several calls have asked for, as long as there is any.
     async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<Put, TransportError>>) {
-        while let Some(mut batch) = caller.next() {
-            let published = self.publish(DISPATCHING, std::mem::take(&mut batch.these)).await;
-            batch.answer(published);
+        while let Some((parcels, askers)) = caller.next() {
+            let mut published = self.publish(DISPATCHING, parcels).await.into_iter();
+            for asker in askers {
+                asker.answer_from(&mut published);
+            }
         }
     }
 

@@ -241,10 +241,10 @@ impl NatsOptions {
         let broker = Broker {
             link,
             names,
+            dispatches: dispatcher::dispatches(self.patience),
             options: self,
             bytes_max,
             seen: Seen::default(),
-            dispatches: dispatcher::dispatches(),
         };
         broker.set_up().await?;
         broker.tell_what_is_kept();

@@ -1,4 +1,4 @@
-use std::{collections::HashSet, error::Error, sync::Arc};
+use std::{collections::HashSet, error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
-    together::{Batch, Caller, Together, ended},
+    together::{Asker, Bounds, Caller, Together, tell},
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -34,8 +34,8 @@ const TOGETHER_MAX: usize = 512;
 pub(super) type Dispatches = Arc<Together<Parcel, Result<(), TransportError>>>;
 
 /// None so far.
-pub(super) fn dispatches() -> Dispatches {
-    Together::new(CALLS_MAX, TOGETHER_MAX)
+pub(super) fn dispatches(patience: Duration) -> Dispatches {
+    Together::new(Bounds::of(CALLS_MAX, TOGETHER_MAX, patience))
 }
 
 /// Where a message is published.
@@ -78,26 +78,22 @@ impl Dispatcher for RabbitMq {
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         let now = Timestamp::now();
         let mut results: Vec<Result<(), DispatchError>> = Vec::with_capacity(outgoing.len());
-        let mut parcels = Vec::with_capacity(outgoing.len());
+        let (mut parcels, mut bytes) = (Vec::with_capacity(outgoing.len()), 0);
         for outgoing in outgoing {
             results.push(self.check(outgoing).map_err(|refused| {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             }));
             if results.last().is_some_and(Result::is_ok) {
                 parcels.push(self.0.parcel(outgoing, now));
+                bytes += outgoing.envelope.size();
             }
         }
         if parcels.is_empty() {
             return results;
         }
         let broker = self.0.clone();
-        let published = self.0.dispatches.ask(parcels, move |caller| broker.publish_together(caller)).await;
-        let mut published = published.unwrap_or_default().into_iter();
-        for result in results.iter_mut().filter(|result| result.is_ok()) {
-            if let Err(e) = published.next().unwrap_or_else(|| Err(ended(DISPATCHING))) {
-                *result = Err(DispatchError::Transient(e));
-            }
-        }
+        let published = self.0.dispatches.ask(parcels, bytes, move |caller| broker.publish_together(caller)).await;
+        tell(&mut results, published, DISPATCHING);
         results
     }
 }
@@ -105,12 +101,15 @@ impl Dispatcher for RabbitMq {
 impl Broker {
     /// What several calls have asked for, as long as there is any.
     async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<(), TransportError>>) {
-        while let Some(batch) = caller.next() {
-            let mut published = self.publish(DISPATCHING, &batch.these).await;
-            if batch.asking().count() > 1 && published.iter().any(is_refused) {
-                published = self.publish_apart(&batch).await;
+        while let Some((parcels, askers)) = caller.next() {
+            let mut published = self.publish(DISPATCHING, &parcels).await;
+            if askers.len() > 1 && published.iter().any(is_refused) {
+                published = self.publish_apart(&parcels, &askers).await;
             }
-            batch.answer(published);
+            let mut published = published.into_iter();
+            for asker in askers {
+                asker.answer_from(&mut published);
+            }
         }
     }
 
@@ -118,11 +117,12 @@ impl Broker {
     /// that one is not to suffer for it, now and whenever it is sent again. What was sent is sent twice, under the same id.
     async fn publish_apart(
         &self,
-        batch: &Batch<Parcel, Result<(), TransportError>>,
+        parcels: &[Parcel],
+        askers: &[Asker<Result<(), TransportError>>],
     ) -> Vec<Result<(), TransportError>> {
-        let (mut published, mut rest) = (Vec::with_capacity(batch.these.len()), &batch.these[..]);
-        for count in batch.asking() {
-            let (these, others) = rest.split_at(count);
+        let (mut published, mut rest) = (Vec::with_capacity(parcels.len()), parcels);
+        for asker in askers {
+            let (these, others) = rest.split_at(asker.count());
             published.extend(self.publish(DISPATCHING, these).await);
             rest = others;
         }

@@ -170,10 +170,10 @@ impl RabbitMqOptions {
         let broker = Broker {
             link,
             names,
+            dispatches: dispatcher::dispatches(self.patience),
             options: self,
             publisher,
             letters: Letters::default(),
-            dispatches: dispatcher::dispatches(),
         };
         broker.set_up().await?;
         Ok(RabbitMq(Arc::new(broker)))

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{Pipeline, Value, cmd, pipe};
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use super::{
     message::Fields,
     scripts::{Loaded, Script},
 };
-use crate::together::{Caller, Together, ended};
+use crate::together::{Bounds, Caller, Together, tell};
 
 /// Messages that go in one go, and their bytes: beyond it the first would wait for the last, and the server would copy for
 /// nobody else.
@@ -24,12 +24,19 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Calls under way at a time: while the server writes one to its disk, the next is on its way.
 const CALLS_MAX: usize = 4;
 
+/// A message on its way to the server. Its fields are written down by whoever sends it: what is wrong with one message is not to meet others
+/// in the call.
+pub(super) struct Parcel {
+    destination: Destination,
+    fields: Fields,
+}
+
 /// Messages of several calls on their way to the server.
-pub(super) type Dispatches = Arc<Together<Outgoing, Result<(), TransportError>>>;
+pub(super) type Dispatches = Arc<Together<Parcel, Result<(), TransportError>>>;
 
 /// None so far.
-pub(super) fn dispatches() -> Dispatches {
-    Together::new(CALLS_MAX, BATCH_MAX)
+pub(super) fn dispatches(patience: Duration) -> Dispatches {
+    Together::new(Bounds::of(CALLS_MAX, BATCH_MAX, patience))
 }
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -51,23 +58,18 @@ impl Dispatcher for RedisStreams {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             }));
         }
-        let going: Vec<Outgoing> = outgoing
-            .iter()
-            .zip(&results)
-            .filter(|(_, result)| result.is_ok())
-            .map(|(going, _)| going.clone())
-            .collect();
-        if going.is_empty() {
+        let (mut parcels, mut bytes) = (Vec::with_capacity(outgoing.len()), 0);
+        for (outgoing, _) in outgoing.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+            let fields = Fields::of(&outgoing.envelope, &self.0.options.written_as);
+            bytes += fields.size();
+            parcels.push(Parcel { destination: outgoing.destination.clone(), fields });
+        }
+        if parcels.is_empty() {
             return results;
         }
         let broker = self.0.clone();
-        let sent = self.0.dispatches.ask(going, move |caller| broker.send_together(caller)).await;
-        let mut sent = sent.unwrap_or_default().into_iter();
-        for result in results.iter_mut().filter(|result| result.is_ok()) {
-            if let Err(e) = sent.next().unwrap_or_else(|| Err(ended(DISPATCHING))) {
-                *result = Err(DispatchError::Transient(e));
-            }
-        }
+        let sent = self.0.dispatches.ask(parcels, bytes, move |caller| broker.send_together(caller)).await;
+        tell(&mut results, sent, DISPATCHING);
         results
     }
 }
@@ -77,17 +79,19 @@ type Answers = Result<Vec<Result<(), TransportError>>, TransportError>;
 
 impl Broker {
     /// What several calls have asked for, as long as there is any.
-    async fn send_together(self: Arc<Self>, mut caller: Caller<Outgoing, Result<(), TransportError>>) {
-        while let Some(batch) = caller.next() {
-            let sent = self.send_all(&batch.these).await;
-            batch.answer(sent);
+    async fn send_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<(), TransportError>>) {
+        while let Some((parcels, askers)) = caller.next() {
+            let mut sent = self.send_all(&parcels).await.into_iter();
+            for asker in askers {
+                asker.answer_from(&mut sent);
+            }
         }
     }
 
-    /// Sends `outgoing` in order, in as many goes as it takes; one result for each.
-    async fn send_all(&self, outgoing: &[Outgoing]) -> Vec<Result<(), TransportError>> {
-        let mut results = Vec::with_capacity(outgoing.len());
-        while let Some(rest) = outgoing.get(results.len()..).filter(|rest| !rest.is_empty()) {
+    /// Sends `parcels` in order, in as many goes as it takes; one result for each.
+    async fn send_all(&self, parcels: &[Parcel]) -> Vec<Result<(), TransportError>> {
+        let mut results = Vec::with_capacity(parcels.len());
+        while let Some(rest) = parcels.get(results.len()..).filter(|rest| !rest.is_empty()) {
             let answers = match self.link.open(&self.lane).await {
                 Ok(open) => self.send(&open, rest).await,
                 Err(e) => Err(e),
@@ -101,27 +105,26 @@ impl Broker {
         results
     }
 
-    /// Sends as many of `outgoing` as go in one go, in order. What became of them, or of all.
-    async fn send(&self, open: &Open, outgoing: &[Outgoing]) -> Answers {
+    /// Sends as many of `parcels` as go in one go, in order. What became of them, or of all.
+    async fn send(&self, open: &Open, parcels: &[Parcel]) -> Answers {
         let mut commands = pipe();
         let mut bytes = 0;
-        for outgoing in outgoing {
-            let fields = Fields::of(&outgoing.envelope, &self.options.written_as);
+        for Parcel { destination, fields } in parcels {
             if commands.len() == BATCH_MAX || (bytes > 0 && bytes + fields.size() > BATCH_BYTES_MAX) {
                 break;
             }
             bytes += fields.size();
-            self.add(&mut commands, &open.scripts, &outgoing.destination, &fields);
+            self.add(&mut commands, &open.scripts, destination, fields);
         }
         let answers = self.link.ask_all(open, DISPATCHING, &commands).await?;
         if answers.len() != commands.len() {
             return Err(malformed(DISPATCHING, self.link.place()));
         }
-        let read = |(outgoing, answer): (&Outgoing, Result<Value, TransportError>)| match answer? {
-            Value::Nil => Err(self.nowhere(&outgoing.destination)),
+        let read = |(parcel, answer): (&Parcel, Result<Value, TransportError>)| match answer? {
+            Value::Nil => Err(self.nowhere(&parcel.destination)),
             _ => Ok(()),
         };
-        Ok(outgoing.iter().zip(answers).map(read).collect())
+        Ok(parcels.iter().zip(answers).map(read).collect())
     }
 
     fn add(&self, commands: &mut Pipeline, scripts: &Loaded, destination: &Destination, fields: &Fields) {

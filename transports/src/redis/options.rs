@@ -223,10 +223,10 @@ impl RedisStreamsOptions {
         Ok(RedisStreams(Arc::new(Broker {
             link,
             names,
+            dispatches: dispatcher::dispatches(self.patience),
             options: self,
             lane,
             found,
-            dispatches: dispatcher::dispatches(),
         })))
     }
 }
