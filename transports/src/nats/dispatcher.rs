@@ -11,7 +11,7 @@ use super::{
     Broker, Nats,
     message::{MESSAGE_ID, REASON_BYTES_MAX, escaped, headers_of, wire_bytes},
     names::slot_of,
-    publisher::{Parcel, Put},
+    publisher::{Parcel, Put, Sent, is_repeat, put},
 };
 use crate::{
     own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
@@ -77,9 +77,22 @@ impl Broker {
     /// What several calls have asked for, as long as there is any.
     async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<Put, TransportError>>) {
         while let Some((parcels, askers)) = caller.next() {
-            let mut published = self.publish(DISPATCHING, parcels).await.into_iter();
+            let acks = self.publish_once(DISPATCHING, &parcels).await;
+            let mut sent = acks.into_iter().zip(parcels);
+            let (mut unsure, mut waiting) = (Vec::new(), Vec::new());
             for asker in askers {
-                asker.answer_from(&mut published);
+                let its: Vec<Sent> = sent.by_ref().take(asker.count()).collect();
+                // Who has sent nothing that the server has had before does not wait for those who have.
+                if its.iter().any(|(ack, _)| is_repeat(ack)) {
+                    unsure.extend(its);
+                    waiting.push(asker);
+                } else {
+                    asker.answer_from(&mut its.into_iter().map(|(ack, _)| put(ack)));
+                }
+            }
+            let mut sure = self.made_sure(DISPATCHING, unsure).await.into_iter();
+            for asker in waiting {
+                asker.answer_from(&mut sure);
             }
         }
     }

@@ -8,9 +8,9 @@ use async_nats::{
     },
 };
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use hapax_core::ports::{ErrorKind, TransportError};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Broker,
@@ -19,6 +19,10 @@ use super::{
     message::{MESSAGE_ID, map_of, text_of},
 };
 
+/// Repeats that are looked for at a time: each is a journey to the server, and after a restart a whole batch may be repeats; more would only wait
+/// there.
+const LOOKS_MAX: usize = 32;
+
 /// A message on its way to the server.
 #[derive(Clone)]
 pub(super) struct Parcel {
@@ -26,6 +30,34 @@ pub(super) struct Parcel {
     /// In their order; one name may be there more than once.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
+}
+
+impl Parcel {
+    /// As one whose id the server does not know.
+    fn without_id(&self) -> Self {
+        let headers = self.headers.iter().filter(|(name, _)| name != MESSAGE_ID).cloned().collect();
+        Self { headers, ..self.clone() }
+    }
+}
+
+/// What the server has answered to a message, or `None` where it was to be the first on its subject and is not.
+pub(super) type Sent = (Result<Option<PublishAck>, TransportError>, Parcel);
+
+/// Whether the server has had a message of that id before, so that it has to be looked whether it was this.
+pub(super) fn is_repeat(ack: &Result<Option<PublishAck>, TransportError>) -> bool {
+    matches!(ack, Ok(Some(ack)) if ack.duplicate)
+}
+
+/// How it ended with what is no repeat.
+pub(super) fn put(ack: Result<Option<PublishAck>, TransportError>) -> Result<Put, TransportError> {
+    ack.map(|ack| if ack.is_some() { Put::Stored } else { Put::NotFirst })
+}
+
+/// What is known of a message by now.
+enum Looked {
+    Known(Result<Put, TransportError>),
+    /// The one that had its id.
+    Gone(Parcel),
 }
 
 /// How it ended.
@@ -44,45 +76,60 @@ impl Broker {
         parcels: Vec<Parcel>,
     ) -> Vec<Result<Put, TransportError>> {
         let acks = self.publish_once(operation, &parcels).await;
-        let mut results = Vec::with_capacity(acks.len());
-        for (ack, parcel) in acks.into_iter().zip(parcels) {
-            results.push(match ack {
-                Ok(Some(ack)) if ack.duplicate => self.make_sure(operation, &ack, parcel).await,
-                Ok(Some(_)) => Ok(Put::Stored),
-                Ok(None) => Ok(Put::NotFirst),
-                Err(e) => Err(e),
-            });
-        }
-        results
+        self.made_sure(operation, acks.into_iter().zip(parcels).collect()).await
     }
 
-    /// The server has had a message of this id a while ago, and has stored none. If that one is still there, it is this; if it is gone, it
-    /// was settled, perhaps as a dead letter that is given again now; and another one may have had its id: then this is stored
-    /// without, and the endpoint tells whether it is a copy.
-    async fn make_sure(
+    /// How it ended with each. Of some the server has had a message of that id a while ago, and has stored none. If that one is still there, it is
+    /// this; if it is gone, it was settled, perhaps as a dead letter that is given again now; and another one may have had its id: then this is
+    /// stored without, and the endpoint tells whether it is a copy.
+    pub(super) async fn made_sure(&self, operation: &'static str, sent: Vec<Sent>) -> Vec<Result<Put, TransportError>> {
+        let until = Instant::now() + self.link.patience;
+        let looks = stream::iter(sent).map(|(ack, parcel)| async move {
+            let ack = match ack {
+                Ok(Some(ack)) if ack.duplicate => ack,
+                ack => return Looked::Known(put(ack)),
+            };
+            match timeout_at(until, self.is_there(operation, &ack, &parcel)).await {
+                Ok(Ok(true)) => Looked::Known(Ok(Put::Stored)),
+                Ok(Ok(false)) => Looked::Gone(parcel),
+                Ok(Err(e)) => Looked::Known(Err(e)),
+                Err(_) => Looked::Known(Err(late(operation, self.link.place(), self.link.patience, true))),
+            }
+        });
+        let looked: Vec<Looked> = looks.buffered(LOOKS_MAX).collect().await;
+        let without_id = looked.iter().filter_map(|looked| match looked {
+            Looked::Gone(parcel) => Some(parcel.without_id()),
+            Looked::Known(_) => None,
+        });
+        // In one go, and in their order.
+        let without_id: Vec<Parcel> = without_id.collect();
+        let mut again = self.publish_once(operation, &without_id).await.into_iter();
+        let result = |looked| match looked {
+            Looked::Known(known) => known,
+            Looked::Gone(_) => again.next().unwrap_or(Ok(None)).map(|_| Put::Stored),
+        };
+        looked.into_iter().map(result).collect()
+    }
+
+    /// Whether what the server has under the id of `parcel` is this.
+    async fn is_there(
         &self,
         operation: &'static str,
         ack: &PublishAck,
-        parcel: Parcel,
-    ) -> Result<Put, TransportError> {
+        parcel: &Parcel,
+    ) -> Result<bool, TransportError> {
         let place = self.link.place();
         let failed = |e: String| TransportError::new(ErrorKind::UnknownOutcome, operation, format!("{place}: {e}"));
         let stream = self.link.jetstream.get_stream_no_info(&ack.stream).await.map_err(|e| failed(e.to_string()))?;
         match stream.get_raw_message(ack.sequence).await {
-            Ok(there) if is_same(&there.subject, &there.headers, &there.payload, &parcel) => return Ok(Put::Stored),
-            Ok(_) => {}
-            Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => {}
-            Err(e) => return Err(failed(e.to_string()).caused_by(e)),
-        }
-        let headers = parcel.headers.into_iter().filter(|(name, _)| name != MESSAGE_ID).collect();
-        match self.publish_once(operation, &[Parcel { headers, ..parcel }]).await.pop() {
-            Some(Ok(_)) | None => Ok(Put::Stored),
-            Some(Err(e)) => Err(e),
+            Ok(there) => Ok(is_same(&there.subject, &there.headers, &there.payload, parcel)),
+            Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(false),
+            Err(e) => Err(failed(e.to_string()).caused_by(e)),
         }
     }
 
     /// `None` for what was to be the first on its subject and is not.
-    async fn publish_once(
+    pub(super) async fn publish_once(
         &self,
         operation: &'static str,
         parcels: &[Parcel],
