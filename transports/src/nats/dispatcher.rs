@@ -43,7 +43,10 @@ impl Dispatcher for Nats {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
         let envelope = &outgoing.envelope;
         // It is asked before every save.
-        let fits = envelope.body.len() + OWN_FIELDS_BYTES_MAX + LETTER_BYTES <= self.0.bytes_max;
+        let largest = envelope.body.len() + OWN_FIELDS_BYTES_MAX + LETTER_BYTES;
+        // A server that takes less than the one that was opened may have come in its place: what is saved now and refused at each dispatch would
+        // never be sent.
+        let fits = largest <= self.0.bytes_max.min(self.0.link.payload_max());
         if fits && has_own_fields_only(envelope) && self.0.options.cloud_events.is_none() {
             return Ok(());
         }
