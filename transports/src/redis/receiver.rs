@@ -14,7 +14,7 @@ use hapax_core::{
 };
 use tokio::{
     sync::{Notify, oneshot},
-    time::{Instant, sleep},
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -85,6 +85,12 @@ pub(super) struct Taken {
     last: Option<String>,
 }
 
+impl Taken {
+    pub(super) const fn has_any(&self) -> bool {
+        !self.given.deliveries.is_empty()
+    }
+}
+
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
 struct Given {
     end: Arc<End>,
@@ -151,6 +157,7 @@ impl Receiver for EndpointQueue {
                 return Ok(std::mem::take(&mut given.deliveries));
             }
             let rest = next.unwrap_or(POLL).min(POLL);
+            let until = Instant::now() + rest;
             if let Some(last) = last.filter(|_| !rest.is_zero()) {
                 match self.0.take(max, Some(Wait { last, longest: rest })).await {
                     Ok(after) => {
@@ -164,7 +171,7 @@ impl Receiver for EndpointQueue {
             }
             tokio::select! {
                 () = self.0.again.notified() => {}
-                () = sleep(rest) => {}
+                () = sleep_until(until) => {}
             }
             taken = self.0.take(max, None).await?;
         }
@@ -202,15 +209,14 @@ impl End {
     /// Takes up to `max` messages. In a task of its own: a call that is dropped while the server answers would leave what it
     /// was given under a lease, and nobody would know of it.
     async fn take(self: &Arc<Self>, max: usize, wait: Option<Wait>) -> Result<Taken, TransportError> {
-        let (mut answer, answered) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let end = self.clone();
         tokio::spawn(async move {
-            let taken = match &wait {
-                Some(wait) => end.taken_after(wait, max, answer.closed()).await,
-                None => end.taken(max).await,
-            };
-            // Who asked may be gone: then what was taken is given back as it is dropped.
-            drop(answer.send(taken));
+            match &wait {
+                Some(wait) => end.take_after(wait, max, answer).await,
+                // Who asked may be gone: then what was taken is given back as it is dropped.
+                None => drop(answer.send(end.taken(max).await)),
+            }
         });
         answered.await.unwrap_or_else(|_| {
             let why = "the runtime in which it was asked is ending";
@@ -224,6 +230,14 @@ impl End {
 
     pub(super) async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
         let looks = self.trimmed().await;
+        let taken = self.taken_now(max, looks).await;
+        if looks && taken.is_err() {
+            self.look_again();
+        }
+        taken
+    }
+
+    async fn taken_now(self: &Arc<Self>, max: usize, looks: bool) -> Result<Taken, TransportError> {
         let answer = match self.ask_for(max, looks).await {
             // By an operator, or with a server that has kept nothing. What was in it is gone.
             Err(e) if is_no_group(&e) => {
@@ -285,6 +299,11 @@ impl End {
             self.trim().await;
         }
         looks
+    }
+
+    /// A look has failed, and what it was to find is still there.
+    pub(super) fn look_again(&self) {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner).leases = None;
     }
 
     /// Whether it is time to look for leases that have run out, and for what may be removed.
