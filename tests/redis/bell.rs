@@ -98,8 +98,12 @@ async fn a_server_that_stops_telling_is_not_waited_for() {
     // It waits, so that it has been told of nothing at least once.
     nothing(&ends, Duration::from_millis(600)).await;
     line.answer_only(WITHOUT_BELL);
-    send(&queue, &[to(&here, envelope("m"))]).await;
-    let delivery = next(&ends).await;
+    let later = async {
+        // Who waits has asked to be told by then.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        send(&queue, &[to(&here, envelope("m"))]).await;
+    };
+    let (delivery, ()) = futures_util::future::join(next(&ends), later).await;
     assert_eq!(body(&delivery), "m");
     ack(&ends, &delivery).await;
     send(&queue, &[to(&here, envelope("after"))]).await;
