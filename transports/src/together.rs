@@ -252,7 +252,7 @@ impl Unanswered {
         match self {
             Self::Full => {
                 let why = format!(
-                    "{WAITING_MAX} messages or {} MiB of this process wait for the server already, which takes less than comes: send fewer at a time, or give it more room",
+                    "{WAITING_MAX} messages or {} MiB wait for the server already, which takes less than comes: send fewer at a time, or give it more room",
                     WAITING_BYTES_MAX >> 20
                 );
                 TransportError::new(ErrorKind::Unavailable, operation, why)

@@ -34,7 +34,7 @@
 //!   that may lose what it has confirmed is refused**: without `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite
 //!   no`, unless [`RedisStreamsOptions::may_lose`] accepts it. It is asked at each connection. `durable` among the capabilities
 //!   says what was found, and so does `marks`: a server that forgets an acknowledgement gives its message again.
-//! * What is sent at the same time goes together, 8 MiB at a time unless one message alone has more. At most 65,536 messages or 256 MiB of a process wait to be
+//! * What is sent at the same time goes together, 8 MiB at a time unless one message alone has more. At most 65,536 messages or 256 MiB wait to be
 //!   sent; what comes then fails for now. One whose caller has gone while it waits is not sent.
 //! * A message to an endpoint that has never connected fails for now, and to a topic that nobody subscribes goes nowhere, as in
 //!   every transport of hapax.
