@@ -24,6 +24,11 @@ const FETCH_WAIT: &str = "20";
 /// What is waited for at a time while a topic is read.
 const POLL: Duration = Duration::from_millis(100);
 
+/// Between two looks for a topic that was made just now.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Of a topic that is to be there, when a broker does not list it.
+pub(super) const NOT_LISTED: KafkaError = KafkaError::MetadataFetch(Code::LeaderNotAvailable);
+
 /// Where a partition begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
@@ -63,10 +68,10 @@ impl Asker {
     pub(super) fn partitions(&self, topic: &str) -> Result<Option<usize>, KafkaError> {
         let metadata = self.consumer.fetch_metadata(Some(topic), self.patience)?;
         let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else {
-            return Err(KafkaError::MetadataFetch(Code::LeaderNotAvailable));
+            return Err(NOT_LISTED);
         };
         match found.error() {
-            None if found.partitions().is_empty() => Err(KafkaError::MetadataFetch(Code::LeaderNotAvailable)),
+            None if found.partitions().is_empty() => Err(NOT_LISTED),
             None => Ok(Some(found.partitions().len())),
             Some(
                 RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
@@ -83,14 +88,28 @@ impl Asker {
         Ok(names.filter(|name| name.starts_with(beginning)).collect())
     }
 
-    /// All partitions of those topics that are there.
+    /// All partitions of topics. One that the broker does not list is an error: it may not have heard of it yet, and what is left out is taken
+    /// for read.
     pub(super) fn places<'t>(&self, topics: impl IntoIterator<Item = &'t Arc<str>>) -> Result<Vec<Place>, KafkaError> {
         let mut places = Vec::new();
         for topic in topics {
-            let count = self.partitions(topic)?.unwrap_or_default();
+            let count = self.partitions(topic)?.ok_or(NOT_LISTED)?;
             places.extend((0..i32::try_from(count).unwrap_or(i32::MAX)).map(|partition| (topic.clone(), partition)));
         }
         Ok(places)
+    }
+
+    /// The same of topics that were made just now: every broker hears of them within the time.
+    pub(super) fn places_soon(&self, topics: &[&Arc<str>]) -> Result<Vec<Place>, KafkaError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            match self.places(topics.iter().copied()) {
+                Err(e) if e.rdkafka_error_code() == NOT_LISTED.rdkafka_error_code() && Instant::now() < until => {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                found => return found,
+            }
+        }
     }
 
     pub(super) fn bounds(&self, (topic, partition): &Place) -> Result<Bounds, KafkaError> {

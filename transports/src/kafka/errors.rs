@@ -29,6 +29,10 @@ pub(super) fn failure(operation: &'static str, place: &str, error: &KafkaError, 
             ErrorKind::Unavailable,
             "has no such topic or partition: start its endpoint once, let it be declared (KafkaOptions::declare), or correct the address",
         ),
+        Code::LeaderNotAvailable => (
+            ErrorKind::Unavailable,
+            "does not list a topic or a partition, or not yet: try again; if it is gone for good, end the subscription to it (Kafka::unsubscribe)",
+        ),
         Code::InvalidReplicationFactor => (
             ErrorKind::Misconfigured,
             "has fewer brokers than there shall be replicas: lower KafkaOptions::replicas, or add brokers",

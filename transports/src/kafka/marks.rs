@@ -15,7 +15,7 @@ use rdkafka::error::KafkaError;
 
 use super::{
     Kafka,
-    asker::{Asker, Bounds, Place},
+    asker::{Asker, Bounds, NOT_LISTED, Place},
     names::number_of,
     notes::Notes,
 };
@@ -114,11 +114,15 @@ impl super::Broker {
         let (noted, own): (String, Arc<str>) = (self.names.notes(endpoint), self.names.queue(endpoint).into());
         let asked = move |asker: &Asker| -> Result<_, KafkaError> {
             let notes = Notes::read(asker, &noted)?;
-            let mut topics: Vec<Arc<str>> = notes.subscribed().map(|(topic, _)| topic.clone()).collect();
+            let mut topics: Vec<Arc<str>> = notes.subscribed().cloned().collect();
             topics.push(own);
             topics.sort();
             topics.dedup();
             let places = asker.places(&topics)?;
+            // A broker that lists fewer than were read has not heard of them yet: what is left out would be taken for read.
+            if notes.has_more(&topics, &places) {
+                return Err(NOT_LISTED);
+            }
             let committed = asker.committed(&places)?;
             let mut reads = Reads::new();
             for place in places {

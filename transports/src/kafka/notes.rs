@@ -4,8 +4,9 @@
 //! A record's key says what it is of, and the newest of a key counts; so the topic is compacted.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::Write,
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -19,8 +20,11 @@ use super::{
 
 /// The endpoint was here, and has noted where its subscriptions begin ever since.
 const HERE: &str = "here";
-/// Where a subscription begins; behind it the partition, and who notes it.
+/// Where a subscription begins, in each partition: in one record, so that none is left out if whoever notes it dies. Behind it the topic, and
+/// who notes it.
 const START: &str = "start";
+/// A subscription was ended; behind it the topic. The record that said where it began is taken away, and no trace of it is left.
+const ENDED: &str = "ended";
 /// Which messages were given; behind it the partition.
 const GIVEN: &str = "given";
 /// Messages of one partition whose counts are noted: those that were given more than once, or not as an attempt. Of others it is
@@ -31,12 +35,13 @@ pub(super) const COUNTS_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     is_here: bool,
-    /// By the key of the record, so that it can be taken away.
-    starts: HashMap<Place, BTreeMap<String, Start>>,
+    /// By topic, and by the key of the record, so that it can be taken away.
+    starts: HashMap<Arc<str>, BTreeMap<String, Vec<Start>>>,
+    ended: HashSet<Arc<str>>,
     given: HashMap<Place, Given>,
 }
 
-/// Where a subscription begins.
+/// Where a subscription begins in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) at: i64,
@@ -107,20 +112,20 @@ impl Notes {
     fn take(&mut self, key: &str, body: Option<Bytes>) {
         let text = body.as_deref().map(String::from_utf8_lossy);
         let mut words = key.split(' ');
-        let (kind, topic, partition) = (words.next(), words.next(), words.next());
-        let place = topic.zip(partition.and_then(|partition| partition.parse().ok()));
-        match (kind, place.map(|(topic, partition)| (topic.into(), partition))) {
+        match (words.next(), words.next().map(Arc::<str>::from)) {
             (Some(HERE), None) => self.is_here = text.is_some(),
-            (Some(START), Some(place)) => {
-                let starts = self.starts.entry(place).or_default();
-                match text.and_then(|text| Start::parse(&text)) {
+            (Some(START), Some(topic)) => {
+                let starts = self.starts.entry(topic).or_default();
+                match text.and_then(|text| text.split(';').map(Start::parse).collect::<Option<Vec<_>>>()) {
                     Some(start) => drop(starts.insert(key.to_owned(), start)),
                     None => drop(starts.remove(key)),
                 }
             }
-            (Some(GIVEN), Some(place)) => {
-                if let Some(given) = text.and_then(|text| Given::parse(&text)) {
-                    self.given.insert(place, given);
+            (Some(ENDED), Some(topic)) => drop(self.ended.insert(topic)),
+            (Some(GIVEN), Some(topic)) => {
+                let partition = words.next().and_then(|partition| partition.parse().ok());
+                if let (Some(partition), Some(given)) = (partition, text.and_then(|text| Given::parse(&text))) {
+                    self.given.insert((topic, partition), given);
                 }
             }
             _ => {}
@@ -133,12 +138,29 @@ impl Notes {
     }
 
     /// Topics that the endpoint subscribes to, by whatever process.
-    pub(super) fn subscribed(&self) -> impl Iterator<Item = &Place> {
-        self.starts.iter().filter(|(_, starts)| !starts.is_empty()).map(|(place, _)| place)
+    pub(super) fn subscribed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.starts.iter().filter(|(_, starts)| !starts.is_empty()).map(|(topic, _)| topic)
     }
 
     pub(super) fn is_subscribed(&self, topic: &str) -> bool {
-        self.subscribed().any(|(subscribed, _)| &**subscribed == topic)
+        self.starts.get(topic).is_some_and(|starts| !starts.is_empty())
+    }
+
+    /// Whether a subscription to the topic is known to have been ended.
+    pub(super) fn has_ended(&self, topic: &str) -> bool {
+        self.ended.contains(topic) || self.starts.get(topic).is_some_and(BTreeMap::is_empty)
+    }
+
+    /// Whether something is noted of a partition of these topics that is not among `places`.
+    pub(super) fn has_more(&self, topics: &[Arc<str>], places: &[Place]) -> bool {
+        let (topics, places): (HashSet<_>, HashSet<_>) = (topics.iter().collect(), places.iter().collect());
+        let counts = self.starts.iter().map(|(topic, starts)| (topic, starts.values().map(Vec::len).max()));
+        let begun = counts.flat_map(|(topic, count)| {
+            let count = i32::try_from(count.unwrap_or_default()).unwrap_or(i32::MAX);
+            (0..count).map(move |partition| (topic.clone(), partition))
+        });
+        let mut noted = begun.chain(self.given.keys().cloned());
+        noted.any(|place| topics.contains(&place.0) && !places.contains(&place))
     }
 
     pub(super) fn given(&self, place: &Place) -> Given {
@@ -149,7 +171,9 @@ impl Notes {
     /// its subscription begins. A partition of which nothing is known was added since, and nothing in it was read.
     pub(super) fn begin(&self, place: &Place, committed: Option<i64>, bounds: Bounds) -> i64 {
         // Of those who subscribed at the same time, the first.
-        let start = self.starts.get(place).and_then(|starts| starts.values().min_by_key(|start| start.at));
+        let partition = usize::try_from(place.1).unwrap_or(usize::MAX);
+        let starts = self.starts.get(&place.0).into_iter().flat_map(BTreeMap::values);
+        let start = starts.filter_map(|starts| starts.get(partition)).min_by_key(|start| start.at);
         match (committed, start) {
             // What a subscription that was ended had committed is no place of this one.
             (Some(committed), Some(start)) if start.over == Some(committed) => start.at.max(committed),
@@ -163,8 +187,7 @@ impl Notes {
 
     /// Keys of the records that say where subscriptions to `topic` begin.
     pub(super) fn starts_of(&self, topic: &str) -> impl Iterator<Item = &String> {
-        let of_topic = self.starts.iter().filter(move |((of, _), _)| &**of == topic);
-        of_topic.flat_map(|(_, starts)| starts.keys())
+        self.starts.get(topic).into_iter().flat_map(BTreeMap::keys)
     }
 }
 
@@ -180,8 +203,13 @@ impl Pen {
         self.parcel(HERE.to_owned(), Some(self.endpoint.to_string()))
     }
 
-    pub(super) fn start(&self, (topic, partition): &Place, start: Start, who: u64) -> Parcel {
-        self.parcel(format!("{START} {topic} {partition} {who:016x}"), Some(start.text()))
+    pub(super) fn starts(&self, topic: &str, starts: &[Start], who: u64) -> Parcel {
+        let starts: Vec<String> = starts.iter().map(|start| start.text()).collect();
+        self.parcel(format!("{START} {topic} {who:016x}"), Some(starts.join(";")))
+    }
+
+    pub(super) fn ended(&self, topic: &str) -> Parcel {
+        self.parcel(format!("{ENDED} {topic}"), Some(self.endpoint.to_string()))
     }
 
     pub(super) fn given(&self, (topic, partition): &Place, given: &Given) -> Parcel {
@@ -223,10 +251,10 @@ mod tests {
 
     #[test]
     fn what_is_committed_counts_and_what_a_broker_has_forgotten_is_noted() {
-        let notes = noted(&[("start hapax.topic.shop 1 a", "20 -"), ("given hapax.topic.shop 1", "30 31")]);
+        let notes = noted(&[("start hapax.topic.shop a", "7 -;20 -"), ("given hapax.topic.shop 1", "30 31")]);
         assert_eq!(notes.begin(&place(), Some(25), BOUNDS), 25, "a person may rewind it");
         assert_eq!(notes.begin(&place(), None, BOUNDS), 30);
-        let fresh = noted(&[("start hapax.topic.shop 1 a", "20 -")]);
+        let fresh = noted(&[("start hapax.topic.shop a", "7 -;20 -")]);
         assert_eq!(fresh.begin(&place(), None, BOUNDS), 20, "nothing that came since it was subscribed is left out");
         assert_eq!(
             Notes::default().begin(&place(), None, BOUNDS),
@@ -237,18 +265,43 @@ mod tests {
 
     #[test]
     fn of_two_that_subscribed_at_once_the_first_counts() {
-        let notes = noted(&[("start hapax.topic.shop 1 a", "22 -"), ("start hapax.topic.shop 1 b", "20 -")]);
+        let notes = noted(&[("start hapax.topic.shop a", "7 -;22 -"), ("start hapax.topic.shop b", "8 -;20 -")]);
         assert_eq!(notes.begin(&place(), None, BOUNDS), 20);
     }
 
     #[test]
     fn what_an_ended_subscription_had_committed_is_no_place_of_the_next() {
-        let mut notes = noted(&[("start hapax.topic.shop 1 a", "20 -")]);
-        notes.take("start hapax.topic.shop 1 a", None);
-        assert!(!notes.is_subscribed("hapax.topic.shop"));
-        notes.take("start hapax.topic.shop 1 b", Some(Bytes::from_static(b"40 25")));
+        let mut notes = noted(&[("start hapax.topic.shop a", "7 -;20 -")]);
+        assert!(!notes.has_ended("hapax.topic.shop"));
+        notes.take("start hapax.topic.shop a", None);
+        assert!(!notes.is_subscribed("hapax.topic.shop") && notes.has_ended("hapax.topic.shop"));
+        notes.take("start hapax.topic.shop b", Some(Bytes::from_static(b"50 -;40 25")));
         assert_eq!(notes.begin(&place(), Some(25), BOUNDS), 40);
         assert_eq!(notes.begin(&place(), Some(41), BOUNDS), 41);
+    }
+
+    #[test]
+    fn that_a_subscription_was_ended_is_known_when_the_broker_has_forgotten_where_it_began() {
+        let notes = noted(&[("ended hapax.topic.shop", "shop")]);
+        assert!(notes.has_ended("hapax.topic.shop") && !notes.has_ended("hapax.topic.other"));
+    }
+
+    #[test]
+    fn a_partition_that_a_broker_does_not_list_is_missed() {
+        let topics: Vec<Arc<str>> = vec!["hapax.topic.shop".into(), "hapax.queue.shop".into()];
+        let places = |counts: [i32; 2]| -> Vec<Place> {
+            let of_topic = topics.iter().zip(counts);
+            of_topic.flat_map(|(topic, count)| (0..count).map(move |partition| (topic.clone(), partition))).collect()
+        };
+        let notes = noted(&[
+            ("start hapax.topic.shop a", "7 -;20 -"),
+            ("given hapax.queue.shop 2", "1 2"),
+            ("given hapax.topic.left 9", "1 2"),
+        ]);
+        assert!(!notes.has_more(&topics, &places([2, 3])));
+        assert!(notes.has_more(&topics, &places([1, 3])), "a subscription began in another");
+        assert!(notes.has_more(&topics, &places([2, 2])), "another was read");
+        assert!(!notes.has_more(&topics[1..], &places([0, 3])), "it is not subscribed to any more");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Broker,
-    asker::{Asker, Place},
+    asker::{Asker, Bounds},
     errors::failure,
     notes::{Notes, Pen, Start},
     options::HEADERS_BYTES,
@@ -66,7 +66,7 @@ impl Broker {
             })
             .await?;
         let who = fastrand::u64(..);
-        let mut parcels: Vec<_> = starts.iter().map(|(place, start)| pen.start(place, *start, who)).collect();
+        let mut parcels: Vec<_> = starts.iter().map(|(topic, starts)| pen.starts(topic, starts, who)).collect();
         if !is_here {
             parcels.push(pen.here());
         }
@@ -148,16 +148,50 @@ impl Broker {
     }
 }
 
-/// Where subscriptions begin that are not noted. A new one gets what is published from now on. Where it cannot be told whether it is new,
-/// because the endpoint was there before its notes, it gets all that is kept: some of it may have been its own already.
-fn starts(asker: &Asker, notes: &Notes, topics: &[Arc<str>], is_new: bool) -> Result<Vec<(Place, Start)>, KafkaError> {
-    let mut starts = Vec::new();
-    let places = asker.places(topics.iter().filter(|topic| !notes.is_subscribed(topic)))?;
+/// Where subscriptions begin that are not noted, by topic and there by partition.
+fn starts(
+    asker: &Asker,
+    notes: &Notes,
+    topics: &[Arc<str>],
+    is_new: bool,
+) -> Result<Vec<(Arc<str>, Vec<Start>)>, KafkaError> {
+    let wanted: Vec<&Arc<str>> = topics.iter().filter(|topic| !notes.is_subscribed(topic)).collect();
+    let places = asker.places_soon(&wanted)?;
     let committed = asker.committed(&places)?;
+    let mut starts: Vec<(Arc<str>, Vec<Start>)> = Vec::with_capacity(wanted.len());
     for place in places {
         let (bounds, over) = (asker.bounds(&place)?, committed.get(&place).copied());
-        let at = if is_new { bounds.high } else { over.unwrap_or(bounds.low) };
-        starts.push((place, Start { at, over }));
+        let start = Start { at: start(bounds, over, is_new, notes.has_ended(&place.0)), over };
+        match starts.last_mut().filter(|(topic, _)| *topic == place.0) {
+            Some((_, of_topic)) => of_topic.push(start),
+            None => starts.push((place.0, vec![start])),
+        }
     }
     Ok(starts)
+}
+
+/// A new subscription gets what is published from now on. Where it cannot be told whether it is new, because the endpoint was there before
+/// its notes, it gets all that is kept: some of it may have been its own already. What the endpoint has committed shows that it has read there:
+/// it goes on from there, unless that subscription is known to have ended.
+fn start(bounds: Bounds, committed: Option<i64>, is_new: bool, has_ended: bool) -> i64 {
+    match committed {
+        Some(committed) if !(is_new && has_ended) => committed,
+        _ if is_new => bounds.high,
+        _ => bounds.low,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscription_begins_now_unless_it_may_have_begun_before() {
+        let bounds = Bounds { low: 3, high: 50 };
+        assert_eq!(start(bounds, None, true, false), 50);
+        assert_eq!(start(bounds, None, false, false), 3, "it was there before its notes");
+        assert_eq!(start(bounds, Some(20), false, false), 20);
+        assert_eq!(start(bounds, Some(20), true, true), 50, "that one had ended");
+        assert_eq!(start(bounds, Some(20), true, false), 20, "it has read there, though nothing is noted of it");
+    }
 }

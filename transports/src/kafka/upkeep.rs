@@ -50,8 +50,10 @@ impl Kafka {
         let noted = pen.topic.clone();
         let notes = broker.link.ask_as(ENDING, &asker, move |asker| Notes::read(asker, &noted)).await?;
         let topics: Vec<String> = types.iter().map(|kind| broker.names.topic(kind)).collect();
-        let away: Vec<_> = topics.iter().flat_map(|topic| notes.starts_of(topic)).map(|key| pen.away(key)).collect();
-        for put in broker.link.producing.put_all(&away).await {
+        let ended = topics.iter().filter(|topic| notes.is_subscribed(topic)).map(|topic| pen.ended(topic));
+        let away = topics.iter().flat_map(|topic| notes.starts_of(topic)).map(|key| pen.away(key));
+        let parcels: Vec<_> = ended.chain(away).collect();
+        for put in broker.link.producing.put_all(&parcels).await {
             put.map_err(|e| failure(ENDING, broker.link.place(), &e, true))?;
         }
         Ok(())
