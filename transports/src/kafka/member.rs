@@ -2,34 +2,27 @@
 //! the other. What is committed and what is handed over never cross: both are done here.
 
 use std::{
-    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, channel},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use hapax_core::ports::{ErrorKind, TransportError};
+use hapax_core::ports::TransportError;
 use rdkafka::{
-    ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
-    config::RDKafkaLogLevel,
-    consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext},
+    ClientConfig, Message, Offset, TopicPartitionList,
+    consumer::{CommitMode, Consumer},
     error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code},
     message::BorrowedMessage,
-    types::RDKafkaRespErr,
 };
 
 use super::{
-    asker::{Bounds, Place, committed, is_passing},
+    asker::{Place, is_passing},
+    dealt::{Client, Membership},
     errors::failure,
-    lane::{Lane, Unreadable},
-    link::{Heard, millis},
+    lane::Unreadable,
+    link::millis,
     message::{envelope_of, headers_in, reason_of},
-    notes::{Given, Notes},
     receiver::{End, RECEIVING},
 };
 
@@ -40,7 +33,7 @@ const IDLE: Duration = Duration::from_millis(50);
 /// Messages taken between two looks at what is settled.
 const TAKEN_MAX: usize = 500;
 /// Without a word from the broker for so long, it is asked whether it is there.
-const SILENCE: Duration = Duration::from_secs(5);
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
 /// Before something that failed is tried again.
 const REST: Duration = Duration::from_millis(500);
 /// What the client library has ahead, in KiB.
@@ -50,24 +43,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(300);
 /// Between two signs of life, at most: how soon a process hears that partitions are dealt anew. Several are sent within a session.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const HEARTBEATS: u32 = 10;
-
-/// What the client library tells of the group.
-struct Membership {
-    end: Arc<End>,
-    heard: Heard,
-    trouble: Mutex<Option<TransportError>>,
-    /// It has been told which partitions are its own, if any, and they are not dealt anew at the moment.
-    is_in: AtomicBool,
-}
-
-type Client = BaseConsumer<Membership>;
-
-/// Where a partition is read from, and what is known of it.
-struct Begun {
-    at: i64,
-    committed: Option<i64>,
-    given: Given,
-}
 
 /// The thread, until it is told to stop or cannot go on.
 pub(super) fn run(end: &Arc<End>) {
@@ -87,13 +62,7 @@ pub(super) fn run(end: &Arc<End>) {
 
 fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let link = &end.broker().link;
-    let context = Membership {
-        end: end.clone(),
-        heard: Heard::new(link.place().clone()),
-        trouble: Mutex::default(),
-        is_in: AtomicBool::new(false),
-    };
-    let consumer = link.consumer(&config(end), context)?;
+    let consumer = link.consumer(&config(end), Membership::new(end))?;
     let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
@@ -128,7 +97,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     }
     // Who leaves while a group is formed leaves it half formed with some brokers, Tansu 0.6 among them.
     let until = Instant::now() + SILENCE.min(end.broker().options.session);
-    while !consumer.context().is_in.load(Ordering::Acquire) && Instant::now() < until {
+    while !consumer.context().is_in() && Instant::now() < until {
         drop(consumer.poll(IDLE));
     }
     Ok(()) // What it has is handed over when the consumer goes.
@@ -150,7 +119,7 @@ fn config(end: &End) -> ClientConfig {
 /// What the client library says instead of a message.
 fn told(end: &End, consumer: &Client, error: KafkaError) -> Result<(), TransportError> {
     let place = end.broker().link.place();
-    let error = consumer.context().heard.cause().unwrap_or(error);
+    let error = consumer.context().cause().unwrap_or(error);
     if error.rdkafka_error_code() == Some(Code::AllBrokersDown) {
         end.failed(failure(RECEIVING, place, &error, false));
     }
@@ -205,7 +174,7 @@ fn pause(end: &End, consumer: &Client) -> KafkaResult<()> {
     Ok(())
 }
 
-fn list(places: &[(Place, i64)]) -> KafkaResult<TopicPartitionList> {
+pub(super) fn list(places: &[(Place, i64)]) -> KafkaResult<TopicPartitionList> {
     let mut list = TopicPartitionList::with_capacity(places.len());
     for ((topic, partition), offset) in places {
         list.add_partition_offset(topic, *partition, Offset::Offset(*offset))?;
@@ -254,143 +223,6 @@ impl End {
                 }
                 end.arrived.notify_one();
             });
-        }
-    }
-}
-
-impl Membership {
-    fn trouble(&self) -> Option<TransportError> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Partitions are this process' now. Each is read from where the endpoint is in it, and never from anywhere else.
-    fn taken(&self, consumer: &Client, list: &TopicPartitionList) -> Result<(), TransportError> {
-        let link = &self.end.broker().link;
-        let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
-        let places: Vec<Place> =
-            list.elements().iter().map(|element| (element.topic().into(), element.partition())).collect();
-        let begun = self.begin(consumer, &places).map_err(failed)?;
-        let mut list = TopicPartitionList::with_capacity(begun.len());
-        for ((topic, partition), begun) in &begun {
-            list.add_partition_offset(topic, *partition, Offset::Offset(begun.at)).map_err(failed)?;
-        }
-        let mut state = self.end.state();
-        state.let_go();
-        for (place, begun) in begun {
-            state.epochs += 1;
-            let lane = Lane::new(state.epochs, begun.at, begun.committed, begun.given);
-            state.lanes.insert(place, lane);
-        }
-        drop(state);
-        consumer.assign(&list).map_err(failed)
-    }
-
-    fn begin(&self, consumer: &Client, places: &[Place]) -> KafkaResult<Vec<(Place, Begun)>> {
-        let (end, patience) = (&self.end, self.end.broker().link.patience);
-        let notes = {
-            let asker = end.asker.lock().unwrap_or_else(PoisonError::into_inner);
-            Notes::read(&asker, &end.pen.topic)?
-        };
-        let committed: HashMap<Place, i64> = committed(consumer, places, patience)?;
-        let mut begun = Vec::with_capacity(places.len());
-        for place in places {
-            let (low, high) = consumer.fetch_watermarks(&place.0, place.1, patience)?;
-            let (bounds, committed) = (Bounds { low, high }, committed.get(place).copied());
-            let at = notes.begin(place, committed, bounds);
-            let it = if (low..=high).contains(&at) {
-                Begun { at, committed, given: notes.given(place) }
-            } else {
-                end.failed(went_back(end, place, at, bounds));
-                Begun { at: low, committed, given: Given::default() }
-            };
-            begun.push((place.clone(), it));
-        }
-        Ok(begun)
-    }
-
-    /// Partitions go to others, or nobody knows to whom: what is settled is committed, how often the rest was given is noted, and then
-    /// none of it is ours any more.
-    fn handed_over(&self, consumer: &Client) {
-        let end = &self.end;
-        let (settled, notes) = {
-            let state = end.state();
-            let notes = state.lanes.iter().map(|(place, lane)| (place.clone(), lane.last_notes()));
-            (state.uncommitted(), notes.collect::<Vec<_>>())
-        };
-        let written = written(end, notes);
-        if !settled.is_empty() && !consumer.assignment_lost() {
-            let done = list(&settled).and_then(|list| consumer.commit(&list, CommitMode::Sync));
-            if let Err(e) = &done {
-                tracing::warn!(error = %e, "{}: what was settled last could not be committed; it comes again", end.broker().link.place());
-            }
-            end.state().handed_over(settled, done.is_ok());
-        }
-        let until = Instant::now() + end.broker().link.patience.min(SILENCE);
-        while written.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
-        end.state().let_go();
-        end.arrived.notify_one();
-    }
-}
-
-/// Notes how often messages were given. It ends when all of it is confirmed or has failed.
-fn written(end: &End, notes: Vec<(Place, Given)>) -> Receiver<()> {
-    let (tell, told) = channel();
-    for (place, given) in notes {
-        let tell = Mutex::new(tell.clone());
-        end.broker().link.producing.put(&end.pen.given(&place, &given), move |put| {
-            if put.is_err() {
-                tracing::warn!("how often messages were given could not be noted; they count as given once more");
-            }
-            drop(tell);
-        });
-    }
-    told
-}
-
-/// A place that is no more. It is told, and what is there is read from its beginning.
-fn went_back(end: &End, (topic, partition): &Place, at: i64, bounds: Bounds) -> TransportError {
-    let Bounds { low, high } = bounds;
-    let place = end.broker().link.place();
-    let why = if at > high {
-        format!(
-            "the log of topic `{topic}`, partition {partition}, went back: this endpoint was at offset {at}, and it ends at {high}. It was deleted and made anew, or its replicas lost what they had confirmed; what it has is read from its beginning"
-        )
-    } else {
-        format!(
-            "topic `{topic}`, partition {partition}, has lost messages that were not read: this endpoint was at offset {at}, and it begins at {low}. Keep messages for longer (`retention.ms`), or let the endpoint catch up; it goes on from there"
-        )
-    };
-    tracing::error!(endpoint = %end.endpoint, "{place}: {why}");
-    TransportError::new(ErrorKind::Misconfigured, RECEIVING, format!("{place}: {why}"))
-}
-
-impl ClientContext for Membership {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.heard.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.heard.error(error, reason);
-    }
-}
-
-impl ConsumerContext for Membership {
-    fn rebalance(&self, consumer: &Client, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
-        let is_taken = event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-        self.is_in.store(is_taken, Ordering::Release);
-        let done = if is_taken {
-            self.taken(consumer, list)
-        } else {
-            self.handed_over(consumer);
-            Ok(())
-        };
-        if let Err(e) = done {
-            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
-        } else if is_taken {
-            return;
-        }
-        if let Err(e) = consumer.unassign() {
-            tracing::warn!(error = %e, "handing partitions over failed");
         }
     }
 }
