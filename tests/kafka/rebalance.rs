@@ -81,6 +81,38 @@ async fn one_that_stops_has_its_messages_given_to_others_at_once_and_counted_rig
     assert_eq!(tokio::task::spawn_blocking(at).await.unwrap(), 2);
 }
 
+/// As many are given and not settled as the first may have, so that its partitions are held back when they are dealt anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_are_held_back_go_on_with_whoever_has_them_next() {
+    const MESSAGES: usize = 20;
+    let (queue, here) = (options().prefetch(2).open(url()).await.unwrap(), endpoint());
+    let first = queue.connect(&here, &[]).await.unwrap();
+    let sent: Vec<_> = (0..MESSAGES).map(|number| to(&here, envelope(&number.to_string()))).collect();
+    send(&queue, &sent).await;
+    let held = [next(&first).await, next(&first).await];
+    // Long enough for all of its partitions to be held back.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let second = queue.connect(&here, &[]).await.unwrap();
+    let (mut done, deadline) = (HashSet::new(), Instant::now() + PATIENCE);
+    while done.len() < MESSAGES {
+        assert!(Instant::now() < deadline, "{} of {MESSAGES} came", done.len());
+        for ends in [&first, &second] {
+            let Ok(given) = tokio::time::timeout(Duration::from_millis(100), ends.receiver.receive(1)).await else {
+                continue;
+            };
+            for delivery in given.unwrap() {
+                if let Ok(Settled::Done) = ends.receiver.settle(&delivery.receipt, Settlement::Ack).await {
+                    done.insert(body(&delivery));
+                }
+            }
+        }
+    }
+    for delivery in &held {
+        let late = first.receiver.settle(&delivery.receipt, Settlement::Ack).await;
+        assert!(matches!(late, Ok(Settled::LeaseLost)), "{late:?}");
+    }
+}
+
 /// Settled with what was given before, nothing is changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_given_before_a_partition_was_handed_over_cannot_be_settled() {

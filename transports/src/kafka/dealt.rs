@@ -78,6 +78,7 @@ impl Membership {
         for ((topic, partition), begun) in &begun {
             list.add_partition_offset(topic, *partition, Offset::Offset(begun.at)).map_err(failed)?;
         }
+        flow(consumer, &places).map_err(failed)?;
         let mut state = self.end.state();
         state.let_go();
         for (place, begun) in begun {
@@ -129,11 +130,28 @@ impl Membership {
             }
             end.state().handed_over(settled, done.is_ok());
         }
+        let paused = end.state().paused();
+        if let Err(e) = flow(consumer, &paused) {
+            tracing::warn!(error = %e, "what is held back could not be let go before it is handed over; that is tried when it comes back");
+        }
         let until = Instant::now() + end.broker().link.patience.min(SILENCE);
         while written.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
         end.state().let_go();
         end.arrived.notify_one();
     }
+}
+
+/// Ends what holds partitions back. The client library does not forget that when a partition is another's: in whoever has it again nothing
+/// would ever come.
+fn flow(consumer: &Client, places: &[Place]) -> KafkaResult<()> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let mut list = TopicPartitionList::with_capacity(places.len());
+    for (topic, partition) in places {
+        list.add_partition(topic, *partition);
+    }
+    consumer.resume(&list)
 }
 
 /// Notes how often messages were given. It ends when all of it is confirmed or has failed.

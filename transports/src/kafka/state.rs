@@ -124,6 +124,11 @@ impl State {
         leaving
     }
 
+    /// Partitions that are held back.
+    pub(super) fn paused(&self) -> Vec<Place> {
+        self.lanes.iter().filter(|(_, lane)| lane.is_paused).map(|(place, _)| place.clone()).collect()
+    }
+
     /// Partitions of which no more is to be taken now, and those of which more is again.
     pub(super) fn pauses(&mut self, open_max: usize) -> Pauses {
         let is_full = self.lanes.values().map(Lane::open).sum::<usize>() >= open_max;
