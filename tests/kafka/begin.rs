@@ -1,7 +1,15 @@
 //! Where reading begins: nowhere but where the endpoint was.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use hapax::ports::{ErrorKind, Transport};
-use rdkafka::admin::AdminOptions;
+use rdkafka::{admin::AdminOptions, producer::BaseRecord};
 
 use super::rig::*;
 
@@ -46,6 +54,34 @@ async fn a_new_subscription_begins_with_what_is_published_from_now_on_and_that_i
     send(&queue, &[event(&topic, "late")]).await;
     let ends = queue.connect(&here, std::slice::from_ref(&topic)).await.unwrap();
     assert_eq!(body(&next(&ends).await), "late");
+}
+
+/// The end of the log never comes then.
+#[tokio::test(flavor = "multi_thread")]
+async fn notes_are_read_though_others_write_all_the_time() {
+    let (queue, here) = (open().await, endpoint());
+    drop(queue.connect(&here, &[]).await.unwrap());
+    let ends = Arc::new(AtomicBool::new(false));
+    let (notes, stops) = (format!("{PREFIX}.notes.{here}"), ends.clone());
+    let writer = tokio::task::spawn_blocking(move || {
+        let producer = producer();
+        while !stops.load(Ordering::Relaxed) {
+            let record: BaseRecord<'_, str, str> = BaseRecord::to(&notes).partition(0).key("nobody's").payload("x");
+            drop(producer.send(record)); // As fast as it takes them.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let busy = options().patience(Duration::from_secs(3)).open(url()).await.unwrap();
+    let read = async {
+        for _ in 0..5 {
+            let connected = busy.connect(&here, &[]).await.unwrap();
+            connected.marks.unwrap().end().await.unwrap();
+        }
+    };
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    ends.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+    read.expect("it waits for an end that never comes");
 }
 
 #[tokio::test]

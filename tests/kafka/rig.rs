@@ -63,9 +63,13 @@ pub(crate) async fn make_topic(name: &str, partitions: i32) {
     admin().create_topics([&new], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
 }
 
+pub(crate) fn producer() -> ThreadedProducer<rdkafka::producer::DefaultProducerContext> {
+    config().create().unwrap()
+}
+
 /// A record by another program, confirmed.
 pub(crate) fn put(topic: &str, partition: Option<i32>, headers: &[(&str, &[u8])], body: &[u8]) {
-    let producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext> = config().create().unwrap();
+    let producer = producer();
     let headers = headers.iter().fold(rdkafka::message::OwnedHeaders::new(), |all, (key, value)| {
         all.insert(rdkafka::message::Header { key, value: Some(*value) })
     });

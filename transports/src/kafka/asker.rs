@@ -29,6 +29,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Of a topic that is to be there, when a broker does not list it.
 pub(super) const NOT_LISTED: KafkaError = KafkaError::MetadataFetch(Code::LeaderNotAvailable);
 
+/// How many times the patience a topic is read for, at most, whatever comes of it.
+const READING: u32 = 4;
+
 /// Where a partition begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
@@ -41,6 +44,7 @@ pub(super) struct Bounds {
 /// A record as it is kept.
 #[derive(Debug)]
 pub(super) struct Kept {
+    pub(super) offset: i64,
     pub(super) key: String,
     /// None where what had the key was taken away.
     pub(super) body: Option<Bytes>,
@@ -131,35 +135,52 @@ impl Asker {
         let mut only = TopicPartitionList::new();
         only.add_partition_offset(topic, 0, Offset::Offset(low))?;
         self.consumer.assign(&only)?;
-        let read = self.read_all(high, &mut each);
+        let read = self.read_all(topic, high, &mut each);
         self.consumer.unassign()?;
         read
     }
 
-    /// Up to where the broker has no more, which it may say too early when it is busy: so it is read up to `high` in any case.
-    fn read_all(&self, high: i64, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
-        let (mut last, mut next) = (Instant::now(), 0);
+    /// Up to `high`, where the log ended when this began: others write meanwhile, so its end need never come. A broker that is busy may tell of
+    /// an end too early.
+    fn read_all(&self, topic: &str, high: i64, each: &mut impl FnMut(Kept)) -> Result<(), KafkaError> {
+        let begun = Instant::now();
+        let mut last = begun;
+        let late = || Err(KafkaError::MessageConsumption(Code::OperationTimedOut));
         loop {
+            if begun.elapsed() > self.patience.saturating_mul(READING) {
+                return late();
+            }
             match self.consumer.poll(POLL) {
+                // Of what was read before, something may have been on its way.
+                Some(Ok(message)) if message.topic() != topic => {}
                 Some(Ok(message)) => {
-                    next = message.offset() + 1;
                     let key = String::from_utf8_lossy(message.key().unwrap_or_default()).into_owned();
                     let body = message.payload().map(Bytes::copy_from_slice);
                     // What nobody can read was not written by us.
                     let headers = super::message::headers_in(&message).unwrap_or_default();
-                    each(Kept { key, body, headers });
+                    let offset = message.offset();
+                    each(Kept { offset, key, body, headers });
+                    if offset + 1 >= high {
+                        return Ok(());
+                    }
                     last = Instant::now();
                 }
-                Some(Err(KafkaError::PartitionEOF(_))) if next >= high => return Ok(()),
+                // Nothing may be at the last offsets.
+                Some(Err(KafkaError::PartitionEOF(_))) if self.position(topic) >= high => return Ok(()),
                 Some(Err(KafkaError::PartitionEOF(_))) => {}
                 Some(Err(e)) if last.elapsed() > self.patience || !is_passing(&e) => return Err(e),
                 Some(Err(_)) => {}
-                None if last.elapsed() > self.patience => {
-                    return Err(KafkaError::MessageConsumption(Code::OperationTimedOut));
-                }
+                None if last.elapsed() > self.patience => return late(),
                 None => {}
             }
         }
+    }
+
+    /// Behind what was read of a topic's only partition.
+    fn position(&self, topic: &str) -> i64 {
+        let found = self.consumer.position().ok();
+        let offset = found.and_then(|list| list.find_partition(topic, 0).map(|element| element.offset()));
+        if let Some(Offset::Offset(offset)) = offset { offset } else { -1 }
     }
 }
 
