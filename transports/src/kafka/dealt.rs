@@ -14,17 +14,18 @@ use hapax_core::ports::{ErrorKind, TransportError};
 use rdkafka::{
     ClientContext, Offset, TopicPartitionList,
     config::RDKafkaLogLevel,
-    consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext},
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::{KafkaError, KafkaResult},
     types::RDKafkaRespErr,
 };
 
 use super::{
     asker::{Bounds, Place, committed},
+    commits::commit_all,
     errors::failure,
     lane::Lane,
     link::Heard,
-    member::{SILENCE, list},
+    member::SILENCE,
     notes::{Given, Notes},
     receiver::{End, RECEIVING},
 };
@@ -106,7 +107,8 @@ impl Membership {
                 Begun { at, committed, given: notes.given(place) }
             } else {
                 end.failed(went_back(end, place, at, bounds));
-                Begun { at: low, committed, given: Given::default() }
+                // What was committed of the log before says nothing of what is settled in this one.
+                Begun { at: low, committed: None, given: Given::default() }
             };
             begun.push((place.clone(), it));
         }
@@ -124,11 +126,9 @@ impl Membership {
         };
         let written = written(end, notes);
         if !settled.is_empty() && !consumer.assignment_lost() {
-            let done = list(&settled).and_then(|list| consumer.commit(&list, CommitMode::Sync));
-            if let Err(e) = &done {
-                tracing::warn!(error = %e, "{}: what was settled last could not be committed; it comes again", end.broker().link.place());
-            }
-            end.state().handed_over(settled, done.is_ok());
+            // What is not committed comes again to whoever has the partition next.
+            let ended = commit_all(end, consumer, settled);
+            end.state().handed_over(ended);
         }
         let paused = end.state().paused();
         if let Err(e) = flow(consumer, &paused) {

@@ -10,14 +10,15 @@ use std::{
 use bytes::Bytes;
 use hapax_core::ports::TransportError;
 use rdkafka::{
-    ClientConfig, Message, Offset, TopicPartitionList,
-    consumer::{CommitMode, Consumer},
+    ClientConfig, Message, TopicPartitionList,
+    consumer::Consumer,
     error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code},
     message::BorrowedMessage,
 };
 
 use super::{
     asker::{Place, is_passing},
+    commits::commit,
     dealt::{Client, Membership},
     errors::failure,
     lane::Unreadable,
@@ -139,28 +140,6 @@ fn ask(end: &End, consumer: &Client) {
     }
 }
 
-/// Commits what is settled, if something is, and waits until the broker has it: the client library tells of no other commit how it ended.
-/// Whether it is to be waited for a while before the next.
-fn commit(end: &End, consumer: &Client) -> bool {
-    let places = end.state().commits();
-    if places.is_empty() {
-        return false;
-    }
-    let sent = list(&places).and_then(|list| consumer.commit(&list, CommitMode::Sync).map(|()| list));
-    let mut has_failed = false;
-    for (place, offset) in places {
-        let of_place = sent.as_ref().ok().and_then(|list| list.find_partition(&place.0, place.1));
-        let done = of_place.is_some_and(|element| element.error().is_ok());
-        has_failed |= !done;
-        end.state().commit_ended(&place, offset, done);
-    }
-    if has_failed {
-        let why = sent.err().map_or_else(|| "of some partitions".to_owned(), |e| e.to_string());
-        tracing::warn!("{}: a commit failed, {why}; tried again", end.broker().link.place());
-    }
-    has_failed
-}
-
 /// Has the client library hold back what there is no room for.
 fn pause(end: &End, consumer: &Client) -> KafkaResult<()> {
     let changed = end.state().pauses(usize::from(end.broker().options.prefetch));
@@ -172,14 +151,6 @@ fn pause(end: &End, consumer: &Client) -> KafkaResult<()> {
         if is_paused { consumer.pause(&list)? } else { consumer.resume(&list)? }
     }
     Ok(())
-}
-
-pub(super) fn list(places: &[(Place, i64)]) -> KafkaResult<TopicPartitionList> {
-    let mut list = TopicPartitionList::with_capacity(places.len());
-    for ((topic, partition), offset) in places {
-        list.add_partition_offset(topic, *partition, Offset::Offset(*offset))?;
-    }
-    Ok(list)
 }
 
 impl End {

@@ -61,6 +61,7 @@
 
 mod address;
 mod asker;
+mod commits;
 mod dealt;
 mod dispatcher;
 mod errors;

@@ -10,6 +10,7 @@ use hapax_core::ports::{Delivery, Receipt, TransportError};
 
 use super::{
     asker::Place,
+    commits::Ended,
     lane::{Lane, Unreadable},
 };
 
@@ -105,8 +106,8 @@ impl State {
     }
 
     /// How the last commit before they are handed over has ended.
-    pub(super) fn handed_over(&mut self, places: Vec<(Place, i64)>, done: bool) {
-        for (place, offset) in places.into_iter().filter(|_| done) {
+    pub(super) fn handed_over(&mut self, ended: Vec<Ended>) {
+        for (place, offset, _) in ended.into_iter().filter(|(_, _, is_done)| *is_done) {
             if let Some(lane) = self.lanes.get_mut(&place) {
                 lane.last_commit(offset);
             }

@@ -100,6 +100,22 @@ fn what_is_put_off_holds_up_the_others_where_order_is_kept() {
     }
 }
 
+/// The log went back: what was committed of the one before is no word on this one.
+#[test]
+fn nothing_counts_as_committed_where_a_lane_begins_anew() {
+    let mut lane = Lane::new(1, 0, None, Given::default());
+    assert_eq!(lane.commits(), Some(0), "the place of before is corrected at once");
+    lane.commit_ended(0, true);
+    lane.came(0, message());
+    noted(&mut lane);
+    lane.give(Instant::now(), false).unwrap();
+    let watched = lane.watch();
+    assert!(!lane.settle(0) && *watched.borrow() <= 0, "it is not committed yet");
+    assert_eq!(lane.commits(), Some(1));
+    lane.commit_ended(1, true);
+    assert!(*watched.borrow() > 0);
+}
+
 #[test]
 fn a_commit_of_a_time_before_it_was_handed_over_is_none_of_this() {
     let mut lane = lane([10]);
