@@ -92,6 +92,46 @@ async fn what_is_no_message_is_set_aside_and_holds_up_nothing() {
     assert!(found.iter().any(|record| reason(record).contains("not UTF-8")));
 }
 
+#[tokio::test]
+async fn what_others_compress_is_read() {
+    let (queue, here) = (options().partitions(1).open(url()).await.unwrap(), endpoint());
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    for codec in ["gzip", "snappy", "lz4", "zstd"] {
+        let name = format!("{PREFIX}.queue.{here}");
+        let put = move || {
+            let headers = [("hapax-message-id", codec.as_bytes()), ("hapax-type", &b"shop.added"[..])];
+            put_by(config().set("compression.codec", codec), &name, Some(0), &headers, &[b'x'; 5000]);
+        };
+        tokio::task::spawn_blocking(put).await.unwrap();
+        let came = next(&ends).await;
+        assert_eq!((came.envelope.message_id.to_string().as_str(), came.envelope.body.len()), (codec, 5000));
+        ack(&ends, &came).await;
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_decoded_holds_up_its_partition_alone_and_is_told() {
+    let (queue, here, topic) = (options().partitions(1).open(url()).await.unwrap(), endpoint(), topic());
+    let ends = queue.connect(&here, std::slice::from_ref(&topic)).await.unwrap();
+    let (server, damaged) = (url().trim_start_matches("kafka://").to_owned(), format!("{PREFIX}.topic.{topic}"));
+    let name = damaged.clone();
+    tokio::task::spawn_blocking(move || raw::put_undecodable(&server, &name)).await.unwrap();
+    let received = async {
+        loop {
+            match ends.receiver.receive(1).await {
+                Err(e) if e.to_string().contains(&format!("topic `{damaged}`, partition 0")) => break e,
+                other => assert!(other.is_err(), "{other:?}"),
+            }
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, received).await.expect("it is silent");
+    assert!(told.to_string().contains("cannot be decoded"), "{told}");
+    send(&queue, &[to(&here, envelope("good"))]).await;
+    let good = next(&ends).await;
+    assert_eq!(body(&good), "good");
+    ack(&ends, &good).await;
+}
+
 /// It would be tried for ever, and nothing behind it would ever be committed.
 #[tokio::test]
 async fn a_message_too_large_for_a_letter_leaves_its_place_there() {

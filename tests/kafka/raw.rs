@@ -15,16 +15,27 @@ pub(crate) fn put(server: &str, topic: &str, header: &[u8], body: &[u8]) {
     varint(&mut record, 1);
     bytes(&mut record, header);
     bytes(&mut record, b"value");
+    let mut records = Vec::new();
+    bytes(&mut records, &record);
+    put_batch(server, topic, 0, &records);
+}
+
+/// A batch that says that it is compressed by zstd, and is not.
+pub(crate) fn put_undecodable(server: &str, topic: &str) {
+    put_batch(server, topic, 4, b"this is no frame of zstd");
+}
+
+fn put_batch(server: &str, topic: &str, attributes: i16, records: &[u8]) {
     // What the checksum is of: from the attributes of the batch on.
     let mut checked = Vec::new();
-    checked.extend(0_i16.to_be_bytes());
+    checked.extend(attributes.to_be_bytes());
     checked.extend(0_i32.to_be_bytes());
     checked.extend([1_i64.to_be_bytes(); 2].concat());
     checked.extend((-1_i64).to_be_bytes());
     checked.extend((-1_i16).to_be_bytes());
     checked.extend((-1_i32).to_be_bytes());
     checked.extend(1_i32.to_be_bytes());
-    bytes(&mut checked, &record);
+    checked.extend(records);
     let mut batch = Vec::new();
     batch.extend(0_i64.to_be_bytes());
     batch.extend(i32::try_from(checked.len() + 9).unwrap().to_be_bytes());

@@ -69,7 +69,18 @@ pub(crate) fn producer() -> ThreadedProducer<rdkafka::producer::DefaultProducerC
 
 /// A record by another program, confirmed.
 pub(crate) fn put(topic: &str, partition: Option<i32>, headers: &[(&str, &[u8])], body: &[u8]) {
-    let producer = producer();
+    put_by(&config(), topic, partition, headers, body);
+}
+
+/// The same, configured by that program.
+pub(crate) fn put_by(
+    config: &ClientConfig,
+    topic: &str,
+    partition: Option<i32>,
+    headers: &[(&str, &[u8])],
+    body: &[u8],
+) {
+    let producer: ThreadedProducer<rdkafka::producer::DefaultProducerContext> = config.create().unwrap();
     let headers = headers.iter().fold(rdkafka::message::OwnedHeaders::new(), |all, (key, value)| {
         all.insert(rdkafka::message::Header { key, value: Some(*value) })
     });

@@ -14,7 +14,7 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 
-use super::link::Heard;
+use super::{link::Heard, undecodable::is_undecodable};
 
 /// A partition of a topic.
 pub(super) type Place = (Arc<str>, i32);
@@ -138,6 +138,34 @@ impl Asker {
         let read = self.read_all(topic, high, &mut each);
         self.consumer.unassign()?;
         read
+    }
+
+    /// Whether what is next in a partition, from `offset` on, can be decoded.
+    pub(super) fn decodes(&self, (topic, partition): &Place, offset: i64) -> Result<bool, KafkaError> {
+        let (low, high) = self.consumer.fetch_watermarks(topic, *partition, self.patience)?;
+        if offset >= high {
+            return Ok(true);
+        }
+        let mut only = TopicPartitionList::new();
+        only.add_partition_offset(topic, *partition, Offset::Offset(offset.max(low)))?;
+        self.consumer.assign(&only)?;
+        let decodes = self.decodes_next(topic);
+        self.consumer.unassign()?;
+        decodes
+    }
+
+    fn decodes_next(&self, topic: &str) -> Result<bool, KafkaError> {
+        let begun = Instant::now();
+        while begun.elapsed() < self.patience {
+            match self.consumer.poll(POLL) {
+                Some(Ok(message)) if message.topic() != topic => {}
+                Some(Ok(_) | Err(KafkaError::PartitionEOF(_))) => return Ok(true),
+                Some(Err(e)) if is_undecodable(&e) => return Ok(false),
+                Some(Err(e)) if !is_passing(&e) => return Err(e),
+                Some(Err(_)) | None => {}
+            }
+        }
+        Err(KafkaError::MessageConsumption(Code::OperationTimedOut))
     }
 
     /// Up to `high`, where the log ended when this began: others write meanwhile, so its end need never come. A broker that is busy may tell of

@@ -38,6 +38,8 @@ pub(super) struct Lane {
     /// A note that failed is not tried again at once.
     rests_until: Option<Instant>,
     pub(super) is_paused: bool,
+    /// What is next in it cannot be decoded.
+    held_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,7 @@ impl Lane {
             is_noting: false,
             rests_until: None,
             is_paused: false,
+            held_until: None,
         }
     }
 
@@ -119,6 +122,20 @@ impl Lane {
     /// Whether it has as much as it may.
     pub(super) fn is_full(&self) -> bool {
         self.next - self.position() >= AHEAD_MAX
+    }
+
+    /// Takes no more before `until`.
+    pub(super) const fn hold(&mut self, until: Instant) {
+        self.held_until = Some(until);
+    }
+
+    pub(super) fn is_held(&self, now: Instant) -> bool {
+        self.held_until.is_some_and(|until| until > now)
+    }
+
+    /// Where it reads on.
+    pub(super) const fn next(&self) -> i64 {
+        self.next
     }
 
     pub(super) fn came(&mut self, offset: i64, message: Result<Arc<Envelope>, Unreadable>) {

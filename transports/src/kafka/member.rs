@@ -25,6 +25,7 @@ use super::{
     link::millis,
     message::{envelope_of, headers_in, reason_of},
     receiver::{End, RECEIVING},
+    undecodable::is_undecodable,
 };
 
 /// How long the client library is waited for while there is something to settle, which nothing but the next look sees; and while
@@ -67,9 +68,11 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
-    let (mut heard_at, mut active_at, mut commits_at) = (Instant::now(), Instant::now(), Instant::now());
+    let (mut heard_at, mut active_at) = (Instant::now(), Instant::now());
+    let (mut commits_at, mut looks_at) = (Instant::now(), Instant::now());
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
+        let mut has_undecodable = false;
         let mut polled = consumer.poll(wait);
         for _ in 0..TAKEN_MAX {
             match polled {
@@ -77,13 +80,20 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
                     (heard_at, active_at) = (Instant::now(), Instant::now());
                     end.came(&message);
                 }
-                Some(Err(e)) => told(end, &consumer, e)?,
+                Some(Err(e)) => match told(end, &consumer, e)? {
+                    Told::Passes => {}
+                    Told::Undecodable => has_undecodable = true,
+                },
                 None => break,
             }
             polled = consumer.poll(Duration::ZERO);
         }
         if let Some(trouble) = consumer.context().trouble() {
             return Err(trouble);
+        }
+        if has_undecodable && looks_at <= Instant::now() {
+            end.hold_undecodable();
+            looks_at = Instant::now() + SILENCE;
         }
         end.note();
         end.set_aside();
@@ -117,16 +127,26 @@ fn config(end: &End) -> ClientConfig {
     config
 }
 
-/// What the client library says instead of a message.
-fn told(end: &End, consumer: &Client, error: KafkaError) -> Result<(), TransportError> {
+/// What comes of what the client library says instead of a message.
+enum Told {
+    Passes,
+    /// Somewhere.
+    Undecodable,
+}
+
+/// What the client library says instead of a message, if it goes on.
+fn told(end: &End, consumer: &Client, error: KafkaError) -> Result<Told, TransportError> {
     let place = end.broker().link.place();
     let error = consumer.context().cause().unwrap_or(error);
     if error.rdkafka_error_code() == Some(Code::AllBrokersDown) {
         end.failed(failure(RECEIVING, place, &error, false));
     }
+    if is_undecodable(&error) {
+        return Ok(Told::Undecodable);
+    }
     if is_passing(&error) {
         tracing::debug!("{place}: {error}");
-        return Ok(());
+        return Ok(Told::Passes);
     }
     Err(failure(RECEIVING, place, &error, false))
 }
@@ -142,7 +162,7 @@ fn ask(end: &End, consumer: &Client) {
 
 /// Has the client library hold back what there is no room for.
 fn pause(end: &End, consumer: &Client) -> KafkaResult<()> {
-    let changed = end.state().pauses(usize::from(end.broker().options.prefetch));
+    let changed = end.state().pauses(usize::from(end.broker().options.prefetch), Instant::now());
     for (places, is_paused) in changed.into_iter().filter(|(places, _)| !places.is_empty()) {
         let mut list = TopicPartitionList::new();
         for (topic, partition) in &places {

@@ -78,6 +78,7 @@ mod producing;
 mod receiver;
 mod state;
 mod topology;
+mod undecodable;
 mod upkeep;
 
 use std::{fmt, sync::Arc};

@@ -125,17 +125,23 @@ impl State {
         leaving
     }
 
+    /// Where partitions are read on that are not held back.
+    pub(super) fn ahead(&self) -> Vec<(Place, u64, i64)> {
+        let ahead = self.lanes.iter().filter(|(_, lane)| !lane.is_paused);
+        ahead.map(|(place, lane)| (place.clone(), lane.epoch, lane.next())).collect()
+    }
+
     /// Partitions that are held back.
     pub(super) fn paused(&self) -> Vec<Place> {
         self.lanes.iter().filter(|(_, lane)| lane.is_paused).map(|(place, _)| place.clone()).collect()
     }
 
     /// Partitions of which no more is to be taken now, and those of which more is again.
-    pub(super) fn pauses(&mut self, open_max: usize) -> Pauses {
+    pub(super) fn pauses(&mut self, open_max: usize, now: Instant) -> Pauses {
         let is_full = self.lanes.values().map(Lane::open).sum::<usize>() >= open_max;
         let (mut paused, mut resumed) = (Vec::new(), Vec::new());
         for (place, lane) in &mut self.lanes {
-            let wanted = is_full || lane.is_full();
+            let wanted = is_full || lane.is_full() || lane.is_held(now);
             if lane.is_paused != wanted {
                 lane.is_paused = wanted;
                 if wanted { paused.push(place.clone()) } else { resumed.push(place.clone()) }

@@ -117,6 +117,15 @@ fn nothing_counts_as_committed_where_a_lane_begins_anew() {
 }
 
 #[test]
+fn what_cannot_be_decoded_holds_its_lane_for_a_while() {
+    let (mut lane, now) = (lane([10]), Instant::now());
+    assert!(!lane.is_held(now));
+    lane.hold(now + Duration::from_secs(1));
+    assert!(lane.is_held(now) && !lane.is_held(now + Duration::from_secs(1)), "it is tried again");
+    assert!(noted(&mut lane).end > 10 && lane.give(now, false).is_some(), "what has come is given");
+}
+
+#[test]
 fn a_commit_of_a_time_before_it_was_handed_over_is_none_of_this() {
     let mut lane = lane([10]);
     noted(&mut lane);
