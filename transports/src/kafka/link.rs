@@ -43,7 +43,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) async fn open(url: &str, options: &KafkaOptions) -> Result<Self, TransportError> {
+    /// Asks of a topic that nobody has: a cluster that answers is there, and lets this user in.
+    pub(super) async fn open(url: &str, options: &KafkaOptions, nobodys: String) -> Result<Self, TransportError> {
         let misconfigured = |why: String| TransportError::new(ErrorKind::Misconfigured, CONNECTING, why);
         let address = Address::parse(url).map_err(|why| misconfigured(why.into()))?;
         let base = base(&address, options).map_err(misconfigured)?;
@@ -56,9 +57,7 @@ impl Link {
         let asker = Arc::new(Mutex::new(asker));
         let patience = options.patience;
         let link = Self { base, secrets, place, patience, producing, asker, known: Mutex::default() };
-        let first = format!("{}.opening", options.connection_name.as_deref().unwrap_or("hapax"));
-        let first: String = first.chars().filter(char::is_ascii_alphanumeric).collect();
-        link.ask(CONNECTING, move |asker| asker.partitions(&first).map(drop)).await?;
+        link.ask(CONNECTING, move |asker| asker.partitions(&nobodys).map(drop)).await?;
         Ok(link)
     }
 

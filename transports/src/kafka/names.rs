@@ -58,6 +58,11 @@ impl Names {
         self.name("notes", endpoint.as_str())
     }
 
+    /// No topic is called so. It begins as all do, for users that may ask of nothing else.
+    pub(super) fn nobodys(&self) -> String {
+        format!("{}.opening", self.prefix)
+    }
+
     /// The consumer group of an endpoint.
     pub(super) fn group(&self, endpoint: &EndpointName) -> String {
         format!("{}.{}", self.prefix, word(endpoint.as_str()))
@@ -171,6 +176,16 @@ mod tests {
         }
         assert_eq!(names.type_of("hapax.queue.shop"), None);
         assert_eq!(names.type_of("hapax.topic._zz"), None);
+    }
+
+    #[test]
+    fn all_topics_begin_with_the_prefix_and_a_dot_as_permissions_are_given() {
+        let (names, endpoint) = (Names::new("shop-1").unwrap(), endpoint("shop"));
+        let topic = names.topic(&TypeName::parse("shop.added").unwrap());
+        let all = [names.nobodys(), names.queue(&endpoint), names.dead_letters(&endpoint), names.notes(&endpoint)];
+        for name in all.iter().chain([&topic, &names.group(&endpoint)]) {
+            assert!(name.starts_with("shop-1."), "{name}");
+        }
     }
 
     #[test]

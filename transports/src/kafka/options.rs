@@ -286,7 +286,7 @@ impl KafkaOptions {
     pub async fn open(self, url: impl AsRef<str>) -> Result<Kafka, TransportError> {
         let names = Names::new(&self.prefix)
             .map_err(|problem| TransportError::new(ErrorKind::Misconfigured, "opening Kafka queues", problem))?;
-        let link = Link::open(url.as_ref(), &self).await?;
+        let link = Link::open(url.as_ref(), &self, names.nobodys()).await?;
         Ok(Kafka(Arc::new(Broker { link, names, options: self })))
     }
 }
