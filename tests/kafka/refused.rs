@@ -6,6 +6,8 @@ use hapax::{
     ports::{DispatchError, Dispatcher, ErrorKind, Transport, TransportError},
 };
 
+use rdkafka::admin::AdminOptions;
+
 use super::rig::*;
 
 #[tokio::test]
@@ -45,6 +47,33 @@ async fn who_may_not_declare_works_with_what_is_there_and_is_told_what_is_missin
     let ends = guest.connect(&here, &[]).await.unwrap();
     send(&guest, &[to(&here, envelope("by a guest"))]).await;
     ack(&ends, &next(&ends).await).await;
+}
+
+/// Nothing is given before it is noted.
+#[tokio::test]
+async fn notes_that_are_gone_are_told_and_declared_anew() {
+    // It is waited for so long until a topic that is not listed counts as gone.
+    let soon = options().patience(std::time::Duration::from_secs(5));
+    let (queue, here) = (soon.open(url()).await.unwrap(), endpoint());
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &[to(&here, envelope("first"))]).await;
+    ack(&ends, &next(&ends).await).await;
+    let notes = format!("{PREFIX}.notes.{here}");
+    admin().delete_topics(&[&notes], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
+    send(&queue, &[to(&here, envelope("second"))]).await;
+    let received = async {
+        let mut told = Vec::new();
+        loop {
+            match ends.receiver.receive(1).await {
+                Ok(mut given) => break (given.pop().unwrap(), told),
+                Err(e) => told.push(e.to_string()),
+            }
+        }
+    };
+    let (second, told) = tokio::time::timeout(PATIENCE, received).await.expect("it waits for ever");
+    assert_eq!(body(&second), "second");
+    assert!(!told.is_empty(), "it was never told why nothing came");
+    ack(&ends, &second).await;
 }
 
 #[tokio::test]

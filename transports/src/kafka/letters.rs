@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Broker, Kafka,
     asker::{Kept, Place},
-    errors::{failure, is_too_large},
+    errors::{failure, is_too_large, is_unknown_topic},
     lane::Unreadable,
     message::{Headers, cut, envelope_of, headers_of},
     names::{Names, hex},
@@ -133,7 +133,6 @@ fn marks(endpoint: &EndpointName, attempts: u32, time: Timestamp) -> Vec<(&'stat
 impl DeadLetters for Kafka {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let add = async {
-            self.0.declared(ADDING, &self.0.names.dead_letters(&letter.endpoint), Use::Keys).await?;
             // The same again says nothing new, and would come to be the newest.
             let (letters, _) = self.0.letters(ADDING, &letter.endpoint).await?;
             if letters.iter().any(|(_, there)| there.is_same(letter)) {
@@ -181,6 +180,9 @@ impl Broker {
         } else {
             &[Extent::Whole, Extent::ShortReason]
         };
+        if !self.link.is_known(&letter.topic) {
+            self.declared(operation, &letter.topic, Use::Keys).await?;
+        }
         let mut put = Ok(0);
         for extent in extents {
             put = self.link.producing.put_one(&letter.parcel(*extent)).await;
@@ -188,7 +190,12 @@ impl Broker {
                 break;
             }
         }
-        put.map(drop).map_err(|e| failure(operation, self.link.place(), &e, true))
+        put.map(drop).map_err(|e| {
+            if is_unknown_topic(&e) {
+                self.link.forget(&letter.topic); // It is looked for, and declared, the next time.
+            }
+            failure(operation, self.link.place(), &e, true)
+        })
     }
 
     /// What letters there are, with their keys; and for each key who has taken the last one away.

@@ -20,7 +20,7 @@ use super::{
     asker::{Place, is_passing},
     commits::commit,
     dealt::{Client, Membership},
-    errors::failure,
+    errors::{failure, is_unknown_topic},
     lane::Unreadable,
     link::millis,
     message::{envelope_of, headers_in, reason_of},
@@ -51,7 +51,7 @@ pub(super) fn run(end: &Arc<End>) {
     let ended = catch_unwind(AssertUnwindSafe(|| member(end)));
     let mut state = end.state();
     state.let_go();
-    state.runs = false;
+    (state.runs, state.lost) = (false, None);
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(e)) => state.failed = Some(e),
@@ -88,7 +88,8 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
             }
             polled = consumer.poll(Duration::ZERO);
         }
-        if let Some(trouble) = consumer.context().trouble() {
+        let lost = end.state().lost.take();
+        if let Some(trouble) = consumer.context().trouble().or(lost) {
             return Err(trouble);
         }
         if has_undecodable && looks_at <= Instant::now() {
@@ -196,6 +197,18 @@ impl End {
         }
     }
 
+    /// Nothing is given before it is noted: whoever receives is told why, and where there is nothing to note in, it is declared anew.
+    fn not_noted(&self, error: &KafkaError) {
+        let link = &self.broker().link;
+        let told = failure(RECEIVING, link.place(), error, false);
+        if is_unknown_topic(error) {
+            link.forget(&self.pen.topic);
+            self.state().lost = Some(told);
+        } else {
+            self.failed(told);
+        }
+    }
+
     /// Notes what is about to be given. It is given once that is confirmed.
     fn note(self: &Arc<Self>) {
         let now = Instant::now();
@@ -208,6 +221,7 @@ impl End {
             self.broker().link.producing.put(&parcel, move |put| {
                 if let Err(e) = &put {
                     tracing::warn!(error = %e, "what is about to be given could not be noted; tried again");
+                    end.not_noted(e);
                 }
                 if let Some(lane) = end.state().lane(&place, epoch) {
                     lane.noted(put.is_ok(), Instant::now(), REST);

@@ -88,14 +88,16 @@ impl End {
                 let lies = (held.place.clone(), held.offset);
                 let letter = Letter::unreadable(&end.broker().names, &end.endpoint, &unreadable, lies);
                 let put = end.broker().put_letter(SETTLING, &letter, true).await;
-                let mut state = end.state();
-                let Some(lane) = state.lane(&held.place, held.epoch) else { return };
-                match put {
-                    Ok(()) => drop(lane.settle(held.offset)),
-                    Err(e) => {
-                        tracing::warn!(error = ?e, "setting a message aside failed; tried again");
-                        lane.retry(held.offset, Instant::now(), REST, true);
+                if let Some(lane) = end.state().lane(&held.place, held.epoch) {
+                    match &put {
+                        Ok(()) => drop(lane.settle(held.offset)),
+                        Err(_) => lane.retry(held.offset, Instant::now(), REST, true),
                     }
+                }
+                // What is committed stands still meanwhile: that is told.
+                if let Err(e) = put {
+                    tracing::warn!(error = ?e, "setting a message aside failed; tried again");
+                    end.failed(e);
                 }
             }));
         }

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) runs: bool,
     /// For the next who asks.
     pub(super) failed: Option<TransportError>,
+    /// Why the thread is to end: something that it needs is not there any more.
+    pub(super) lost: Option<TransportError>,
     /// The thread has failed in itself.
     pub(super) is_dead: bool,
     /// What is given, by receipt.
