@@ -127,8 +127,14 @@ impl Asker {
     }
 
     /// Gives every record of the only partition of `topic`, up to its end of now.
-    pub(super) fn read(&self, topic: &str, mut each: impl FnMut(Kept)) -> Result<(), KafkaError> {
+    pub(super) fn read(&self, topic: &str, each: impl FnMut(Kept)) -> Result<(), KafkaError> {
+        self.read_from(topic, 0, each)
+    }
+
+    /// The same from `offset` on.
+    pub(super) fn read_from(&self, topic: &str, offset: i64, mut each: impl FnMut(Kept)) -> Result<(), KafkaError> {
         let (low, high) = self.consumer.fetch_watermarks(topic, 0, self.patience)?;
+        let low = low.max(offset);
         if low >= high {
             return Ok(());
         }

@@ -1,5 +1,5 @@
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -30,6 +30,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const REST_MAX: Duration = Duration::from_secs(2);
 /// Topics that are known to be there. Beyond it all are asked for anew.
 const KNOWN_MAX: usize = 10_000;
+/// Groups for which a client is kept that asks. Beyond it all are made anew.
+const ASKERS_MAX: usize = 16;
 
 /// What reaches a cluster: one producer for everything that is sent, and a client for what is asked.
 pub(super) struct Link {
@@ -39,6 +41,8 @@ pub(super) struct Link {
     pub(super) patience: Duration,
     pub(super) producing: Producing,
     asker: Arc<Mutex<Asker>>,
+    /// By group.
+    askers: Mutex<HashMap<String, Arc<Mutex<Asker>>>>,
     known: Mutex<HashSet<String>>,
 }
 
@@ -56,7 +60,8 @@ impl Link {
         let asker = Asker::new(&reader(&base, None), &place, options.patience).map_err(unusable)?;
         let asker = Arc::new(Mutex::new(asker));
         let patience = options.patience;
-        let link = Self { base, secrets, place, patience, producing, asker, known: Mutex::default() };
+        let (askers, known) = (Mutex::default(), Mutex::default());
+        let link = Self { base, secrets, place, patience, producing, asker, askers, known };
         link.ask(CONNECTING, move |asker| asker.partitions(&nobodys).map(drop)).await?;
         Ok(link)
     }
@@ -75,6 +80,23 @@ impl Link {
     pub(super) fn admin(&self) -> Result<AdminClient<Heard>, TransportError> {
         let context = Heard::new(self.place.clone());
         self.base.create_with_context(context).map_err(|e| unusable(CONNECTING, &e, &self.secrets))
+    }
+
+    /// A client for what is asked of `group`, the same each time: to make one takes threads, and a connection to each broker.
+    pub(super) async fn asker_for(&self, group: &str) -> Result<Arc<Mutex<Asker>>, TransportError> {
+        let askers = || self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = askers().get(group).cloned();
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let made = self.asker_of(group).await?;
+        let mut askers = askers();
+        if askers.len() >= ASKERS_MAX {
+            let left = std::mem::take(&mut *askers);
+            drop(spawn_blocking(move || drop(left))); // Each ends by itself, and may take a while for it.
+        }
+        askers.insert(group.to_owned(), made.clone());
+        Ok(made)
     }
 
     /// A client for what is asked of `group`.

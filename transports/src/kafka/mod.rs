@@ -76,6 +76,7 @@ mod notes;
 mod options;
 mod producing;
 mod receiver;
+mod shelf;
 mod state;
 mod topology;
 mod undecodable;

@@ -16,7 +16,7 @@ const DIGEST_BYTES: usize = 16;
 const CUT: &str = "__";
 
 /// What everything is called.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Names {
     prefix: String,
 }

@@ -29,7 +29,7 @@ impl Kafka {
             let why = format!("{} has no topic `{queue}`: start its endpoint once", broker.link.place());
             return Err(TransportError::new(ErrorKind::Unavailable, COUNTING, why));
         }
-        let asker = broker.link.asker_of(&broker.names.group(endpoint)).await?;
+        let asker = broker.link.asker_for(&broker.names.group(endpoint)).await?;
         let reads = broker.read(COUNTING, endpoint, &asker).await?;
         Ok(reads.values().map(|read| (read.bounds.high - read.at.max(read.bounds.low)).max(0).unsigned_abs()).sum())
     }
@@ -46,7 +46,7 @@ impl Kafka {
         if !broker.is_there(ENDING, &pen.topic).await? {
             return Ok(());
         }
-        let asker = broker.link.asker_of(&broker.names.group(endpoint)).await?;
+        let asker = broker.link.asker_for(&broker.names.group(endpoint)).await?;
         let noted = pen.topic.clone();
         let notes = broker.link.ask_as(ENDING, &asker, move |asker| Notes::read(asker, &noted)).await?;
         let topics: Vec<String> = types.iter().map(|kind| broker.names.topic(kind)).collect();
