@@ -23,7 +23,7 @@ use super::{
     errors::{failure, is_unknown_topic},
     lane::Unreadable,
     link::millis,
-    message::{envelope_of, headers_in, reason_of},
+    message::{headers_in, message_of, reason_of},
     receiver::{End, RECEIVING},
     undecodable::is_undecodable,
 };
@@ -181,7 +181,8 @@ impl End {
         let headers = headers_in(message);
         let read = match &headers {
             Ok(headers) => {
-                envelope_of(message.topic(), headers, body.clone(), &self.broker().names).map_err(|e| reason_of(&e))
+                message_of(message.topic(), message.key(), headers, body.clone(), &self.broker().names)
+                    .map_err(|e| reason_of(&e))
             }
             Err(e) => Err(reason_of(e)),
         };

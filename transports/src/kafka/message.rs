@@ -71,7 +71,27 @@ pub(super) fn headers_in(message: &BorrowedMessage<'_>) -> Result<Headers, Unrea
     catch_unwind(AssertUnwindSafe(read)).map_err(|_| Unreadable::HeaderName)
 }
 
-/// The envelope of a record that came: plain, or a CloudEvent in binary or structured mode.
+/// The envelope of a message that came. Where no header says the partition key, it is the record's, if it can be one: what others send with a
+/// key is kept together by it.
+pub(super) fn message_of(
+    topic: &str,
+    key: Option<&[u8]>,
+    headers: &Headers,
+    body: Bytes,
+    names: &Names,
+) -> Result<Arc<Envelope>, Unreadable> {
+    let mut envelope = envelope_of(topic, headers, body, names)?;
+    if envelope.partition_key.is_none() {
+        let key = key.and_then(|key| std::str::from_utf8(key).ok());
+        let key = key.and_then(|key| PartitionKey::parse(key.to_owned()).ok());
+        if key.is_some() {
+            Arc::make_mut(&mut envelope).partition_key = key;
+        }
+    }
+    Ok(envelope)
+}
+
+/// The envelope that a record's headers tell: plain, or a CloudEvent in binary or structured mode.
 pub(super) fn envelope_of(
     topic: &str,
     headers: &Headers,
@@ -172,6 +192,19 @@ mod tests {
         let event = br#"{"specversion":"1.0","id":"7","source":"/shop","type":"shop.added","datacontenttype":"application/json","data":{"n":1}}"#;
         let came = envelope_of("hapax.queue.shop", &headers, Bytes::from_static(event), &names()).unwrap();
         assert_eq!((came.message_type.as_str(), &came.body[..]), ("shop.added", &br#"{"n":1}"#[..]));
+    }
+
+    #[test]
+    fn the_key_of_a_record_is_the_partition_key_unless_a_header_says_it() {
+        let mut headers = vec![("hapax-message-id".to_owned(), b"7".to_vec())];
+        let key = |headers: &Headers, key: Option<&[u8]>| {
+            let came = message_of("hapax.topic.shop.added", key, headers, Bytes::new(), &names()).unwrap();
+            came.partition_key.as_ref().map(ToString::to_string)
+        };
+        assert_eq!(key(&headers, Some(b"order 7")).as_deref(), Some("order 7"));
+        assert_eq!((key(&headers, None), key(&headers, Some(b"\xff")), key(&headers, Some(b""))), (None, None, None));
+        headers.push(("hapax-partition-key".to_owned(), b"order 8".to_vec()));
+        assert_eq!(key(&headers, Some(b"order 7")).as_deref(), Some("order 8"));
     }
 
     #[test]

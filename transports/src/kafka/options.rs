@@ -13,8 +13,9 @@ const PREFETCH: u16 = 1024;
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 960 KiB: what a broker
 /// takes unless configured is 1 MiB, and headers are within it.
 const MESSAGE_BYTES_MAX: usize = 960 << 10;
-/// More would be a request that brokers refuse, 100 MiB unless configured, less what headers may take.
-const MESSAGE_BYTES_LIMIT: usize = (96 << 20) - HEADERS_BYTES;
+/// More would be an answer that the client library refuses, 100,000,000 bytes, or a request that brokers do, 100 MiB unless configured; less what
+/// headers may take, and whatever is beside a batch.
+const MESSAGE_BYTES_LIMIT: usize = 95_000_000 - HEADERS_BYTES;
 /// Kept for headers, and for what is said beside a message that is set aside.
 pub(super) const HEADERS_BYTES: usize = 64 << 10;
 /// A copy of a message may come as long after it as the queue lags behind. Default a day: a backlog that is older wants a
@@ -159,7 +160,7 @@ impl KafkaOptions {
         self
     }
 
-    /// Largest message, in bytes, at most 95.9 MiB. Default 960 KiB. The topics that are declared take 64 KiB more, for headers;
+    /// Largest message, in bytes, at most 94,934,464. Default 960 KiB. The topics that are declared take 64 KiB more, for headers;
     /// those that are there already keep their own `max.message.bytes`. Larger ones are refused before anything is saved.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes.min(MESSAGE_BYTES_LIMIT);
