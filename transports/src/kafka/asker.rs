@@ -259,6 +259,9 @@ pub(super) fn is_passing(error: &KafkaError) -> bool {
                 | Code::CoordinatorLoadInProgress
                 | Code::NotCoordinator
                 | Code::PollExceeded
+                | Code::NetworkException
+                | Code::RebalanceInProgress
+                | Code::UnknownTopicOrPartition
         )
     )
 }

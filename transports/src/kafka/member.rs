@@ -3,7 +3,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -69,7 +69,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
     let (mut heard_at, mut active_at) = (Instant::now(), Instant::now());
-    let (mut commits_at, mut looks_at) = (Instant::now(), Instant::now());
+    let (mut commits_at, mut looks_at, mut missing_at) = (Instant::now(), Instant::now(), None);
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
         let mut has_undecodable = false;
@@ -83,6 +83,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
                 Some(Err(e)) => match told(end, &consumer, e)? {
                     Told::Passes => {}
                     Told::Undecodable => has_undecodable = true,
+                    Told::Missing => missing_at = missing_at.or_else(|| Some(Instant::now())),
                 },
                 None => break,
             }
@@ -91,6 +92,10 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
         let lost = end.state().lost.take();
         if let Some(trouble) = consumer.context().trouble().or(lost) {
             return Err(trouble);
+        }
+        if missing_at.is_some_and(|at| at.elapsed() > SILENCE) {
+            missing_at = None;
+            end.topics_are_there()?;
         }
         if has_undecodable && looks_at <= Instant::now() {
             end.hold_undecodable();
@@ -133,6 +138,8 @@ enum Told {
     Passes,
     /// Somewhere.
     Undecodable,
+    /// A broker does not know a topic; it may have heard of it too late.
+    Missing,
 }
 
 /// What the client library says instead of a message, if it goes on.
@@ -147,7 +154,7 @@ fn told(end: &End, consumer: &Client, error: KafkaError) -> Result<Told, Transpo
     }
     if is_passing(&error) {
         tracing::debug!("{place}: {error}");
-        return Ok(Told::Passes);
+        return Ok(if is_unknown_topic(&error) { Told::Missing } else { Told::Passes });
     }
     Err(failure(RECEIVING, place, &error, false))
 }
@@ -180,10 +187,8 @@ impl End {
         let body = Bytes::copy_from_slice(message.payload().unwrap_or_default());
         let headers = headers_in(message);
         let read = match &headers {
-            Ok(headers) => {
-                message_of(message.topic(), message.key(), headers, body.clone(), &self.broker().names)
-                    .map_err(|e| reason_of(&e))
-            }
+            Ok(headers) => message_of(message.topic(), message.key(), headers, body.clone(), &self.broker().names)
+                .map_err(|e| reason_of(&e)),
             Err(e) => Err(reason_of(e)),
         };
         let read = read.map_err(|reason| {
@@ -196,6 +201,23 @@ impl End {
         if let Some(lane) = self.state().lanes.get_mut(&place) {
             lane.came(message.offset(), read);
         }
+    }
+
+    /// That no topic is gone of which a broker did not know a while ago: the client library says that once, and never again.
+    fn topics_are_there(&self) -> Result<(), TransportError> {
+        let place = self.broker().link.place();
+        for topic in &self.topics {
+            let found = self.asker.lock().unwrap_or_else(PoisonError::into_inner).partitions(topic);
+            match found {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    let gone = KafkaError::MessageConsumption(Code::UnknownTopicOrPartition);
+                    return Err(failure(RECEIVING, place, &gone, false)); // It is declared anew.
+                }
+                Err(e) => self.failed(failure(RECEIVING, place, &e, false)),
+            }
+        }
+        Ok(())
     }
 
     /// Nothing is given before it is noted: whoever receives is told why, and where there is nothing to note in, it is declared anew.
