@@ -121,7 +121,7 @@ impl Membership {
         let end = &self.end;
         let (settled, notes) = {
             let state = end.state();
-            let notes = state.lanes.iter().map(|(place, lane)| (place.clone(), lane.last_notes()));
+            let notes = state.lanes.iter().map(|(place, lane)| (place.clone(), lane.epoch, lane.last_notes()));
             (state.uncommitted(), notes.collect::<Vec<_>>())
         };
         let written = written(end, notes);
@@ -155,11 +155,11 @@ fn flow(consumer: &Client, places: &[Place]) -> KafkaResult<()> {
 }
 
 /// Notes how often messages were given. It ends when all of it is confirmed or has failed.
-fn written(end: &End, notes: Vec<(Place, Given)>) -> Receiver<()> {
+fn written(end: &End, notes: Vec<(Place, u64, Given)>) -> Receiver<()> {
     let (tell, told) = channel();
-    for (place, given) in notes {
+    for (place, epoch, given) in notes {
         let tell = Mutex::new(tell.clone());
-        end.broker().link.producing.put(&end.pen.given(&place, &given), move |put| {
+        end.broker().link.producing.put(&end.pen.given(&place, &end.giver(epoch), &given), move |put| {
             if put.is_err() {
                 tracing::warn!("how often messages were given could not be noted; they count as given once more");
             }

@@ -240,7 +240,7 @@ impl End {
             notes.extend(lane.notes(now).map(|given| (place.clone(), lane.epoch, given)));
         }
         for (place, epoch, given) in notes {
-            let (end, parcel) = (self.clone(), self.pen.given(&place, &given));
+            let (end, parcel) = (self.clone(), self.pen.given(&place, &self.giver(epoch), &given));
             self.broker().link.producing.put(&parcel, move |put| {
                 if let Err(e) = &put {
                     tracing::warn!(error = %e, "what is about to be given could not be noted; tried again");

@@ -4,7 +4,7 @@
 //! A record's key says what it is of, and the newest of a key counts; so the topic is compacted.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     fmt::Write,
     sync::Arc,
 };
@@ -25,7 +25,7 @@ const HERE: &str = "here";
 const START: &str = "start";
 /// A subscription was ended; behind it the topic. The record that said where it began is taken away, and no trace of it is left.
 const ENDED: &str = "ended";
-/// Which messages were given; behind it the partition.
+/// Which messages were given; behind it the partition. The record says first who gives them.
 const GIVEN: &str = "given";
 /// Messages of one partition whose counts are noted: those that were given more than once, or not as an attempt. Of others it is
 /// known that they were given.
@@ -38,7 +38,28 @@ pub(super) struct Notes {
     /// By topic, and by the key of the record, so that it can be taken away.
     starts: HashMap<Arc<str>, BTreeMap<String, Vec<Start>>>,
     ended: HashSet<Arc<str>>,
-    given: HashMap<Place, Given>,
+    given: HashMap<Place, Noted>,
+}
+
+/// What was noted of a partition.
+#[derive(Debug)]
+struct Noted {
+    given: Given,
+    who: String,
+    /// Who had it before. One that stood still does not know that it is another's, and notes what it believes.
+    before: HashSet<String>,
+}
+
+impl Noted {
+    fn take(&mut self, who: &str, given: Given) {
+        if self.before.contains(who) {
+            return self.given.raise(&given);
+        }
+        if self.who != who {
+            self.before.insert(std::mem::replace(&mut self.who, who.to_owned()));
+        }
+        self.given = given;
+    }
 }
 
 /// Where a subscription begins in a partition.
@@ -64,6 +85,15 @@ impl Given {
     /// How often the message at `offset` was given.
     pub(super) fn count(&self, offset: i64) -> u32 {
         if offset >= self.end { 0 } else { self.counts.get(&offset).copied().unwrap_or(1) }
+    }
+
+    /// What another counted higher counts, of what was given.
+    fn raise(&mut self, other: &Self) {
+        for (offset, count) in &other.counts {
+            if *offset < self.end && *count > self.count(*offset) {
+                self.counts.insert(*offset, *count);
+            }
+        }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -124,8 +154,14 @@ impl Notes {
             (Some(ENDED), Some(topic)) => drop(self.ended.insert(topic)),
             (Some(GIVEN), Some(topic)) => {
                 let partition = words.next().and_then(|partition| partition.parse().ok());
-                if let (Some(partition), Some(given)) = (partition, text.and_then(|text| Given::parse(&text))) {
-                    self.given.insert((topic, partition), given);
+                let (Some(partition), Some(text)) = (partition, text) else { return };
+                let Some((who, given)) = text.split_once(' ') else { return };
+                let Some(given) = Given::parse(given) else { return };
+                match self.given.entry((topic, partition)) {
+                    Entry::Occupied(mut noted) => noted.get_mut().take(who, given),
+                    Entry::Vacant(noted) => {
+                        noted.insert(Noted { given, who: who.to_owned(), before: HashSet::new() });
+                    }
                 }
             }
             _ => {}
@@ -164,7 +200,7 @@ impl Notes {
     }
 
     pub(super) fn given(&self, place: &Place) -> Given {
-        self.given.get(place).cloned().unwrap_or_default()
+        self.given.get(place).map(|noted| noted.given.clone()).unwrap_or_default()
     }
 
     /// Where the endpoint reads on in a partition: where it has committed; else, as a broker forgets that, where it has noted to be, or where
@@ -179,7 +215,7 @@ impl Notes {
             (Some(committed), Some(start)) if start.over == Some(committed) => start.at.max(committed),
             (Some(committed), _) => committed,
             (None, start) => {
-                let noted = self.given.get(place).map(|given| given.position);
+                let noted = self.given.get(place).map(|noted| noted.given.position);
                 noted.into_iter().chain(start.map(|start| start.at)).max().unwrap_or(bounds.low)
             }
         }
@@ -212,8 +248,9 @@ impl Pen {
         self.parcel(format!("{ENDED} {topic}"), Some(self.endpoint.to_string()))
     }
 
-    pub(super) fn given(&self, (topic, partition): &Place, given: &Given) -> Parcel {
-        self.parcel(format!("{GIVEN} {topic} {partition}"), Some(given.text()))
+    /// `who` has the partition, and had it not before: it is another who has it again.
+    pub(super) fn given(&self, (topic, partition): &Place, who: &str, given: &Given) -> Parcel {
+        self.parcel(format!("{GIVEN} {topic} {partition}"), Some(format!("{who} {}", given.text())))
     }
 
     pub(super) fn away(&self, key: &str) -> Parcel {
@@ -251,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_is_committed_counts_and_what_a_broker_has_forgotten_is_noted() {
-        let notes = noted(&[("start hapax.topic.shop a", "7 -;20 -"), ("given hapax.topic.shop 1", "30 31")]);
+        let notes = noted(&[("start hapax.topic.shop a", "7 -;20 -"), ("given hapax.topic.shop 1", "x.1 30 31")]);
         assert_eq!(notes.begin(&place(), Some(25), BOUNDS), 25, "a person may rewind it");
         assert_eq!(notes.begin(&place(), None, BOUNDS), 30);
         let fresh = noted(&[("start hapax.topic.shop a", "7 -;20 -")]);
@@ -295,13 +332,25 @@ mod tests {
         };
         let notes = noted(&[
             ("start hapax.topic.shop a", "7 -;20 -"),
-            ("given hapax.queue.shop 2", "1 2"),
-            ("given hapax.topic.left 9", "1 2"),
+            ("given hapax.queue.shop 2", "x.1 1 2"),
+            ("given hapax.topic.left 9", "x.1 1 2"),
         ]);
         assert!(!notes.has_more(&topics, &places([2, 3])));
         assert!(notes.has_more(&topics, &places([1, 3])), "a subscription began in another");
         assert!(notes.has_more(&topics, &places([2, 2])), "another was read");
         assert!(!notes.has_more(&topics[1..], &places([0, 3])), "it is not subscribed to any more");
+    }
+
+    #[test]
+    fn one_that_stood_still_takes_nothing_from_who_has_its_partition_now() {
+        const KEY: &str = "given hapax.topic.shop 1";
+        let before = [(KEY, "x.1 10 20 11:7"), (KEY, "y.1 12 20 13:2 14:3"), (KEY, "x.1 10 20 13:5 14:2 30:9")];
+        let given = noted(&before).given(&place());
+        assert_eq!((given.position, given.end), (12, 20), "it is where the new one is");
+        assert_eq!((given.count(13), given.count(14), given.count(30)), (5, 3, 0));
+        let mut again = noted(&before);
+        again.take(KEY, Some(Bytes::from_static(b"x.2 15 16")));
+        assert_eq!(again.given(&place()), Given { position: 15, end: 16, counts: BTreeMap::new() }, "it has it again");
     }
 
     #[test]

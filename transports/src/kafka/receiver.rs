@@ -57,6 +57,8 @@ pub(super) struct End {
     pub(super) topics: Vec<Arc<str>>,
     pub(super) asker: Arc<Mutex<Asker>>,
     pub(super) pen: Pen,
+    /// Of all processes, and of all ends in them.
+    who: u64,
     pub(super) arrived: Notify,
     pub(super) stops: AtomicBool,
     state: Mutex<State>,
@@ -67,6 +69,11 @@ pub(super) struct End {
 impl End {
     pub(super) fn broker(&self) -> &Broker {
         &self.kafka.0
+    }
+
+    /// Who gives the messages of a partition that was taken at this time.
+    pub(super) fn giver(&self, epoch: u64) -> String {
+        format!("{:016x}.{epoch}", self.who)
     }
 
     /// Never held over a call of the client library.
@@ -116,6 +123,7 @@ impl EndpointQueue {
             topics,
             asker,
             pen,
+            who: fastrand::u64(..),
             arrived: Notify::new(),
             stops: AtomicBool::new(false),
             state: Mutex::default(),
