@@ -14,9 +14,11 @@
 //! # What a record looks like
 //! The headers are those of [`plain`](hapax_core::envelope::plain), or those of a CloudEvent in binary mode
 //! ([`KafkaOptions::cloud_events`]), whose attributes begin with `ce_`. What is received may be either, and a CloudEvent in structured mode. The
-//! key is the message's partition key, if it has one; partitions are chosen as clients in Java do (murmur2). A message of another producer needs
+//! key is the message's partition key, if it has one, and of a record in which no header says it the key is it; partitions are chosen as clients in Java do (murmur2). A message of another producer needs
 //! `hapax-message-id` and `hapax-type`, which in the topic of a type is the type; one without, or one that is malformed, is set aside
-//! among the dead letters, with the reason.
+//! among the dead letters, with the reason. A partition with a batch that cannot be decoded is held back alone, and that is told.
+//!
+//! The client library panics over a header whose name is not UTF-8, and that is caught: with `panic = "abort"` it ends the program.
 //!
 //! # Promises and limits
 //! * A message is sent once the broker has confirmed it with `acks=all`, by a producer with `enable.idempotence`. How many replicas have
@@ -53,7 +55,7 @@
 //! hapax logs no body and no header's value, and never a password or a key.
 //!
 //! # Tested
-//! Tansu 0.6, and the mock cluster of the client library. **Apache Kafka itself is untested**, and so are TLS, SASL and clusters.
+//! Tansu 0.6 alone. **Apache Kafka itself is untested**, and so are SASL and clusters; the feature `kafka-tls` was never compiled.
 //!
 //! # Source
 //! The Kafka protocol guide; librdkafka's `INTRODUCTION.md` and `CONFIGURATION.md` of 2.12; KIP-211 for how long offsets are kept; the Kafka protocol
