@@ -71,7 +71,7 @@ async fn notes_are_read_though_others_write_all_the_time() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    let busy = options().patience(Duration::from_secs(3)).open(url()).await.unwrap();
+    let busy = options().patience(Duration::from_secs(5)).open(url()).await.unwrap();
     let read = async {
         for _ in 0..5 {
             let connected = busy.connect(&here, &[]).await.unwrap();

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Broker,
     asker::{Kept, Place},
-    errors::{failure, is_too_large, is_unknown_topic},
+    errors::{failure, is_too_large},
     lane::Unreadable,
     message::{Headers, cut, envelope_of},
     names::{Names, hex},
@@ -148,9 +148,8 @@ impl Broker {
             }
         }
         put.map(drop).map_err(|e| {
-            if is_unknown_topic(&e) {
-                self.link.forget(&letter.topic); // It is looked for, and declared, the next time.
-            }
+            // It may be gone, which the client library may call a timeout: it is looked for, and declared, the next time.
+            self.link.forget(&letter.topic);
             failure(operation, self.link.place(), &e, true)
         })
     }

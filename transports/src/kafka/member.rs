@@ -51,7 +51,7 @@ pub(super) fn run(end: &Arc<End>) {
     let ended = catch_unwind(AssertUnwindSafe(|| member(end)));
     let mut state = end.state();
     state.let_go();
-    (state.runs, state.lost) = (false, None);
+    state.runs = false;
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(e)) => state.failed = Some(e),
@@ -89,11 +89,11 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
             }
             polled = consumer.poll(Duration::ZERO);
         }
-        let lost = end.state().lost.take();
-        if let Some(trouble) = consumer.context().trouble().or(lost) {
+        if let Some(trouble) = consumer.context().trouble() {
             return Err(trouble);
         }
-        if missing_at.is_some_and(|at| at.elapsed() > SILENCE) {
+        let doubts = std::mem::take(&mut end.state().doubts);
+        if doubts || missing_at.is_some_and(|at| at.elapsed() > SILENCE) {
             missing_at = None;
             end.topics_are_there()?;
         }
@@ -203,14 +203,15 @@ impl End {
         }
     }
 
-    /// That no topic is gone of which a broker did not know a while ago: the client library says that once, and never again.
+    /// That no topic is gone: the client library says once that a broker does not know one, and never again.
     fn topics_are_there(&self) -> Result<(), TransportError> {
         let place = self.broker().link.place();
-        for topic in &self.topics {
+        for topic in self.topics.iter().map(|topic| &**topic).chain([self.pen.topic.as_str()]) {
             let found = self.asker.lock().unwrap_or_else(PoisonError::into_inner).partitions(topic);
             match found {
                 Ok(Some(_)) => {}
                 Ok(None) => {
+                    self.broker().link.forget(topic);
                     let gone = KafkaError::MessageConsumption(Code::UnknownTopicOrPartition);
                     return Err(failure(RECEIVING, place, &gone, false)); // It is declared anew.
                 }
@@ -220,16 +221,11 @@ impl End {
         Ok(())
     }
 
-    /// Nothing is given before it is noted: whoever receives is told why, and where there is nothing to note in, it is declared anew.
+    /// Nothing is given before it is noted: whoever receives is told why. The client library may say of a topic that is gone that it did not
+    /// answer in time: so it is looked for.
     fn not_noted(&self, error: &KafkaError) {
-        let link = &self.broker().link;
-        let told = failure(RECEIVING, link.place(), error, false);
-        if is_unknown_topic(error) {
-            link.forget(&self.pen.topic);
-            self.state().lost = Some(told);
-        } else {
-            self.failed(told);
-        }
+        self.failed(failure(RECEIVING, self.broker().link.place(), error, false));
+        self.state().doubts = true;
     }
 
     /// Notes what is about to be given. It is given once that is confirmed.

@@ -31,8 +31,8 @@ pub(super) struct State {
     pub(super) runs: bool,
     /// For the next who asks.
     pub(super) failed: Option<TransportError>,
-    /// Why the thread is to end: something that it needs is not there any more.
-    pub(super) lost: Option<TransportError>,
+    /// Something that the thread needs may not be there any more.
+    pub(super) doubts: bool,
     /// The thread has failed in itself.
     pub(super) is_dead: bool,
     /// What is given, by receipt.
@@ -150,5 +150,66 @@ impl State {
             }
         }
         [(paused, true), (resumed, false)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kafka::notes::Given;
+
+    fn place(partition: i32) -> Place {
+        ("hapax.queue.shop".into(), partition)
+    }
+
+    fn unreadable() -> Unreadable {
+        Unreadable { headers: Vec::new(), body: Vec::new().into(), reason: String::new() }
+    }
+
+    /// Two partitions, and something that is not settled in each.
+    fn state() -> State {
+        let mut state = State::default();
+        for partition in 0..2 {
+            let mut lane = Lane::new(1, 0, Some(0), Given::default());
+            lane.came(0, Err(unreadable()));
+            state.lanes.insert(place(partition), lane);
+        }
+        state
+    }
+
+    #[test]
+    fn what_is_held_back_is_known_and_is_not_looked_into() {
+        let (mut state, now) = (state(), Instant::now());
+        let [(paused, _), _] = state.pauses(10, now);
+        assert_eq!((paused, state.ahead().len()), (Vec::new(), 2));
+        if let Some(lane) = state.lane(&place(1), 1) {
+            lane.hold(now + std::time::Duration::from_secs(1));
+        }
+        let [(paused, _), _] = state.pauses(10, now);
+        assert_eq!((paused, state.paused()), (vec![place(1)], vec![place(1)]));
+        assert_eq!(state.ahead(), [(place(0), 1, 1)]);
+        let [_, (resumed, _)] = state.pauses(10, now + std::time::Duration::from_secs(1));
+        assert_eq!((resumed, state.paused()), (vec![place(1)], Vec::new()), "it is tried again");
+        let [(paused, _), _] = state.pauses(2, now + std::time::Duration::from_secs(1));
+        assert_eq!(paused.len(), 2, "there is no room");
+    }
+
+    #[test]
+    fn of_commits_that_ended_differently_each_counts_for_its_own_partition() {
+        let mut state = state();
+        for partition in 0..2 {
+            if let Some(lane) = state.lane(&place(partition), 1) {
+                lane.settle(0);
+            }
+        }
+        let wanted = vec![(place(0), 1), (place(1), 1)];
+        assert_eq!(state.commits(), wanted);
+        state.commit_ended(&place(0), 1, true);
+        state.commit_ended(&place(1), 1, false);
+        assert_eq!(state.uncommitted(), wanted[1..], "it is wanted again");
+        state.handed_over(vec![(place(1), 1, false)]);
+        assert_eq!(state.uncommitted(), wanted[1..]);
+        state.handed_over(vec![(place(1), 1, true)]);
+        assert_eq!(state.uncommitted(), []);
     }
 }
