@@ -159,18 +159,21 @@ impl Broker {
         let (asker, topic) = (self.shelves(endpoint).await?, self.names.dead_letters(endpoint));
         let (names, endpoint) = (self.names.clone(), endpoint.clone());
         let read = move |asker: &Asker| -> Result<_, KafkaError> {
-            let mut found: HashMap<String, Option<DeadLetter>> =
-                wanted.iter().map(|(key, _)| (key.clone(), None)).collect();
+            let mut found: HashMap<&str, DeadLetter> = HashMap::with_capacity(wanted.len());
+            let since: HashMap<&str, i64> = wanted.iter().map(|(key, offset)| (key.as_str(), *offset)).collect();
             asker.read_from(&topic, first, |record| {
-                if let Some(place) = found.get_mut(&record.key)
-                    && place.is_none()
+                // The same letter may have been there before, and been taken away.
+                if let Some((key, since)) = since.get_key_value(record.key.as_str())
+                    && record.offset >= *since
                     && record.body.is_some()
+                    && !found.contains_key(key)
+                    && let Some(letter) = letter_of(&record, &endpoint, &names)
                 {
-                    *place = letter_of(&record, &endpoint, &names);
+                    found.insert(*key, letter);
                 }
             })?;
             // One that was taken away and cleared meanwhile is none.
-            Ok(wanted.iter().filter_map(|(key, _)| found.remove(key).flatten()).collect())
+            Ok(wanted.iter().filter_map(|(key, _)| found.remove(key.as_str())).collect())
         };
         self.link.ask_as(LISTING, &asker, read).await
     }
