@@ -72,7 +72,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let (mut commits_at, mut looks_at, mut missing_at) = (Instant::now(), Instant::now(), None);
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
-        let mut has_undecodable = false;
+        let mut undecodable = None;
         let mut polled = consumer.poll(wait);
         for _ in 0..TAKEN_MAX {
             match polled {
@@ -82,7 +82,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
                 }
                 Some(Err(e)) => match told(end, &consumer, e)? {
                     Told::Passes => {}
-                    Told::Undecodable => has_undecodable = true,
+                    Told::Undecodable(e) => undecodable = Some(e),
                     Told::Missing => missing_at = missing_at.or_else(|| Some(Instant::now())),
                 },
                 None => break,
@@ -97,8 +97,10 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
             missing_at = None;
             end.topics_are_there()?;
         }
-        if has_undecodable && looks_at <= Instant::now() {
-            end.hold_undecodable();
+        if let Some(e) = undecodable.filter(|_| looks_at <= Instant::now()) {
+            if !end.hold_undecodable() {
+                end.failed(failed(e)); // Nowhere, as far as is seen: it is told as it is.
+            }
             looks_at = Instant::now() + SILENCE;
         }
         end.note();
@@ -137,7 +139,7 @@ fn config(end: &End) -> ClientConfig {
 enum Told {
     Passes,
     /// Somewhere.
-    Undecodable,
+    Undecodable(KafkaError),
     /// A broker does not know a topic; it may have heard of it too late.
     Missing,
 }
@@ -150,7 +152,7 @@ fn told(end: &End, consumer: &Client, error: KafkaError) -> Result<Told, Transpo
         end.failed(failure(RECEIVING, place, &error, false));
     }
     if is_undecodable(&error) {
-        return Ok(Told::Undecodable);
+        return Ok(Told::Undecodable(error));
     }
     if is_passing(&error) {
         tracing::debug!("{place}: {error}");

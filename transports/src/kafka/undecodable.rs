@@ -27,7 +27,8 @@ pub(super) fn is_undecodable(error: &KafkaError) -> bool {
 
 impl End {
     /// Holds back each partition whose next batch cannot be decoded, and tells of it. All before such a batch has come: so it is the next.
-    pub(super) fn hold_undecodable(&self) {
+    /// Whether there was one.
+    pub(super) fn hold_undecodable(&self) -> bool {
         let link = &self.broker().link;
         let (until, mut is_found) = (Instant::now() + LOOKING, false);
         let ahead = self.state().ahead();
@@ -50,9 +51,7 @@ impl End {
                 Err(e) => self.failed(failure(RECEIVING, link.place(), &e, false)),
             }
         }
-        if !is_found {
-            tracing::warn!("{}: something cannot be decoded, and in which partition is not found yet", link.place());
-        }
+        is_found
     }
 
     fn undecodable(&self, (topic, partition): &Place, offset: i64) -> TransportError {
