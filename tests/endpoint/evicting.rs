@@ -27,7 +27,7 @@ use tokio::{
 use crate::work::{Auditor, Log, Task, endpoint, task};
 
 /// Long beside what a busy machine takes for a pass, short beside what a test may last.
-pub(crate) const RETENTION: Duration = Duration::from_millis(1000);
+const RETENTION: Duration = Duration::from_millis(1000);
 const DEADLINE: Duration = Duration::from_millis(400);
 /// So that what was not acknowledged comes several times within the retention.
 const LEASE: Duration = Duration::from_millis(200);
@@ -118,7 +118,7 @@ impl Marks for Told {
     }
 }
 
-pub(crate) fn settings() -> Settings {
+fn settings() -> Settings {
     Settings {
         retention: RETENTION,
         evict_interval: Duration::from_millis(10),
@@ -162,7 +162,7 @@ impl Rig {
     }
 }
 
-pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
+async fn until(what: &str, is: impl Fn() -> bool) {
     let look = async {
         while !is() {
             sleep(Duration::from_millis(2)).await;
