@@ -2,7 +2,7 @@
 
 mod across;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 pub use across::Across;
 use hapax::{
@@ -74,7 +74,8 @@ impl Broker {
             Some("redis" | "rediss") => {
                 Ok(Self::of(RedisStreams::options().prefix(prefix).lease(LEASE).open(url).await?))
             }
-            _ => Err(Unknown.into()),
+            // A URL may hold a password: it is not repeated.
+            _ => Err("a broker is amqp://HOST:PORT, nats://HOST:PORT or redis://HOST:PORT".into()),
         }
     }
 
@@ -89,18 +90,6 @@ impl Broker {
         Sender::new(self.dispatcher.clone())
     }
 }
-
-/// A URL may hold a password: it is not repeated.
-#[derive(Debug)]
-struct Unknown;
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a broker is amqp://HOST:PORT, nats://HOST:PORT or redis://HOST:PORT")
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 /// The bridge: whatever comes twice from `here`, and however often a program of it dies, `there` has each message under one id.
 ///
