@@ -123,7 +123,7 @@ async fn a_long_delay_does_not_hold_up_a_short_one() {
 
 #[tokio::test]
 async fn what_is_not_due_is_counted_apart_from_what_waits() {
-    let prefix = format!("due-{}", &MessageId::random().to_string()[..13]);
+    let prefix = format!("due-{}", MessageId::random());
     let queue = options().prefix(&prefix).open(url()).await.unwrap();
     let here = endpoint();
     let ends = queue.connect(&here, &[]).await.unwrap();

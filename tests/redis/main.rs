@@ -204,7 +204,7 @@ async fn its_capabilities_are_those_of_the_server_and_of_its_options() {
 
 #[tokio::test]
 async fn a_program_that_had_a_prefix_to_itself_removes_all_of_it() {
-    let prefix = format!("own-{}", &MessageId::random().to_string()[..13]);
+    let prefix = format!("own-{}", MessageId::random());
     let queue = options().prefix(&prefix).open(url()).await.unwrap();
     let (here, topic) = (endpoint(), message_type());
     let ends = queue.connect(&here, &[topic]).await.unwrap();

@@ -122,7 +122,7 @@ async fn collect(ends: &Connected, ids: usize, mut killed: impl FnMut()) -> BTre
 }
 
 async fn bridged(from: &str, to: &str) {
-    let (folder, prefix) = (Folder::new(), format!("bridge-{}", &MessageId::random().to_string()[..13]));
+    let (folder, prefix) = (Folder::new(), format!("br-{}", MessageId::random()));
     let (here, there) = (Broker::open(from, &prefix).await.unwrap(), Broker::open(to, &prefix).await.unwrap());
     // Who wants to know, before anything is published.
     let ends = there.transport.connect(&EndpointName::parse("stock").unwrap(), &[placed()]).await.unwrap();
@@ -164,7 +164,7 @@ async fn what_is_published_on_nats_is_on_rabbitmq_under_one_id_while_the_bridge_
 #[tokio::test]
 async fn bridges_with_names_of_their_own_take_nothing_from_each_other_and_send_nothing_round() {
     let [from, to] = ["HAPAX_TEST_RABBITMQ", "HAPAX_TEST_NATS"].map(broker);
-    let (folder, prefix) = (Folder::new(), format!("bridge-{}", &MessageId::random().to_string()[..13]));
+    let (folder, prefix) = (Folder::new(), format!("br-{}", MessageId::random()));
     let (here, there) = (Broker::open(&from, &prefix).await.unwrap(), Broker::open(&to, &prefix).await.unwrap());
     let stock = EndpointName::parse("stock").unwrap();
     let ends_here = here.transport.connect(&stock, &[placed()]).await.unwrap();
