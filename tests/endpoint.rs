@@ -51,6 +51,8 @@ mod recoverability;
 mod recurring;
 #[path = "endpoint/reluctant.rs"]
 mod reluctant;
+#[path = "endpoint/remembered.rs"]
+mod remembered;
 #[path = "endpoint/replayed.rs"]
 mod replayed;
 #[path = "endpoint/routes.rs"]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use hapax::{
     Memory, PartitionedLog, SqliteQueue,
     deliver::Recoverability,
@@ -27,7 +28,7 @@ use tokio::{
 use crate::work::{Auditor, Log, Task, endpoint, task};
 
 /// Long beside what a busy machine takes for a pass, short beside what a test may last.
-const RETENTION: Duration = Duration::from_millis(1000);
+pub(crate) const RETENTION: Duration = Duration::from_millis(1000);
 const DEADLINE: Duration = Duration::from_millis(400);
 /// So that what was not acknowledged comes several times within the retention.
 const LEASE: Duration = Duration::from_millis(200);
@@ -40,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A transport over which acks get lost for as long as it is told. It says that nothing comes late, which is what a setting of time believes.
 #[derive(Debug, Clone)]
-struct Lossy {
+pub(crate) struct Lossy {
     inner: Arc<dyn Transport>,
     losing: Arc<AtomicBool>,
     given: Arc<AtomicU32>,
@@ -50,7 +51,7 @@ struct Lossy {
 }
 
 impl Lossy {
-    fn over(inner: impl Transport + 'static) -> (Self, watch::Sender<bool>) {
+    pub(crate) fn over(inner: impl Transport + 'static) -> (Self, watch::Sender<bool>) {
         let (tell, told) = watch::channel(true);
         let (losing, given, marked) = (Arc::new(AtomicBool::new(true)), Arc::default(), Arc::default());
         (Self { inner: Arc::new(inner), losing, given, told, marked }, tell)
@@ -60,7 +61,7 @@ impl Lossy {
         self.given.load(Ordering::SeqCst)
     }
 
-    fn mend(&self) {
+    pub(crate) fn mend(&self) {
         self.losing.store(false, Ordering::SeqCst);
     }
 }
@@ -118,7 +119,7 @@ impl Marks for Told {
     }
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         retention: RETENTION,
         evict_interval: Duration::from_millis(10),
@@ -162,7 +163,7 @@ impl Rig {
     }
 }
 
-async fn until(what: &str, is: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     let look = async {
         while !is() {
             sleep(Duration::from_millis(2)).await;
@@ -217,7 +218,8 @@ async fn by_time_what_comes_later_than_the_retention_is_handled_twice() {
     }
 }
 
-/// Goal: by evidence, it is not, however often its lease is lost; and once it is gone from the queue its entry goes.
+/// Goal: by evidence, it is not, however often its lease is lost; and once it is gone from the queue its entry goes. Method: two processes, so
+/// that each is shown what the other has not settled.
 #[tokio::test]
 async fn by_evidence_what_stays_in_a_queue_for_long_is_handled_once_and_forgotten_when_it_is_gone() {
     let (queue, _directory) = queue().await;
@@ -230,7 +232,10 @@ async fn by_evidence_what_stays_in_a_queue_for_long_is_handled_once_and_forgotte
         rig.lossy.mend();
         until("forgotten", || rig.store.dedup_entries() == 0).await;
     };
-    rig.endpoint(Eviction::Evidence).run_until(watched).await.unwrap();
+    let watched = watched.shared();
+    let [one, other] = [(); 2].map(|()| rig.endpoint(Eviction::Evidence).run_until(watched.clone()));
+    let (one, other) = tokio::join!(one, other);
+    one.and(other).unwrap();
     assert_eq!((rig.runs(), queue.messages().await.unwrap()), (1, 0));
 }
 
