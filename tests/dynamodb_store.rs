@@ -19,6 +19,8 @@ mod large;
 mod letters;
 #[path = "dynamodb/limits.rs"]
 mod limits;
+#[path = "dynamodb/logged.rs"]
+mod logged;
 #[path = "dynamodb/rig.rs"]
 mod rig;
 #[path = "dynamodb/table.rs"]

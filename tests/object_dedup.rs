@@ -15,6 +15,8 @@ mod every_call;
 mod eviction;
 #[path = "object/faults.rs"]
 mod faults;
+#[path = "object/logged.rs"]
+mod logged;
 #[path = "object/place.rs"]
 mod place;
 #[path = "object/probes.rs"]

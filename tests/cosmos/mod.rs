@@ -5,6 +5,7 @@ mod faults;
 mod full_partition;
 mod identity;
 mod limits;
+mod logged;
 mod races;
 mod start;
 mod store;

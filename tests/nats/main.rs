@@ -14,12 +14,13 @@ mod tools;
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    Nats,
+    Endpoint, Nats, Sender, Sqlite,
     envelope::{Destination, Envelope, Outgoing},
     ids::{MessageId, PartitionKey, TypeName},
     ports::{DeadLetter, DeadLetters, ErrorKind, Page, Settled, Settlement, Transport},
     time::Timestamp,
 };
+use hapax_tests::{LogLines, Scratch, is_discreet};
 use rig::*;
 
 mod conformance {
@@ -273,4 +274,13 @@ async fn all_that_was_declared_is_removed() {
     }
     let names: Vec<String> = futures_util::TryStreamExt::try_collect(client().await.stream_names()).await.unwrap();
     assert!(!names.iter().any(|name| name.starts_with(&prefix)), "{names:?}");
+}
+
+#[tokio::test]
+async fn nobody_logs_what_is_in_a_message() {
+    let logged = LogLines::everywhere();
+    let (queue, here, scratch) = (open().await, endpoint(), Scratch::new("discreet"));
+    let store = Sqlite::open(scratch.file("vault.db")).await.unwrap();
+    let endpoint = Endpoint::builder(here.as_str()).entities(store.clone()).dedup(store).transport(queue.clone());
+    is_discreet(&logged, (&here, endpoint), Sender::new(Arc::new(queue.clone())), &queue).await;
 }

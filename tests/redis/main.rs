@@ -13,14 +13,14 @@ mod tools;
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    RedisStreams,
+    Endpoint, RedisStreams, Sender, Sqlite,
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, MessageId, TypeName},
     ports::{DeadLetter, DeadLetters, Delays, Dispatcher, ErrorKind, Page, Settled, Settlement, Transport},
     time::Timestamp,
     transports::redis::MayLose,
 };
-use hapax_tests::RedisServer;
+use hapax_tests::{LogLines, RedisServer, Scratch, is_discreet};
 use rig::*;
 
 mod conformance {
@@ -249,4 +249,13 @@ async fn what_cannot_be_opened_says_why_and_what_to_do() {
     expect(failed(prefix), ErrorKind::Misconfigured, "is no prefix");
     let certificate = options().certificate_authority("-----BEGIN CERTIFICATE-----").open(url()).await;
     expect(failed(certificate), ErrorKind::Misconfigured, "rediss://");
+}
+
+#[tokio::test]
+async fn nobody_logs_what_is_in_a_message() {
+    let logged = LogLines::everywhere();
+    let (queue, here, scratch) = (open().await, endpoint(), Scratch::new("discreet"));
+    let store = Sqlite::open(scratch.file("vault.db")).await.unwrap();
+    let endpoint = Endpoint::builder(here.as_str()).entities(store.clone()).dedup(store).transport(queue.clone());
+    is_discreet(&logged, (&here, endpoint), Sender::new(Arc::new(queue.clone())), &queue).await;
 }

@@ -14,13 +14,13 @@ mod sqs_proxied;
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    Sqs,
+    Endpoint, Sender, Sqlite, Sqs,
     envelope::Envelope,
     ids::{EndpointName, TypeName},
     ports::{Delays, Dispatcher, ErrorKind, Transport},
     time::Timestamp,
 };
-use hapax_tests::SqsQueues;
+use hapax_tests::{LogLines, Scratch, SqsQueues, is_discreet};
 use rig::*;
 
 mod conformance {
@@ -262,4 +262,14 @@ async fn two_receivers_share_what_there_is_and_each_message_goes_to_one() {
     }
     came.sort_unstable();
     assert_eq!(came, (0..MESSAGES).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn nobody_logs_what_is_in_a_message() {
+    let logged = LogLines::everywhere();
+    let queues = SqsQueues::new();
+    let (queue, here, scratch) = (open(&queues).await, endpoint(), Scratch::new("discreet"));
+    let store = Sqlite::open(scratch.file("vault.db")).await.unwrap();
+    let endpoint = Endpoint::builder(here.as_str()).entities(store.clone()).dedup(store).transport(queue.clone());
+    is_discreet(&logged, (&here, endpoint), Sender::new(Arc::new(queue.clone())), &queue).await;
 }

@@ -4,6 +4,7 @@ mod backend;
 mod contended;
 #[cfg(feature = "cosmos")]
 mod cosmos;
+mod discreet;
 mod driver;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -65,6 +66,7 @@ pub use backend::{Backend, Scratch, purged, scheduled};
 pub use contended::contended;
 #[cfg(feature = "cosmos")]
 pub use cosmos::CosmosDatabase;
+pub use discreet::is_discreet;
 pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
