@@ -17,6 +17,8 @@ mod claims;
 mod crashes;
 #[path = "endpoint/depot.rs"]
 mod depot;
+#[path = "endpoint/edited.rs"]
+mod edited;
 #[path = "endpoint/enqueued.rs"]
 mod enqueued;
 #[path = "endpoint/entities.rs"]

@@ -96,12 +96,11 @@ async fn one_connection_is_enough_for_store_and_queue_on_mysql() {
 
 /// Goal: others go on while one tenant's database does not answer, and it goes on when it does. Method: a lock on its tables, held until the
 /// others are done.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_postgres() {
+async fn one_does_not_answer<S: Server>() {
     const TENANTS: usize = 8;
     let connections = Connections::at_most(6);
     let (books, (stop, stopped)) = (Books::default(), watch::channel(false));
-    let server = OnPostgres::new(TENANTS).await;
+    let server = S::new(TENANTS).await;
     let (mut opened, mut running) = (Vec::new(), Vec::new());
     for tenant in 0..TENANTS {
         let (store, queue) = server.open(tenant, &connections).await;
@@ -119,7 +118,7 @@ async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_postgres()
     for (tenant, (_, queue)) in opened.iter().enumerate() {
         for sale in 0..SALES {
             let sell = Sell { shop: "corner".into(), what: format!("{tenant}: {sale}") };
-            OnPostgres::sender(queue).send_as(format!("sale-{sale}").parse().unwrap(), "shop", &sell).await.unwrap();
+            S::sender(queue).send_as(format!("sale-{sale}").parse().unwrap(), "shop", &sell).await.unwrap();
         }
         if tenant == 0 {
             books.until(SALES).await;
@@ -128,18 +127,16 @@ async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_postgres()
     books.until(TENANTS * SALES).await;
 
     // All have worked; now the first one's tables cannot even be read.
-    let mut other = PgConnection::connect(server.schema(0).url()).await.unwrap();
-    let lock = format!("BEGIN; LOCK TABLE {}.entity IN ACCESS EXCLUSIVE MODE", server.schema(0).name());
-    other.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(lock))).await.unwrap();
+    let session = server.lock(0).await;
     for (tenant, (_, queue)) in opened.iter().enumerate() {
         for sale in SALES..2 * SALES {
             let sell = Sell { shop: "corner".into(), what: format!("{tenant}: {sale}") };
-            OnPostgres::sender(queue).send_as(format!("sale-{sale}").parse().unwrap(), "shop", &sell).await.unwrap();
+            S::sender(queue).send_as(format!("sale-{sale}").parse().unwrap(), "shop", &sell).await.unwrap();
         }
     }
     let others = books.until(TENANTS * SALES + (TENANTS - 1) * SALES);
     tokio::time::timeout(Duration::from_secs(60), others).await.expect("the others go on");
-    other.execute("ROLLBACK").await.unwrap();
+    session.close().await.unwrap();
     tokio::time::timeout(Duration::from_secs(120), books.until(2 * TENANTS * SALES)).await.expect("so does the first");
     stop.send_replace(true);
     for ended in running {
@@ -152,6 +149,16 @@ async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_postgres()
             assert_eq!((has.len(), BTreeSet::from_iter(has)), (2 * SALES, own.clone()), "{saga} of tenant {tenant}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_postgres() {
+    one_does_not_answer::<OnPostgres>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_database_does_not_answer_stops_nobody_else_on_mysql() {
+    one_does_not_answer::<OnMySql>().await;
 }
 
 /// A load beside a save that waits for a lock, with one connection for both.

@@ -143,7 +143,7 @@ fn shows(body: &[u8], word: &str) -> bool {
     body.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
-pub(crate) fn aes() -> Seals {
+fn aes() -> Seals {
     AesGcm::knowing(&["2026-11"]).into()
 }
 

@@ -144,11 +144,14 @@ pub(crate) async fn state(store: &impl EntityStore, saga: &str) -> Vec<String> {
 pub(crate) trait Server: Send + Sync + Sized + 'static {
     type Store: EntityStore + DedupStore + DeadLetters + Clone + 'static;
     type Queue: Transport + Clone + 'static;
+    type Session: Connection;
 
     fn new(tenants: usize) -> impl Future<Output = Self> + Send;
     fn open(&self, tenant: usize, connections: &Connections)
     -> impl Future<Output = (Self::Store, Self::Queue)> + Send;
     fn sender(queue: &Self::Queue) -> Sender;
+    /// A session that keeps everybody else from the tenant's entities until it is closed.
+    fn lock(&self, tenant: usize) -> impl Future<Output = Self::Session> + Send;
     /// How many connections there are at most until `end`, by the server's word.
     fn most_connections(&self, end: impl Future<Output = ()> + Send) -> impl Future<Output = usize> + Send;
 }
@@ -169,15 +172,10 @@ pub(crate) struct OnPostgres {
     schemas: Vec<PostgresSchema>,
 }
 
-impl OnPostgres {
-    pub(crate) fn schema(&self, tenant: usize) -> &PostgresSchema {
-        &self.schemas[tenant]
-    }
-}
-
 impl Server for OnPostgres {
     type Store = Postgres;
     type Queue = PostgresQueue;
+    type Session = PgConnection;
 
     async fn new(tenants: usize) -> Self {
         Self { name: unique(), schemas: (0..tenants).map(|_| PostgresSchema::new()).collect() }
@@ -194,6 +192,14 @@ impl Server for OnPostgres {
 
     fn sender(queue: &PostgresQueue) -> Sender {
         queue.sender()
+    }
+
+    async fn lock(&self, tenant: usize) -> PgConnection {
+        let schema = &self.schemas[tenant];
+        let mut session = PgConnection::connect(schema.url()).await.unwrap();
+        let lock = format!("BEGIN; LOCK TABLE {}.entity IN ACCESS EXCLUSIVE MODE", schema.name());
+        session.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await.unwrap();
+        session
     }
 
     async fn most_connections(&self, end: impl Future<Output = ()> + Send) -> usize {
@@ -220,6 +226,7 @@ pub(crate) struct OnMySql {
 impl Server for OnMySql {
     type Store = MySql;
     type Queue = MySqlQueue;
+    type Session = MySqlConnection;
 
     async fn new(tenants: usize) -> Self {
         let (name, tables) = (unique(), MySqlTables::new());
@@ -238,6 +245,13 @@ impl Server for OnMySql {
 
     fn sender(queue: &MySqlQueue) -> Sender {
         queue.sender()
+    }
+
+    async fn lock(&self, tenant: usize) -> MySqlConnection {
+        let place = self.place.clone().database(&format!("{}_{tenant}", self.name));
+        let mut session = MySqlConnection::connect_with(&place).await.unwrap();
+        session.execute(sqlx::raw_sql("LOCK TABLES hapax_entity WRITE")).await.unwrap();
+        session
     }
 
     async fn most_connections(&self, end: impl Future<Output = ()> + Send) -> usize {

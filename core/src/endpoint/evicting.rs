@@ -36,6 +36,7 @@ pub(super) struct Evidence {
     fold: bool,
     keys: Duration,
     marks: Option<Arc<dyn Marks>>,
+    /// Of the endpoint's upkeep alone, which is one task: nobody waits for it, and there is no order of steps to explore.
     shown: Mutex<Shown>,
 }
 

@@ -1,15 +1,13 @@
 //! The numbers of what a process sends.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::PoisonError};
 
 use uuid::Uuid;
 
 use crate::{
     envelope::Destination,
     ids::{SequenceId, SequenceNumber, TypeName},
+    sync::Mutex,
 };
 
 /// Sequences of one process at most: destinations are few, but those of replies are whoever asks. What comes beyond is sent without a
@@ -76,3 +74,7 @@ mod tests {
         assert_ne!(Some(other.sequence), next("a").map(|number| number.sequence));
     }
 }
+
+#[cfg(all(test, shuttle))]
+#[path = "interleaved/sequences.rs"]
+mod interleaved;
