@@ -13,5 +13,5 @@ async fn nobody_logs_what_is_in_a_message() {
     let store = table.open().await;
     let (here, sender) = ("vault".parse().unwrap(), Sender::new(Arc::new(hub.clone())));
     let endpoint = Endpoint::builder("vault").store(store.clone()).transport(hub);
-    is_discreet(&logged, (&here, endpoint), sender, &store).await;
+    is_discreet(&logged, (&here, endpoint), sender, &store, None).await;
 }

@@ -13,7 +13,7 @@ async fn is_in_no_log(logged: LogLines, place: Place) {
     let (here, sender) = ("vault".parse().unwrap(), Sender::new(Arc::new(hub.clone())));
     let endpoint = Endpoint::builder("vault").entities(entities.clone()).dead_letters(entities.clone());
     let endpoint = endpoint.dedup(place.open("discreet").await).transport(hub);
-    is_discreet(&logged, (&here, endpoint), sender, &entities).await;
+    is_discreet(&logged, (&here, endpoint), sender, &entities, None).await;
 }
 
 #[tokio::test]

@@ -271,5 +271,5 @@ async fn nobody_logs_what_is_in_a_message() {
     let (queue, here, scratch) = (open(&queues).await, endpoint(), Scratch::new("discreet"));
     let store = Sqlite::open(scratch.file("vault.db")).await.unwrap();
     let endpoint = Endpoint::builder(here.as_str()).entities(store.clone()).dedup(store).transport(queue.clone());
-    is_discreet(&logged, (&here, endpoint), Sender::new(Arc::new(queue.clone())), &queue).await;
+    is_discreet(&logged, (&here, endpoint), Sender::new(Arc::new(queue.clone())), &queue, None).await;
 }

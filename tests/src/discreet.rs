@@ -122,7 +122,8 @@ impl Handler<Kept> for Ear {
 /// Nothing that anybody logs, hapax or a driver down to its level `debug`, tells a body or a header's value, nor does an error: of messages that
 /// are handled, handled after a retry, set aside, read by people, and sent where nobody is.
 ///
-/// `logged` has begun before anything was opened; `endpoint` has its stores and its transport.
+/// `logged` has begun before anything was opened; `endpoint` has its stores and its transport. Of lines that begin with `filtered` the docs tell
+/// that they are to be filtered: there is one, or the docs are to be changed.
 ///
 /// # Panics
 /// When something tells.
@@ -131,6 +132,7 @@ pub async fn is_discreet(
     (name, endpoint): (&EndpointName, EndpointBuilder),
     sender: Sender,
     letters: &dyn DeadLetters,
+    filtered: Option<&str>,
 ) {
     let secret = format!("secret-{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
     let ear = Ear::default();
@@ -165,6 +167,14 @@ pub async fn is_discreet(
     running.await.expect("no panic").expect("an end");
     // The listening itself works, so that silence says something.
     tracing::debug!(target: "discreet", told = secret.as_str(), "to see that it is heard");
-    let telling = logged.telling(&secret);
+    let (known, telling): (Vec<_>, Vec<_>) = logged
+        .telling(&secret)
+        .into_iter()
+        .partition(|line| filtered.is_some_and(|filtered| line.starts_with(filtered)));
     assert!(telling.len() == 1 && telling[0].starts_with("DEBUG discreet"), "{telling:#?}");
+    assert_eq!(
+        !known.is_empty(),
+        filtered.is_some(),
+        "the driver has become discreet: the docs need no filter any more"
+    );
 }

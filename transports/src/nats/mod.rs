@@ -49,7 +49,8 @@
 //! MiB unless configured.
 //!
 //! # Logs
-//! hapax logs no body and no header's value; nor does the driver, above its level `debug`.
+//! hapax logs no body and no header's value; nor does the driver, above its level `debug`. At that it shows what the server answers, dead letters
+//! that are listed among it; a filter spares it: `async_nats::jetstream::context=info`.
 //!
 //! # Tested
 //! nats-server 2.9.10: one server, also killed; by hand a cluster of three with three replicas, whose servers were killed one after the other.
