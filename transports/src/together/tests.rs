@@ -75,7 +75,8 @@ async fn what_comes_while_calls_are_under_way_goes_together_and_each_gets_its_ow
     let mut calls = std::mem::take(&mut *doubling.calls.lock().unwrap());
     calls.sort_unstable();
     assert_eq!(calls, [2, 2, 16]);
-    assert_eq!((doubling.together.state().callers, doubling.waiting()), (0, Size::default()));
+    let callers = doubling.together.state().callers;
+    assert_eq!((callers, doubling.waiting()), (0, Size::default()));
     assert_eq!(doubling.clone().of(vec![7]).await, Ok(vec![14]));
 }
 
