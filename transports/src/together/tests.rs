@@ -92,7 +92,7 @@ async fn no_more_go_together_than_may_but_what_is_asked_for_at_once_is_never_par
     assert_eq!(*doubling.calls.lock().unwrap(), [4, 2, 9, 1]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_more_bytes_go_together_than_may_and_what_is_larger_goes_alone() {
     let doubling = Doubling::within(Bounds { together_bytes_max: 10, ..Bounds::of(1, 100, PATIENCE) });
     let sizes = [4, 6, 1, 50, 9, 2];
@@ -133,7 +133,7 @@ async fn what_nobody_waits_for_any_more_is_not_asked_for() {
     assert_eq!(*doubling.calls.lock().unwrap(), [1, 1]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_waits_has_a_bound_and_who_is_gone_makes_room() {
     let bounds = Bounds { waiting_max: 3, waiting_bytes_max: 100, ..Bounds::of(1, 100, PATIENCE) };
     let doubling = Doubling::within(bounds);
