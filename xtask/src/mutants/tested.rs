@@ -52,7 +52,7 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, Redis and SQS.
+/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, RabbitMQ, Redis and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &[
@@ -74,6 +74,7 @@ pub(crate) const ENDPOINT: Part = Part {
         ("conformance", "sqlite-queue"),
         ("processes", "sqlite-queue"),
         ("nats", "nats"),
+        ("rabbitmq", "rabbitmq"),
         ("redis", "redis"),
         ("sqs", "sqs"),
     ],
