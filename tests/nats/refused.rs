@@ -83,6 +83,24 @@ async fn what_is_larger_than_the_server_takes_is_refused_before_anything_is_save
     assert!(letters[0].reason.starts_with("why why"), "{}", letters[0].reason);
 }
 
+/// The connection is mended by the driver, and what is behind it may be set in another way.
+#[tokio::test]
+async fn what_a_server_takes_that_has_come_in_place_of_another_is_what_counts() {
+    let mut server = NatsServer::start().await;
+    let queue = Nats::open(server.url()).await.unwrap();
+    let here = endpoint();
+    queue.connect(&here, &[]).await.unwrap();
+    let large = to(&here, envelope(&"x".repeat(300 << 10)));
+    assert!(queue.check(&large).is_ok());
+    server.told_anew("max_payload: 262144");
+    let until_it_is_back = async {
+        while queue.check(&large).is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, until_it_is_back).await.expect("it saves what the server will never take");
+}
+
 #[tokio::test]
 async fn who_asks_for_one_at_a_time_leaves_the_others_to_others() {
     let here = endpoint();

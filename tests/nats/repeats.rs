@@ -56,3 +56,23 @@ async fn another_message_under_the_same_id_is_not_dropped() {
     }
     assert_eq!(came, ["first", "second"]);
 }
+
+/// They were settled, so that each is looked for and stored again; some at a time, and none before another.
+#[tokio::test]
+async fn many_that_are_sent_again_after_they_were_settled_come_again_in_their_order() {
+    const MESSAGES: usize = 100;
+    let (queue, here) = (open().await, endpoint());
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let bodies: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();
+    let messages: Vec<_> = bodies.iter().map(|body| to(&here, envelope(body))).collect();
+    for _ in 0..2 {
+        send(&queue, &messages).await;
+        let mut came = Vec::new();
+        while came.len() < MESSAGES {
+            let delivery = next(&ends).await;
+            came.push(body(&delivery));
+            ack(&ends, &delivery).await;
+        }
+        assert_eq!(came, bodies);
+    }
+}

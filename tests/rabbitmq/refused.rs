@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use hapax::{
     RabbitMq, Relay, SqliteOutbox,
+    envelope::{Destination, Outgoing},
     ids::EndpointName,
     ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Transport},
     relay::RelayOptions,
@@ -113,6 +115,37 @@ async fn who_asks_for_one_at_a_time_leaves_the_others_to_others() {
     assert_eq!(queue.backlog(&here).await.unwrap(), 1, "the third is nobody's");
     ack(&first, &held).await;
     assert_eq!(body(&next(&first).await), "3");
+}
+
+/// The server ends the channel for that message, and with it the call in which all of them have gone; most are not even published then.
+#[tokio::test]
+async fn a_message_for_which_the_server_ends_the_channel_harms_nobody_who_has_not_asked_for_it() {
+    const OTHERS: usize = 400;
+    let prefix = unique("")[1..31].to_owned();
+    let queue = options().prefix(&prefix).open(url()).await.unwrap();
+    let here = endpoint();
+    queue.connect(&here, &[]).await.unwrap();
+    // Without its exchange an event is such a message.
+    let (_connection, channel) = channel().await;
+    let topics = ShortString::from(format!("{prefix}.topics").as_str());
+    channel.exchange_delete(topics, ExchangeDeleteOptions::default()).await.unwrap();
+    let event =
+        Outgoing { destination: Destination::Topic(message_type()), envelope: std::sync::Arc::new(envelope("event")) };
+    let others = (0..OTHERS).map(|number| to(&here, envelope(&number.to_string())));
+    // On one thread all of them wait before the first call begins: the event goes first, and the others behind it.
+    let calls = std::iter::once(event).chain(others).map(|outgoing| {
+        let queue = queue.clone();
+        async move { queue.dispatch(&[outgoing]).await.pop().unwrap() }
+    });
+    let results = join_all(calls).await;
+    let (refused, others) = results.split_first().unwrap();
+    let Err(DispatchError::Transient(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.to_string().contains("does not have it"), "{why}");
+    for other in others {
+        assert!(other.is_ok(), "{other:?}");
+    }
+    assert!(queue.backlog(&here).await.unwrap() as usize >= OTHERS);
+    queue.remove(&[here]).await.unwrap();
 }
 
 fn misconfigured<T: std::fmt::Debug>(result: Result<T, hapax::ports::TransportError>, says: &str) {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -22,7 +22,7 @@ use tokio::{
 use super::rig::*;
 
 /// What is asked goes to the server; what it answers is kept back once that is asked for, until the line is cut.
-struct Line {
+pub(crate) struct Line {
     port: u16,
     state: Arc<State>,
 }
@@ -30,31 +30,59 @@ struct Line {
 #[derive(Default)]
 struct State {
     keeps_answers: AtomicBool,
+    /// How many connections are carried, and how many of those are answered; none: all.
+    carried: AtomicUsize,
+    answered: AtomicUsize,
     cut: Notify,
 }
 
+impl State {
+    fn is_beyond(number: usize, most: &AtomicUsize) -> bool {
+        let most = most.load(Ordering::Relaxed);
+        most > 0 && number > most
+    }
+
+    fn keeps_answers_of(&self, number: usize) -> bool {
+        self.keeps_answers.load(Ordering::Relaxed) || Self::is_beyond(number, &self.answered)
+    }
+}
+
 impl Line {
-    async fn to(port: u16) -> Self {
+    pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap().port();
         let state = Arc::new(State::default());
         let shared = state.clone();
         tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
+            for number in 1.. {
+                let Ok((client, _)) = listener.accept().await else { return };
+                if State::is_beyond(number, &shared.carried) {
+                    continue;
+                }
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
-                    tokio::spawn(carry(client, server, shared.clone()));
+                    tokio::spawn(carry(number, client, server, shared.clone()));
                 }
             }
         });
         Self { port: here, state }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
     fn keep_answers(&self, keep: bool) {
         self.state.keeps_answers.store(keep, Ordering::Relaxed);
+    }
+
+    /// Connections behind the first so many end as they begin.
+    pub(crate) fn carry_only(&self, connections: usize) {
+        self.state.carried.store(connections, Ordering::Relaxed);
+    }
+
+    /// From now on only the first so many get answers.
+    pub(crate) fn answer_only(&self, connections: usize) {
+        self.state.answered.store(connections, Ordering::Relaxed);
     }
 
     /// All connections of now.
@@ -63,7 +91,7 @@ impl Line {
     }
 }
 
-async fn carry(mut client: TcpStream, mut server: TcpStream, state: Arc<State>) {
+async fn carry(number: usize, mut client: TcpStream, mut server: TcpStream, state: Arc<State>) {
     let cut = state.cut.notified();
     tokio::pin!(cut);
     let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
@@ -75,7 +103,7 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, state: Arc<State>) 
                 _ => return,
             },
             read = server.read(&mut answered) => match read {
-                Ok(_) if state.keeps_answers.load(Ordering::Relaxed) => {}
+                Ok(bytes) if bytes > 0 && state.keeps_answers_of(number) => {}
                 Ok(bytes) if bytes > 0 => if client.write_all(&answered[..bytes]).await.is_err() { return },
                 _ => return,
             },

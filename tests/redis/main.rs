@@ -1,5 +1,6 @@
 //! Queues on Redis Streams: the promises of every transport, and what is Redis' own.
 
+mod bell;
 mod cut;
 mod endpoints;
 mod foreign;

@@ -4,6 +4,8 @@
 pub mod in_process;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod own_fields;
 #[cfg(feature = "partitioned-log")]
 pub mod partitioned_log;
 #[cfg(feature = "rabbitmq")]
@@ -14,6 +16,8 @@ pub mod redis;
 pub mod sql;
 #[cfg(feature = "sqs")]
 pub mod sqs;
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+mod together;
 
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStreams;

@@ -1,3 +1,5 @@
+use std::{sync::Arc, time::Duration};
+
 use async_trait::async_trait;
 use hapax_core::{
     envelope::Outgoing,
@@ -7,14 +9,31 @@ use hapax_core::{
 
 use super::{
     Broker, Nats,
-    message::{MESSAGE_ID, REASON_BYTES_MAX, escaped, headers_of, map_of, wire_bytes},
+    message::{MESSAGE_ID, REASON_BYTES_MAX, escaped, headers_of, wire_bytes},
     names::slot_of,
-    publisher::Parcel,
+    publisher::{Parcel, Put, Sent, is_repeat, put},
+};
+use crate::{
+    own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
+    together::{Bounds, Caller, Together, tell},
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
 /// Of what the server takes, kept for what is said beside a message that is set aside.
 const LETTER_BYTES: usize = REASON_BYTES_MAX + (2 << 10);
+
+/// Calls under way at a time, and messages of each: enough of them that the server always has some, and as many messages as an endpoint
+/// has under way unless told otherwise.
+const CALLS_MAX: usize = 8;
+const TOGETHER_MAX: usize = 1024;
+
+/// Messages of several calls on their way to the server.
+pub(super) type Dispatches = Arc<Together<Parcel, Result<Put, TransportError>>>;
+
+/// None so far.
+pub(super) fn dispatches(patience: Duration) -> Dispatches {
+    Together::new(Bounds::of(CALLS_MAX, TOGETHER_MAX, patience))
+}
 
 /// What a message is sent with.
 type Headers = Vec<(String, String)>;
@@ -22,30 +41,65 @@ type Headers = Vec<(String, String)>;
 #[async_trait]
 impl Dispatcher for Nats {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        let envelope = &outgoing.envelope;
+        // It is asked before every save.
+        let largest = envelope.body.len() + OWN_FIELDS_BYTES_MAX + LETTER_BYTES;
+        // A server that takes less than the one that was opened may have come in its place: what is saved now and refused at each dispatch would
+        // never be sent.
+        let fits = largest <= self.0.bytes_max.min(self.0.link.payload_max());
+        if fits && has_own_fields_only(envelope) && self.0.options.cloud_events.is_none() {
+            return Ok(());
+        }
         self.0.checked(outgoing).map(drop)
     }
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         let now = Timestamp::now();
         let mut results: Vec<Result<(), DispatchError>> = Vec::with_capacity(outgoing.len());
-        let mut parcels = Vec::with_capacity(outgoing.len());
+        let (mut parcels, mut bytes) = (Vec::with_capacity(outgoing.len()), 0);
         for outgoing in outgoing {
             let checked = self.0.checked(outgoing).map_err(|refused| {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             });
-            results.push(checked.map(|headers| parcels.push(self.0.parcel(outgoing, &headers, now))));
+            results.push(checked.map(|headers| {
+                bytes += outgoing.envelope.size();
+                parcels.push(self.0.parcel(outgoing, headers, now));
+            }));
         }
-        let mut published = self.0.publish(DISPATCHING, parcels).await.into_iter();
-        for result in results.iter_mut().filter(|result| result.is_ok()) {
-            if let Some(Err(e)) = published.next() {
-                *result = Err(DispatchError::Transient(e));
-            }
+        if parcels.is_empty() {
+            return results;
         }
+        let broker = self.0.clone();
+        let published = self.0.dispatches.ask(parcels, bytes, move |caller| broker.publish_together(caller)).await;
+        tell(&mut results, published, DISPATCHING);
         results
     }
 }
 
 impl Broker {
+    /// What several calls have asked for, as long as there is any.
+    async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<Put, TransportError>>) {
+        while let Some((parcels, askers)) = caller.next() {
+            let acks = self.publish_once(DISPATCHING, &parcels).await;
+            let mut sent = acks.into_iter().zip(parcels);
+            let (mut unsure, mut waiting) = (Vec::new(), Vec::new());
+            for asker in askers {
+                let its: Vec<Sent> = sent.by_ref().take(asker.count()).collect();
+                // Who has sent nothing that the server has had before does not wait for those who have.
+                if its.iter().any(|(ack, _)| is_repeat(ack)) {
+                    unsure.extend(its);
+                    waiting.push(asker);
+                } else {
+                    asker.answer_from(&mut its.into_iter().map(|(ack, _)| put(ack)));
+                }
+            }
+            let mut sure = self.made_sure(DISPATCHING, unsure).await.into_iter();
+            for asker in waiting {
+                asker.answer_from(&mut sure);
+            }
+        }
+    }
+
     /// The headers of a message that these queues take, and the server with all that may be said beside it later.
     fn checked(&self, outgoing: &Outgoing) -> Result<Headers, Refused> {
         let envelope = &outgoing.envelope;
@@ -64,14 +118,13 @@ impl Broker {
         Ok(headers)
     }
 
-    fn parcel(&self, outgoing: &Outgoing, headers: &Headers, now: Timestamp) -> Parcel {
+    fn parcel(&self, outgoing: &Outgoing, mut headers: Headers, now: Timestamp) -> Parcel {
         let envelope = &outgoing.envelope;
         // What waits for its due time would hold up what comes behind it, where there is an order.
         let waits = envelope.due.is_some_and(|due| due > now);
         let slot = envelope.partition_key.as_ref().filter(|_| !waits).map(slot_of);
         let subject = self.names.subject(&outgoing.destination, slot);
-        let id = escaped(&envelope.message_id.to_string());
-        let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        Parcel { subject, headers: map_of(all.chain([(MESSAGE_ID, id.as_str())])), body: envelope.body.clone() }
+        headers.push((MESSAGE_ID.to_owned(), escaped(&envelope.message_id.to_string())));
+        Parcel { subject, headers, body: envelope.body.clone() }
     }
 }

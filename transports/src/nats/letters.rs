@@ -20,9 +20,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Broker, Nats,
     errors::{refusal, unanswered},
-    message::{
-        ATTEMPTS, LAST_ON_SUBJECT, cut, envelope_of, escaped, headers_of, map_of, text_of, unescaped, wire_bytes,
-    },
+    message::{ATTEMPTS, LAST_ON_SUBJECT, cut, envelope_of, escaped, headers_of, text_of, unescaped, wire_bytes},
     publisher::Parcel,
 };
 
@@ -145,7 +143,6 @@ impl Broker {
         let room = self.link.payload_max().saturating_sub(wire_bytes(&headers, &body) + REASON.len() + 8);
         let reason = marks.iter().find(|(name, _)| *name == REASON).map_or("", |(_, reason)| reason);
         headers.push((REASON.to_owned(), escaped(cut(reason, room / 3))));
-        let headers = map_of(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let put = self.publish(operation, vec![Parcel { subject, headers, body }]).await;
         put.into_iter().try_for_each(|put| put.map(drop))
     }

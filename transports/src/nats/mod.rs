@@ -23,6 +23,8 @@
 //! # Promises and limits
 //! * A message is sent once JetStream has confirmed it. One that no stream takes is not. A message to a topic that nobody subscribes goes
 //!   nowhere, as in every transport of hapax.
+//! * What is sent at the same time goes together, 8 MiB at a time unless one message alone has more. At most 65,536 messages or 256 MiB wait to be
+//!   sent; what comes then fails for now. One whose caller has gone while it waits is not sent.
 //! * *What a confirmation is worth:* the server has given the message to its operating system, so that it outlives a crash of the server. On the disk it is
 //!   after the server's `sync_interval`, two minutes unless configured (one in 2.9): a machine that loses power loses what was confirmed since. Where that must not be, set
 //!   `sync_interval: always` (from 2.10 on), or [replicas](NatsOptions::replicas). It is logged when this is opened.
@@ -78,6 +80,7 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use dispatcher::Dispatches;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -100,6 +103,7 @@ struct Broker {
     /// As the options and the server say together.
     bytes_max: usize,
     seen: Seen,
+    dispatches: Dispatches,
 }
 
 impl Nats {

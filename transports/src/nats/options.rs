@@ -5,7 +5,7 @@ use hapax_core::{
     ports::{ErrorKind, TransportError},
 };
 
-use super::{Broker, Nats, link::Link, marks::Seen, names::Names};
+use super::{Broker, Nats, dispatcher, link::Link, marks::Seen, names::Names};
 
 /// Messages that an endpoint has ahead of their settling. Default 1,024: as many as it handles at a time unless told
 /// otherwise.
@@ -238,7 +238,14 @@ impl NatsOptions {
             .map_err(|problem| TransportError::new(ErrorKind::Misconfigured, "opening NATS queues", problem))?;
         let link = Link::open(url.as_ref(), &self).await?;
         let bytes_max = self.message_bytes_max.min(link.payload_max().saturating_sub(HEADERS_BYTES));
-        let broker = Broker { link, names, options: self, bytes_max, seen: Seen::default() };
+        let broker = Broker {
+            link,
+            names,
+            dispatches: dispatcher::dispatches(self.patience),
+            options: self,
+            bytes_max,
+            seen: Seen::default(),
+        };
         broker.set_up().await?;
         broker.tell_what_is_kept();
         Ok(Nats(Arc::new(broker)))

@@ -8,23 +8,56 @@ use async_nats::{
     },
 };
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use hapax_core::ports::{ErrorKind, TransportError};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Broker,
     errors::{gone, late},
     link::lost,
-    message::{MESSAGE_ID, text_of},
+    message::{MESSAGE_ID, map_of, text_of},
 };
+
+/// Repeats that are looked for at a time: each is a journey to the server, and after a restart a whole batch may be repeats; more would only wait
+/// there.
+const LOOKS_MAX: usize = 32;
 
 /// A message on its way to the server.
 #[derive(Clone)]
 pub(super) struct Parcel {
     pub(super) subject: String,
-    pub(super) headers: HeaderMap,
+    /// In their order; one name may be there more than once.
+    pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
+}
+
+impl Parcel {
+    /// As one whose id the server does not know.
+    fn without_id(&self) -> Self {
+        let headers = self.headers.iter().filter(|(name, _)| name != MESSAGE_ID).cloned().collect();
+        Self { headers, ..self.clone() }
+    }
+}
+
+/// What the server has answered to a message, or `None` where it was to be the first on its subject and is not.
+pub(super) type Sent = (Result<Option<PublishAck>, TransportError>, Parcel);
+
+/// Whether the server has had a message of that id before, so that it has to be looked whether it was this.
+pub(super) fn is_repeat(ack: &Result<Option<PublishAck>, TransportError>) -> bool {
+    matches!(ack, Ok(Some(ack)) if ack.duplicate)
+}
+
+/// How it ended with what is no repeat.
+pub(super) fn put(ack: Result<Option<PublishAck>, TransportError>) -> Result<Put, TransportError> {
+    ack.map(|ack| if ack.is_some() { Put::Stored } else { Put::NotFirst })
+}
+
+/// What is known of a message by now.
+enum Looked {
+    Known(Result<Put, TransportError>),
+    /// The one that had its id.
+    Gone(Parcel),
 }
 
 /// How it ended.
@@ -42,54 +75,64 @@ impl Broker {
         operation: &'static str,
         parcels: Vec<Parcel>,
     ) -> Vec<Result<Put, TransportError>> {
-        let sent: Vec<Parcel> = parcels.clone();
-        let acks = self.publish_once(operation, parcels).await;
-        let mut results = Vec::with_capacity(acks.len());
-        for (ack, parcel) in acks.into_iter().zip(sent) {
-            results.push(match ack {
-                Ok(Some(ack)) if ack.duplicate => self.make_sure(operation, &ack, parcel).await,
-                Ok(Some(_)) => Ok(Put::Stored),
-                Ok(None) => Ok(Put::NotFirst),
-                Err(e) => Err(e),
-            });
-        }
-        results
+        let acks = self.publish_once(operation, &parcels).await;
+        self.made_sure(operation, acks.into_iter().zip(parcels).collect()).await
     }
 
-    /// The server has had a message of this id a while ago, and has stored none. If that one is still there, it is this; if it is gone, it
-    /// was settled, perhaps as a dead letter that is given again now; and another one may have had its id: then this is stored
-    /// without, and the endpoint tells whether it is a copy.
-    async fn make_sure(
+    /// How it ended with each. Of some the server has had a message of that id a while ago, and has stored none. If that one is still there, it is
+    /// this; if it is gone, it was settled, perhaps as a dead letter that is given again now; and another one may have had its id: then this is
+    /// stored without, and the endpoint tells whether it is a copy.
+    pub(super) async fn made_sure(&self, operation: &'static str, sent: Vec<Sent>) -> Vec<Result<Put, TransportError>> {
+        let until = Instant::now() + self.link.patience;
+        let looks = stream::iter(sent).map(|(ack, parcel)| async move {
+            let ack = match ack {
+                Ok(Some(ack)) if ack.duplicate => ack,
+                ack => return Looked::Known(put(ack)),
+            };
+            match timeout_at(until, self.is_there(operation, &ack, &parcel)).await {
+                Ok(Ok(true)) => Looked::Known(Ok(Put::Stored)),
+                Ok(Ok(false)) => Looked::Gone(parcel),
+                Ok(Err(e)) => Looked::Known(Err(e)),
+                Err(_) => Looked::Known(Err(late(operation, self.link.place(), self.link.patience, true))),
+            }
+        });
+        let looked: Vec<Looked> = looks.buffered(LOOKS_MAX).collect().await;
+        let without_id = looked.iter().filter_map(|looked| match looked {
+            Looked::Gone(parcel) => Some(parcel.without_id()),
+            Looked::Known(_) => None,
+        });
+        // In one go, and in their order.
+        let without_id: Vec<Parcel> = without_id.collect();
+        let mut again = self.publish_once(operation, &without_id).await.into_iter();
+        let result = |looked| match looked {
+            Looked::Known(known) => known,
+            Looked::Gone(_) => again.next().unwrap_or(Ok(None)).map(|_| Put::Stored),
+        };
+        looked.into_iter().map(result).collect()
+    }
+
+    /// Whether what the server has under the id of `parcel` is this.
+    async fn is_there(
         &self,
         operation: &'static str,
         ack: &PublishAck,
-        parcel: Parcel,
-    ) -> Result<Put, TransportError> {
+        parcel: &Parcel,
+    ) -> Result<bool, TransportError> {
         let place = self.link.place();
         let failed = |e: String| TransportError::new(ErrorKind::UnknownOutcome, operation, format!("{place}: {e}"));
         let stream = self.link.jetstream.get_stream_no_info(&ack.stream).await.map_err(|e| failed(e.to_string()))?;
         match stream.get_raw_message(ack.sequence).await {
-            Ok(there) if is_same(&there.subject, &there.headers, &there.payload, &parcel) => return Ok(Put::Stored),
-            Ok(_) => {}
-            Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => {}
-            Err(e) => return Err(failed(e.to_string()).caused_by(e)),
-        }
-        let mut headers = HeaderMap::new();
-        for (name, values) in parcel.headers.iter().filter(|(name, _)| name.to_string() != MESSAGE_ID) {
-            values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
-        }
-        let again = vec![Parcel { headers, ..parcel }];
-        match self.publish_once(operation, again).await.pop() {
-            Some(Ok(_)) | None => Ok(Put::Stored),
-            Some(Err(e)) => Err(e),
+            Ok(there) => Ok(is_same(&there.subject, &there.headers, &there.payload, parcel)),
+            Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(false),
+            Err(e) => Err(failed(e.to_string()).caused_by(e)),
         }
     }
 
     /// `None` for what was to be the first on its subject and is not.
-    async fn publish_once(
+    pub(super) async fn publish_once(
         &self,
         operation: &'static str,
-        parcels: Vec<Parcel>,
+        parcels: &[Parcel],
     ) -> Vec<Result<Option<PublishAck>, TransportError>> {
         let (place, patience) = (self.link.place(), self.link.patience);
         let mut line = self.link.line();
@@ -102,12 +145,13 @@ impl Broker {
         }
         let mut under_way = Vec::with_capacity(parcels.len());
         for Parcel { subject, headers, body } in parcels {
-            let message = PublishMessage::build().payload(body).headers(headers);
+            let headers = map_of(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let message = PublishMessage::build().payload(body.clone()).headers(headers);
             // What comes when the connection is lost would wait for the driver's room.
             let is_there = line.borrow().losses == losses;
             let sent =
                 if is_there { Some(self.link.jetstream.send_publish(subject.clone(), message).await) } else { None };
-            under_way.push((subject, sent.map(|sent| sent.map(IntoFuture::into_future))));
+            under_way.push((subject.as_str(), sent.map(|sent| sent.map(IntoFuture::into_future))));
         }
         let (mut cut_off, mut too_late) = (false, false);
         let mut ended = std::pin::pin!(async { timeout(patience, lost(&mut line, losses)).await.is_err() }.fuse());
@@ -115,7 +159,7 @@ impl Broker {
             let mut confirmation = match sent {
                 Some(Ok(confirmation)) => confirmation,
                 Some(Err(e)) => {
-                    results.push(self.refused(operation, &subject, e));
+                    results.push(self.refused(operation, subject, e));
                     continue;
                 }
                 None => {
@@ -137,7 +181,7 @@ impl Broker {
             };
             results.push(match confirmed {
                 Some(Ok(ack)) => Ok(Some(ack)),
-                Some(Err(e)) => self.refused(operation, &subject, e),
+                Some(Err(e)) => self.refused(operation, subject, e),
                 None if cut_off => Err(gone(operation, place, true)),
                 None => Err(late(operation, place, patience, true)),
             });
@@ -172,7 +216,8 @@ impl Broker {
 
 /// Whether what is stored is what was to be.
 fn is_same(subject: &str, headers: &HeaderMap, body: &[u8], parcel: &Parcel) -> bool {
-    let same = |name| text_of(headers, name) == text_of(&parcel.headers, name);
+    let sent = |name| parcel.headers.iter().find(|(sent, _)| sent == name).map(|(_, value)| value.clone());
+    let same = |name| text_of(headers, name) == sent(name);
     subject == parcel.subject
         && body == &parcel.body[..]
         && ["hapax-type", "hapax-message-id", "hapax-due", "ce-type", "ce-id", "ce-hapaxdue"].into_iter().all(same)

@@ -36,7 +36,7 @@ const LEFT: &str = "Nats-Pending-Messages";
 pub(super) struct Ready {
     pub(super) envelope: Arc<Envelope>,
     pub(super) reply: Subject,
-    pub(super) place: Place,
+    pub(super) place: Arc<Place>,
     /// How many of its deliveries do not count.
     pub(super) uncounted: u32,
     /// When it came: its lease began before.
@@ -54,7 +54,7 @@ impl Ready {
 pub(super) struct Held {
     pub(super) envelope: Arc<Envelope>,
     pub(super) reply: Subject,
-    pub(super) place: Place,
+    pub(super) place: Arc<Place>,
     pub(super) uncounted: u32,
     pub(super) attempts: u32,
     until: Instant,

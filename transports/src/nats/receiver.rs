@@ -184,7 +184,7 @@ impl End {
         let names = &self.nats.0.names;
         match super::message::envelope_of(&message.subject, message.headers.as_ref(), message.payload.clone(), names) {
             Ok(envelope) => {
-                let ready = Ready { envelope, reply, place, uncounted: 0, since };
+                let ready = Ready { envelope, reply, place: Arc::new(place), uncounted: 0, since };
                 // Only what was given before can have been given without being counted.
                 if ready.place.delivered <= 1 && !is_early(&ready) {
                     return self.pulls.ready(ready);

@@ -1,7 +1,6 @@
 //! Deliveries that do not count. The server counts each, and takes none back: what was given while a store was away, or before it
 //! was due, would become poison by that count. How many there were is kept beside, in a stream with one message for each.
 
-use async_nats::HeaderMap;
 use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{Broker, message::Place, publisher::Parcel};
@@ -26,7 +25,7 @@ impl Broker {
     /// One more than `before`.
     pub(super) async fn do_not_count(&self, place: &Place, before: u32) -> Result<(), TransportError> {
         let (subject, body) = (self.subject_of(place), before.saturating_add(1).to_string().into());
-        let written = self.publish(WRITING, vec![Parcel { subject, headers: HeaderMap::new(), body }]).await;
+        let written = self.publish(WRITING, vec![Parcel { subject, headers: Vec::new(), body }]).await;
         written.into_iter().try_for_each(|written| written.map(drop))
     }
 

@@ -1,6 +1,7 @@
-use std::collections::HashSet;
+use std::{collections::HashSet, error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hapax_core::{
     envelope::{Destination, Outgoing},
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
@@ -18,8 +19,27 @@ use super::{
     names::{delayed, topic_key},
     topology::short,
 };
+use crate::{
+    own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
+    together::{Asker, Bounds, Caller, Together, tell},
+};
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
+/// Calls under way at a time, each on a channel, and messages of each: enough of them that the server always has some, and few enough that a
+/// process of it for each channel confirms many at once.
+const CALLS_MAX: usize = 8;
+const TOGETHER_MAX: usize = 512;
+
+/// Messages of several calls on their way to the server.
+pub(super) type Dispatches = Arc<Together<Parcel, Result<(), TransportError>>>;
+
+/// None so far.
+pub(super) fn dispatches(patience: Duration) -> Dispatches {
+    Together::new(Bounds::of(CALLS_MAX, TOGETHER_MAX, patience))
+}
+
+/// What became of each of some messages, or of all of them.
+type Published = Result<Vec<Result<(), TransportError>>, TransportError>;
 
 /// Where a message is published.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,12 +49,12 @@ pub(super) struct Route {
 }
 
 /// A message on its way to the server.
-pub(super) struct Parcel<'m> {
+pub(super) struct Parcel {
     pub(super) route: Route,
     /// No queue is fine too. The server does not send such a message back, and so the driver does not log it.
     pub(super) may_go_nowhere: bool,
     pub(super) properties: BasicProperties,
-    pub(super) body: &'m [u8],
+    pub(super) body: Bytes,
 }
 
 #[async_trait]
@@ -43,6 +63,11 @@ impl Dispatcher for RabbitMq {
         let (bytes, bytes_max) = (outgoing.envelope.size(), self.0.options.message_bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
+        }
+        // It is asked before every save.
+        const { assert!(OWN_FIELDS_BYTES_MAX < HEADERS_BYTES_MAX) };
+        if has_own_fields_only(&outgoing.envelope) {
+            return Ok(());
         }
         let bytes = headers_bytes(&outgoing.envelope);
         if bytes > HEADERS_BYTES_MAX {
@@ -56,27 +81,66 @@ impl Dispatcher for RabbitMq {
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         let now = Timestamp::now();
         let mut results: Vec<Result<(), DispatchError>> = Vec::with_capacity(outgoing.len());
-        let mut parcels = Vec::with_capacity(outgoing.len());
+        let (mut parcels, mut bytes) = (Vec::with_capacity(outgoing.len()), 0);
         for outgoing in outgoing {
             results.push(self.check(outgoing).map_err(|refused| {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             }));
             if results.last().is_some_and(Result::is_ok) {
                 parcels.push(self.0.parcel(outgoing, now));
+                bytes += outgoing.envelope.size();
             }
         }
-        let mut published = self.0.publish(DISPATCHING, &parcels).await.into_iter();
-        for result in results.iter_mut().filter(|result| result.is_ok()) {
-            if let Some(Err(e)) = published.next() {
-                *result = Err(DispatchError::Transient(e));
-            }
+        if parcels.is_empty() {
+            return results;
         }
+        let broker = self.0.clone();
+        let published = self.0.dispatches.ask(parcels, bytes, move |caller| broker.publish_together(caller)).await;
+        tell(&mut results, published, DISPATCHING);
         results
     }
 }
 
 impl Broker {
-    fn parcel<'m>(&self, outgoing: &'m Outgoing, now: Timestamp) -> Parcel<'m> {
+    /// What several calls have asked for, as long as there is any.
+    async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<(), TransportError>>) {
+        while let Some((parcels, askers)) = caller.next() {
+            match self.publish_once(DISPATCHING, &parcels).await {
+                Err(e) if askers.len() > 1 && is_refused(&e) => self.publish_apart(&parcels, askers).await,
+                published => {
+                    let mut published = each(DISPATCHING, published, parcels.len()).into_iter();
+                    for asker in askers {
+                        asker.answer_from(&mut published);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The server has refused one of them for what is in it, and has ended the channel with whatever else was on it. Who has not asked for
+    /// that one is not to suffer for it, now and whenever it is sent again, nor to wait for more than goes before it. What was sent is sent
+    /// twice, under the same id.
+    async fn publish_apart(&self, parcels: &[Parcel], askers: Vec<Asker<Result<(), TransportError>>>) {
+        let (mut rest, mut away) = (parcels, None);
+        for asker in askers {
+            let (these, others) = rest.split_at(asker.count());
+            rest = others;
+            let published = match &away {
+                None => self.publish_once(DISPATCHING, these).await,
+                Some(e) => Err(again(DISPATCHING, e)),
+            };
+            // A server that is gone, or does not answer, would be waited for once more for each that is left.
+            if let Err(e) = &published
+                && away.is_none()
+                && !is_refused(e)
+            {
+                away = Some(again(DISPATCHING, e));
+            }
+            asker.answer_from(&mut each(DISPATCHING, published, these.len()).into_iter());
+        }
+    }
+
+    fn parcel(&self, outgoing: &Outgoing, now: Timestamp) -> Parcel {
         let envelope = &outgoing.envelope;
         let waits = envelope.due.and_then(|due| self.waiting(due, now, &outgoing.destination));
         let marks = Marks { waits: waits.is_some(), ..Marks::default() };
@@ -84,7 +148,7 @@ impl Broker {
         let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
         let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
         let properties = properties_of(envelope, &marks, &self.names, now);
-        Parcel { route, may_go_nowhere, properties, body: &envelope.body }
+        Parcel { route, may_go_nowhere, properties, body: envelope.body.clone() }
     }
 
     pub(super) fn route(&self, destination: &Destination) -> Route {
@@ -102,24 +166,17 @@ impl Broker {
     }
 
     /// Publishes `parcels` in order; one result for each.
-    pub(super) async fn publish(
-        &self,
-        operation: &'static str,
-        parcels: &[Parcel<'_>],
-    ) -> Vec<Result<(), TransportError>> {
+    pub(super) async fn publish(&self, operation: &'static str, parcels: &[Parcel]) -> Vec<Result<(), TransportError>> {
+        each(operation, self.publish_once(operation, parcels).await, parcels.len())
+    }
+
+    /// The same, or what became of all of them.
+    async fn publish_once(&self, operation: &'static str, parcels: &[Parcel]) -> Published {
         if parcels.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let (place, patience) = (self.link.place(), self.options.patience);
-        let mut lent = match self.publisher.channel(&self.link).await {
-            Ok(lent) => lent,
-            Err(e) => {
-                let again = || TransportError::new(e.kind(), operation, format!("{e}"));
-                let mut all: Vec<_> = parcels.iter().skip(1).map(|_| Err(again())).collect();
-                all.push(Err(e));
-                return all;
-            }
-        };
+        let mut lent = self.publisher.channel(&self.link).await?;
         let mut results: Vec<Result<(), TransportError>> = Vec::with_capacity(parcels.len());
         let mut returned: Vec<BasicReturnMessage> = Vec::new();
         lent.begin();
@@ -130,7 +187,10 @@ impl Broker {
                 let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
                 let (exchange, key) = (short(&parcel.route.exchange)?, short(&parcel.route.key)?);
                 let properties = parcel.properties.clone();
-                confirms.push(lent.channel.basic_publish(exchange, key, options, parcel.body, properties).await?);
+                match lent.channel.basic_publish(exchange, key, options, &parcel.body, properties).await {
+                    Ok(confirm) => confirms.push(confirm),
+                    Err(e) => return Err(why_ended(e, confirms).await),
+                }
             }
             for confirm in confirms {
                 let confirmation = confirm.await?;
@@ -153,12 +213,12 @@ impl Broker {
             }
             Ok(Err(e)) => {
                 lent.ended();
-                return parcels.iter().map(|_| Err(error_of(operation, place, e.clone(), true))).collect();
+                return Err(error_of(operation, place, e, true));
             }
-            Err(_) => return parcels.iter().map(|_| Err(late(operation, place, patience, true))).collect(),
+            Err(_) => return Err(late(operation, place, patience, true)),
         }
         self.count_returned(operation, parcels, &returned, &mut results);
-        results
+        Ok(results)
     }
 
     /// What the server has returned went into no queue, though it was confirmed. Known by its address and not by the
@@ -166,7 +226,7 @@ impl Broker {
     fn count_returned(
         &self,
         operation: &'static str,
-        parcels: &[Parcel<'_>],
+        parcels: &[Parcel],
         returned: &[BasicReturnMessage],
         results: &mut [Result<(), TransportError>],
     ) {
@@ -184,6 +244,81 @@ impl Broker {
                 );
                 *result = Err(TransportError::new(ErrorKind::Unavailable, operation, why));
             }
+        }
+    }
+}
+
+/// Why a message could not be published behind `confirms`: what comes when the channel has ended is told that it has, and what was not confirmed
+/// before is told why.
+async fn why_ended(error: lapin::Error, confirms: Vec<PublisherConfirm>) -> lapin::Error {
+    if !matches!(error.kind(), lapin::ErrorKind::ProtocolError(_)) {
+        for confirm in confirms {
+            if let Err(why) = confirm.await {
+                return why;
+            }
+        }
+    }
+    error
+}
+
+/// Whether the server has ended the channel for what was said on it; also where it had done so before a word was said, which nothing but
+/// another channel can tell.
+fn is_refused(error: &TransportError) -> bool {
+    use lapin::ErrorKind::{InvalidChannelState, ProtocolError};
+    said(error).is_some_and(|error| matches!(error.kind(), ProtocolError(_) | InvalidChannelState(..)))
+}
+
+/// What the driver has said.
+fn said(error: &TransportError) -> Option<&lapin::Error> {
+    error.source()?.downcast_ref()
+}
+
+/// The same error, told of another message.
+fn again(operation: &'static str, error: &TransportError) -> TransportError {
+    let text = error.to_string();
+    let text = text.strip_prefix(operation).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
+    let again = TransportError::new(error.kind(), operation, text);
+    match said(error) {
+        Some(cause) => again.caused_by(cause.clone()),
+        None => again,
+    }
+}
+
+/// What became of each of `count` messages.
+fn each(operation: &'static str, published: Published, count: usize) -> Vec<Result<(), TransportError>> {
+    published.unwrap_or_else(|e| (0..count).map(|_| Err(again(operation, &e))).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use lapin::{
+        ChannelState,
+        protocol::{AMQPError, AMQPSoftError},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_channel_that_the_server_has_ended_is_told_from_a_connection_that_is_gone() {
+        let of = |kind: lapin::ErrorKind| error_of(DISPATCHING, "RabbitMQ", kind.into(), true);
+        let refused = AMQPError::new(AMQPSoftError::PRECONDITIONFAILED.into(), "too large".into());
+        let refused = of(lapin::ErrorKind::ProtocolError(refused));
+        let behind = of(lapin::ErrorKind::InvalidChannelState(ChannelState::Closed, "basic.publish"));
+        let gone = of(lapin::ErrorKind::MissingHeartbeatError);
+        let is_refused =
+            [&refused, &behind, &gone, &late(DISPATCHING, "RabbitMQ", Duration::ZERO, true)].map(is_refused);
+        assert_eq!(is_refused, [true, true, false, false]);
+    }
+
+    #[test]
+    fn each_message_of_a_call_is_told_the_same_with_its_cause() {
+        let gone = error_of(DISPATCHING, "RabbitMQ", lapin::ErrorKind::MissingHeartbeatError.into(), true);
+        let all = each(DISPATCHING, Err(again(DISPATCHING, &gone)), 2);
+        assert_eq!(all.len(), 2);
+        for one in all {
+            let one = one.unwrap_err();
+            assert_eq!((one.kind(), format!("{one:?}")), (gone.kind(), format!("{gone:?}")));
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, SagaName},
@@ -110,10 +111,10 @@ impl Broker {
         operation: &'static str,
         endpoint: &EndpointName,
         properties: BasicProperties,
-        body: &[u8],
+        body: &Bytes,
     ) -> Result<(), TransportError> {
         let route = Route { exchange: String::new(), key: self.names.dead_letters(endpoint) };
-        let parcel = [Parcel { route, may_go_nowhere: false, properties, body }];
+        let parcel = [Parcel { route, may_go_nowhere: false, properties, body: body.clone() }];
         // The first letter finds no queue, and is returned.
         if self.publish(operation, &parcel).await.into_iter().all(|put| put.is_ok()) {
             return Ok(());

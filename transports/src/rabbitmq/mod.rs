@@ -25,6 +25,8 @@
 //! * A message is sent once it is confirmed. One that is refused, or that no queue takes, is not; with two exceptions: a
 //!   message to a topic that nobody subscribes goes nowhere, as in every transport of hapax; and whether there is a queue
 //!   for a message that is not due yet is seen when it is due. Without one it goes to `hapax.unrouted`.
+//! * What is sent at the same time goes together, 8 MiB at a time unless one message alone has more. At most 65,536 messages or 256 MiB wait to be
+//!   sent; what comes then fails for now. One whose caller has gone while it waits is not sent.
 //! * A lease lasts as long as the connection. RabbitMQ itself ends a delivery after `consumer_timeout` (30 minutes unless
 //!   configured), so a handler that takes longer gets its message twice.
 //! * An acknowledgement is not answered by AMQP: one that is lost with its connection brings the message again.
@@ -71,6 +73,7 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use dispatcher::Dispatches;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -93,6 +96,7 @@ struct Broker {
     options: RabbitMqOptions,
     publisher: Publisher,
     letters: Letters,
+    dispatches: Dispatches,
 }
 
 impl RabbitMq {

@@ -2,7 +2,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use hapax_core::ports::{ErrorKind, TransportError};
 
-use super::{Broker, RabbitMq, letters::Letters, link::Link, names::Names, publisher::Publisher};
+use super::{Broker, RabbitMq, dispatcher, letters::Letters, link::Link, names::Names, publisher::Publisher};
 
 /// Messages that the server hands out ahead of their settling, to one endpoint. Default 1,024: as many as an endpoint
 /// handles at a time unless told otherwise.
@@ -167,7 +167,14 @@ impl RabbitMqOptions {
             .map_err(|problem| TransportError::new(ErrorKind::Misconfigured, "opening RabbitMQ queues", problem))?;
         let link = Link::new(url.as_ref(), &self)?;
         let publisher = Publisher::new(self.patience);
-        let broker = Broker { link, names, options: self, publisher, letters: Letters::default() };
+        let broker = Broker {
+            link,
+            names,
+            dispatches: dispatcher::dispatches(self.patience),
+            options: self,
+            publisher,
+            letters: Letters::default(),
+        };
         broker.set_up().await?;
         Ok(RabbitMq(Arc::new(broker)))
     }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use hapax_core::{
     envelope::{Destination, Envelope, ReadError},
@@ -266,8 +267,8 @@ impl End {
         self.put(waiting.unwrap_or_else(|| broker.route(&here)), properties, &held.envelope.body).await
     }
 
-    async fn put(&self, route: Route, properties: BasicProperties, body: &[u8]) -> Result<(), TransportError> {
-        let parcel = Parcel { route, may_go_nowhere: false, properties, body };
+    async fn put(&self, route: Route, properties: BasicProperties, body: &Bytes) -> Result<(), TransportError> {
+        let parcel = Parcel { route, may_go_nowhere: false, properties, body: body.clone() };
         self.rabbit.0.publish(SETTLING, &[parcel]).await.into_iter().collect()
     }
 
@@ -288,7 +289,7 @@ impl End {
     fn set_aside(self: &Arc<Self>, acker: Acker, properties: BasicProperties, data: Vec<u8>, reason: String) {
         tracing::error!(endpoint = %self.endpoint, reason, "a message that cannot be read is set aside among the dead letters");
         let marks = letter_marks(&self.endpoint, None, None, &reason, Timestamp::now());
-        let (properties, data) = (as_letter(&properties, &marks), Arc::new(data));
+        let (properties, data) = (as_letter(&properties, &marks), Bytes::from(data));
         self.put_in_the_end(acker, "setting a message aside", move |end| {
             let (properties, data) = (properties.clone(), data.clone());
             Box::pin(async move { end.rabbit.0.put_letter(SETTLING, &end.endpoint, properties, &data).await })

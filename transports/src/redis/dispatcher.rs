@@ -1,3 +1,5 @@
+use std::{sync::Arc, time::Duration};
+
 use ::redis::{Pipeline, Value, cmd, pipe};
 use async_trait::async_trait;
 use hapax_core::{
@@ -7,16 +9,35 @@ use hapax_core::{
 
 use super::{
     Broker, RedisStreams,
-    errors::again,
+    errors::{again, malformed},
     link::Open,
     message::Fields,
     scripts::{Loaded, Script},
 };
+use crate::together::{Bounds, Caller, Together, tell};
 
 /// Messages that go in one go, and their bytes: beyond it the first would wait for the last, and the server would copy for
 /// nobody else.
 const BATCH_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// Calls under way at a time: while the server writes one to its disk, the next is on its way.
+const CALLS_MAX: usize = 4;
+
+/// A message on its way to the server. Its fields are written down by whoever sends it: what is wrong with one message is not to meet others
+/// in the call.
+pub(super) struct Parcel {
+    destination: Destination,
+    fields: Fields,
+}
+
+/// Messages of several calls on their way to the server.
+pub(super) type Dispatches = Arc<Together<Parcel, Result<(), TransportError>>>;
+
+/// None so far.
+pub(super) fn dispatches(patience: Duration) -> Dispatches {
+    Together::new(Bounds::of(CALLS_MAX, BATCH_MAX, patience))
+}
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
 
@@ -37,31 +58,18 @@ impl Dispatcher for RedisStreams {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             }));
         }
-        // Places of those that go.
-        let going: Vec<usize> = (0..outgoing.len()).filter(|place| results[*place].is_ok()).collect();
-        let mut rest = &going[..];
-        while !rest.is_empty() {
-            let (sent, answers) = match self.0.link.open(&self.0.lane).await {
-                Ok(open) => self.0.send(&open, outgoing, rest).await,
-                Err(e) => (rest.len(), Err(e)),
-            };
-            let (these, others) = rest.split_at(sent);
-            match answers {
-                Ok(answers) => {
-                    for (place, answer) in these.iter().zip(answers) {
-                        results[*place] = answer.map_err(DispatchError::Transient);
-                    }
-                    rest = others;
-                }
-                // What would come after them is not sent: it would come before them.
-                Err(e) => {
-                    for place in rest {
-                        results[*place] = Err(DispatchError::Transient(again(&e, DISPATCHING)));
-                    }
-                    break;
-                }
-            }
+        let (mut parcels, mut bytes) = (Vec::with_capacity(outgoing.len()), 0);
+        for (outgoing, _) in outgoing.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+            let fields = Fields::of(&outgoing.envelope, &self.0.options.written_as);
+            bytes += fields.size();
+            parcels.push(Parcel { destination: outgoing.destination.clone(), fields });
         }
+        if parcels.is_empty() {
+            return results;
+        }
+        let broker = self.0.clone();
+        let sent = self.0.dispatches.ask(parcels, bytes, move |caller| broker.send_together(caller)).await;
+        tell(&mut results, sent, DISPATCHING);
         results
     }
 }
@@ -70,26 +78,53 @@ impl Dispatcher for RedisStreams {
 type Answers = Result<Vec<Result<(), TransportError>>, TransportError>;
 
 impl Broker {
-    /// Sends as many of `outgoing` at `places` as go in one go, in order. How many, and what became of them.
-    async fn send(&self, open: &Open, outgoing: &[Outgoing], places: &[usize]) -> (usize, Answers) {
+    /// What several calls have asked for, as long as there is any.
+    async fn send_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<(), TransportError>>) {
+        while let Some((parcels, askers)) = caller.next() {
+            let mut sent = self.send_all(&parcels).await.into_iter();
+            for asker in askers {
+                asker.answer_from(&mut sent);
+            }
+        }
+    }
+
+    /// Sends `parcels` in order, in as many goes as it takes; one result for each.
+    async fn send_all(&self, parcels: &[Parcel]) -> Vec<Result<(), TransportError>> {
+        let mut results = Vec::with_capacity(parcels.len());
+        while let Some(rest) = parcels.get(results.len()..).filter(|rest| !rest.is_empty()) {
+            let answers = match self.link.open(&self.lane).await {
+                Ok(open) => self.send(&open, rest).await,
+                Err(e) => Err(e),
+            };
+            match answers {
+                Ok(answers) => results.extend(answers),
+                // What would come after them is not sent: it would come before them.
+                Err(e) => results.extend(rest.iter().map(|_| Err(again(&e, DISPATCHING)))),
+            }
+        }
+        results
+    }
+
+    /// Sends as many of `parcels` as go in one go, in order. What became of them, or of all.
+    async fn send(&self, open: &Open, parcels: &[Parcel]) -> Answers {
         let mut commands = pipe();
         let mut bytes = 0;
-        for place in places {
-            let outgoing = &outgoing[*place];
-            let fields = Fields::of(&outgoing.envelope, &self.options.written_as);
+        for Parcel { destination, fields } in parcels {
             if commands.len() == BATCH_MAX || (bytes > 0 && bytes + fields.size() > BATCH_BYTES_MAX) {
                 break;
             }
             bytes += fields.size();
-            self.add(&mut commands, &open.scripts, &outgoing.destination, &fields);
+            self.add(&mut commands, &open.scripts, destination, fields);
         }
-        let sent = commands.len();
-        let answers = self.link.ask_all(open, DISPATCHING, &commands).await;
-        let read = |(place, answer): (&usize, Result<Value, TransportError>)| match answer? {
-            Value::Nil => Err(self.nowhere(&outgoing[*place].destination)),
+        let answers = self.link.ask_all(open, DISPATCHING, &commands).await?;
+        if answers.len() != commands.len() {
+            return Err(malformed(DISPATCHING, self.link.place()));
+        }
+        let read = |(parcel, answer): (&Parcel, Result<Value, TransportError>)| match answer? {
+            Value::Nil => Err(self.nowhere(&parcel.destination)),
             _ => Ok(()),
         };
-        (sent, answers.map(|answers| places.iter().zip(answers).map(read).collect()))
+        Ok(parcels.iter().zip(answers).map(read).collect())
     }
 
     fn add(&self, commands: &mut Pipeline, scripts: &Loaded, destination: &Destination, fields: &Fields) {

@@ -59,7 +59,7 @@ impl Letter {
 
     /// Of a message that was given as `entry`.
     pub(super) fn of_entry(entry: &Entry, reason: &str, attempts: u32, endpoint: &EndpointName) -> Self {
-        match envelope_of(entry.fields.clone()) {
+        match envelope_of(&entry.fields) {
             Ok(envelope) => Self {
                 identity: identity(&envelope, None, None),
                 marks: marks(endpoint, reason, attempts, Timestamp::now()),
@@ -126,7 +126,7 @@ fn letter_of(entry: Entry, endpoint: &EndpointName) -> Option<DeadLetter> {
     let (saga, destination, reason) = (text(SAGA), text(DESTINATION), text(REASON));
     let (attempts, time) = (text(ATTEMPTS), text(TIME));
     Some(DeadLetter {
-        envelope: envelope_of(entry.fields).ok()?,
+        envelope: envelope_of(&entry.fields).ok()?,
         endpoint: endpoint.clone(),
         saga: saga.and_then(|name| SagaName::parse(name).ok()),
         destination: destination.and_then(|text| Destination::parse(&text).ok()),

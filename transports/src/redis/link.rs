@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    answer::text,
+    answer::{number, text},
     errors::{NO_SCRIPT, error_of, late},
     options::{MayLose, RedisStreamsOptions, Tls},
     scripts::{Loaded, Script},
@@ -55,6 +55,10 @@ struct Current {
 pub(super) struct Open {
     connection: MultiplexedConnection,
     pub(super) scripts: Loaded,
+    /// How the server calls it; `None` if it does not say.
+    pub(super) id: Option<i64>,
+    /// Which run of which server it is; `None` if it does not say.
+    run: Option<String>,
     /// What the server may lose of what it confirms.
     pub(super) may_lose: MayLose,
     is_lost: AtomicBool,
@@ -96,6 +100,12 @@ impl Link {
         &self.name
     }
 
+    /// The connection of `lane`, if it is there.
+    pub(super) fn opened(&self, lane: &Lane) -> Option<Arc<Open>> {
+        let current = lane.0.try_lock().ok()?;
+        current.open.clone().filter(|open| !open.is_lost.load(Ordering::Relaxed))
+    }
+
     /// The connection of `lane`, made anew if it was lost.
     pub(super) async fn open(&self, lane: &Lane) -> Result<Arc<Open>, TransportError> {
         let mut current = lane.0.lock().await;
@@ -134,12 +144,15 @@ impl Link {
         // How long it may take is said by whoever asks.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        let may_lose = Survey::of(&mut connection, &self.place).await?.judge(&self.place, self.accepted)?;
+        let survey = Survey::of(&mut connection, &self.place).await?;
+        let (may_lose, run) = (survey.judge(&self.place, self.accepted)?, survey.run().map(str::to_owned));
         // Blanks are not allowed in it, and it is of no further use.
         let name: String = self.name.chars().filter(char::is_ascii_graphic).collect();
         let _ = cmd("CLIENT").arg("SETNAME").arg(name).query_async::<Value>(&mut connection).await;
+        let id = cmd("CLIENT").arg("ID").query_async::<Value>(&mut connection).await;
+        let id = id.ok().and_then(|id| number(&id));
         let scripts = load(&mut connection).await.map_err(failed)?;
-        Ok(Open { connection, scripts, may_lose, is_lost: AtomicBool::new(false) })
+        Ok(Open { connection, scripts, id, run, may_lose, is_lost: AtomicBool::new(false) })
     }
 
     /// Asks the server. `written`: what is asked changes something.
@@ -193,15 +206,26 @@ impl Link {
         operation: &'static str,
         commands: &Pipeline,
     ) -> Result<Vec<Result<Value, TransportError>>, TransportError> {
+        self.ask_all_within(open, operation, true, commands, self.patience).await
+    }
+
+    pub(super) async fn ask_all_within(
+        &self,
+        open: &Open,
+        operation: &'static str,
+        written: bool,
+        commands: &Pipeline,
+        patience: Duration,
+    ) -> Result<Vec<Result<Value, TransportError>>, TransportError> {
         let mut connection = open.connection.clone();
         let asked = connection.req_packed_commands(commands, 0, commands.len());
-        match timeout(self.patience, asked).await {
+        match timeout(patience, asked).await {
             Ok(Ok(answers)) => {
                 let read = |answer| match answer {
                     Value::ServerError(e) => {
                         let e = RedisError::from(e);
                         open.judge(&e);
-                        Err(error_of(operation, &self.place, e, true))
+                        Err(error_of(operation, &self.place, e, written))
                     }
                     answer => Ok(answer),
                 };
@@ -209,17 +233,27 @@ impl Link {
             }
             Ok(Err(e)) => {
                 open.judge(&e);
-                Err(error_of(operation, &self.place, e, true))
+                Err(error_of(operation, &self.place, e, written))
             }
             Err(_) => {
                 open.is_lost.store(true, Ordering::Relaxed);
-                Err(late(operation, &self.place, self.patience, true))
+                Err(late(operation, &self.place, patience, written))
             }
         }
     }
 }
 
 impl Open {
+    /// Whether both are to the same server, and it has not begun anew in between: ids of clients mean the same there.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.run.is_some() && self.run == other.run
+    }
+
+    /// Who asks next gets another one.
+    pub(super) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+    }
+
     /// Whether a new connection is needed after this: one that ended, a server that has another part now, or has lost the scripts.
     fn judge(&self, error: &RedisError) {
         let changed = error.code().is_some_and(|code| matches!(code, NO_SCRIPT | "READONLY" | "NOAUTH"));

@@ -1,6 +1,6 @@
 //! Envelopes as entries of a stream.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use ::redis::Cmd;
 use bytes::Bytes;
@@ -70,12 +70,12 @@ fn written_name(name: String) -> String {
 }
 
 /// The envelope of an entry.
-pub(super) fn envelope_of(fields: Vec<Field>) -> Result<Arc<Envelope>, ReadError> {
-    let mut headers: Vec<(String, Vec<u8>)> = Vec::with_capacity(fields.len());
-    let mut body = Vec::new();
+pub(super) fn envelope_of(fields: &[Field]) -> Result<Arc<Envelope>, ReadError> {
+    let mut headers: Vec<(Cow<'_, str>, &[u8])> = Vec::with_capacity(fields.len());
+    let mut body: &[u8] = &[];
     let (mut is_ours, mut is_event, mut is_structured) = (false, false, false);
     for (name, value) in fields {
-        let name = String::from_utf8(name).unwrap_or_else(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+        let name = String::from_utf8_lossy(name);
         match name.to_ascii_lowercase().as_str() {
             BODY => {
                 body = value;
@@ -90,11 +90,11 @@ pub(super) fn envelope_of(fields: Vec<Field>) -> Result<Arc<Envelope>, ReadError
         headers.push((name, value));
     }
     let envelope = if is_structured && !is_ours && !is_event {
-        cloudevents::from_structured(&body)?
+        cloudevents::from_structured(body)?
     } else if is_event && !is_ours {
-        cloudevents::from_binary(headers, body)?
+        cloudevents::from_binary(headers, Bytes::copy_from_slice(body))?
     } else {
-        plain::from_headers(headers, body, &plain::Defaults::default())?
+        plain::from_headers(headers, Bytes::copy_from_slice(body), &plain::Defaults::default())?
     };
     Ok(Arc::new(envelope))
 }
@@ -135,7 +135,7 @@ mod tests {
         let mut all: Vec<Field> =
             fields.headers.iter().map(|(name, value)| (name.clone().into(), value.clone().into())).collect();
         all.push((BODY.into(), fields.body.to_vec()));
-        (*envelope_of(all).unwrap()).clone()
+        (*envelope_of(&all).unwrap()).clone()
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
     fn a_foreign_message_is_read_by_what_it_has() {
         let fields = |fields: &[(&str, &str)]| {
             let fields = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-            envelope_of(fields.collect())
+            envelope_of(&fields.collect::<Vec<_>>())
         };
         let plain = [("hapax-message-id", "7"), ("hapax-type", "shop.added"), ("Shop", "corner"), ("body", "{}")];
         let read = fields(&plain).unwrap();

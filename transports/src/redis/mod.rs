@@ -34,6 +34,8 @@
 //!   that may lose what it has confirmed is refused**: without `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite
 //!   no`, unless [`RedisStreamsOptions::may_lose`] accepts it. It is asked at each connection. `durable` among the capabilities
 //!   says what was found, and so does `marks`: a server that forgets an acknowledgement gives its message again.
+//! * What is sent at the same time goes together, 8 MiB at a time unless one message alone has more. At most 65,536 messages or 256 MiB wait to be
+//!   sent; what comes then fails for now. One whose caller has gone while it waits is not sent.
 //! * A message to an endpoint that has never connected fails for now, and to a topic that nobody subscribes goes nowhere, as in
 //!   every transport of hapax.
 //! * A lease lasts as long as the options say and is extended while a message is handled. Who settles after another has taken the message
@@ -42,7 +44,7 @@
 //! * Leases, delays and due times end by the server's clock. One that is set forward ends them early, one that is set back
 //!   late.
 //! * Delays are of any length. Who waits is told at once of what is sent, and looks for what was put off, or left by one that
-//!   died, every 240 ms; what has a due time is found when it is due.
+//!   died, every 240 ms; what has a due time is found when it is due. Where the server cannot tell, what is sent is looked for as often.
 //! * A message keeps its place in the stream until it is settled; one that is retried or put off loses its turn. Two messages may be
 //!   handled out of order by two processes unless [`ordered_keys`](RedisStreamsOptions::ordered_keys) is asked for.
 //! * The server keeps all messages in memory. One that has no more (`maxmemory`) takes no messages until some are handled; one
@@ -85,6 +87,7 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use dispatcher::Dispatches;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
@@ -107,6 +110,7 @@ struct Broker {
     lane: Lane,
     /// What the server may lose, as it said when it was first connected to.
     found: MayLose,
+    dispatches: Dispatches,
 }
 
 impl RedisStreams {

@@ -6,7 +6,7 @@ use hapax_core::{
 };
 
 use super::{
-    Broker, RedisStreams,
+    Broker, RedisStreams, dispatcher,
     link::{Lane, Link},
     names::Names,
 };
@@ -220,6 +220,13 @@ impl RedisStreamsOptions {
         let link = Link::new(url.as_ref(), &self)?;
         let lane = Lane::default();
         let found = link.open(&lane).await?.may_lose;
-        Ok(RedisStreams(Arc::new(Broker { link, names, options: self, lane, found })))
+        Ok(RedisStreams(Arc::new(Broker {
+            link,
+            names,
+            dispatches: dispatcher::dispatches(self.patience),
+            options: self,
+            lane,
+            found,
+        })))
     }
 }

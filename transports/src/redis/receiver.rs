@@ -1,10 +1,10 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use ::redis::Value;
+use ::redis::{Cmd, Value};
 use async_trait::async_trait;
 use hapax_core::{
     envelope::ReadError,
@@ -14,20 +14,20 @@ use hapax_core::{
 };
 use tokio::{
     sync::{Notify, oneshot},
-    time::{Instant, sleep},
+    time::{Instant, sleep_until},
 };
 
 use super::{
     Broker, RedisStreams,
     acks::Acks,
     answer::{Entry, array, entries, entry, number, place, text},
-    bell::Bell,
+    bell::{Bell, Known, Wait},
     errors::{is_no_group, malformed},
     lease::{Lease, What},
     letters::Letter,
     link::Lane,
     message::envelope_of,
-    scripts::Script,
+    scripts::{Loaded, Script},
 };
 
 /// Most messages that one call gives: more would keep the server from others, and other processes idle.
@@ -44,7 +44,7 @@ const TRIM: Duration = Duration::from_secs(10);
 /// What comes less than this before its due time is given: clocks differ by more.
 const EARLY: Duration = Duration::from_millis(10);
 
-const RECEIVING: &str = "receiving messages";
+pub(super) const RECEIVING: &str = "receiving messages";
 const EXTENDING: &str = "extending leases";
 
 /// One endpoint's end of a queue, with connections of its own.
@@ -61,11 +61,12 @@ pub(super) struct End {
     pub(super) uncounted: String,
     active: String,
     pub(super) lane: Lane,
-    bell: Arc<Bell>,
+    pub(super) bell: Bell,
     /// Something was given back here.
     pub(super) again: Notify,
     pub(super) acks: Acks,
     looks: Mutex<Looks>,
+    known: Mutex<Option<Known>>,
 }
 
 /// When what is not looked for each time was looked for.
@@ -76,12 +77,18 @@ struct Looks {
 }
 
 /// What a call found.
-struct Taken {
+pub(super) struct Taken {
     given: Given,
     /// When there is something again, as far as the server can tell.
     next: Option<Duration>,
     /// Behind which entry something new would be; `None` if that is of no use now.
     last: Option<String>,
+}
+
+impl Taken {
+    pub(super) const fn has_any(&self) -> bool {
+        !self.given.deliveries.is_empty()
+    }
 }
 
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
@@ -119,6 +126,7 @@ impl EndpointQueue {
             again: Notify::new(),
             acks: Acks::default(),
             looks: Mutex::default(),
+            known: Mutex::default(),
             types: types.to_vec(),
             endpoint,
             broker,
@@ -130,23 +138,42 @@ impl EndpointQueue {
 impl Receiver for EndpointQueue {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let max = max.clamp(1, TAKE_MAX);
+        // What is new is told of by the answer that brings it: nobody need look first.
+        let wait = self.0.known().take().and_then(Known::wait);
+        let taken = match wait {
+            Some(wait) => self.0.take(max, Some(wait)).await.ok(),
+            None => None,
+        };
+        let mut taken = match taken {
+            Some(taken) => taken,
+            None => self.0.take(max, None).await?,
+        };
         loop {
-            let Taken { mut given, next, last } = self.0.take(max).await?;
+            let Taken { mut given, next, last } = taken;
             if !given.deliveries.is_empty() {
+                let until = Instant::now() + next.unwrap_or(POLL).min(POLL);
+                let took_all = given.deliveries.len() < max && !self.0.broker.options.ordered_keys;
+                *self.0.known() = last.filter(|_| took_all).map(|last| Known { last, until });
                 return Ok(std::mem::take(&mut given.deliveries));
             }
-            let rest = next.into_iter().chain([POLL]).min().unwrap_or(POLL);
-            let rung = async {
-                match &last {
-                    Some(last) => self.0.bell.rung(&self.0.broker, last).await,
-                    None => std::future::pending().await,
+            let rest = next.unwrap_or(POLL).min(POLL);
+            let until = Instant::now() + rest;
+            if let Some(last) = last.filter(|_| !rest.is_zero()) {
+                match self.0.take(max, Some(Wait { last, longest: rest })).await {
+                    Ok(after) => {
+                        taken = after;
+                        continue;
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, endpoint = %self.0.endpoint, "nobody tells of new messages: they are looked for");
+                    }
                 }
-            };
-            tokio::select! {
-                () = rung => {}
-                () = self.0.again.notified() => {}
-                () = sleep(rest) => {}
             }
+            tokio::select! {
+                () = self.0.again.notified() => {}
+                () = sleep_until(until) => {}
+            }
+            taken = self.0.take(max, None).await?;
         }
     }
 
@@ -181,13 +208,15 @@ impl Receiver for EndpointQueue {
 impl End {
     /// Takes up to `max` messages. In a task of its own: a call that is dropped while the server answers would leave what it
     /// was given under a lease, and nobody would know of it.
-    async fn take(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
+    async fn take(self: &Arc<Self>, max: usize, wait: Option<Wait>) -> Result<Taken, TransportError> {
         let (answer, answered) = oneshot::channel();
         let end = self.clone();
         tokio::spawn(async move {
-            let taken = end.taken(max).await;
-            // Who asked may be gone: then what was taken is given back as it is dropped.
-            drop(answer.send(taken));
+            match &wait {
+                Some(wait) => end.take_after(wait, max, answer).await,
+                // Who asked may be gone: then what was taken is given back as it is dropped.
+                None => drop(answer.send(end.taken(max).await)),
+            }
         });
         answered.await.unwrap_or_else(|_| {
             let why = "the runtime in which it was asked is ending";
@@ -195,11 +224,20 @@ impl End {
         })
     }
 
-    async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
-        let (looks, trims) = self.begin_looks();
-        if trims {
-            self.trim().await;
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
+        let looks = self.trimmed().await;
+        let taken = self.taken_now(max, looks).await;
+        if looks && taken.is_err() {
+            self.look_again();
         }
+        taken
+    }
+
+    async fn taken_now(self: &Arc<Self>, max: usize, looks: bool) -> Result<Taken, TransportError> {
         let answer = match self.ask_for(max, looks).await {
             // By an operator, or with a server that has kept nothing. What was in it is gone.
             Err(e) if is_no_group(&e) => {
@@ -209,6 +247,11 @@ impl End {
             }
             answer => answer?,
         };
+        self.read(answer)
+    }
+
+    /// What a call has brought.
+    pub(super) fn read(self: &Arc<Self>, answer: Value) -> Result<Taken, TransportError> {
         let bad = || malformed(RECEIVING, self.broker.link.place());
         let [again, fresh, due, last, wait, left]: [Value; 6] =
             array(answer).and_then(|parts| parts.try_into().ok()).ok_or_else(bad)?;
@@ -221,7 +264,9 @@ impl End {
             all.push((entry(it).ok_or_else(bad)?, numbers.0, numbers.1));
         }
         all.sort_by_key(|(entry, ..)| place(&entry.id));
-        all.extend(entries(fresh).ok_or_else(bad)?.into_iter().map(|entry| (entry, 1, 0)));
+        let fresh = entries(fresh).ok_or_else(bad)?;
+        let newest = fresh.last().map(|entry| entry.id.clone());
+        all.extend(fresh.into_iter().map(|entry| (entry, 1, 0)));
         for (entry, deliveries, uncounted) in all {
             given.deliveries.extend(self.delivery(entry, deliveries, uncounted));
         }
@@ -229,20 +274,36 @@ impl End {
         let is_left = number(&left) == Some(1);
         let wait = millis(&wait).filter(|wait| *wait > 0);
         let next = if is_left { Some(0) } else { wait.or_else(|| millis(&due)) };
-        let last = text(last).filter(|last| !last.is_empty());
+        let last = newest.or_else(|| text(last).filter(|last| !last.is_empty()));
         Ok(Taken { given, next: next.map(Duration::from_millis), last })
     }
 
     async fn ask_for(&self, max: usize, looks: bool) -> Result<Value, TransportError> {
-        let broker = &self.broker;
-        let asked = broker.link.ask(&self.lane, RECEIVING, false, |scripts| {
-            let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
-            let mut call = scripts.call(Script::Take, &keys);
-            call.arg(broker.group()).arg(&self.consumer).arg(max).arg(TAKE_BYTES_MAX).arg(self.lease_millis());
-            call.arg(u8::from(looks)).arg(u8::from(broker.options.ordered_keys)).arg(broker.options.unused_millis());
-            call
-        });
-        asked.await
+        let call = |scripts: &Loaded| self.take_call(scripts, max, looks);
+        self.broker.link.ask(&self.lane, RECEIVING, false, call).await
+    }
+
+    pub(super) fn take_call(&self, scripts: &Loaded, max: usize, looks: bool) -> Cmd {
+        let options = &self.broker.options;
+        let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
+        let mut call = scripts.call(Script::Take, &keys);
+        call.arg(self.broker.group()).arg(&self.consumer).arg(max).arg(TAKE_BYTES_MAX).arg(self.lease_millis());
+        call.arg(u8::from(looks)).arg(u8::from(options.ordered_keys)).arg(options.unused_millis());
+        call
+    }
+
+    /// Removes what may be removed, now and then. Whether it is time to look for leases that have run out.
+    pub(super) async fn trimmed(&self) -> bool {
+        let (looks, trims) = self.begin_looks();
+        if trims {
+            self.trim().await;
+        }
+        looks
+    }
+
+    /// A look has failed, and what it was to find is still there.
+    pub(super) fn look_again(&self) {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner).leases = None;
     }
 
     /// Whether it is time to look for leases that have run out, and for what may be removed.
@@ -277,7 +338,7 @@ impl End {
     fn delivery(self: &Arc<Self>, entry: Entry, deliveries: i64, uncounted: i64) -> Option<Delivery> {
         let attempts = u32::try_from(deliveries.saturating_sub(uncounted)).unwrap_or(u32::MAX).max(1);
         let lease = Lease { id: entry.id.clone(), deliveries, attempts };
-        match envelope_of(entry.fields.clone()) {
+        match envelope_of(&entry.fields) {
             Ok(envelope) => {
                 let now = Timestamp::now();
                 if let Some(due) = envelope.due.filter(|due| now.after(EARLY) < *due) {

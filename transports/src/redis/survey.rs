@@ -41,6 +41,11 @@ impl Survey {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Which run of which server it is.
+    pub(super) fn run(&self) -> Option<&str> {
+        self.says("run_id")
+    }
+
     /// What it may lose of what it has confirmed.
     fn may_lose(&self) -> MayLose {
         if self.says("aof_enabled") != Some("1") {

@@ -52,7 +52,7 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, Redis and SQS.
+/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, RabbitMQ, Redis and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &[
@@ -74,6 +74,7 @@ pub(crate) const ENDPOINT: Part = Part {
         ("conformance", "sqlite-queue"),
         ("processes", "sqlite-queue"),
         ("nats", "nats"),
+        ("rabbitmq", "rabbitmq"),
         ("redis", "redis"),
         ("sqs", "sqs"),
     ],
@@ -91,6 +92,8 @@ pub(crate) const OTEL: Part = Part {
 
 /// As a test program: the tests within the source of the stores.
 const WITHIN_STORES: &str = "hapax-stores";
+/// As a test program: the tests within the source of the transports to brokers, which need no broker.
+const WITHIN_TRANSPORTS: &str = "hapax-transports";
 /// As a test program: those of the emulators, a workspace of its own, in whose process an account has several regions.
 const OF_EMULATORS: &str = "cosmos_regions";
 /// As a test program: one whose client library takes long to build, so that it is not among the usual features.
@@ -198,6 +201,9 @@ impl Part {
         let mut args = vec!["test", "--quiet", "--locked"];
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
+            WITHIN_TRANSPORTS => {
+                args.extend(["--package", WITHIN_TRANSPORTS, "--lib", "--features=nats,rabbitmq,redis"])
+            }
             OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
             APART => {
                 args.extend(["--package", self.package, "--test", APART, "--no-default-features", "--features=sqs"])
@@ -309,6 +315,7 @@ mod tests {
         assert!(ENDPOINT.args(INTERLEAVED).contains(&"--package=hapax-core"));
         assert_eq!(OTEL.args("spans")[3..], ["--package", "hapax-otel", "--test", "spans"]);
         assert!(STORES.args(WITHIN_STORES).join(" ").ends_with("--lib --features=dynamodb,cosmos,object"));
+        assert!(ENDPOINT.args(WITHIN_TRANSPORTS).join(" ").ends_with("--lib --features=nats,rabbitmq,redis"));
         assert!(STORES.args(OF_EMULATORS).join(" ").ends_with("servers/emulators/Cargo.toml --test cosmos_regions"));
     }
 
