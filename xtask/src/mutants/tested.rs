@@ -52,7 +52,7 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, Redis and SQS.
+/// The shell around the heart, who asks it, and queues: those that need no server, and those on Kafka, NATS, Redis and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &[
@@ -73,6 +73,7 @@ pub(crate) const ENDPOINT: Part = Part {
         ("requests", "memory"),
         ("conformance", "sqlite-queue"),
         ("processes", "sqlite-queue"),
+        ("kafka", "kafka"),
         ("nats", "nats"),
         ("redis", "redis"),
         ("sqs", "sqs"),
@@ -93,8 +94,8 @@ pub(crate) const OTEL: Part = Part {
 const WITHIN_STORES: &str = "hapax-stores";
 /// As a test program: those of the emulators, a workspace of its own, in whose process an account has several regions.
 const OF_EMULATORS: &str = "cosmos_regions";
-/// As a test program: one whose client library takes long to build, so that it is not among the usual features.
-const APART: &str = "sqs";
+/// As test programs, and features: those whose client libraries take long to build, so that they are not among the usual features.
+const APART: [&str; 2] = ["sqs", "kafka"];
 /// Lines of a run that are shown when it did not do what it should.
 const LINES_MAX: usize = 20;
 
@@ -199,9 +200,15 @@ impl Part {
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
             OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
-            APART => {
-                args.extend(["--package", self.package, "--test", APART, "--no-default-features", "--features=sqs"])
-            }
+            program if APART.contains(&program) => args.extend([
+                "--package",
+                self.package,
+                "--test",
+                program,
+                "--no-default-features",
+                "--features",
+                program,
+            ]),
             program => {
                 args.extend(["--package", self.package, "--test", program]);
                 args.extend(self.tests);
