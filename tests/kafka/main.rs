@@ -12,7 +12,7 @@ mod rig;
 
 use hapax::{
     envelope::Envelope,
-    ports::{Delays, Dispatcher, Settlement, Transport},
+    ports::{DeadLetter, DeadLetters, Delays, Dispatcher, Page, Settlement, Transport},
 };
 use rig::*;
 
@@ -89,8 +89,32 @@ async fn what_does_not_fit_is_refused_before_it_is_saved_and_what_fits_may_be_se
     send(&queue, std::slice::from_ref(&largest)).await;
     let came = next(&ends).await;
     settle(&ends, &came, Settlement::DeadLetter { reason: "ü".repeat(20_000) }).await;
-    let letters = hapax::ports::DeadLetters::list(&queue, &here, &hapax::ports::Page::first(1)).await.unwrap();
+    let letters = queue.list(&here, &Page::first(1)).await.unwrap();
     assert!(letters[0].envelope == largest.envelope && letters[0].reason.starts_with("üü"));
+}
+
+/// With one behind it that was there all the time, so that the log is read from before it was taken.
+#[tokio::test]
+async fn a_letter_that_was_put_again_after_it_was_taken_is_listed_as_it_is_now() {
+    let (queue, here) = (open().await, endpoint());
+    let letter = |body: &str, reason: &str| DeadLetter {
+        envelope: envelope(body).into(),
+        endpoint: here.clone(),
+        saga: None,
+        destination: None,
+        reason: reason.to_owned(),
+        attempts: 1,
+        time: hapax::time::Timestamp::from_millis(1),
+    };
+    let (other, before) = (letter("another", "stays"), letter("the letter", "before"));
+    let now = DeadLetter { reason: "now".to_owned(), ..before.clone() };
+    queue.add(&other).await.unwrap();
+    queue.add(&before).await.unwrap();
+    assert_eq!(queue.discard(std::slice::from_ref(&before)).await.unwrap(), 1);
+    queue.add(&now).await.unwrap();
+    let listed = queue.list(&here, &Page::first(10)).await.unwrap();
+    let reasons: Vec<&str> = listed.iter().map(|letter| letter.reason.as_str()).collect();
+    assert_eq!(reasons, ["stays", "now"]);
 }
 
 #[tokio::test]

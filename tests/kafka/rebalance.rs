@@ -6,6 +6,7 @@ use std::{
 };
 
 use hapax::ports::{Settled, Settlement, Transport};
+use rdkafka::producer::{BaseRecord, Producer};
 
 use super::rig::*;
 
@@ -79,6 +80,37 @@ async fn one_that_stops_has_its_messages_given_to_others_at_once_and_counted_rig
     let topic = format!("{PREFIX}.queue.{here}");
     let at = move || (0..4).filter_map(|partition| committed(&group, &topic, partition)).sum::<i64>();
     assert_eq!(tokio::task::spawn_blocking(at).await.unwrap(), 2);
+}
+
+/// It does not know that its partitions are another's, and notes what it believes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_notes_that_stood_still_lowers_no_count() {
+    let (queue, here) = (options().partitions(1).open(url()).await.unwrap(), endpoint());
+    let notes = format!("{PREFIX}.notes.{here}");
+    let given = async || {
+        let notes = notes.clone();
+        let mut all = tokio::task::spawn_blocking(move || records(&notes, 0)).await.unwrap();
+        all.retain(|(key, _, _)| key.starts_with(b"given "));
+        all.pop()
+    };
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &[to(&here, envelope("held"))]).await;
+    assert_eq!(next(&ends).await.attempts, 1);
+    drop(ends);
+    let (key, _, body) = given().await.unwrap();
+    for attempts in 2..4 {
+        let ends = queue.connect(&here, &[]).await.unwrap();
+        assert_eq!(next(&ends).await.attempts, attempts);
+    }
+    let topic = notes.clone();
+    let noted = move || {
+        let producer = producer();
+        producer.send(BaseRecord::to(&topic).partition(0).key(&key).payload(&body)).map_err(|(e, _)| e).unwrap();
+        producer.flush(PATIENCE).unwrap();
+    };
+    tokio::task::spawn_blocking(noted).await.unwrap();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    assert_eq!(next(&ends).await.attempts, 4);
 }
 
 /// As many are given and not settled as the first may have, so that its partitions are held back when they are dealt anew.

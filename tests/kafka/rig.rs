@@ -47,7 +47,8 @@ pub(crate) fn config() -> ClientConfig {
     config_of(&url())
 }
 
-fn config_of(url: &str) -> ClientConfig {
+/// The same at another broker.
+pub(crate) fn config_of(url: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", url.trim_start_matches("kafka://"));
     config
@@ -191,13 +192,6 @@ pub(crate) async fn send(queue: &Kafka, outgoing: &[Outgoing]) {
 pub(crate) async fn next(ends: &Connected) -> Delivery {
     let received = tokio::time::timeout(PATIENCE, ends.receiver.receive(1)).await.expect("nothing came");
     received.unwrap().pop().unwrap()
-}
-
-/// That nothing comes for a while.
-pub(crate) async fn nothing(ends: &Connected, within: Duration) {
-    if let Ok(came) = tokio::time::timeout(within, ends.receiver.receive(10)).await {
-        panic!("something came: {came:?}");
-    }
 }
 
 pub(crate) fn body(delivery: &Delivery) -> String {

@@ -14,7 +14,7 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 
-use super::{link::Heard, undecodable::is_undecodable};
+use super::{errors::is_unknown_topic, link::Heard, undecodable::is_undecodable};
 
 /// A partition of a topic.
 pub(super) type Place = (Arc<str>, i32);
@@ -117,8 +117,19 @@ impl Asker {
     }
 
     pub(super) fn bounds(&self, (topic, partition): &Place) -> Result<Bounds, KafkaError> {
-        let (low, high) = self.consumer.fetch_watermarks(topic, *partition, self.patience)?;
+        let (low, high) = self.watermarks(topic, *partition)?;
         Ok(Bounds { low, high })
+    }
+
+    /// Of a topic that was not there when it was asked for, the client library goes on saying so, though it was made since: until it is asked
+    /// for again.
+    fn watermarks(&self, topic: &str, partition: i32) -> Result<(i64, i64), KafkaError> {
+        match self.consumer.fetch_watermarks(topic, partition, self.patience) {
+            Err(e) if is_unknown_topic(&e) && self.partitions(topic)?.is_some() => {
+                self.consumer.fetch_watermarks(topic, partition, self.patience)
+            }
+            found => found,
+        }
     }
 
     /// What the group has committed. Nothing for a place of which the broker knows nothing.
@@ -133,7 +144,7 @@ impl Asker {
 
     /// The same from `offset` on.
     pub(super) fn read_from(&self, topic: &str, offset: i64, mut each: impl FnMut(Kept)) -> Result<(), KafkaError> {
-        let (low, high) = self.consumer.fetch_watermarks(topic, 0, self.patience)?;
+        let (low, high) = self.watermarks(topic, 0)?;
         let low = low.max(offset);
         if low >= high {
             return Ok(());
@@ -148,7 +159,7 @@ impl Asker {
 
     /// Whether what is next in a partition, from `offset` on, can be decoded.
     pub(super) fn decodes(&self, (topic, partition): &Place, offset: i64) -> Result<bool, KafkaError> {
-        let (low, high) = self.consumer.fetch_watermarks(topic, *partition, self.patience)?;
+        let (low, high) = self.watermarks(topic, *partition)?;
         if offset >= high {
             return Ok(true);
         }

@@ -1,18 +1,12 @@
 //! Commits, of which it is known how each has ended.
 
-use std::time::Duration;
-
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
     error::KafkaResult,
 };
 
-use super::{
-    asker::{Place, committed},
-    dealt::Client,
-    receiver::End,
-};
+use super::{asker::Place, dealt::Client, receiver::End};
 
 /// A place, and whether the broker has it.
 pub(super) type Ended = (Place, i64, bool);
@@ -31,37 +25,15 @@ pub(super) fn commit(end: &End, consumer: &Client) -> bool {
     has_failed
 }
 
-/// The client library tells how the commit of one partition has ended. Of several it fails only if all of them did: so the broker is asked what it
-/// has. Nobody else commits these.
+/// The client library tells of one commit how it has ended: that it failed, if it did for any of the partitions. All of them are wanted again
+/// then, which is harmless for those that were committed.
 pub(super) fn commit_all(end: &End, consumer: &Client, places: Vec<(Place, i64)>) -> Vec<Ended> {
-    let link = &end.broker().link;
     let sent = commit_these(consumer, &places);
     if let Err(e) = &sent {
-        tracing::warn!(error = %e, "{}: a commit failed", link.place());
+        tracing::warn!(error = %e, "{}: a commit failed", end.broker().link.place());
     }
-    if sent.is_err() || places.len() == 1 {
-        let is_done = sent.is_ok();
-        return places.into_iter().map(|(place, offset)| (place, offset, is_done)).collect();
-    }
-    let ended = read_back(consumer, places, link.patience);
-    for ((topic, partition), offset, _) in ended.iter().filter(|(_, _, is_done)| !is_done) {
-        tracing::warn!("{}: offset {offset} of topic `{topic}`, partition {partition}, is not committed", link.place());
-    }
-    ended
-}
-
-/// Where the broker does not say it of all of them, each is committed alone.
-fn read_back(consumer: &Client, places: Vec<(Place, i64)>, patience: Duration) -> Vec<Ended> {
-    let asked: Vec<Place> = places.iter().map(|(place, _)| place.clone()).collect();
-    let found = committed(consumer, &asked, patience);
-    let ended = places.into_iter().map(|(place, offset)| {
-        let is_done = match &found {
-            Ok(found) => found.get(&place) == Some(&offset),
-            Err(_) => commit_these(consumer, &[(place.clone(), offset)]).is_ok(),
-        };
-        (place, offset, is_done)
-    });
-    ended.collect()
+    let is_done = sent.is_ok();
+    places.into_iter().map(|(place, offset)| (place, offset, is_done)).collect()
 }
 
 fn commit_these(consumer: &Client, places: &[(Place, i64)]) -> KafkaResult<()> {

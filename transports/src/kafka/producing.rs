@@ -1,7 +1,10 @@
 //! What is sent: confirmed one by one, by a client that tells the broker which were sent already.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +18,9 @@ use rdkafka::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{KafkaOptions, link::Heard, link::millis, message::Headers, options::HEADERS_BYTES};
+use super::{
+    KafkaOptions, errors::is_unknown_topic, link::Heard, link::millis, message::Headers, options::HEADERS_BYTES,
+};
 
 /// What waits to be sent, at most: beyond it nothing is taken until some of it is confirmed.
 const QUEUED_MESSAGES_MAX: &str = "100000";
@@ -40,16 +45,28 @@ pub(super) type Put = Result<i64, KafkaError>;
 /// Who is told.
 pub(super) struct Report(Box<dyn FnOnce(Put) + Send + Sync>);
 
-/// The client, and who is told of what it has sent.
-struct Told(Heard);
+/// Who is told of what a client has sent.
+struct Told {
+    heard: Heard,
+    /// It was told that a topic is not there, and goes on saying so of its own accord, for minutes, though it is made meanwhile.
+    is_stale: AtomicBool,
+}
+
+impl Told {
+    fn of(&self, put: &Put) {
+        if put.as_ref().is_err_and(is_unknown_topic) {
+            self.is_stale.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 impl ClientContext for Told {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.0.log(level, facility, message);
+        self.heard.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.0.error(error, reason);
+        self.heard.error(error, reason);
     }
 }
 
@@ -57,10 +74,12 @@ impl ProducerContext for Told {
     type DeliveryOpaque = Box<Report>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
-        (report.0)(match result {
+        let put = match result {
             Ok(message) => Ok(message.offset()),
             Err((error, _)) => Err(error.clone()),
-        });
+        };
+        self.of(&put);
+        (report.0)(put);
     }
 }
 
@@ -98,7 +117,7 @@ impl Producing {
     }
 
     /// Another client in place of one that cannot go on: it has told the broker what the broker does not believe, or has given up on a
-    /// message, and the numbers of those behind it do not fit any more.
+    /// message, and the numbers of those behind it do not fit any more; or it does not believe that a topic is there again.
     fn renewed(&self, failed: &Arc<Client>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&current, failed) {
@@ -120,7 +139,8 @@ impl Producing {
     /// Sends, and has `told` be told once. Never waits.
     pub(super) fn put(&self, parcel: &Parcel, told: impl FnOnce(Put) + Send + Sync + 'static) {
         let client = self.current();
-        if client.client().fatal_error().is_some() {
+        let is_stale = client.client().context().is_stale.load(Ordering::Relaxed);
+        if is_stale || client.client().fatal_error().is_some() {
             self.renewed(&client);
         }
         let client = self.current();
@@ -133,7 +153,9 @@ impl Producing {
         record.payload = parcel.body.as_deref();
         record.partition = parcel.partition;
         if let Err((error, refused)) = client.send(record) {
-            (refused.delivery_opaque.0)(Err(error));
+            let put = Err(error);
+            client.client().context().of(&put);
+            (refused.delivery_opaque.0)(put);
         }
     }
 
@@ -165,5 +187,6 @@ impl Producing {
 }
 
 fn client(config: &ClientConfig, place: &Arc<str>) -> Result<Arc<Client>, KafkaError> {
-    config.create_with_context(Told(Heard::new(place.clone()))).map(Arc::new)
+    let told = Told { heard: Heard::new(place.clone()), is_stale: AtomicBool::new(false) };
+    config.create_with_context(told).map(Arc::new)
 }
