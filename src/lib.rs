@@ -47,6 +47,8 @@
 //! | `nats` | `Nats`: queues on NATS JetStream | no |
 //! | `rabbitmq` | `RabbitMq`: queues on a RabbitMQ server | no |
 //! | `redis` | `RedisStreams`: queues on a Redis server | no |
+//! | `kafka` | `Kafka`: queues on Kafka; needs a C compiler, make and zlib | no |
+//! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; never compiled | no |
 //! | `sqs` | `Sqs`: queues on Amazon SQS | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `partitioned-log` | `PartitionedLog`: logs with partitions inside the process, as Kafka has them; for tests | no |
@@ -93,6 +95,8 @@ pub use hapax_stores::{Postgres, PostgresOutbox};
 pub use hapax_stores::{Sqlite, SqliteOutbox};
 #[cfg(feature = "in-process")]
 pub use hapax_transports::InProcess;
+#[cfg(feature = "kafka")]
+pub use hapax_transports::Kafka;
 #[cfg(feature = "mysql-queue")]
 pub use hapax_transports::MySqlQueue;
 #[cfg(feature = "nats")]
@@ -114,6 +118,8 @@ pub use hapax_transports::Sqs;
 pub mod transports {
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
+    #[cfg(feature = "kafka")]
+    pub use hapax_transports::kafka;
     #[cfg(feature = "nats")]
     pub use hapax_transports::nats;
     #[cfg(feature = "partitioned-log")]

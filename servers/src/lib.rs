@@ -5,6 +5,7 @@
 //! what it takes to reach them.
 
 mod cloud;
+mod kafka;
 mod leash;
 mod mysql;
 mod nats;
@@ -18,6 +19,7 @@ mod redis;
 mod sqs;
 
 pub use cloud::Cloud;
+pub use kafka::KafkaServer;
 pub use leash::{Leashed, Servant, find, free_port};
 pub use mysql::MySqlServer;
 pub use nats::NatsServer;

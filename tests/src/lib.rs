@@ -13,6 +13,8 @@ pub mod faulted;
 #[cfg(feature = "http-faults")]
 pub mod http_faults;
 mod hurt;
+#[cfg(feature = "kafka")]
+mod kafka_server;
 mod log;
 #[cfg(feature = "databases")]
 mod mysql;
@@ -58,6 +60,10 @@ mod dynamodb_chapter {}
 #[doc = include_str!("../../docs/cosmos.md")]
 mod cosmos_chapter {}
 
+#[cfg(all(doctest, feature = "kafka"))]
+#[doc = include_str!("../../docs/kafka.md")]
+mod kafka_chapter {}
+
 #[cfg(all(doctest, feature = "sqs"))]
 #[doc = include_str!("../../docs/sqs.md")]
 mod sqs_chapter {}
@@ -71,6 +77,8 @@ pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
 pub use hurt::{Saves, Told};
+#[cfg(feature = "kafka")]
+pub use kafka_server::KafkaServer;
 pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;

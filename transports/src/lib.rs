@@ -2,6 +2,8 @@
 
 #[cfg(feature = "in-process")]
 pub mod in_process;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
@@ -23,6 +25,8 @@ mod together;
 pub use self::redis::RedisStreams;
 #[cfg(feature = "in-process")]
 pub use in_process::InProcess;
+#[cfg(feature = "kafka")]
+pub use kafka::Kafka;
 #[cfg(feature = "nats")]
 pub use nats::Nats;
 #[cfg(feature = "partitioned-log")]

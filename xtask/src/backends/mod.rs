@@ -5,6 +5,7 @@
 
 mod emulators;
 mod http;
+mod kafka;
 mod machine;
 mod mysql;
 mod nats;
@@ -57,7 +58,7 @@ const fn served(
 }
 
 /// All that there are, and all that will be: one with a server is a backend as soon as its package has the feature.
-const BACKENDS: [Backend; 18] = [
+const BACKENDS: [Backend; 19] = [
     embedded("memory", "hapax-stores", "memory"),
     embedded("sqlite", "hapax-stores", "sqlite"),
     embedded("in-process", "hapax-transports", "in-process"),
@@ -71,6 +72,7 @@ const BACKENDS: [Backend; 18] = [
     served("rabbitmq", "hapax-transports", "rabbitmq", &rabbitmq::RabbitMq),
     served("redis", "hapax-transports", "redis", &redis::Redis),
     served("nats", "hapax-transports", "nats", &nats::Nats),
+    served("kafka", "hapax-transports", "kafka", &kafka::Kafka),
     served("dynamodb", "hapax-stores", "dynamodb", &emulators::DynamoDb),
     served("cosmos", "hapax-stores", "cosmos", &emulators::Cosmos),
     // The same feature: what the dedup store of `object` is told apart by is where its objects are.

@@ -217,7 +217,7 @@ fn install_moto(machine: &Machine) -> Result<(), String> {
 }
 
 /// Fills the folder unless that was done to the end before; a half-filled one is begun anew.
-fn once(folder: &Path, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
+pub(super) fn once(folder: &Path, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
     let done = folder.join("done");
     if done.is_file() {
         return Ok(());
@@ -231,12 +231,12 @@ fn once(folder: &Path, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result
     std::fs::write(done, "").map_err(failed)
 }
 
-fn programs(machine: &Machine, serve: PathBuf) -> Result<Programs, String> {
+pub(super) fn programs(machine: &Machine, serve: PathBuf) -> Result<Programs, String> {
     let prepare = machine.program(&["mkdir"]).ok_or("there is no mkdir")?;
     if serve.is_file() { Ok(Programs { prepare, serve }) } else { Err(format!("{} is not there", serve.display())) }
 }
 
-fn prepare(programs: &Programs, data: &Path) -> Command {
+pub(super) fn prepare(programs: &Programs, data: &Path) -> Command {
     let mut mkdir = Command::new(&programs.prepare);
     mkdir.arg(data);
     mkdir

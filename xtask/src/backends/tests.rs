@@ -185,7 +185,7 @@ fn a_server_that_cannot_be_made_is_missing_with_a_remedy_and_tried_again() {
 #[test]
 fn an_emulator_is_started_by_the_name_of_its_backend() {
     let why = emulate("mysql").unwrap_err();
-    assert_eq!(why, "`mysql` has no emulator: there are those of dynamodb, cosmos, azure-blob, s3, sqs");
+    assert_eq!(why, "`mysql` has no emulator: there are those of kafka, dynamodb, cosmos, azure-blob, s3, sqs");
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart, who asks it, and queues: those that need no server, and those on NATS, RabbitMQ, Redis and SQS.
+/// The shell around the heart, who asks it, and queues: those that need no server, and those on Kafka, NATS, RabbitMQ, Redis and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &[
@@ -73,6 +73,7 @@ pub(crate) const ENDPOINT: Part = Part {
         ("requests", "memory"),
         ("conformance", "sqlite-queue"),
         ("processes", "sqlite-queue"),
+        ("kafka", "kafka"),
         ("nats", "nats"),
         ("rabbitmq", "rabbitmq"),
         ("redis", "redis"),
@@ -96,8 +97,8 @@ const WITHIN_STORES: &str = "hapax-stores";
 const WITHIN_TRANSPORTS: &str = "hapax-transports";
 /// As a test program: those of the emulators, a workspace of its own, in whose process an account has several regions.
 const OF_EMULATORS: &str = "cosmos_regions";
-/// As a test program: one whose client library takes long to build, so that it is not among the usual features.
-const APART: &str = "sqs";
+/// As test programs, and features: those whose client libraries take long to build, so that they are not among the usual features.
+const APART: [&str; 2] = ["sqs", "kafka"];
 /// Lines of a run that are shown when it did not do what it should.
 const LINES_MAX: usize = 20;
 
@@ -205,9 +206,15 @@ impl Part {
                 args.extend(["--package", WITHIN_TRANSPORTS, "--lib", "--features=nats,rabbitmq,redis"])
             }
             OF_EMULATORS => args.extend(["--manifest-path", "servers/emulators/Cargo.toml", "--test", OF_EMULATORS]),
-            APART => {
-                args.extend(["--package", self.package, "--test", APART, "--no-default-features", "--features=sqs"])
-            }
+            program if APART.contains(&program) => args.extend([
+                "--package",
+                self.package,
+                "--test",
+                program,
+                "--no-default-features",
+                "--features",
+                program,
+            ]),
             program => {
                 args.extend(["--package", self.package, "--test", program]);
                 args.extend(self.tests);

