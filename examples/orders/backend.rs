@@ -5,8 +5,9 @@ use std::{path::Path, time::Duration};
 
 use hapax::{
     MySql, MySqlQueue, Postgres, PostgresQueue, Sender, Sqlite, SqliteQueue,
+    endpoint::EndpointBuilder,
     ids::EndpointName,
-    ports::{DeadLetters, DedupStore, EntityStore, StoreError, Transport},
+    ports::{DeadLetters, DedupStore, EntityStore, Schedule, StoreError, Transport},
 };
 
 use crate::{
@@ -40,6 +41,16 @@ pub(crate) trait Backend: Sized {
     /// How many messages wait, are not due yet, or are being handled; the last only if [`hides_for`](Self::hides_for) is zero.
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError>;
 
+    /// The store as a schedule, if it is one: what is due later waits there where the queues hold nothing back.
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        None::<Sqlite>
+    }
+
+    /// Gives an endpoint the schedule that it needs, if it needs one.
+    fn scheduled(&self, shop: EndpointBuilder) -> EndpointBuilder {
+        shop
+    }
+
     async fn close(&self);
 }
 
@@ -62,6 +73,10 @@ impl Backend for InFile {
 
     fn store(&self) -> &Sqlite {
         &self.store
+    }
+
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        Some(self.store.clone())
     }
 
     fn queue(&self) -> &SqliteQueue {
@@ -106,6 +121,10 @@ impl Backend for InPostgres {
         &self.store
     }
 
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        Some(self.store.clone())
+    }
+
     fn queue(&self) -> &PostgresQueue {
         &self.queue
     }
@@ -143,6 +162,10 @@ impl Backend for InMySql {
 
     fn store(&self) -> &MySql {
         &self.store
+    }
+
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        Some(self.store.clone())
     }
 
     fn queue(&self) -> &MySqlQueue {

@@ -1,12 +1,13 @@
-//! A RabbitMQ, NATS or Redis server, or SQS, for the messages of a run, beside the database that keeps everything else.
+//! A RabbitMQ, NATS or Redis server, SQS, or Kafka, for the messages of a run, beside the database that keeps everything else.
 
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use hapax::{
     Nats, RabbitMq, RedisStreams, Sender,
+    endpoint::EndpointBuilder,
     ids::{EndpointName, TypeName},
-    ports::{Connected, ErrorKind, StoreError, Transport, TransportCapabilities, TransportError},
+    ports::{Connected, Delays, ErrorKind, Schedule, StoreError, Transport, TransportCapabilities, TransportError},
     transports::redis::MayLose,
 };
 use uuid::Uuid;
@@ -18,6 +19,9 @@ const PREFETCH: u16 = 64;
 /// How long SQS waits for a message before it says that there is none: what comes for a worker that was killed meanwhile is hidden.
 #[cfg(feature = "sqs")]
 const WAIT: Duration = Duration::from_secs(1);
+/// After how long without a sign of life a worker's partitions go to others. Brokers refuse less, unless they are told otherwise.
+#[cfg(feature = "kafka")]
+const SESSION: Duration = Duration::from_secs(6);
 /// How long nothing is to be seen there before it counts as empty: longer than a message takes from one queue to the next.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -67,6 +71,18 @@ impl Broker {
                 "opening SQS queues",
                 "this program was built without SQS; build it with --features sqs",
             )),
+            #[cfg(feature = "kafka")]
+            Kind::Kafka => {
+                let options = hapax::Kafka::options().prefix(prefix).prefetch(PREFETCH).session(SESSION);
+                // One message in a batch: what is left is counted, and Tansu counts wrongly where a larger one ends.
+                options.batch(1).connection_name(NAME).open(url).await.map(BrokerQueue::Kafka)
+            }
+            #[cfg(not(feature = "kafka"))]
+            Kind::Kafka => Err(TransportError::new(
+                ErrorKind::Misconfigured,
+                "opening Kafka queues",
+                "this program was built without Kafka; build it with --features kafka",
+            )),
             Kind::Redis => {
                 let options = RedisStreams::options().prefix(prefix).connection_name(NAME).lease(LEASE);
                 // The server is not killed here; whether it keeps anything is its owner's affair.
@@ -108,6 +124,7 @@ impl fmt::Display for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = match self.kind() {
             Kind::Nats => "streams",
+            Kind::Kafka => "topics",
             Kind::RabbitMq | Kind::Redis | Kind::Sqs => "queues",
         };
         write!(f, "{} {of} {}*", self.kind(), self.prefix)
@@ -153,6 +170,7 @@ pub(crate) enum Kind {
     Nats,
     Redis,
     Sqs,
+    Kafka,
 }
 
 impl Kind {
@@ -163,6 +181,7 @@ impl Kind {
             "nats" | "tls" => Some(Self::Nats),
             "redis" | "rediss" => Some(Self::Redis),
             "sqs" => Some(Self::Sqs),
+            "kafka" | "kafka+tls" => Some(Self::Kafka),
             _ => None,
         }
     }
@@ -174,6 +193,7 @@ impl Kind {
             Self::Nats => "nats://USER:PASSWORD@HOST:PORT",
             Self::Redis => "redis://USER:PASSWORD@HOST:PORT/DATABASE",
             Self::Sqs => "sqs://HOST:PORT",
+            Self::Kafka => "kafka://HOST:PORT",
         }
     }
 }
@@ -185,6 +205,7 @@ impl fmt::Display for Kind {
             Self::Nats => "NATS",
             Self::Redis => "Redis",
             Self::Sqs => "SQS",
+            Self::Kafka => "Kafka",
         })
     }
 }
@@ -197,6 +218,8 @@ pub(crate) enum BrokerQueue {
     Redis(RedisStreams),
     #[cfg(feature = "sqs")]
     Sqs(hapax::Sqs),
+    #[cfg(feature = "kafka")]
+    Kafka(hapax::Kafka),
 }
 
 impl BrokerQueue {
@@ -207,10 +230,12 @@ impl BrokerQueue {
             Self::Redis(queue) => queue.sender(),
             #[cfg(feature = "sqs")]
             Self::Sqs(queue) => queue.sender(),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => queue.sender(),
         }
     }
 
-    /// What waits, and what is not due: on NATS and Redis with what is given.
+    /// What waits, and what is not due: on NATS, Redis and Kafka with what is given. What is not due on Kafka is not there.
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, TransportError> {
         match self {
             Self::RabbitMq(queue) => Ok(queue.backlog(endpoint).await? + queue.delayed().await?),
@@ -218,6 +243,8 @@ impl BrokerQueue {
             Self::Redis(queue) => queue.backlog(endpoint).await,
             #[cfg(feature = "sqs")]
             Self::Sqs(queue) => queue.backlog(endpoint).await,
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => queue.backlog(endpoint).await,
         }
     }
 
@@ -228,6 +255,8 @@ impl BrokerQueue {
             Self::Redis(queue) => queue.remove(endpoints).await,
             #[cfg(feature = "sqs")]
             Self::Sqs(queue) => queue.remove(endpoints).await,
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => queue.remove(endpoints).await,
         }
     }
 }
@@ -241,6 +270,8 @@ impl Transport for BrokerQueue {
             Self::Redis(queue) => queue.capabilities(),
             #[cfg(feature = "sqs")]
             Self::Sqs(queue) => queue.capabilities(),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => queue.capabilities(),
         }
     }
 
@@ -251,6 +282,8 @@ impl Transport for BrokerQueue {
             Self::Redis(queue) => queue.connect(endpoint, types).await,
             #[cfg(feature = "sqs")]
             Self::Sqs(queue) => queue.connect(endpoint, types).await,
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => queue.connect(endpoint, types).await,
         }
     }
 }
@@ -274,6 +307,10 @@ impl<B: Backend> Backend for OnBroker<B> {
         let kept = B::open(place, None, new).await?;
         let queue =
             broker.open().await.map_err(|e| StoreError::new(e.kind(), OPERATION, e.to_string()).caused_by(e))?;
+        if queue.capabilities().delays == Delays::Never && kept.schedule().is_none() {
+            let why = "these queues hold nothing back until it is due, and this store cannot; take another of the two";
+            return Err(StoreError::new(ErrorKind::Misconfigured, OPERATION, why));
+        }
         Ok(Self { kept, queue })
     }
 
@@ -297,12 +334,32 @@ impl<B: Backend> Backend for OnBroker<B> {
             // The service counts about.
             #[cfg(feature = "sqs")]
             BrokerQueue::Sqs(_) => QUIET,
+            #[cfg(feature = "kafka")]
+            BrokerQueue::Kafka(_) => Duration::ZERO,
         }
     }
 
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
         let counted = self.queue.backlog(endpoint).await;
-        counted.map_err(|e| StoreError::new(e.kind(), "counting messages", e.to_string()).caused_by(e))
+        let counted =
+            counted.map_err(|e| StoreError::new(e.kind(), "counting messages", e.to_string()).caused_by(e))?;
+        // What the schedule has goes to the queue first, and is taken off the schedule after that.
+        match self.schedule() {
+            Some(schedule) => Ok(counted + u64::from(schedule.next(endpoint).await?.is_some())),
+            None => Ok(counted),
+        }
+    }
+
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        let is_needed = self.queue.capabilities().delays == Delays::Never;
+        self.kept.schedule().filter(|_| is_needed)
+    }
+
+    fn scheduled(&self, shop: EndpointBuilder) -> EndpointBuilder {
+        match self.schedule() {
+            Some(schedule) => shop.schedule(schedule),
+            None => shop,
+        }
     }
 
     async fn close(&self) {

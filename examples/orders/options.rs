@@ -69,7 +69,8 @@ pub struct Options {
 
     /// Send the messages over the RabbitMQ server at this URL (`amqp://USER:PASSWORD@HOST:PORT/VHOST`), over NATS JetStream
     /// (`nats://USER:PASSWORD@HOST:PORT`), Redis Streams (`redis://USER:PASSWORD@HOST:PORT/DATABASE`) or, if the program was built
-    /// with that feature, SQS (`sqs://HOST:PORT`, an emulator; `sqs://REGION` with HAPAX_AWS=1), instead of through the database, in queues of the run's own, which go with it; in worker processes
+    /// with that feature, SQS (`sqs://HOST:PORT`, an emulator; `sqs://REGION` with HAPAX_AWS=1) or Kafka (`kafka://HOST:PORT`; messages
+    /// that are not due yet stay in the database), instead of through the database, in queues of the run's own, which go with it; in worker processes
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
 
@@ -222,7 +223,7 @@ impl Options {
         }
         if self.transport.as_deref().is_some_and(|url| broker::Kind::of(url).is_none()) {
             return refuse(
-                "--transport takes a RabbitMQ, NATS or Redis server, or SQS; write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://USER:PASSWORD@HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DATABASE or sqs://HOST:PORT",
+                "--transport takes a RabbitMQ, NATS or Redis server, SQS, or Kafka; write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://USER:PASSWORD@HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DATABASE, sqs://HOST:PORT or kafka://HOST:PORT",
             );
         }
         if is_blank(self.input.as_deref().and_then(Path::to_str)) {
@@ -238,6 +239,12 @@ impl Options {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
         }
         let in_workers = on_server || self.transport.is_some() || self.dedup.is_some() || self.workers.is_some();
+        let is_kafka = self.transport.as_deref().and_then(broker::Kind::of) == Some(broker::Kind::Kafka);
+        if is_kafka && self.store.as_deref().is_some_and(place::is_service) {
+            return refuse(
+                "Kafka holds nothing back until it is due, and that store cannot either; with --transport kafka://.. give a file, or a PostgreSQL or MariaDB server",
+            );
+        }
         if self.pooler.is_some() && !self.store.as_deref().is_some_and(place::is_postgres) {
             return refuse(
                 "--pooler stands before a PostgreSQL server; give that one's own URL too, with --store postgres://..",
@@ -328,7 +335,11 @@ mod tests {
             ),
             (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
-            (&["--transport", "kafka://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
+            (&["--transport", "stomp://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
+            (
+                &["--transport", "kafka://broker", "--store", "dynamodb://localhost:8000"],
+                "give a file, or a PostgreSQL or MariaDB server",
+            ),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {
             let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();

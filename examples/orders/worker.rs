@@ -51,7 +51,7 @@ pub(crate) async fn run<B: Backend>(place: &B::Place, database: &Database, optio
             let transport = Doubled::new(opened.queue().clone(), options.duplicates(), seed);
             let settings = Settings { in_flight_max: IN_FLIGHT_MAX, ..shop::settings() };
             let endpoint = shop::endpoint(opened.store().clone(), dedup.clone(), transport, &cards, &door, &watch);
-            endpoint.settings(settings).start().await.map_err(|e| match e.kind() {
+            opened.scheduled(endpoint).settings(settings).start().await.map_err(|e| match e.kind() {
                 ErrorKind::Transport => Refusal::caused(&what, &e).passing(),
                 _ => Refusal::caused(&what, &e),
             })
