@@ -77,28 +77,33 @@ impl DeadLetters for Place {
     }
 }
 
-/// What is changed: the body, so that another letter comes of it, or a header, so that it is the same one.
-type Change = fn(&mut Envelope);
-
-fn body(envelope: &mut Envelope) {
-    envelope.body = serde_json::to_vec(&task("a", "edited")).unwrap().into();
+/// What is changed: so that another letter comes of it, or so that it is the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Body,
+    Header,
 }
 
-fn header(envelope: &mut Envelope) {
-    envelope.headers.set("looked-at", "by alice").unwrap();
+impl Change {
+    fn to(self, envelope: &mut Envelope) {
+        match self {
+            Self::Body => envelope.body = serde_json::to_vec(&task("a", "edited")).unwrap().into(),
+            Self::Header => envelope.headers.set("looked-at", "by alice").unwrap(),
+        }
+    }
 }
 
 /// Whether the edit has come to its end, with this trouble at that write.
 async fn edited(change: Change, trouble: Trouble, at: usize) -> bool {
     let (store, hub, log) = (Memory::new(), InProcess::new("edited"), Log::default());
     // Only its body says how it ends.
-    let hopeless = Task { fails: if change as usize == body as usize { u32::MAX } else { 0 }, ..task("a", "edited") };
+    let hopeless = Task { fails: if change == Change::Body { u32::MAX } else { 0 }, ..task("a", "edited") };
     add(&store, [hopeless, task("b", "other")]).await;
     let place = Place { kept: store.clone(), trouble, at, writes: Arc::default() };
     let troubled = endpoint(&store, hub.clone(), &Log::default()).dead_letters(place.clone());
     let troubled = troubled.start().await.unwrap().dead_letter_office("alice");
     let old = troubled.show(&"edited".parse().unwrap()).await.unwrap().remove(0);
-    let ended = timeout(Duration::from_secs(60), troubled.edit(&old, change)).await;
+    let ended = timeout(Duration::from_secs(60), troubled.edit(&old, |envelope| change.to(envelope))).await;
     drop(troubled);
     let reached = place.writes.load(Ordering::SeqCst) > at;
     assert_eq!(ended.is_ok_and(|ended| ended.is_ok()), !reached, "{trouble:?} at {at}");
@@ -108,10 +113,10 @@ async fn edited(change: Change, trouble: Trouble, at: usize) -> bool {
     let found = office.show(&"edited".parse().unwrap()).await.unwrap();
     assert!((1..=2).contains(&found.len()), "{trouble:?} at {at}: {found:?}");
     let mut new = (*old.envelope).clone();
-    change(&mut new);
+    change.to(&mut new);
     let (done_with, olds): (Vec<_>, Vec<_>) = found.into_iter().partition(|letter| *letter.envelope == new);
     if done_with.is_empty() {
-        office.edit(&olds[0], change).await.unwrap();
+        office.edit(&olds[0], |envelope| change.to(envelope)).await.unwrap();
     } else {
         office.discard(&olds).await.unwrap();
     }
@@ -129,7 +134,7 @@ async fn edited(change: Change, trouble: Trouble, at: usize) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_letter_whose_edit_fails_or_dies_at_any_write_is_edited_and_handled_once() {
-    for (change, writes) in [(body as Change, 2), (header as Change, 4)] {
+    for (change, writes) in [(Change::Body, 2), (Change::Header, 4)] {
         for trouble in TROUBLES {
             let reached = {
                 let mut at = 0;
