@@ -48,7 +48,7 @@
 //! | `rabbitmq` | `RabbitMq`: queues on a RabbitMQ server | no |
 //! | `redis` | `RedisStreams`: queues on a Redis server | no |
 //! | `kafka` | `Kafka`: queues on Kafka; needs a C compiler, make and zlib | no |
-//! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; never compiled | no |
+//! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; compiled, never run | no |
 //! | `sqs` | `Sqs`: queues on Amazon SQS | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `partitioned-log` | `PartitionedLog`: logs with partitions inside the process, as Kafka has them; for tests | no |
