@@ -148,17 +148,20 @@ impl Broker {
     }
 }
 
+/// Of a topic, and of its partitions in their order.
+type Starts = (Arc<str>, Vec<Start>);
+
 /// Where subscriptions begin that are not noted, by topic and there by partition.
 fn starts(
     asker: &Asker,
     notes: &Notes,
     topics: &[Arc<str>],
     is_new: bool,
-) -> Result<Vec<(Arc<str>, Vec<Start>)>, KafkaError> {
+) -> Result<Vec<Starts>, KafkaError> {
     let wanted: Vec<&Arc<str>> = topics.iter().filter(|topic| !notes.is_subscribed(topic)).collect();
     let places = asker.places_soon(&wanted)?;
     let committed = asker.committed(&places)?;
-    let mut starts: Vec<(Arc<str>, Vec<Start>)> = Vec::with_capacity(wanted.len());
+    let mut starts: Vec<Starts> = Vec::with_capacity(wanted.len());
     for place in places {
         let (bounds, over) = (asker.bounds(&place)?, committed.get(&place).copied());
         let start = Start { at: start(bounds, over, is_new, notes.has_ended(&place.0)), over };
