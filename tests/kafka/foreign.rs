@@ -84,7 +84,7 @@ async fn what_is_no_message_is_set_aside_and_holds_up_nothing() {
     let mut bodies: Vec<&[u8]> = found.iter().map(|(_, _, body)| &body[..]).collect();
     bodies.sort_unstable();
     assert_eq!(bodies, [&b"it has no id"[..], b"its header has no name"]);
-    let reason = |(_, headers, _): &(Vec<u8>, Vec<(String, Vec<u8>)>, Vec<u8>)| {
+    let reason = |(_, headers, _): &Kept| {
         let found = headers.iter().find(|(name, _)| name == "x-hapax-reason").unwrap();
         String::from_utf8(found.1.clone()).unwrap()
     };

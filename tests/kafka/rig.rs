@@ -91,8 +91,11 @@ pub(crate) fn put_by(
     producer.flush(PATIENCE).unwrap();
 }
 
+/// Key, headers and body of a record.
+pub(crate) type Kept = (Vec<u8>, Vec<(String, Vec<u8>)>, Vec<u8>);
+
 /// All records of one partition, by another program: key, headers and body.
-pub(crate) fn records(topic: &str, partition: i32) -> Vec<(Vec<u8>, Vec<(String, Vec<u8>)>, Vec<u8>)> {
+pub(crate) fn records(topic: &str, partition: i32) -> Vec<Kept> {
     use rdkafka::message::Headers;
     let mut config = config();
     config.set("group.id", unique("reader")).set("isolation.level", "read_uncommitted");

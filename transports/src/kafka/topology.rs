@@ -152,12 +152,7 @@ impl Broker {
 type Starts = (Arc<str>, Vec<Start>);
 
 /// Where subscriptions begin that are not noted, by topic and there by partition.
-fn starts(
-    asker: &Asker,
-    notes: &Notes,
-    topics: &[Arc<str>],
-    is_new: bool,
-) -> Result<Vec<Starts>, KafkaError> {
+fn starts(asker: &Asker, notes: &Notes, topics: &[Arc<str>], is_new: bool) -> Result<Vec<Starts>, KafkaError> {
     let wanted: Vec<&Arc<str>> = topics.iter().filter(|topic| !notes.is_subscribed(topic)).collect();
     let places = asker.places_soon(&wanted)?;
     let committed = asker.committed(&places)?;
