@@ -83,8 +83,8 @@ impl RabbitMqOptions {
         self
     }
 
-    /// Largest message, in bytes, at most 127 MiB and what the server's `max_message_size` says. Default 1 MiB. Larger
-    /// ones are refused before anything is saved.
+    /// Largest message, in bytes, at most 127 MiB. Default 1 MiB. Larger ones are refused before anything is saved. Set it no higher than the
+    /// server's `max_message_size`, of which the protocol tells nothing: what the server refuses has been saved, and is tried again.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes.min(MESSAGE_BYTES_LIMIT);
         self
