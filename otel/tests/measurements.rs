@@ -120,7 +120,8 @@ async fn what_an_audit_looks_at_is_counted_by_invariant_and_its_violations_from_
 fn conflicts_and_what_is_dropped_parked_breached_and_overdue_are_measured() {
     use hapax_core::{
         ids::{EntityKey, Scope},
-        metrics::{Cause, Event, Metrics},
+        metrics::{Event, Metrics},
+        ports::Cause,
     };
     let seen = Seen::begin();
     let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };

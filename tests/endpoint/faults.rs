@@ -14,7 +14,8 @@ use hapax::{
     endpoint::{EndpointBuilder, Settings},
     envelope::{Destination, Envelope},
     manager::Stores,
-    metrics::{Cause, Event, Metrics},
+    metrics::{Event, Metrics},
+    ports::Cause,
     testing::Drops,
     transports::in_process::Faults,
 };
