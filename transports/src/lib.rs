@@ -1,5 +1,7 @@
 //! Transports for hapax. A feature compiles one in; it never selects one.
 
+#[cfg(feature = "rabbitmq")]
+mod header_order;
 #[cfg(feature = "in-process")]
 pub mod in_process;
 #[cfg(feature = "kafka")]
