@@ -68,6 +68,10 @@ mod kafka_chapter {}
 #[doc = include_str!("../../docs/sqs.md")]
 mod sqs_chapter {}
 
+#[cfg(all(doctest, feature = "servicebus"))]
+#[doc = include_str!("../../docs/servicebus.md")]
+mod servicebus_chapter {}
+
 pub use backend::{Backend, Scratch, purged, scheduled};
 pub use contended::contended;
 #[cfg(feature = "cosmos")]
