@@ -71,5 +71,7 @@ mod settling;
 mod start;
 #[path = "endpoint/turned.rs"]
 mod turned;
+#[path = "endpoint/unanswered.rs"]
+mod unanswered;
 #[path = "endpoint/work.rs"]
 mod work;

@@ -115,6 +115,43 @@ async fn what_an_audit_looks_at_is_counted_by_invariant_and_its_violations_from_
     assert_eq!(seen.measured().sum("hapax.audit.looked_at", &[("hapax.invariant", "kept")]), 1.0);
 }
 
+/// What happens seldom, told as the endpoint tells it.
+#[test]
+fn conflicts_and_what_is_dropped_parked_breached_and_overdue_are_measured() {
+    use hapax_core::{
+        ids::{EntityKey, Scope},
+        metrics::{Event, Metrics},
+        ports::Cause,
+    };
+    let seen = Seen::begin();
+    let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
+    let (shop, key) = (scope.endpoint.clone(), EntityKey::new(std::sync::Arc::new(scope), "a".parse().unwrap()));
+    let overdue = Some(Duration::from_secs(90));
+    for event in [
+        Event::Retried(&key, Cause::Conflict),
+        Event::Retried(&key, Cause::Conflict),
+        Event::Dropped(&key, "a rule"),
+        Event::Parked(&key),
+        Event::RetentionBreached(&key),
+        Event::Overdue(&shop, overdue),
+    ] {
+        Metrics::observe(&*seen.metrics, event);
+    }
+    let (measured, order) = (seen.measured(), [("hapax.endpoint", "shop"), ("hapax.saga", "order")]);
+    for (name, sum) in [
+        ("hapax.conflicts", 2.0),
+        ("hapax.retries", 0.0),
+        ("hapax.dropped", 1.0),
+        ("hapax.parked", 1.0),
+        ("hapax.retention_breaches", 1.0),
+    ] {
+        assert_eq!(measured.sum(name, &order), sum, "{name}: {measured:#?}");
+    }
+    assert_eq!(measured.sum("hapax.schedule.overdue", &[("hapax.endpoint", "shop")]), 90.0);
+    Metrics::observe(&*seen.metrics, Event::Overdue(&shop, None));
+    assert_eq!(seen.measured().sum("hapax.schedule.overdue", &[("hapax.endpoint", "shop")]), 0.0);
+}
+
 #[test]
 fn a_relay_tells_sums_and_what_is_more_is_counted() {
     let seen = Seen::begin();

@@ -9,7 +9,8 @@ use std::{
 use hapax::{
     Context, Correlation, Endpoint, Handle, HandlerError, Message, Saga, SendError, Sender, Sqlite,
     endpoint::Settings,
-    ids::{EndpointName, EntityKey, MessageId, Scope},
+    envelope::Destination,
+    ids::{EndpointName, EntityKey, Scope},
     ports::{DeadLetter, DeadLetters, Dispatcher, EntityStore, Page, Transport},
 };
 use hapax_tests::Scratch;
@@ -34,6 +35,7 @@ pub(crate) trait Server {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Add {
     pub(crate) account: String,
+    pub(crate) number: usize,
 }
 impl Message for Add {
     const TYPE: &'static str = "test.add";
@@ -42,6 +44,7 @@ impl Message for Add {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Added {
     account: String,
+    number: usize,
 }
 impl Message for Added {
     const TYPE: &'static str = "test.added";
@@ -49,7 +52,8 @@ impl Message for Added {
 
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Account {
-    count: u64,
+    /// What it was told, in this order.
+    numbers: Vec<usize>,
 }
 impl Saga for Account {
     const NAME: &'static str = "account";
@@ -62,8 +66,8 @@ impl Handle<Add> for Account {
         if add.account == "poison" {
             return Err(HandlerError::permanent("it can never succeed"));
         }
-        self.count += 1;
-        cx.publish(Added { account: add.account })?;
+        self.numbers.push(add.number);
+        cx.publish(Added { account: add.account, number: add.number })?;
         Ok(())
     }
 }
@@ -71,8 +75,8 @@ impl Handle<Added> for Account {
     fn correlate(added: &Added) -> Correlation<'_> {
         (&added.account).into()
     }
-    async fn handle(&mut self, _: Added, _: &mut Context) -> Result<(), HandlerError> {
-        self.count += 1;
+    async fn handle(&mut self, added: Added, _: &mut Context) -> Result<(), HandlerError> {
+        self.numbers.push(added.number);
         Ok(())
     }
 }
@@ -110,13 +114,15 @@ pub(crate) async fn each_is_handled_once(mut server: impl Server, ordered: bool,
     assert!(queue.capabilities().durable);
     let sender = Sender::new(Arc::new(queue));
     let sending = tokio::spawn(async move {
+        let front = Destination::Endpoint("front".parse().unwrap());
         for number in 0..messages {
-            let add = Add { account: (number % ACCOUNTS).to_string() };
-            let id: MessageId = format!("add {number}").parse().unwrap();
+            let add = Add { account: (number % ACCOUNTS).to_string(), number };
+            let mut envelope = sender.envelope(format!("add {number}").parse().unwrap(), &add).unwrap();
+            envelope.partition_key = Some(add.account.parse().unwrap());
             let copies = if number % 3 == 0 { 2 } else { 1 };
             for _ in 0..copies {
                 // The same id until it is confirmed.
-                while let Err(e) = sender.send_as(id.clone(), "front", &add).await {
+                while let Err(e) = sender.send_envelope(front.clone(), envelope.clone()).await {
                     assert!(matches!(e, SendError::Dispatch(_)), "{e:?}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -132,7 +138,15 @@ pub(crate) async fn each_is_handled_once(mut server: impl Server, ordered: bool,
     for endpoint in running {
         endpoint.await.unwrap().unwrap();
     }
-    assert_eq!(counts(&store, NAMES).await, [all; 2]);
+    for name in NAMES {
+        let accounts = told(&store, name).await;
+        if ordered && name == "front" {
+            assert!(accounts.iter().all(|numbers| numbers.is_sorted()), "not in order: {accounts:?}");
+        }
+        let mut numbers = accounts.concat();
+        numbers.sort_unstable();
+        assert!(numbers.iter().copied().eq(0..messages), "{name} was told {numbers:?}");
+    }
 }
 
 async fn wait_for(store: &Sqlite, enough: impl Fn([u64; 2]) -> bool) {
@@ -146,20 +160,27 @@ async fn wait_for(store: &Sqlite, enough: impl Fn([u64; 2]) -> bool) {
     }
 }
 
-/// What the accounts of each endpoint have counted.
+/// How much the accounts of each endpoint were told.
 pub(crate) async fn counts<const N: usize>(store: &Sqlite, names: [&str; N]) -> [u64; N] {
     let mut counts = [0; N];
     for (count, name) in counts.iter_mut().zip(names) {
-        let scope = Arc::new(Scope { endpoint: name.parse().unwrap(), saga: Account::NAME.parse().unwrap() });
-        for account in 0..ACCOUNTS {
-            let key = EntityKey::new(scope.clone(), account.to_string().parse().unwrap());
-            if let Some(stored) = store.load(&key, &[]).await.unwrap().stored {
-                // JSON behind a frame of two bytes.
-                *count += serde_json::from_slice::<Account>(&stored.entity.state[2..]).unwrap().count;
-            }
-        }
+        *count = told(store, name).await.concat().len() as u64;
     }
     counts
+}
+
+/// What each account of an endpoint was told, in this order.
+async fn told(store: &Sqlite, name: &str) -> Vec<Vec<usize>> {
+    let scope = Arc::new(Scope { endpoint: name.parse().unwrap(), saga: Account::NAME.parse().unwrap() });
+    let mut told = Vec::new();
+    for account in 0..ACCOUNTS {
+        let key = EntityKey::new(scope.clone(), account.to_string().parse().unwrap());
+        let stored = store.load(&key, &[]).await.unwrap().stored;
+        // JSON behind a frame of two bytes.
+        let account = stored.map(|stored| serde_json::from_slice::<Account>(&stored.entity.state[2..]).unwrap());
+        told.push(account.unwrap_or_default().numbers);
+    }
+    told
 }
 
 #[derive(Serialize, Deserialize)]

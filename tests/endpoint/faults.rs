@@ -1,12 +1,21 @@
 //! A bad day: copies, reordering, lost acks, passes dropped at random awaits, stores that give way. Everything once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use hapax::{
     Endpoint, InProcess, Memory, MessageId,
-    endpoint::EndpointBuilder,
+    deliver::{Recoverability, Tries},
+    endpoint::{EndpointBuilder, Settings},
     envelope::{Destination, Envelope},
     manager::Stores,
+    metrics::{Event, Metrics},
+    ports::Cause,
     testing::Drops,
     transports::in_process::Faults,
 };
@@ -17,7 +26,7 @@ use hapax_model::{
     ledger::{Act, Alarm, LOWER, Ledger, Post, Posted, Trouble, UPPER, envelope_of, forget_runs},
 };
 
-use crate::work::settings;
+use crate::work::{Log, Task, done, endpoint, letters, send, settings, task};
 
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -258,4 +267,41 @@ async fn a_message_for_two_sagas_is_handled_by_both_in_two_processes_although_pa
         two.unwrap();
         assert_eq!(both(&day), (causes_of(&posts), causes_of(&posts)), "seed {seed}");
     }
+}
+
+/// Counts passes that were made again since somebody else had saved.
+#[derive(Debug, Default)]
+struct Lost(AtomicU32);
+
+impl Metrics for Lost {
+    fn observe(&self, event: Event<'_>) {
+        if let Event::Retried(_, Cause::Conflict) = event {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Goal: races for one entity have a budget of their own. Method: two processes have all their messages for one, a message may be given twice, and
+/// each race that is lost goes back to the broker nearly at once.
+#[tokio::test(start_paused = true)]
+async fn races_of_two_processes_for_one_entity_count_against_no_message() {
+    const TASKS: usize = 200;
+    let (store, hub, log, lost) = (Memory::new(), InProcess::new("races"), Log::default(), Arc::new(Lost::default()));
+    let briefly = Tries::new(1, Duration::from_millis(1), Duration::from_millis(1));
+    let few = Recoverability { deliveries_max: 2, poison_above: 2, conflict: briefly, ..Recoverability::default() };
+    for number in 0..TASKS {
+        send(&hub, &Task { millis: 5, ..task("busy", &format!("task-{number}")) }).await;
+    }
+    let process = || {
+        let settings = Settings { recoverability: few.clone(), pass_max: 4, in_flight_max: 16, ..settings() };
+        endpoint(&store, hub.clone(), &log).settings(settings).metrics(lost.clone()).run_until(hub.idle())
+    };
+    let (one, other) = tokio::join!(process(), process());
+    one.and(other).unwrap();
+    assert!(lost.0.load(Ordering::SeqCst) > 20, "{lost:?}");
+    let mut names = done(&store, "worker", "busy");
+    names.sort();
+    let mut all: Vec<_> = (0..TASKS).map(|number| format!("task-{number}")).collect();
+    all.sort();
+    assert_eq!((names, letters(&store).await), (all, vec![]));
 }

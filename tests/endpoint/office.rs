@@ -11,7 +11,10 @@ use hapax::{
     time::Timestamp,
 };
 
-use crate::work::{Auditor, Cut, Log, Task, WayOut, Worker, done, endpoint, letters, send, task};
+use crate::{
+    entities::Entities,
+    work::{Auditor, Cut, Log, Task, WayOut, Worker, done, endpoint, letters, send, task},
+};
 
 /// A letter about a task, as its endpoint would have set it aside now.
 pub(crate) fn letter(task: &Task) -> DeadLetter {
@@ -338,4 +341,20 @@ async fn letters_are_listed_by_pages_and_filters_and_discarded_by_them() {
     assert_eq!(office.discard_all(&Filter::default()).await.unwrap(), 189);
     let told: usize = office.actions().await.unwrap().iter().map(|action| action.count).sum();
     assert_eq!(told, 250);
+}
+
+/// Goal: nothing is done that is not recorded. Method: the record cannot be reached.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_recorded_is_not_done() {
+    let (entities, hub, log) = (Entities::default(), InProcess::new("unrecorded"), Log::default());
+    add(&entities.store, [task("a", "one"), task("b", "two")]).await;
+    let office = crate::outage::endpoint(&entities, &hub, &log).start().await.unwrap().dead_letter_office("alice");
+    let before = all(&office).await;
+    entities.is_away(Some(""));
+    office.discard(&before).await.unwrap_err();
+    office.edit(&before[0], |envelope| envelope.body = "{}".into()).await.unwrap_err();
+    office.retry(&before).await.unwrap_err();
+    assert_eq!((all(&office).await, hub.backlog(&"work".parse().unwrap())), (before.clone(), 0));
+    entities.is_away(None);
+    assert_eq!(office.retry(&before).await.unwrap().done, 2);
 }

@@ -125,9 +125,9 @@ async fn a_stop_does_not_wait_for_a_store_that_is_away() {
 
 /// Tells some endpoints.
 #[derive(Debug, Serialize, Deserialize)]
-struct Tell {
-    key: String,
-    to: String,
+pub(crate) struct Tell {
+    pub(crate) key: String,
+    pub(crate) to: String,
 }
 
 impl Message for Tell {
@@ -135,7 +135,7 @@ impl Message for Tell {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Teller;
+pub(crate) struct Teller;
 
 impl Saga for Teller {
     const NAME: &'static str = "teller";

@@ -56,7 +56,7 @@ async fn an_endpoint_goes_by_evidence_and_sets_poison_aside() {
     let running = tokio::spawn(running.run_until(async move { stopped.recv().await }));
     let sender = queue.sender();
     for account in ["1", "poison", "2", "3"] {
-        sender.send(name.as_str(), &Add { account: account.into() }).await.unwrap();
+        sender.send(name.as_str(), &Add { account: account.into(), number: 0 }).await.unwrap();
     }
     let done = async {
         while counts(&store, [name.as_str()]).await != [3] {
@@ -75,4 +75,16 @@ async fn an_endpoint_goes_by_evidence_and_sets_poison_aside() {
     drop(stop);
     running.await.unwrap().unwrap();
     assert_eq!((queue.backlog(&name).await.unwrap(), queue.unsettled(&name).await.unwrap()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_that_keep_order_handle_each_message_once_while_their_broker_is_killed() {
+    broker::each_is_handled_once(NatsServer::start().await, true, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn poison_ends_among_the_dead_letters_on_the_server_and_holds_up_nothing() {
+    let (queue, here) = (open().await, endpoint());
+    let is_empty = async || (queue.backlog(&here).await.unwrap(), queue.unsettled(&here).await.unwrap()) == (0, 0);
+    broker::poison_is_set_aside(queue.clone(), here.clone(), is_empty).await;
 }

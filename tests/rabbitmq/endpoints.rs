@@ -5,6 +5,8 @@ use std::time::Duration;
 use hapax::RabbitMq;
 use hapax_tests::RabbitMqServer;
 
+use super::rig::{endpoint, open};
+
 #[path = "../broker/endpoints.rs"]
 mod broker;
 
@@ -33,4 +35,15 @@ impl broker::Server for RabbitMqServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_handle_each_message_once_while_their_broker_is_killed() {
     broker::each_is_handled_once(RabbitMqServer::start().await, false, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_that_keep_order_handle_each_message_once_while_their_broker_is_killed() {
+    broker::each_is_handled_once(RabbitMqServer::start().await, true, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn poison_ends_among_the_dead_letters_on_the_server_and_holds_up_nothing() {
+    let (queue, here) = (open().await, endpoint());
+    broker::poison_is_set_aside(queue.clone(), here.clone(), async || queue.backlog(&here).await.unwrap() == 0).await;
 }

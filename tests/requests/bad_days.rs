@@ -21,13 +21,15 @@ async fn each_key_is_one_effect_and_one_answer_on_a_bad_day() {
         let mut random = fastrand::Rng::with_seed(seed);
         let lines: Vec<Book> = (0..10).map(|n| book(&format!("account-{}", n % 3), &format!("line-{n}"))).collect();
         for round in 0..3 {
-            let _running = run(endpoint(&bank, seed + 100 * round)).await;
+            // Two processes at a time.
+            let seeds = [seed + 100 * round, seed + 100 * round + 50];
+            let _running = (run(endpoint(&bank, seeds[0])).await, run(endpoint(&bank, seeds[1])).await);
             let clients = [bank.client("one").await, bank.client("two").await];
             let within = SECOND.mul_f64(5.0 * random.f64());
             let asked = lines.iter().map(|line| ask(&clients[random.usize(..2)], line, within)).collect::<Vec<_>>();
             join_all(asked).await;
         }
-        let _running = run(endpoint(&bank, seed)).await;
+        let _running = (run(endpoint(&bank, seed)).await, run(endpoint(&bank, seed + 50)).await);
         let clients = [bank.client("one").await, bank.client("two").await];
         let asked = lines.iter().flat_map(|line| clients.iter().map(move |client| (line, client)));
         let answers = join_all(asked.map(async |(line, client)| (line, ask(client, line, DAY).await.unwrap()))).await;

@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+/// How variables begin by which cargo tells a program of its own package.
+const OF_THE_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+
 /// The root of the tree. `cargo run` names this package's folder; without it the current folder is meant.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
@@ -14,6 +17,13 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
+    // What cargo tells this program of its own package is not for the builds that it starts: build scripts that look at such a variable run
+    // again, and all that builds on them with them, whenever the same is built without xtask.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_THE_PACKAGE.iter().any(|of| name.starts_with(of))) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -10,12 +10,13 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::future::poll_immediate;
 use tokio::time::Instant;
 
 use crate::{
     envelope::{Destination, Outgoing},
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, timeout},
 };
 
 /// So many failures in a row before a destination is held back: fewer than a pass tries by itself.
@@ -31,6 +32,8 @@ const FAILING_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Outlets {
     dispatcher: Arc<dyn Dispatcher>,
+    /// How long an answer is waited for.
+    limit: Duration,
     failing: Mutex<HashMap<Destination, Outlet>>,
 }
 
@@ -42,8 +45,20 @@ struct Outlet {
 }
 
 impl Outlets {
-    pub(super) fn new(dispatcher: Arc<dyn Dispatcher>) -> Self {
-        Self { dispatcher, failing: Mutex::default() }
+    pub(super) fn new(dispatcher: Arc<dyn Dispatcher>, limit: Duration) -> Self {
+        Self { dispatcher, limit, failing: Mutex::default() }
+    }
+
+    /// Whoever never answers holds up its pass no longer than the limit, nor a sweep of other sagas or what is due behind it. What was offered may be
+    /// sent all the same, and is sent again under its id.
+    async fn offer(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        let mut answer = self.dispatcher.dispatch(outgoing);
+        // Who answers at once needs no timer.
+        if let Some(results) = poll_immediate(&mut answer).await {
+            return results;
+        }
+        let unanswered = |outgoing: &Outgoing| Err(unanswered(&outgoing.destination, self.limit));
+        timeout(self.limit, answer).await.unwrap_or_else(|_| outgoing.iter().map(unanswered).collect())
     }
 
     fn failing(&self) -> MutexGuard<'_, HashMap<Destination, Outlet>> {
@@ -102,6 +117,11 @@ fn held_back(destination: &Destination) -> DispatchError {
     DispatchError::Transient(TransportError::new(ErrorKind::Unavailable, "dispatching", why))
 }
 
+fn unanswered(destination: &Destination, limit: Duration) -> DispatchError {
+    let why = format!("whether {destination} has it is not known: the broker has not answered within {limit:?}");
+    DispatchError::Transient(TransportError::new(ErrorKind::UnknownOutcome, "dispatching", why))
+}
+
 #[async_trait]
 impl Dispatcher for Outlets {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
@@ -110,7 +130,7 @@ impl Dispatcher for Outlets {
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         if self.failing().is_empty() {
-            let results = self.dispatcher.dispatch(outgoing).await;
+            let results = self.offer(outgoing).await;
             for (outgoing, result) in outgoing.iter().zip(&results).filter(|(_, result)| result.is_err()) {
                 self.learn(&outgoing.destination, result);
             }
@@ -123,7 +143,7 @@ impl Dispatcher for Outlets {
             .filter(|(_, admitted)| **admitted)
             .map(|(outgoing, _)| outgoing.clone())
             .collect();
-        let results = if offered.is_empty() { Vec::new() } else { self.dispatcher.dispatch(&offered).await };
+        let results = if offered.is_empty() { Vec::new() } else { self.offer(&offered).await };
         for (outgoing, result) in offered.iter().zip(&results) {
             self.learn(&outgoing.destination, result);
         }

@@ -224,6 +224,10 @@ impl Receiver for EndpointQueue {
         let mut back = GivenBack { end: &self.end, held: Some(held.clone()), delay: REST, counts: true };
         match settlement {
             Settlement::Retry { delay, counts } => {
+                if self.end.state().lane(&held.place, held.epoch).is_none() {
+                    back.held = None;
+                    return Ok(Settled::LeaseLost);
+                }
                 (back.delay, back.counts) = (delay, counts);
                 drop(back);
                 return Ok(Settled::Done);

@@ -42,6 +42,7 @@ pub struct Settings {
     pub stop_limit: Duration,
     /// A pass, from before the load to the last dispatch: one that took longer sends nothing more, since retention is counted on it (S39). A
     /// handler that takes so long is ended there, and has failed. Default 60 s: far above any store's time limits, far below any retention.
+    /// A broker that has not answered a dispatch for so long is taken to have failed, with an unknown outcome.
     pub deadline: Duration,
     /// Messages of one entity that are handled and saved together at most. Default 256: beyond it a pass gains little and
     /// a lost race costs more.

@@ -111,7 +111,8 @@ impl EndpointBuilder {
         let spans = Spans::new(transport.capabilities().name, self.traces);
         circuit.observe(Event::Started(&name, transport.capabilities().name));
         let sends = Arc::new(Sends::new(connected.dispatcher, spans.clone()).of(name.clone(), circuit.clone()));
-        let straight: Arc<dyn Dispatcher> = if self.breaks { Arc::new(Outlets::new(sends)) } else { sends };
+        let limit = self.settings.deadline;
+        let straight: Arc<dyn Dispatcher> = if self.breaks { Arc::new(Outlets::new(sends, limit)) } else { sends };
         let holds_all = transport.capabilities().delays == Delays::Any && self.schedule.is_none();
         let departures = (!holds_all).then(|| {
             let capabilities = transport.capabilities();

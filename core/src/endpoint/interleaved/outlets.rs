@@ -44,7 +44,7 @@ fn message() -> Outgoing {
 
 fn outlets(takes: bool, failures: u32) -> (Arc<Broker>, Arc<Outlets>) {
     let broker = Arc::new(Broker { takes, ..Broker::default() });
-    let outlets = Outlets::new(broker.clone());
+    let outlets = Outlets::new(broker.clone(), Duration::from_secs(60));
     outlets.failing().insert(destination(), Outlet { failures, next: Instant::now() });
     (broker, Arc::new(outlets))
 }
