@@ -168,6 +168,13 @@ impl OutboxEntry {
         }
     }
 
+    /// The same attempt when all of it has been sent and only its mark is missing.
+    #[must_use]
+    pub fn without_all(&self) -> Self {
+        let all: Vec<usize> = (0..self.outgoing.len()).collect();
+        self.without(&all)
+    }
+
     /// Rough stored size, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {

@@ -11,7 +11,8 @@ CONSTANTS Messages,                                \* 1..n, each sends one messa
           Crashes, Unknown, Refused, Duplicates,   \* what may go wrong, how often
           Mutant                                   \* "none", or what is done wrong
 
-VARIABLES row,      \* the entity: its version (0: none), effects in their order, messages that have an outbox entry
+VARIABLES row,      \* the entity: its version (0: none), effects in their order, messages that have an outbox entry, and
+                    \* those of them whose entry has nothing left to be sent
           marks,    \* the dedup store
           sent,     \* messages whose output has left
           queue,    \* copies of each message that wait
@@ -30,10 +31,10 @@ Quiet == (\A w \in Workers : tasks[w] = Idle) /\ (\A m \in Messages : queue[m] =
 (* A pass over message `m`, or over the entries `todo`; `tried`: causes that have had their second try. *)
 Pass(m, todo, tried) ==
   [pc |-> IF Mutant = "check_before_load" THEN "contains" ELSE "load", m |-> m, todo |-> todo, tried |-> tried,
-   seen |-> {}, version |-> 0, effects |-> <<>>, outbox |-> <<>>, fresh |-> FALSE, helped |-> FALSE, done |-> {},
-   unsent |-> FALSE, again |-> 0, ack |-> FALSE]
+   seen |-> {}, version |-> 0, effects |-> <<>>, outbox |-> <<>>, empty |-> {}, fresh |-> FALSE, helped |-> FALSE,
+   done |-> {}, note |-> FALSE, unsent |-> FALSE, again |-> 0, ack |-> FALSE]
 
-Init == /\ row = [version |-> 0, effects |-> <<>>, outbox |-> <<>>] /\ marks = {} /\ sent = {}
+Init == /\ row = [version |-> 0, effects |-> <<>>, outbox |-> <<>>, empty |-> {}] /\ marks = {} /\ sent = {}
         /\ queue = [m \in Messages |-> 1] /\ tasks = [w \in Workers |-> Idle]
         /\ left = [crashes |-> Crashes, unknown |-> Unknown, refused |-> Refused, duplicates |-> Duplicates]
         /\ history = <<>> /\ acked = {}
@@ -64,7 +65,8 @@ Onward(t) == LET clean == [t EXCEPT !.outbox = Without(@, t.done)] IN
     [] t.done = {} \/ Mutant \in {"mark_before_dispatch", "clean_before_mark"} -> [clean EXCEPT !.pc = "save"]
     [] OTHER                         -> [clean EXCEPT !.pc = "insert"]
 
-ToSend(t, entries) == [t EXCEPT !.todo = Without(entries, Silent), !.done = Set(entries) \cap Silent]
+ToSend(t, entries) == LET sends == Without(entries, Silent \cup t.empty) IN
+                      [t EXCEPT !.todo = sends, !.done = Set(entries) \ Set(sends)]
 
 (* What was loaded, and what is known to be over. *)
 Judge(t, known) ==
@@ -82,7 +84,8 @@ Go(w, t) == IF t.pc = "either" THEN \E next \in {Pass(t.m, <<>>, t.tried), Enoug
 Spend(fault) == left[fault] > 0 /\ left' = [left EXCEPT ![fault] = @ - 1]
 Back(m) == queue' = IF m = Sweeper THEN queue ELSE [queue EXCEPT ![m] = @ + 1]
 
-Load(w) == LET t == tasks[w]  d == [t EXCEPT !.version = row.version, !.effects = row.effects, !.outbox = row.outbox] IN
+Load(w) == LET t == tasks[w]  d == [t EXCEPT !.version = row.version, !.effects = row.effects, !.outbox = row.outbox,
+                                               !.empty = row.empty] IN
   /\ t.pc = "load" /\ UNCHANGED <<row, marks, sent, queue, history, acked>>
   /\ \/ /\ UNCHANGED left
         /\ Go(w, CASE Together -> Judge(d, marks)
@@ -103,12 +106,13 @@ Write(w, done, well, unknown, refused) == \/ done /\ UNCHANGED left /\ Go(w, wel
                                           \/ UNCHANGED <<row, marks, history>> /\ Spend("refused") /\ Go(w, refused)
 
 Current(t) == row.version = t.version \/ Mutant = "no_version_check"
-Stored(t) == row' = [version |-> row.version + 1, effects |-> t.effects, outbox |-> t.outbox]
+Stored(t) == row' = [version |-> row.version + 1, effects |-> t.effects, outbox |-> t.outbox,
+                     empty |-> t.empty \cap Set(t.outbox)]
 
 (* The save of what was handled; and, where there are two stores, that of a clean-up. *)
 Save(w) == LET t == tasks[w]  rides == IF t.fresh /\ Together /\ t.m \in Silent THEN {t.m} ELSE {}
                saved == [t EXCEPT !.version = row.version + 1, !.fresh = FALSE, !.helped = FALSE] IN
-  /\ t.pc = "save" /\ UNCHANGED <<sent, queue, acked>>
+  /\ t.pc = "save" /\ ~t.note /\ UNCHANGED <<sent, queue, acked>>
   /\ Write(w, IF Current(t) THEN /\ Stored(t) /\ marks' = marks \cup rides
                                  /\ history' = IF t.fresh THEN Append(history, t.m) ELSE history
               ELSE UNCHANGED <<row, marks, history>>,
@@ -126,7 +130,17 @@ Dispatch(w) == LET t == tasks[w]  next == [t EXCEPT !.todo = Tail(@)] IN
            \/ Spend("unknown") /\ Go(w, Onward([next EXCEPT !.unsent = TRUE]))
      \/ UNCHANGED sent /\ Spend("refused") /\ Go(w, Onward([next EXCEPT !.unsent = TRUE]))
 
-Unmarked(t) == IF t.done = {} THEN Over(t) ELSE Fail(t, "unsent")
+(* What was sent and could not be marked is noted, if anything is to be noted, whatever becomes of it: it is not sent
+   again. The entries stay, in the order of their commits. *)
+Unmarked(t) == LET back == SelectSeq(t.effects, LAMBDA m : m \in Set(t.outbox) \cup t.done)
+                   empty == t.empty \cup (IF Mutant = "note_what_is_unsent" THEN Set(back) ELSE t.done) IN
+  CASE t.done = {}                           -> Over(t)
+    [] t.done \subseteq (Silent \cup t.empty) -> Fail(t, "unsent")
+    [] OTHER -> [t EXCEPT !.pc = "save", !.note = TRUE, !.outbox = back, !.empty = empty \ Silent]
+Note(w) == LET t == tasks[w] IN
+  /\ t.pc = "save" /\ t.note /\ UNCHANGED <<sent, queue, acked>>
+  /\ Write(w, UNCHANGED <<marks, history>> /\ IF Current(t) THEN Stored(t) ELSE UNCHANGED row,
+           Fail(t, "unsent"), Fail(t, "unsent"), Fail(t, "unsent"))
 
 (* Any part of the marks is made, and neither confirmed nor followed by a clean-up. *)
 Partly(w) == LET t == tasks[w] IN /\ Spend("unknown") /\ UNCHANGED <<row, history>> /\ Go(w, Unmarked(t))
@@ -167,7 +181,7 @@ Duplicate == /\ Spend("duplicates") /\ \E m \in Messages : Back(m)
              /\ UNCHANGED <<row, marks, sent, tasks, history, acked>>
 
 Work == \E w \in Workers : \/ Begin(w) \/ Sweep(w) \/ Load(w) \/ Contains(w) \/ Save(w) \/ Dispatch(w) \/ Finish(w)
-                           \/ Insert(w) \/ Settle(w)
+                           \/ Insert(w) \/ Note(w) \/ Settle(w)
 Next == Work \/ Duplicate \/ \E w \in Workers : Crash(w)
 Spec == Init /\ [][Next]_vars /\ WF_vars(Work)
 

@@ -114,6 +114,46 @@ async fn when_the_budget_of_dispatching_is_spent_the_message_is_acked_and_the_sw
 }
 
 #[tokio::test]
+async fn while_the_dedup_store_takes_no_marks_what_was_sent_is_not_sent_again_and_again() {
+    for outputs in [1, 2] {
+        let bench = Bench::new(Shape::Two).ledgers();
+        let (key, m) = (bench.key("a"), message("m", &Post { outputs, ..post("m") }));
+        bench.store.fail_inserts(5);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"]);
+        let versions = bench.store.stored(&key).await.unwrap().version;
+        for _ in 0..3 {
+            bench.sweep(&key).await;
+        }
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"]);
+        assert_eq!(bench.out.sent().len(), outputs as usize);
+        let stored = bench.store.stored(&key).await.unwrap();
+        assert_eq!(
+            (stored.entity.outbox.len(), stored.version),
+            (1, versions),
+            "it waits for its mark, and nothing is written for that"
+        );
+        bench.sweep(&key).await;
+        assert!(bench.is_marked(&key, &m).await);
+        assert_eq!(bench.store.stored(&key).await.unwrap().entity.outbox.len(), 0);
+        assert_eq!((bench.out.sent().len(), runs_of("m")), (outputs as usize, 1));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_whose_mark_failed_is_kept_for_duplicates() {
+    let bench = Bench::new(Shape::Two).ledgers();
+    let key = bench.key("a");
+    let m = message("m", &Post { act: Act::Reply, ..post("m") });
+    bench.store.fail_inserts(1);
+    assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"]);
+    let answers = bench.out.sent().len();
+    bench.sweep(&key).await;
+    assert_eq!(bench.out.sent().len(), answers, "it had been sent");
+    assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
+    assert_eq!(bench.out.sent().len(), answers + 1, "a duplicate gets it again");
+}
+
+#[tokio::test]
 async fn the_sweeper_sends_nothing_of_what_is_marked() {
     let bench = Bench::new(Shape::Two).ledgers();
     bench.crash(&message("m", &post("m")), after(Call::Insert)).await;

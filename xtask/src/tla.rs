@@ -31,11 +31,12 @@ const LIVENESS: &str = "every_run_ends";
 /// Nothing is done wrong.
 const NO_MUTANT: &str = "none";
 /// What is done wrong, and which claim finds it.
-const MUTANTS: [(&str, &str); 5] = [
+const MUTANTS: [(&str, &str); 6] = [
     ("check_before_load", "effect_at_most_once"),
     ("mark_before_dispatch", "marked_only_when_sent"),
     ("clean_before_mark", "no_gap"),
     ("no_version_check", "no_lost_update"),
+    ("note_what_is_unsent", "marked_only_when_sent"),
     ("no_sweeper", "no_garbage_at_rest"),
 ];
 

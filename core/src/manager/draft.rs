@@ -167,6 +167,17 @@ impl<T: Saga> Draft<T> {
         }
     }
 
+    /// The entity with those of `done` that were sent and could not be marked, without what was sent of them; `None`, if that is how it is
+    /// stored already.
+    pub(super) fn sent_and_unmarked(&self, done: &[Arc<OutboxEntry>]) -> Option<Entity> {
+        done.iter().any(|entry| entry.unsent().next().is_some()).then(|| {
+            let mut entity = self.entity.clone();
+            entity.outbox.extend(done.iter().map(|entry| Arc::new(entry.without_all())));
+            entity.outbox.sort_by_key(|entry| entry.commit);
+            entity
+        })
+    }
+
     /// Whether anything was dropped that the stored entity still has.
     pub(super) const fn has_left_overs(&self) -> bool {
         self.helped

@@ -277,7 +277,7 @@ impl<T: Saga> SagaManager<T> {
     }
 
     fn dispatched(&self, key: &EntityKey, entry: Arc<OutboxEntry>) -> Arc<OutboxEntry> {
-        if !entry.outgoing.is_empty() {
+        if entry.unsent().next().is_some() {
             self.ports.metrics.observe(Event::Dispatched(key, &entry));
         }
         entry
