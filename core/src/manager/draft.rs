@@ -167,14 +167,15 @@ impl<T: Saga> Draft<T> {
         }
     }
 
-    /// The entity with those of `done` that were sent and could not be marked, without what was sent of them; `None`, if that is how it is
-    /// stored already.
-    pub(super) fn sent_and_unmarked(&self, done: &[Arc<OutboxEntry>]) -> Option<Entity> {
+    /// What is stored of it, and how it is to be when `done` have been sent and could not be marked: each still there, without what was sent of
+    /// it. `None`, if that is how it is stored already.
+    pub(super) fn sent_and_unmarked(&self, done: &[Arc<OutboxEntry>]) -> Option<(Version, Entity)> {
+        let version = self.version.clone()?;
         done.iter().any(|entry| entry.unsent().next().is_some()).then(|| {
             let mut entity = self.entity.clone();
             entity.outbox.extend(done.iter().map(|entry| Arc::new(entry.without_all())));
             entity.outbox.sort_by_key(|entry| entry.commit);
-            entity
+            (version, entity)
         })
     }
 

@@ -193,7 +193,9 @@ impl<T: Saga> SagaManager<T> {
             }
             Err(_) if marks.is_empty() => Ok(()), // Nothing but garbage was at stake.
             Err(e) => {
-                Box::pin(self.note_sent(key, draft, done)).await;
+                if let Some((version, entity)) = draft.sent_and_unmarked(done) {
+                    Box::pin(self.note_sent(key, version, entity)).await;
+                }
                 Err(e)
             }
         }
@@ -201,12 +203,10 @@ impl<T: Saga> SagaManager<T> {
 
     /// While there can be no marks, what was sent is taken out of its entries: whoever tries again has only the marks left to do. Else all would be
     /// sent at every try, for as long as the dedup store is away. Best effort: a store that has no answer for the one seldom has one for the other.
-    async fn note_sent(&self, key: &EntityKey, draft: &Draft<T>, done: &[Arc<OutboxEntry>]) {
-        if let (Expected::Version(version), Some(entity)) = (draft.expected(), draft.sent_and_unmarked(done)) {
-            let noted = self.ports.stores.entities.save(key, &Expected::Version(version), &entity, &[]).await;
-            if let Err(e) = noted {
-                tracing::debug!(entity = %key, error = %chain(&e), "what was sent and is not marked could not be noted; it is sent again");
-            }
+    async fn note_sent(&self, key: &EntityKey, version: Version, entity: Entity) {
+        let noted = self.ports.stores.entities.save(key, &Expected::Version(version), &entity, &[]).await;
+        if let Err(e) = noted {
+            tracing::debug!(entity = %key, error = %chain(&e), "what was sent and is not marked could not be noted; it is sent again");
         }
     }
 
