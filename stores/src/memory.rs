@@ -213,7 +213,7 @@ impl State {
         self.version += 1;
         row.version = self.version;
         row.changed = now;
-        row.entity.clone_from(entity);
+        keep(&mut row.entity, entity);
         let is_kept = |attempt: AttemptId| entity.outbox.iter().any(|entry| entry.attempt == attempt);
         row.waiting.retain(|(attempt, _)| is_kept(*attempt));
         for entry in &entity.outbox {
@@ -223,6 +223,17 @@ impl State {
         }
         Saved::At(Version::number(self.version))
     }
+}
+
+/// Makes `kept` the same as `entity`, and leaves what is there where it is as it was: a clean-up changes the outbox alone.
+fn keep(kept: &mut Entity, entity: &Entity) {
+    let Entity { state, completed, commits, timeouts, outbox } = entity;
+    if !std::ptr::eq(&*kept.state, &**state) {
+        kept.state.clone_from(state);
+    }
+    (kept.completed, kept.commits) = (*completed, *commits);
+    kept.timeouts.clone_from(timeouts);
+    kept.outbox.clone_from(outbox);
 }
 
 #[async_trait]

@@ -156,7 +156,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queue(&self, state: &mut State, outgoing: &Outgoing, now: Instant) -> Result<(), DispatchError> {
+    fn queue(&self, state: &mut State, outgoing: &Outgoing) -> Result<(), DispatchError> {
         let subscribers: Vec<EndpointName>;
         let endpoints = match &outgoing.destination {
             Destination::Endpoint(endpoint) => std::slice::from_ref(endpoint),
@@ -171,17 +171,18 @@ impl Hub {
             return Err(DispatchError::Transient(TransportError::new(ErrorKind::Unavailable, "dispatching", why)));
         }
         for endpoint in endpoints {
-            self.queue_one(state, endpoint, &outgoing.envelope, now);
+            self.queue_one(state, endpoint, &outgoing.envelope);
         }
         Ok(())
     }
 
-    fn queue_one(&self, state: &mut State, endpoint: &EndpointName, envelope: &Arc<Envelope>, now: Instant) {
-        let due = envelope.due.map(|due| now + due.since(Timestamp::now()));
+    fn queue_one(&self, state: &mut State, endpoint: &EndpointName, envelope: &Arc<Envelope>) {
+        // The clock is looked at for what is held back alone: most messages go at once.
+        let due = envelope.due.map(|due| Instant::now() + due.since(Timestamp::now()));
         let State { random, queues, messages, next, .. } = state;
         let mut hit = |probability: f64| probability > 0.0 && random.f64() < probability;
         let (held, copied) = (hit(self.faults.reorder), hit(self.faults.duplicates));
-        let mut hold = || now + self.faults.delay_max.mul_f64(random.f64());
+        let mut hold = || Instant::now() + self.faults.delay_max.mul_f64(random.f64());
         let first = if held { Some(hold()) } else { None };
         let copy = if copied { Some(hold()) } else { None };
         let queue = match queues.get_mut(endpoint) {
@@ -254,9 +255,8 @@ impl Dispatcher for InProcess {
     }
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
-        let now = Instant::now();
         let mut state = self.0.state();
-        outgoing.iter().map(|outgoing| self.0.queue(&mut state, outgoing, now)).collect()
+        outgoing.iter().map(|outgoing| self.0.queue(&mut state, outgoing)).collect()
     }
 }
 

@@ -312,8 +312,10 @@ impl<T: Saga> SagaManager<T> {
 pub(super) enum Repeat {
     /// Yes.
     Always,
-    /// This pass has sent it: only if the copy asks for it at another address.
+    /// It has been sent to its own address: only if the copy asks for it at another one.
     Elsewhere,
+    /// Only if the copy asks for it at that very address: it has been sent to others.
+    Here,
 }
 
 /// One verdict for each message of a pass.
@@ -405,14 +407,17 @@ impl Verdicts {
         }
     }
 
-    /// The replies of messages that are over, and of those whose entries are `done`, with the index of who may ask again.
-    pub(super) fn replies(&self, done: &[Arc<OutboxEntry>]) -> Vec<(usize, Outgoing, Repeat)> {
-        let answered: Few<&Arc<OutboxEntry>> = done.iter().filter(|entry| entry.reply.is_some()).collect();
+    /// The replies that copies get again, with the index of who may ask: of messages that are over, and of those whose entries are `done`. What an
+    /// earlier pass has sent of these is sent again once it is `marked`, or each try to mark it would send it.
+    pub(super) fn replies(&self, done: &[Arc<OutboxEntry>], marked: bool) -> Vec<(usize, Outgoing, Repeat)> {
+        let is_due = |entry: &&Arc<OutboxEntry>| entry.reply.is_some() && (entry.reply_sent || !marked);
+        let answered: Few<&Arc<OutboxEntry>> = done.iter().filter(is_due).collect();
         let reply = |verdict: &Verdict| match verdict {
-            Verdict::Over { reply } => Some((reply.clone()?, Repeat::Always)),
+            Verdict::Over { reply } if !marked => Some((reply.clone()?, Repeat::Always)),
             Verdict::Entry { attempt, .. } => {
                 let entry = answered.iter().find(|entry| entry.attempt == *attempt)?;
-                Some((entry.outgoing.get(entry.reply? as usize)?.clone(), Repeat::Elsewhere))
+                let repeat = if marked { Repeat::Here } else { Repeat::Elsewhere };
+                Some((entry.outgoing.get(entry.reply? as usize)?.clone(), repeat))
             }
             _ => None,
         };

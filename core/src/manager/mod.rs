@@ -224,10 +224,13 @@ impl<T: Saga> SagaManager<T> {
                 }
             }
         }
-        self.repeat_replies(key, messages, &done, deadline, verdicts).await;
+        self.repeat_replies(key, messages, &done, false, deadline, verdicts).await;
 
         // 6. and 7. Mark what was dispatched, then clean up.
         self.finish(key, draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
+        if done.iter().any(|entry| entry.reply_sent) {
+            Box::pin(self.repeat_replies(key, messages, &done, true, deadline, verdicts)).await;
+        }
         verdicts.finished(&done);
         let swept = done.iter().map(|entry| entry.attempt).filter(|attempt| sweep.contains(attempt));
         self.tell_sweep(key, &swept.collect::<Few<_>>(), Ok(()));

@@ -157,12 +157,14 @@ impl<T: Saga> SagaManager<T> {
         key: &EntityKey,
         messages: &[Incoming],
         done: &[Arc<OutboxEntry>],
+        marked: bool,
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) {
-        for (index, reply, repeat) in &mut verdicts.replies(done) {
+        for (index, reply, repeat) in &mut verdicts.replies(done, marked) {
             let Some(to) = messages.get(*index).and_then(|message| message.envelope.reply_to.clone()) else { continue };
-            if *repeat == Repeat::Elsewhere && to == reply.destination {
+            let is_own = to == reply.destination;
+            if (*repeat == Repeat::Elsewhere && is_own) || (*repeat == Repeat::Here && !is_own) {
                 continue;
             }
             reply.destination = to;

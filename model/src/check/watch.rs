@@ -72,7 +72,7 @@ pub(super) struct Watch {
     stores: Stores,
     messages: Arc<Vec<Arc<Envelope>>>,
     notes: Shared,
-    /// What this task has loaded last, and for which messages.
+    /// What this task has loaded or saved last, and for which messages it has loaded.
     loaded: Mutex<(Entity, Vec<DedupKey>)>,
 }
 
@@ -203,6 +203,8 @@ impl EntityStore for Watch {
     ) -> Result<Saved, StoreError> {
         self.compare(key, entity, processed);
         self.go_on().await;
+        // What is saved after it is no run of the handler: it says what became of what this one has made.
+        self.loaded().0.clone_from(entity);
         self.stores.entities().save(key, expected, entity, processed).await
     }
 
