@@ -8,7 +8,7 @@ mod letters;
 mod queue;
 
 use std::{
-    collections::{BTreeSet, HashMap, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -84,8 +84,9 @@ impl Faults {
 
 #[derive(Default)]
 struct State {
-    queues: HashMap<EndpointName, Queue>,
-    subscribers: HashMap<TypeName, BTreeSet<EndpointName>>,
+    /// There are few, and each message asks several times: comparing some costs less than hashing one.
+    queues: BTreeMap<EndpointName, Queue>,
+    subscribers: BTreeMap<TypeName, BTreeSet<EndpointName>>,
     dead_letters: Letters,
     random: fastrand::Rng,
     /// Messages in all queues, leased ones included.

@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashMap,
+    future::{Future, ready},
+    pin::Pin,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -85,10 +87,20 @@ impl Receiver for Joint {
         self.receiver.extend(receipts).await
     }
 
-    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
+    /// Not a future of `async`: every message is settled, and nearly all by the receiver's own future, which is in a box already.
+    fn settle<'life, 'receipt, 'answer>(
+        &'life self,
+        receipt: &'receipt Receipt,
+        settlement: Settlement,
+    ) -> Pin<Box<dyn Future<Output = Result<Settled, TransportError>> + Send + 'answer>>
+    where
+        'life: 'answer,
+        'receipt: 'answer,
+        Self: 'answer,
+    {
         match self.join(receipt, settlement) {
-            Some(settlement) => self.receiver.settle(receipt, settlement).await,
-            None => Ok(Settled::Done),
+            Some(settlement) => self.receiver.settle(receipt, settlement),
+            None => Box::pin(ready(Ok(Settled::Done))),
         }
     }
 }

@@ -32,7 +32,7 @@ mod suspects;
 mod system;
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     future::Future,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -85,7 +85,7 @@ pub struct Endpoint {
     /// Of what was enqueued: it handles nothing, there is only something to send.
     enqueued: Vec<Arc<dyn Passes>>,
     /// Which managers handle a message type.
-    takers: HashMap<TypeName, Vec<usize>>,
+    takers: BTreeMap<TypeName, Vec<usize>>,
     receiver: Arc<Joint>,
     deliver: Deliver,
     dispatcher: Arc<dyn Dispatcher>,

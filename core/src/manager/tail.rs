@@ -194,12 +194,7 @@ impl<T: Saga> SagaManager<T> {
                 Ok(())
             }
             Err(_) if marks.is_empty() => Ok(()), // Nothing but garbage was at stake.
-            Err(e) => {
-                if let Some((version, entity)) = draft.sent_and_unmarked(done) {
-                    Box::pin(self.note_sent(key, version, entity)).await;
-                }
-                Err(e)
-            }
+            Err(e) => Err(e),
         }
     }
 

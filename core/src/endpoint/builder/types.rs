@@ -1,7 +1,7 @@
 //! Message types, by what handles them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 
@@ -24,9 +24,9 @@ pub(super) fn shared_type(known: &[(SagaName, Vec<TypeName>)]) -> Option<&TypeNa
     known.iter().flat_map(|(_, types)| types).find(|message_type| !met.insert(*message_type))
 }
 
-/// Which sagas handle a type.
-pub(super) fn takers_by_type(managers: &[Arc<dyn Passes>]) -> HashMap<TypeName, Vec<usize>> {
-    let mut takers: HashMap<TypeName, Vec<usize>> = HashMap::new();
+/// Which sagas handle a type. There are few, and each message asks: comparing some costs less than hashing one.
+pub(super) fn takers_by_type(managers: &[Arc<dyn Passes>]) -> BTreeMap<TypeName, Vec<usize>> {
+    let mut takers: BTreeMap<TypeName, Vec<usize>> = BTreeMap::new();
     for (index, manager) in managers.iter().enumerate() {
         for message_type in manager.types() {
             takers.entry(message_type).or_default().push(index);
