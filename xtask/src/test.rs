@@ -79,9 +79,9 @@ fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<Stri
 /// Places that a test takes, unless `.config/nextest.toml` says otherwise: one that only waits takes fewer.
 const PLACES: usize = 2;
 
-/// Places for tests: for one more than there are processors, since there is always one that waits for a disk or a server.
+/// Places for tests: for two more than there are processors, since there are always some that wait for a disk, a server or a lease.
 fn places() -> usize {
-    PLACES * (std::thread::available_parallelism().map_or(2, NonZero::get) + 1)
+    PLACES * (std::thread::available_parallelism().map_or(2, NonZero::get) + 2)
 }
 
 fn cargo_test(targets: &[&str], wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
