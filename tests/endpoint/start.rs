@@ -244,6 +244,17 @@ async fn evidence_stands_for_the_time_that_a_transport_may_take_if_it_shows_it()
 }
 
 #[tokio::test]
+async fn the_time_of_eviction_holds_in_whichever_order_it_and_the_settings_are_given() {
+    let hasty = Eviction::After(Duration::from_secs(60));
+    for builder in
+        [whole().eviction(hasty).settings(Settings::default()), whole().settings(Settings::default()).eviction(hasty)]
+    {
+        let said = refused(builder).await;
+        assert!(said.contains("retention is 60s"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn routes_that_contradict_each_other_or_are_malformed_are_refused() {
     let twice = Routes::new().sends::<Task>("there").sends::<Task>("elsewhere");
     let why = refused(whole().routes(twice)).await;

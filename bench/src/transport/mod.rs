@@ -22,7 +22,9 @@ use std::{fmt, time::Duration};
 
 pub(crate) use options::{HELP, Options, parse};
 
-use options::{Broker, IDLE, SPEED, STORE};
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
+use options::Broker;
+use options::{IDLE, SPEED, STORE};
 use place::{Load, Place};
 
 use crate::{

@@ -6,7 +6,7 @@ mod settings;
 mod start;
 mod types;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use around::Given;
 pub(crate) use checks::check_timers;
@@ -67,6 +67,8 @@ pub struct EndpointBuilder {
     seals: Seals,
     inboxes: Vec<Evict>,
     evidence: bool,
+    /// The time of [`Eviction::After`](super::Eviction::After), whenever the settings were given.
+    evicts_after: Option<Duration>,
     numbers: bool,
     services: Services,
     routes: Routes,
@@ -101,6 +103,7 @@ impl EndpointBuilder {
             seals: Seals::default(),
             inboxes: Vec::new(),
             evidence: false,
+            evicts_after: None,
             numbers: false,
             services: Services::default(),
             routes: Routes::new(),

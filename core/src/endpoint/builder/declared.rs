@@ -12,12 +12,12 @@ impl EndpointBuilder {
         self
     }
 
-    /// When it may forget that a message is over. Without it, after [`Settings::retention`](crate::endpoint::Settings::retention); [`settings`](Self::settings) given later
-    /// replace the time of [`Eviction::After`].
+    /// When it may forget that a message is over. Without it, after [`Settings::retention`](crate::endpoint::Settings::retention); the time of
+    /// [`Eviction::After`] is in its place, in whichever order the two are given.
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.evidence = eviction == Eviction::Evidence;
         if let Eviction::After(retention) = eviction {
-            self.settings.retention = retention;
+            self.evicts_after = Some(retention);
         }
         self
     }

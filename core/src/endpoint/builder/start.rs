@@ -47,7 +47,8 @@ impl EndpointBuilder {
         this.start_whole().await
     }
 
-    async fn start_whole(self) -> Result<Endpoint, Error> {
+    async fn start_whole(mut self) -> Result<Endpoint, Error> {
+        self.settings.retention = self.evicts_after.unwrap_or(self.settings.retention);
         let misconfigured = |why: String| Error::new(ErrorKind::Misconfigured, why);
         let invalid = |e: InvalidId| Error::new(ErrorKind::Misconfigured, e.to_string());
         let name = EndpointName::parse(self.name.as_str()).map_err(invalid)?;
