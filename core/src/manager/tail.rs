@@ -194,7 +194,12 @@ impl<T: Saga> SagaManager<T> {
                 Ok(())
             }
             Err(_) if marks.is_empty() => Ok(()), // Nothing but garbage was at stake.
-            Err(e) => Err(e),
+            Err(e) => {
+                if let Some((version, entity)) = draft.sent_and_unmarked(done) {
+                    Box::pin(self.note_sent(key, version, entity)).await;
+                }
+                Err(e)
+            }
         }
     }
 
