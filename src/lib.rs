@@ -198,6 +198,14 @@ mod object {}
 #[doc = include_str!("../docs/endpoint.md")]
 mod endpoints {}
 
+#[cfg(all(doctest, feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/flow.md")]
+mod flow {}
+
+#[cfg(all(doctest, feature = "testing", feature = "memory", feature = "in-process"))]
+#[doc = include_str!("../docs/failures.md")]
+mod failures {}
+
 #[cfg(all(doctest, feature = "otel", feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/telemetry.md")]
 mod telemetry {}
@@ -209,10 +217,6 @@ mod around {}
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/requests.md")]
 mod asking {}
-
-#[cfg(all(doctest, feature = "postgres-queue", feature = "memory", feature = "in-process"))]
-#[doc = include_str!("../docs/tenants.md")]
-mod tenants {}
 
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/audit.md")]
@@ -226,7 +230,7 @@ mod later {}
 #[doc = include_str!("../docs/patterns.md")]
 mod patterns {}
 
-#[cfg(all(doctest, feature = "memory", feature = "partitioned-log"))]
+#[cfg(all(doctest, feature = "memory", feature = "partitioned-log", feature = "testing"))]
 #[doc = include_str!("../docs/eviction.md")]
 mod forgetting {}
 

@@ -68,6 +68,11 @@ mod kafka_chapter {}
 #[doc = include_str!("../../docs/sqs.md")]
 mod sqs_chapter {}
 
+// What it shows runs on a server, and is left out with it: by its name.
+#[cfg(all(doctest, feature = "databases"))]
+#[doc = include_str!("../../docs/tenants.md")]
+mod tenants_on_postgres_chapter {}
+
 pub use backend::{Backend, Scratch, purged, scheduled};
 pub use contended::contended;
 #[cfg(feature = "cosmos")]
