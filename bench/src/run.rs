@@ -27,7 +27,7 @@ pub(crate) struct Shape {
     pub(crate) entries: u64,
     /// Deliveries that wait beforehand, in a durable queue in the same file; 0: they come from within the process.
     pub(crate) queued: u64,
-    /// Messages that are in the queue beforehand and are not due before long after the run.
+    /// Messages that are in the queue, or in a schedule, beforehand and are not due before long after the run.
     pub(crate) pending: u64,
     /// Length of the measured window.
     pub(crate) time: Duration,

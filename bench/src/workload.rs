@@ -1,7 +1,7 @@
 //! Workload W: random ids, 200-byte bodies, uniform entities, every twentieth delivery a repeat, unless told otherwise. The
 //! same stream for both sides, from a seed.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use hapax::{Context, Correlation, Handle, HandlerError, Message, Saga};
@@ -16,6 +16,9 @@ const BODY_BYTES: usize = 200;
 /// Digits of an entity's number in its key.
 const DIGITS: usize = 7;
 const KEY_PREFIX: &str = "account-";
+/// When that is due which is sent later, and to whom: nobody is there before it.
+const LATER: Duration = Duration::from_secs(24 * 3600);
+const NOBODY: &str = "nobody";
 
 /// A message that makes its saga send another.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,6 +64,15 @@ pub(crate) struct Passed(Deposit);
 
 impl Message for Passed {
     const TYPE: &'static str = "bench.passed";
+}
+
+/// The same message where what is sent is not due before long after the run.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Later(Deposit);
+
+impl Message for Later {
+    const TYPE: &'static str = "bench.later";
 }
 
 /// To whom what was [passed](Passed) goes on: a service of the handlers.
@@ -162,6 +174,16 @@ impl Handle<Passed> for Account {
     async fn handle(&mut self, passed: Passed, cx: &mut Context) -> Result<(), HandlerError> {
         let next = cx.get::<Next>()?.0.clone();
         cx.send(&next, self.apply(passed.0))
+    }
+}
+
+impl Handle<Later> for Account {
+    fn correlate(later: &Later) -> Correlation<'_> {
+        (&later.0.account).into()
+    }
+
+    async fn handle(&mut self, later: Later, cx: &mut Context) -> Result<(), HandlerError> {
+        cx.send_after(LATER, NOBODY, self.apply(later.0))
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 
 use hapax::{
     Endpoint, InProcess, Message, MessageId,
+    endpoint::EndpointBuilder,
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, TypeName},
     metrics::{Event, Metrics},
@@ -30,7 +31,7 @@ use crate::{
     figure::percentile,
     measure::{Sample, Window},
     run::{Run, Shape},
-    workload::{Account, Asked, Deposit, Incoming, Quiet, Workload},
+    workload::{Account, Asked, Deposit, Incoming, Later, Quiet, Workload},
 };
 
 /// Name of the endpoint and of its queue.
@@ -78,11 +79,23 @@ where
     S: EntityStore + DedupStore + DeadLetters + 'static,
     D: Future<Output = Result<(Sample, u64), AnyError>> + Send + 'static,
 {
+    run_built(Endpoint::builder(ENDPOINT).store(store), transport, shape, drive).await
+}
+
+/// The same with an endpoint that was given its stores already.
+pub(super) async fn run_built<D>(
+    endpoint: EndpointBuilder,
+    transport: Arc<dyn Transport>,
+    shape: &Shape,
+    drive: impl FnOnce(Arc<Progress>) -> D,
+) -> Result<Run, AnyError>
+where
+    D: Future<Output = Result<(Sample, u64), AnyError>> + Send + 'static,
+{
     let progress = Arc::new(Progress::default());
-    let endpoint = Endpoint::builder(ENDPOINT)
-        .store(store)
+    let endpoint = endpoint
         .transport(Counted { transport, progress: progress.clone(), timed: shape.timed })
-        .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>().starts::<Asked>())
+        .saga::<Account>(|account| account.starts::<Deposit>().starts::<Quiet>().starts::<Asked>().starts::<Later>())
         .metrics(progress.clone())
         .start()
         .await?;
@@ -164,7 +177,7 @@ impl Metrics for Progress {
 }
 
 /// Keeps the queue filled.
-struct Producer {
+pub(super) struct Producer {
     hub: InProcess,
     progress: Arc<Progress>,
     commits: Commits,
@@ -177,7 +190,12 @@ struct Producer {
 }
 
 impl Producer {
-    fn new(hub: InProcess, progress: Arc<Progress>, commits: Commits, shape: Shape) -> Result<Self, AnyError> {
+    pub(super) fn new(
+        hub: InProcess,
+        progress: Arc<Progress>,
+        commits: Commits,
+        shape: Shape,
+    ) -> Result<Self, AnyError> {
         Ok(Self {
             hub,
             progress,
@@ -191,7 +209,12 @@ impl Producer {
         })
     }
 
-    async fn produce(mut self, warm_up: bool) -> Result<(Sample, u64), AnyError> {
+    /// Messages of another type, with the same bodies.
+    pub(super) fn of<M: Message>(self) -> Result<Self, AnyError> {
+        Ok(Self { message_type: TypeName::parse(M::TYPE)?, ..self })
+    }
+
+    pub(super) async fn produce(mut self, warm_up: bool) -> Result<(Sample, u64), AnyError> {
         let mut entity = 0..if warm_up { self.shape.entities } else { 0 };
         while self.fill(|workload| entity.next().map(|entity| workload.fresh_for(entity))).await? {
             self.progress.wake.notified().await;

@@ -3,6 +3,7 @@
 pub(crate) mod endpoint;
 pub(crate) mod entries;
 pub(crate) mod queue;
+pub(crate) mod schedule;
 
 use std::{path::Path, sync::Arc};
 
@@ -79,7 +80,11 @@ pub(crate) async fn prepare(path: &Path, shape: &Shape) -> Result<(), AnyError> 
         queue::fill(&store, shape).await?;
     }
     store.close().await;
-    // Whose connection ends last decides whether the log is written back; a copy needs it to be.
+    write_back(path).await
+}
+
+/// Whose connection ends last decides whether the log is written back; a copy needs it to be.
+async fn write_back(path: &Path) -> Result<(), AnyError> {
     let options = SqliteConnectOptions::new().filename(path).disable_statement_logging();
     let mut connection = SqliteConnection::connect_with(&options).await?;
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;

@@ -36,6 +36,7 @@ fn measure(name: &str, dir: &Path, options: &Options) -> Result<Vec<Figure>, Any
         "keys" => keys::measure(options),
         "pending" => pending::in_process(options),
         "pending-queue" => pending::in_sqlite(dir, options),
+        "pending-schedule" => pending::in_schedule(dir, options),
         other => Err(format!("there is no figure named {other}").into()),
     }
 }

@@ -22,18 +22,19 @@ const NUMBER_MAX: u64 = 100_000_000;
 const NUMBER_MIN: u64 = 10_000;
 
 /// Every figure, in the order in which they are taken.
-const ALL: [&str; 5] = ["overhead", "latency", "keys", "pending", "pending-queue"];
+const ALL: [&str; 6] = ["overhead", "latency", "keys", "pending", "pending-queue", "pending-schedule"];
 
 pub(crate) const HELP: &str = "\
 hapax-bench endpoint [OPTION...]: what an endpoint itself costs; nothing but queues in the process and stores in memory, except where said
   --check          exit with 1 when a bar is missed; what does not add up always fails
   --json FILE      write machine and figures to FILE
-  --only NAME,...  of overhead, latency, keys, pending, pending-queue
-                   overhead       CPU of a message above a loop by hand that decodes and encodes the same
-                   latency        time of a message on an endpoint that has nothing else to do
-                   keys           memory that keys leave behind which are not used any more
-                   pending        CPU of a message beside very many that are not due, in the process's queues
-                   pending-queue  the same in a durable queue in the store's SQLite file
+  --only NAME,...  of overhead, latency, keys, pending, pending-queue, pending-schedule
+                   overhead          CPU of a message above a loop by hand that decodes and encodes the same
+                   latency           time of a message on an endpoint that has nothing else to do
+                   keys              memory that keys leave behind which are not used any more
+                   pending           CPU of a message beside very many that are not due, in the process's queues
+                   pending-queue     the same in a durable queue in the store's SQLite file
+                   pending-schedule  the same in a schedule there, where each message puts one more
   --rounds N       paired rounds of each figure (default 9)
   --seconds S      length of each run (default 10)
   --keys N         keys that come after a tenth as many (default 1000000)

@@ -12,6 +12,7 @@ use crate::{
         endpoint::{ENDPOINT, fed_by},
         in_books,
         queue::pending,
+        schedule,
     },
     cases::Case,
     figure::Figure,
@@ -39,14 +40,34 @@ pub(super) fn in_process(options: &Options) -> Result<Vec<Figure>, AnyError> {
 /// In a durable queue, handled with a store in the same file.
 pub(super) fn in_sqlite(dir: &Path, options: &Options) -> Result<Vec<Figure>, AnyError> {
     let found = rounds(options, Case::Queue, |shape| {
-        let name = if shape.pending > 0 { "with" } else { "without" };
-        let made = template(dir, name, |path| runtime()?.block_on(candidate::prepare(path, shape)))?;
-        with_file(dir, Some(&made), |path| {
-            wait_for_threads();
-            runtime()?.block_on(candidate::sqlite(path, shape))
-        })
+        let prepare = |path: &Path| runtime()?.block_on(candidate::prepare(path, shape));
+        on_a_copy(dir, shape, prepare, |path| runtime()?.block_on(candidate::sqlite(path, shape)))
     })?;
     Ok(found.figures("pending-queue", options.pending, "in a durable queue"))
+}
+
+/// In a schedule, kept by the store in its file; each message that is handled puts one more there.
+pub(super) fn in_schedule(dir: &Path, options: &Options) -> Result<Vec<Figure>, AnyError> {
+    let found = rounds(options, Case::S2, |shape| {
+        let prepare = |path: &Path| runtime()?.block_on(schedule::prepare(path, shape));
+        on_a_copy(dir, shape, prepare, |path| runtime()?.block_on(schedule::run(path, shape)))
+    })?;
+    Ok(found.figures("pending-schedule", options.pending, "in a schedule"))
+}
+
+/// Runs on a copy of the file that `prepare` has made, with or without them.
+fn on_a_copy(
+    dir: &Path,
+    shape: &Shape,
+    prepare: impl FnOnce(&Path) -> Result<(), AnyError>,
+    run: impl FnOnce(&Path) -> Result<Run, AnyError>,
+) -> Result<Run, AnyError> {
+    let name = if shape.pending > 0 { "with" } else { "without" };
+    let made = template(dir, name, prepare)?;
+    with_file(dir, Some(&made), |path| {
+        wait_for_threads();
+        run(path)
+    })
 }
 
 /// CPU microseconds of each round.
@@ -182,6 +203,24 @@ mod tests {
             assert_eq!(run.books.problem(), None);
             let problem = candidate::sqlite(&path, &Shape { pending: 3001, ..shape }).await.unwrap_err().to_string();
             assert!(problem.ends_with("3000 are left"), "{problem}");
+        });
+    }
+
+    #[test]
+    fn what_is_not_due_stays_in_a_schedule_with_one_more_for_each_message_or_the_run_is_void() {
+        let settings =
+            crate::options::Options { time: Duration::from_millis(100), ..crate::options::Options::default() };
+        let shape = Shape { pending: 3000, ..Case::S2.shape(&settings) };
+        let dir = Scratch::create(std::env::temp_dir().join(format!("hapax-bench-schedule-{}", std::process::id())));
+        let path = dir.as_ref().unwrap().0.join("bench.db");
+        runtime().unwrap().block_on(async {
+            schedule::prepare(&path, &shape).await.unwrap();
+            let run = schedule::run(&path, &shape).await.unwrap();
+            assert_eq!(run.books.problem(), None);
+            assert!(run.books.effects > 0);
+            let more = Shape { pending: 3001, ..shape };
+            let problem = schedule::run(&path, &more).await.unwrap_err().to_string();
+            assert!(problem.starts_with("void: of "), "{problem}");
         });
     }
 }
