@@ -35,6 +35,8 @@ mod hanging;
 mod harness;
 #[path = "endpoint/hub.rs"]
 mod hub;
+#[path = "endpoint/in_part.rs"]
+mod in_part;
 #[path = "endpoint/lanes.rs"]
 mod lanes;
 #[path = "endpoint/middleware.rs"]
@@ -47,6 +49,10 @@ mod office;
 mod one_place;
 #[path = "endpoint/outage.rs"]
 mod outage;
+#[path = "endpoint/parts.rs"]
+mod parts;
+#[path = "endpoint/policies.rs"]
+mod policies;
 #[path = "endpoint/recoverability.rs"]
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
@@ -69,8 +75,12 @@ mod sealed_faults;
 mod settling;
 #[path = "endpoint/start.rs"]
 mod start;
+#[path = "endpoint/stopped_beside.rs"]
+mod stopped_beside;
 #[path = "endpoint/turned.rs"]
 mod turned;
+#[path = "endpoint/two_desks.rs"]
+mod two_desks;
 #[path = "endpoint/unanswered.rs"]
 mod unanswered;
 #[path = "endpoint/work.rs"]

@@ -201,13 +201,15 @@ impl Deliver {
                     None
                 }
             };
+            let given_up = dead.is_some();
             let undecided = match dead {
                 Some(reason) => self.set_aside(key, &message, reason).await.is_some(),
                 None => true,
             };
             if undecided {
                 self.ended(key, &message, Ending::Retried);
-                self.end(&message, Settlement::Retry { delay: rest, counts }).await;
+                // While its letter is not taken it would become poison, of which the process may die.
+                self.end(&message, Settlement::Retry { delay: rest, counts: counts && !given_up }).await;
             }
         }
         open

@@ -56,6 +56,13 @@ pub enum Event<'a> {
         /// What its handler said.
         error: &'a HandlerError,
     },
+    /// What a pass has handled is saved, with all that it has to send.
+    Saved(&'a EntityKey),
+    /// An entity could be read, and its store has not confirmed the save: it takes no writes, or its answer was lost. Another pass loads
+    /// again.
+    Unsaved(&'a EntityKey),
+    /// What an entity had to send is sent, and the dedup store has not confirmed that it is over: another pass, or the sweeper, finishes it.
+    Unmarked(&'a EntityKey),
     /// A pass has to be made again.
     Retried(&'a EntityKey, Cause),
     /// Work is saved but could not be sent within its budget; the sweeper has it now.

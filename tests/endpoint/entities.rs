@@ -35,6 +35,8 @@ pub(crate) struct Entities {
     pub(crate) loads: Arc<AtomicU32>,
     /// Entities whose keys begin so cannot be reached; with nothing, none can.
     pub(crate) away: Arc<Mutex<Option<&'static str>>>,
+    /// Others come in between, before and after each load and save.
+    pub(crate) yields: bool,
 }
 
 impl Entities {
@@ -48,6 +50,12 @@ impl Entities {
     /// From now on entities whose keys begin so cannot be reached; `None`: all can.
     pub(crate) fn is_away(&self, keys: Option<&'static str>) {
         *self.away.lock().unwrap() = keys;
+    }
+
+    async fn give_way(&self) {
+        if self.yields {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn reach(&self, key: &EntityKey) -> Result<(), StoreError> {
@@ -72,7 +80,10 @@ impl EntityStore for Entities {
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.reach(key)?;
-        self.store.load(key, ids).await
+        self.give_way().await;
+        let loaded = self.store.load(key, ids).await;
+        self.give_way().await;
+        loaded
     }
     async fn save(
         &self,
@@ -81,7 +92,10 @@ impl EntityStore for Entities {
         entity: &Entity,
         processed: &[DedupEntry],
     ) -> Result<Saved, StoreError> {
-        self.store.save(key, expected, entity, processed).await
+        self.give_way().await;
+        let saved = self.store.save(key, expected, entity, processed).await;
+        self.give_way().await;
+        saved
     }
     async fn finish(
         &self,

@@ -158,6 +158,7 @@ impl Metrics for Progress {
             // The course of things.
             Event::Started(..)
             | Event::Received(..)
+            | Event::Saved(_)
             | Event::Sent(..)
             | Event::Dispatched(..)
             | Event::Ended(..)

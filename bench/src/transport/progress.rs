@@ -70,6 +70,7 @@ impl Metrics for Progress {
             | Event::Duplicate(_)
             | Event::Started(..)
             | Event::Received(..)
+            | Event::Saved(_)
             | Event::Sent(..)
             | Event::Dispatched(..)
             | Event::Ended(..)

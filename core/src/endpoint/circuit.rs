@@ -1,7 +1,8 @@
-//! A circuit breaker before the stores: while they cannot be reached, one message at a time tries.
+//! A circuit breaker before the stores: while they cannot be read, take no writes, or take no marks, one message at a time tries.
 //!
 //! Without it, every message that is held would ask a store that is down again and again, and so would all that are received
-//! meanwhile; each for its own budget, after which the broker gives them again.
+//! meanwhile; each for its own budget, after which the broker gives them again. Where only marks are not taken, all that a message has to
+//! send would be sent at each try.
 //!
 //! # Source
 //! M. Nygard, *Release It!*, "Circuit Breaker".
@@ -22,10 +23,10 @@ use crate::{
     sync::{Mutex, MutexGuard, Notify, Semaphore, sleep, timeout},
 };
 
-/// So many entities in a row whose passes could not reach the stores, and none that could, and it opens: with fewer it may be these
+/// So many entities in a row whose passes could not take one step, and none that could, and it opens: with fewer it may be these
 /// entities.
 const ENTITIES_MIN: usize = 3;
-/// It does not open while others have been reached within this time: entities that alone are away would keep it open, and the others
+/// It does not open while others have taken that step within this time: entities that alone are away would keep it open, and the others
 /// would come one by one.
 const QUIET: Duration = Duration::from_secs(1);
 /// The first try after it has opened; doubled for each further one that fails.
@@ -48,15 +49,51 @@ pub(super) struct Circuit {
     turn: Semaphore,
 }
 
+/// What a pass asks of the stores, in its order: whoever has come to one has taken those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// To read entity and dedup entries; or, for what is to be set aside, to take its letter.
+    Read,
+    /// To take the entity with what it has to send.
+    Save,
+    /// To take the dedup entry, when all is sent.
+    Mark,
+}
+
+impl Step {
+    const ALL: [Self; 3] = [Self::Read, Self::Save, Self::Mark];
+
+    const fn trouble(self) -> &'static str {
+        match self {
+            Self::Read => "the stores cannot be reached",
+            Self::Save => "the entity store takes no writes",
+            Self::Mark => "the dedup store takes no entries, of messages that are handled and sent",
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    /// Entities whose passes have failed since one succeeded.
-    failing: HashSet<EntityKey>,
-    /// When one succeeded last.
-    answered: Option<Instant>,
-    /// Since when it is open.
-    open: Option<Instant>,
+    /// By [`Step`].
+    steps: [Watched; Step::ALL.len()],
     probes: u32,
+}
+
+/// How one step goes.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Entities whose passes have failed at it since one took it.
+    failing: HashSet<EntityKey>,
+    /// When one took it last.
+    answered: Option<Instant>,
+    /// Since when it keeps the circuit open.
+    open: Option<Instant>,
+}
+
+impl State {
+    fn is_open(&self) -> bool {
+        self.steps.iter().any(|watched| watched.open.is_some())
+    }
 }
 
 impl Circuit {
@@ -68,34 +105,50 @@ impl Circuit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stores cannot be reached.
+    /// The stores do not do what passes ask of them.
     pub(super) fn is_open(&self) -> bool {
-        self.state().open.is_some()
+        self.state().is_open()
     }
 
-    fn failed(&self, key: &EntityKey) {
+    /// What they do not do.
+    pub(super) fn troubles(&self) -> Vec<&'static str> {
+        let state = self.state();
+        let open = |step: &Step| state.steps[*step as usize].open.is_some();
+        Step::ALL.into_iter().filter(open).map(Step::trouble).collect()
+    }
+
+    fn failed(&self, step: Step, key: &EntityKey) {
         let mut state = self.state();
-        if state.open.is_none() {
-            if state.failing.len() < ENTITIES_MIN {
-                state.failing.insert(key.clone());
+        let was_open = state.is_open();
+        let watched = &mut state.steps[step as usize];
+        if watched.open.is_none() {
+            if watched.failing.len() < ENTITIES_MIN {
+                watched.failing.insert(key.clone());
             }
-            let quiet = state.answered.is_none_or(|answered| answered.elapsed() >= QUIET);
-            if quiet && state.failing.len() >= ENTITIES_MIN {
-                state.failing.clear();
-                (state.open, state.probes) = (Some(Instant::now()), 0);
+            let quiet = watched.answered.is_none_or(|answered| answered.elapsed() >= QUIET);
+            if quiet && watched.failing.len() >= ENTITIES_MIN {
+                watched.failing.clear();
+                watched.open = Some(Instant::now());
+                if !was_open {
+                    state.probes = 0;
+                }
                 drop(state);
-                tracing::warn!("the stores cannot be reached; one message at a time tries until they can");
+                tracing::warn!("{}; one message at a time tries until that is over", step.trouble());
             }
         }
     }
 
-    fn answered(&self) {
+    /// A pass has taken this step, and those before it. One that only read says nothing of writes: copies would close it all the time.
+    fn answered(&self, step: Step) {
         let mut state = self.state();
-        state.failing.clear();
-        state.answered = Some(Instant::now());
-        if let Some(since) = state.open.take() {
+        let (now, was_open) = (Instant::now(), state.is_open());
+        for watched in &mut state.steps[..=step as usize] {
+            watched.failing.clear();
+            (watched.answered, watched.open) = (Some(now), None);
+        }
+        if was_open && !state.is_open() {
             drop(state);
-            tracing::info!(after = ?since.elapsed(), "the stores can be reached again");
+            tracing::info!("the stores do again what is asked of them");
             self.closed.notify_waiters();
         }
     }
@@ -129,7 +182,8 @@ impl Circuit {
 #[async_trait]
 impl Backoff for Circuit {
     async fn pause(&self, cause: Cause, tries: u32) -> Granted {
-        if cause == Cause::Unavailable && self.is_open() && timeout(HOLD_MAX, self.turn()).await.is_err() {
+        // Whatever the cause: a mark that is not taken is one of sending, a write that is not answered one of races.
+        if cause != Cause::Failure && self.is_open() && timeout(HOLD_MAX, self.turn()).await.is_err() {
             return Granted::Stop;
         }
         self.backoff.pause(cause, tries).await
@@ -139,15 +193,24 @@ impl Backoff for Circuit {
 impl Metrics for Circuit {
     fn observe(&self, event: Event<'_>) {
         match event {
-            Event::Retried(key, Cause::Unavailable) => self.failed(key),
-            // A pass that ended so has loaded, and most have saved. A conflict tells nothing: it may be an answer that never came.
-            Event::Handled(_)
-            | Event::Duplicate(_)
+            // Of what was read and not saved `Unsaved` has told before: for reads, one entity alone is counted at a time.
+            Event::Retried(key, Cause::Unavailable) => self.failed(Step::Read, key),
+            Event::Unsaved(key) => {
+                self.answered(Step::Read);
+                self.failed(Step::Save, key);
+            }
+            Event::Unmarked(key) => {
+                self.answered(Step::Read);
+                self.failed(Step::Mark, key);
+            }
+            // A pass that ended so has loaded. A conflict tells nothing: it may be an answer that never came.
+            Event::Duplicate(_)
             | Event::Dropped(..)
-            | Event::Swept(..)
             | Event::Failed { .. }
             | Event::DeadLettered(_)
-            | Event::Retried(_, Cause::Failure | Cause::Unsent) => self.answered(),
+            | Event::Retried(_, Cause::Failure | Cause::Unsent) => self.answered(Step::Read),
+            Event::Saved(_) => self.answered(Step::Save),
+            Event::Handled(_) | Event::Swept(..) => self.answered(Step::Mark),
             _ => {}
         }
         self.metrics.observe(event);

@@ -97,7 +97,7 @@ impl Health {
         self.live
     }
 
-    /// It is live and takes messages, from a broker that answers to stores that do. When it is not, restarting does not help.
+    /// It is live and takes messages, from a broker that answers to stores that do, and that take what is written. When it is not, restarting does not help.
     #[must_use]
     pub const fn ready(&self) -> bool {
         self.live && self.reasons.is_empty()
@@ -157,9 +157,7 @@ impl EndpointHandle {
         if let Some(why) = &vitals.receiving {
             reasons.push(format!("receiving fails: {why}"));
         }
-        if self.0.circuit.is_open() {
-            reasons.push("the stores cannot be reached".to_owned());
-        }
+        reasons.extend(self.0.circuit.troubles().into_iter().map(str::to_owned));
         let live = stuck.is_none() && vitals.stage != Stage::Stopped;
         let warnings = self.0.departures.iter().filter_map(|departures| departures.trouble()).collect();
         Health { live, reasons, warnings }

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    slice,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -107,7 +108,7 @@ impl Endpoint {
     async fn sweep_scope(&self, manager: &dyn Passes, age: Duration) -> Result<bool, StoreError> {
         let mut waiting = self.waiting(manager, age, None).await?;
         let found = !waiting.is_empty();
-        let mut backlog = Backlog::default();
+        let (mut backlog, mut tried) = (Backlog::default(), false);
         while !waiting.is_empty() {
             add(&mut backlog, &waiting);
             let next = async {
@@ -118,7 +119,7 @@ impl Endpoint {
                     self.waiting(manager, age, waiting.last()).await
                 }
             };
-            let (next, ()) = join(next, self.sweep_page(manager, &waiting)).await;
+            let (next, ()) = join(next, self.sweep_page(manager, self.to_sweep(&waiting, &mut tried))).await;
             waiting = next?;
         }
         self.deliver.metrics.observe(Event::Waiting(manager.scope(), backlog));
@@ -134,6 +135,19 @@ impl Endpoint {
     ) -> Result<Vec<Pending>, StoreError> {
         let (entities, after) = (self.stores.entities(), after.map(|last| &last.key));
         entities.pending(manager.scope(), age, after, SWEEP_PAGE).await
+    }
+
+    /// Which of a page are swept now. While the stores do not do what passes ask of them, all that waits would be sent again at each sweep: one
+    /// entity tries, in case no message does, drawn since one that alone is away may be the first. Of the others it is told that they stay.
+    fn to_sweep<'p>(&self, page: &'p [Pending], tried: &mut bool) -> &'p [Pending] {
+        if !self.circuit.is_open() {
+            return page;
+        }
+        let one = if std::mem::replace(tried, true) { page.len() } else { fastrand::usize(..page.len().max(1)) };
+        for (_, passed_by) in page.iter().enumerate().filter(|(index, _)| *index != one) {
+            self.deliver.metrics.observe(Event::SweepFailed(&passed_by.key, "the stores are away; another one tries"));
+        }
+        page.get(one).map_or(&[], slice::from_ref)
     }
 
     async fn sweep_page(&self, manager: &dyn Passes, page: &[Pending]) {

@@ -244,13 +244,17 @@ impl<T: Saga> SagaManager<T> {
             Ok(Saved::At(version)) => {
                 draft.saved_at(version);
                 verdicts.saved();
+                self.ports.metrics.observe(Event::Saved(key));
                 Ok(())
             }
             Ok(Saved::Conflict) => Err(Again::Conflict),
             Err(e) if e.kind() == ErrorKind::TooLarge => {
                 Err(Box::pin(self.unless_overtaken(key, &expected, Again::TooLarge(chain(&e)))).await)
             }
-            Err(e) => Err(e.into()),
+            Err(e) => {
+                self.ports.metrics.observe(Event::Unsaved(key));
+                Err(e.into())
+            }
         }
     }
 

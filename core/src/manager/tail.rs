@@ -195,6 +195,7 @@ impl<T: Saga> SagaManager<T> {
             }
             Err(_) if marks.is_empty() => Ok(()), // Nothing but garbage was at stake.
             Err(e) => {
+                self.ports.metrics.observe(Event::Unmarked(key));
                 if let Some((version, entity)) = draft.sent_and_unmarked(done) {
                     Box::pin(self.note_sent(key, version, entity)).await;
                 }

@@ -41,6 +41,10 @@ fn open() -> Arc<Circuit> {
     circuit
 }
 
+fn reading(state: &State) -> &Watched {
+    &state.steps[Step::Read as usize]
+}
+
 async fn waits(circuit: Arc<Circuit>) -> Granted {
     circuit.pause(Cause::Unavailable, 1).await
 }
@@ -115,7 +119,7 @@ fn who_gives_up_passes_its_turn_on() {
 fn it_is_not_open_when_a_store_has_just_answered() {
     fn is_wrong(circuit: &Circuit) -> bool {
         // In this order, in case this thread rests meanwhile.
-        circuit.is_open() && circuit.state().answered.is_some_and(|answered| answered.elapsed() < QUIET)
+        circuit.is_open() && reading(&circuit.state()).answered.is_some_and(|answered| answered.elapsed() < QUIET)
     }
     explore(|| {
         let circuit = closed();
@@ -133,6 +137,29 @@ fn it_is_not_open_when_a_store_has_just_answered() {
         assert!(!is_wrong(&circuit));
         failing.into_iter().for_each(|failing| block_on(failing).expect("it ends"));
         assert!(!is_wrong(&circuit));
-        assert!(circuit.state().answered.is_some() && circuit.state().failing.len() <= ENTITIES_MIN);
+        let state = circuit.state();
+        assert!(reading(&state).answered.is_some() && reading(&state).failing.len() <= ENTITIES_MIN);
+    });
+}
+
+/// Reads fail, and then writes do; both are answered at the same time, in either order.
+#[test]
+fn all_who_wait_go_on_once_the_last_step_is_taken() {
+    let _timers = nobody_gives_up();
+    explore(|| {
+        let circuit = open();
+        let not_saved = |number| circuit.failed(Step::Save, &key(number));
+        (0..ENTITIES_MIN).for_each(not_saved);
+        assert_eq!(circuit.troubles(), [Step::Read.trouble(), Step::Save.trouble()]);
+        let turn = block_on(circuit.turn.acquire()).expect("it is never closed");
+        let waiting = spawn(waits(circuit.clone()));
+        let answering = [Step::Read, Step::Save].map(|step| {
+            let circuit = circuit.clone();
+            spawn(async move { circuit.answered(step) })
+        });
+        answering.into_iter().for_each(|answering| block_on(answering).expect("it ends"));
+        assert_eq!(block_on(waiting).expect("it ends"), Granted::Try);
+        assert!(!circuit.is_open());
+        drop(turn);
     });
 }
