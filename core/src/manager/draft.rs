@@ -171,7 +171,8 @@ impl<T: Saga> Draft<T> {
     /// it. `None`, if that is how it is stored already.
     pub(super) fn sent_and_unmarked(&self, done: &[Arc<OutboxEntry>]) -> Option<(Version, Entity)> {
         let version = self.version.clone()?;
-        done.iter().any(|entry| entry.unsent().next().is_some()).then(|| {
+        // Or parts of others that were sent have been taken out.
+        (self.helped || done.iter().any(|entry| entry.unsent().next().is_some())).then(|| {
             let mut entity = self.entity.clone();
             entity.outbox.extend(done.iter().map(|entry| Arc::new(entry.without_all())));
             entity.outbox.sort_by_key(|entry| entry.commit);

@@ -383,13 +383,17 @@ impl Verdicts {
         }
     }
 
-    /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved.
-    pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], error: &StoreError) {
-        for verdict in &mut self.0 {
+    /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved. Whoever marks it later sends no answer that has been sent:
+    /// a copy that asks for one has to come again for it (S77).
+    pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], messages: &[Incoming], error: &StoreError) {
+        for (verdict, message) in self.0.iter_mut().zip(messages) {
             match verdict {
                 Verdict::Marked => *verdict = Verdict::Decided(Outcome::Handled),
-                Verdict::Entry { attempt, .. } if done.iter().any(|entry| entry.attempt == *attempt) => {
-                    *verdict = Verdict::Decided(Outcome::Unsent(chain(error)));
+                Verdict::Entry { attempt, .. } => {
+                    let Some(entry) = done.iter().find(|entry| entry.attempt == *attempt) else { continue };
+                    let asks = entry.reply_sent && message.envelope.reply_to.is_some();
+                    let outcome = if asks { Outcome::Unanswered } else { Outcome::Unsent };
+                    *verdict = Verdict::Decided(outcome(chain(error)));
                 }
                 _ => {}
             }

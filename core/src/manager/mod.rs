@@ -227,7 +227,7 @@ impl<T: Saga> SagaManager<T> {
         self.repeat_replies(key, messages, &done, false, deadline, verdicts).await;
 
         // 6. and 7. Mark what was dispatched, then clean up.
-        self.finish(key, draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
+        self.finish(key, draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, messages, e))?;
         if done.iter().any(|entry| entry.reply_sent) {
             Box::pin(self.repeat_replies(key, messages, &done, true, deadline, verdicts)).await;
         }
