@@ -59,6 +59,7 @@ pub(crate) const ENDPOINT: Part = Part {
         "core/src/endpoint/",
         "core/src/requests/",
         "core/src/deliver/",
+        "core/src/deliver.rs",
         "core/src/manager/", // What no claim of the model speaks of, such as how often something is sent.
         "core/src/around.rs",
         "core/src/claim.rs",
