@@ -51,6 +51,8 @@ mod one_place;
 mod outage;
 #[path = "endpoint/parts.rs"]
 mod parts;
+#[path = "endpoint/policies.rs"]
+mod policies;
 #[path = "endpoint/recoverability.rs"]
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
@@ -73,8 +75,12 @@ mod sealed_faults;
 mod settling;
 #[path = "endpoint/start.rs"]
 mod start;
+#[path = "endpoint/stopped_beside.rs"]
+mod stopped_beside;
 #[path = "endpoint/turned.rs"]
 mod turned;
+#[path = "endpoint/two_desks.rs"]
+mod two_desks;
 #[path = "endpoint/unanswered.rs"]
 mod unanswered;
 #[path = "endpoint/work.rs"]

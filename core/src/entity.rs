@@ -134,15 +134,19 @@ pub struct OutboxEntry {
 }
 
 impl OutboxEntry {
+    /// What answers the message, sent or not.
+    pub(crate) fn answer(&self) -> Option<&Outgoing> {
+        self.reply.and_then(|index| self.outgoing.get(index as usize))
+    }
+
     /// What the dedup store is told when everything of this entry has been dispatched.
     #[must_use]
     pub fn to_dedup_entry(&self) -> DedupEntry {
-        let reply = self.reply.and_then(|index| self.outgoing.get(index as usize));
         DedupEntry {
             key: self.key,
             attempt: self.attempt,
             fingerprint: self.fingerprint,
-            reply: reply.cloned(),
+            reply: self.answer().cloned(),
             time: self.saved_at,
         }
     }

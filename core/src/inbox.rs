@@ -352,6 +352,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
             decoded: Some(Box::new(decoded)),
             trace: Trace::default(),
             fetched: None,
+            answered: false,
         };
         Ok((EntityKey::new(self.scope.clone(), lane), incoming))
     }

@@ -99,9 +99,11 @@ async fn what_a_process_cannot_end_within_its_limit_the_other_handles_once() {
     let pair = Pair::new(Duration::from_secs(30));
     send(&pair.hub, &Task { millis: 40_000, ..task("slow", "slow") }).await;
     pair.send_all(100).await;
-    pair.run(Settling::After(Duration::ZERO), Duration::from_secs(1)).await;
+    let took = pair.run(Settling::After(Duration::ZERO), Duration::from_secs(1)).await;
+    assert!(took > STOP_LIMIT, "{took:?}: it was waited for, and then for the other");
     pair.check().await;
     assert_eq!(done(&pair.store, "worker", "slow"), ["slow"]);
+    assert_eq!(pair.log.runs("worker", "slow"), 2, "the one that did not end, and the other's");
 }
 
 /// All that it has handled is not acknowledged, and what it gives back is not taken: the other is given all of it, and recognises what is over.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hapax::{
     entity::{DedupEntry, Expected, OutboxEntry},
+    envelope::{Destination, Envelope},
     ids::AttemptId,
     manager::Limits,
     ports::{DedupStore, EntityStore},
@@ -155,6 +156,52 @@ async fn an_answer_whose_mark_failed_is_kept_for_duplicates() {
     assert_eq!(bench.out.sent().len(), sent + 1, "who asks again is answered again once it is marked");
     assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
     assert_eq!(bench.out.sent().len(), sent + 2);
+}
+
+/// Its answer was sent, something else was not: whoever asks in another delivery, as after a restart of who has asked, may not have it.
+#[tokio::test]
+async fn who_asks_again_for_an_answer_that_was_sent_before_the_others_comes_again_until_it_has_it() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let m = message("m", &Post { act: Act::Reply, ..post("m") });
+        bench.out.fail(1);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"], "its answer has gone");
+        let answers = || bench.out.sent().iter().filter(|sent| Some(&sent.destination) == m.reply_to.as_ref()).count();
+        assert_eq!((answers(), bench.out.sent().len()), (1, 1));
+        bench.out.fail(1);
+        assert_eq!(words(&bench.pass(&[m.clone(), m.clone()]).await), ["Unanswered"; 2], "{shape:?}");
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
+        assert_eq!((answers(), bench.out.sent().len()), (2, 3), "{shape:?}");
+    }
+}
+
+/// A destination that is away, or marks that are, are no reason to answer it at each try.
+#[tokio::test]
+async fn one_delivery_is_answered_once_however_often_it_is_tried() {
+    for (destination_fails, inserts_fail) in [(3, 0), (0, 3), (2, 1)] {
+        let bench = Bench::new(Shape::Two).ledgers();
+        let m = message("m", &Post { act: Act::Reply, ..post("m") });
+        let elsewhere = Envelope { reply_to: Some(Destination::parse("endpoint:elsewhere").unwrap()), ..m.clone() };
+        let (key, mut incoming) = bench.incoming(&[m, elsewhere], 1);
+        bench.store.fail_inserts(inserts_fail);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            bench.out.fail(u32::from(tries <= destination_fails));
+            let outcomes = bench.manager.pass(&key, &mut incoming, &[]).await;
+            if words(&outcomes)[0] == "Handled" {
+                break;
+            }
+            assert_eq!(words(&outcomes)[0], "Unsent", "it has its answer: the rest is left to the sweeper");
+            assert!(tries < 10);
+        }
+        let sent = bench.out.sent();
+        let mut to: Vec<_> = sent.iter().map(|sent| sent.destination.to_string()).collect();
+        to.sort();
+        assert_eq!(sent.len(), 3, "the other message, and an answer to each address: {to:?}");
+        to.dedup();
+        assert_eq!(to.len(), 3);
+    }
 }
 
 #[tokio::test]

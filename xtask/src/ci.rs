@@ -6,6 +6,7 @@ use crate::args::Wanted;
 use crate::backends::{Backends, EMULATORS};
 use crate::dependencies::{self, ARROWS};
 use crate::features;
+use crate::orphans;
 use crate::policy::Policy;
 use crate::process;
 use crate::report::Report;
@@ -67,6 +68,7 @@ fn packages(report: &mut Report) {
         Ok(workspace) => workspace,
         Err(error) => return report.step("packages", || Err(error)),
     };
+    report.step("files", || orphans::check(&workspace));
     report.step("directions", || dependencies::directions(&workspace));
     report.step("absent", dependencies::absent);
     match Policy::load() {

@@ -202,7 +202,7 @@ mod tests {
             ARROWS.iter().skip(1).map(|(name, needs)| package(name, None, needs)).collect();
         packages.push(package("hapax-core", None, core_needs));
         packages.push(package("xtask", None, &["hapax"]));
-        Workspace { packages }
+        Workspace { packages, targets: Vec::new() }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod dependencies;
 mod features;
 mod lines;
 mod mutants;
+mod orphans;
 mod policy;
 mod process;
 mod report;

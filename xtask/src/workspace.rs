@@ -1,5 +1,7 @@
 //! What cargo knows about the tree: its packages, their features and everything they depend on.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use crate::process;
@@ -21,6 +23,8 @@ pub(crate) struct Package {
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) packages: Vec<Package>,
+    /// The file with which each library, program, test, example and benchmark of this tree begins.
+    pub(crate) targets: Vec<PathBuf>,
 }
 
 impl Workspace {
@@ -32,7 +36,10 @@ impl Workspace {
         let args = ["metadata", "--format-version", "1", "--all-features", "--locked"];
         let json = process::output(&mut process::cargo(args))?;
         let value: Value = serde_json::from_str(&json).map_err(|error| format!("cargo metadata: {error}"))?;
-        Ok(Self { packages: items(&value["packages"]).map(package).collect() })
+        let own = items(&value["packages"]).filter(|package| text(&package["source"]).is_none());
+        let targets = own.flat_map(|package| items(&package["targets"])).filter_map(|target| text(&target["src_path"]));
+        let targets = targets.map(PathBuf::from).collect();
+        Ok(Self { packages: items(&value["packages"]).map(package).collect(), targets })
     }
 
     /// The packages of this tree.

@@ -4,13 +4,13 @@
 //! allows, and then at every sweep. What is held back here stays in its outbox entry.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::future::poll_immediate;
+use futures_util::future::{join_all, poll_immediate};
 use tokio::time::Instant;
 
 use crate::{
@@ -65,21 +65,36 @@ impl Outlets {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which of them may be offered now. Of those for a destination that fails, the first whose time has come.
-    fn admit(&self, outgoing: &[Outgoing]) -> Vec<bool> {
+    /// Which of them, by place, may be offered now, and with which others. Of those for a destination that fails, the first whose time has come;
+    /// and nothing with it: a broker that does not answer for one destination answers for nothing that it was given in the same call.
+    fn admit(&self, outgoing: &[Outgoing]) -> Vec<Vec<usize>> {
         let (mut failing, now) = (self.failing(), Instant::now());
-        let admit = |outgoing: &Outgoing| match failing.get_mut(&outgoing.destination) {
-            Some(outlet) if outlet.failures >= FAILURES_MIN => {
-                let admitted = outlet.next <= now;
-                if admitted {
-                    // Whatever becomes of this try, and if nobody ever hears of it, the next one has to wait.
-                    outlet.next = now + outlet.rest();
+        let (mut together, mut alone) = (Vec::new(), BTreeMap::<&Destination, Vec<usize>>::new());
+        for (place, outgoing) in outgoing.iter().enumerate() {
+            match failing.get_mut(&outgoing.destination) {
+                Some(outlet) if outlet.failures >= FAILURES_MIN => {
+                    let admitted = outlet.next <= now;
+                    if admitted {
+                        // Whatever becomes of this try, and if nobody ever hears of it, the next one has to wait.
+                        outlet.next = now + outlet.rest();
+                        alone.entry(&outgoing.destination).or_default().push(place);
+                    }
                 }
-                admitted
+                Some(_) => alone.entry(&outgoing.destination).or_default().push(place),
+                None => together.push(place),
             }
-            _ => true,
-        };
-        outgoing.iter().map(admit).collect()
+        }
+        alone.into_values().chain((!together.is_empty()).then_some(together)).collect()
+    }
+
+    /// Offers those at these places, and takes down what became of it.
+    async fn offer_some(&self, outgoing: &[Outgoing], places: &[usize]) -> Vec<Result<(), DispatchError>> {
+        let offered: Vec<Outgoing> = places.iter().filter_map(|place| outgoing.get(*place)).cloned().collect();
+        let results = self.offer(&offered).await;
+        for (outgoing, result) in offered.iter().zip(&results) {
+            self.learn(&outgoing.destination, result);
+        }
+        results
     }
 
     fn learn(&self, destination: &Destination, result: &Result<(), DispatchError>) {
@@ -136,23 +151,15 @@ impl Dispatcher for Outlets {
             }
             return results;
         }
-        let admitted = self.admit(outgoing);
-        let offered: Vec<Outgoing> = outgoing
-            .iter()
-            .zip(&admitted)
-            .filter(|(_, admitted)| **admitted)
-            .map(|(outgoing, _)| outgoing.clone())
-            .collect();
-        let results = if offered.is_empty() { Vec::new() } else { self.offer(&offered).await };
-        for (outgoing, result) in offered.iter().zip(&results) {
-            self.learn(&outgoing.destination, result);
+        let groups = self.admit(outgoing);
+        let answers = join_all(groups.iter().map(|places| self.offer_some(outgoing, places))).await;
+        let mut results: Vec<_> = outgoing.iter().map(|outgoing| Err(held_back(&outgoing.destination))).collect();
+        for (place, answer) in groups.iter().zip(answers).flat_map(|(places, answers)| places.iter().zip(answers)) {
+            if let Some(result) = results.get_mut(*place) {
+                *result = answer;
+            }
         }
-        let mut results = results.into_iter();
-        let result = |(outgoing, admitted): (&Outgoing, bool)| match admitted {
-            true => results.next().unwrap_or_else(|| Err(held_back(&outgoing.destination))),
-            false => Err(held_back(&outgoing.destination)),
-        };
-        outgoing.iter().zip(admitted).map(result).collect()
+        results
     }
 }
 

@@ -357,25 +357,41 @@ impl Verdicts {
         }
     }
 
-    /// Whoever sends `entry` later sends its answer to the address that is in it. A copy that wants the answer at another
-    /// one has to come again for it (S77).
+    /// `entry` was sent, its answer with it: who asks for that at its address has it.
+    pub(super) fn answered(&self, entry: &OutboxEntry, messages: &mut [Incoming]) {
+        let Some(reply) = entry.answer().filter(|_| !entry.reply_sent) else { return };
+        for (index, message) in messages.iter_mut().enumerate() {
+            let is_its = matches!(self.judged(index), Verdict::Entry { attempt, .. } if *attempt == entry.attempt);
+            message.answered |= is_its && message.envelope.reply_to.as_ref() == Some(&reply.destination);
+        }
+    }
+
+    /// What was decided about a message, or about the one that it is a copy of.
+    fn judged(&self, index: usize) -> &Verdict {
+        match &self.0[index] {
+            Verdict::CopyOf(first) => &self.0[*first],
+            verdict => verdict,
+        }
+    }
+
+    /// Whoever sends `entry` later sends its answer to the address that is in it, if that has not been sent. A copy that wants the answer at another
+    /// one, or wants again what was sent before it came, has to come again for it (S77).
     pub(super) fn unsent(&mut self, entry: &OutboxEntry, messages: &[Incoming], why: &Unsent) {
-        let reply = entry.reply.and_then(|index| entry.outgoing.get(index as usize));
+        let reply = entry.answer();
         for (index, message) in messages.iter().enumerate() {
-            let judged = match &self.0[index] {
-                Verdict::CopyOf(first) => &self.0[*first],
-                verdict => verdict,
-            };
             // Copies come after their first, which is decided by then.
-            let waits = match judged {
+            let waits = match self.judged(index) {
                 Verdict::Entry { attempt, .. } => *attempt == entry.attempt,
                 Verdict::Decided(Outcome::Unsent(_) | Outcome::Unanswered(_)) => {
                     matches!(self.0[index], Verdict::CopyOf(_)) && message.key == entry.key
                 }
                 _ => false,
             };
-            let to = message.envelope.reply_to.as_ref();
-            if waits && reply.is_some_and(|reply| to.is_some_and(|to| *to != reply.destination)) {
+            let lacks = |reply: &Outgoing| {
+                let to = message.envelope.reply_to.as_ref().filter(|_| !message.answered);
+                to.is_some_and(|to| entry.reply_sent || *to != reply.destination)
+            };
+            if waits && reply.is_some_and(lacks) {
                 self.0[index] = Verdict::Decided(Outcome::Unanswered(why.why().to_owned()));
             } else if matches!(self.0[index], Verdict::Entry { attempt, .. } if attempt == entry.attempt) {
                 self.0[index] = Verdict::Decided(Outcome::Unsent(why.why().to_owned()));
@@ -384,15 +400,15 @@ impl Verdicts {
     }
 
     /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved. Whoever marks it later sends no answer that has been sent:
-    /// a copy that asks for one has to come again for it (S77).
+    /// a copy that asks for one and has none has to come again for it (S77).
     pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], messages: &[Incoming], error: &StoreError) {
         for (verdict, message) in self.0.iter_mut().zip(messages) {
             match verdict {
                 Verdict::Marked => *verdict = Verdict::Decided(Outcome::Handled),
                 Verdict::Entry { attempt, .. } => {
                     let Some(entry) = done.iter().find(|entry| entry.attempt == *attempt) else { continue };
-                    let asks = entry.reply_sent && message.envelope.reply_to.is_some();
-                    let outcome = if asks { Outcome::Unanswered } else { Outcome::Unsent };
+                    let lacks = entry.reply.is_some() && message.envelope.reply_to.is_some() && !message.answered;
+                    let outcome = if lacks { Outcome::Unanswered } else { Outcome::Unsent };
                     *verdict = Verdict::Decided(outcome(chain(error)));
                 }
                 _ => {}
@@ -421,16 +437,12 @@ impl Verdicts {
             Verdict::Entry { attempt, .. } => {
                 let entry = answered.iter().find(|entry| entry.attempt == *attempt)?;
                 let repeat = if marked { Repeat::Here } else { Repeat::Elsewhere };
-                Some((entry.outgoing.get(entry.reply? as usize)?.clone(), repeat))
+                Some((entry.answer()?.clone(), repeat))
             }
             _ => None,
         };
-        let judged = |verdict: &Verdict| match verdict {
-            Verdict::CopyOf(first) => reply(&self.0[*first]),
-            verdict => reply(verdict),
-        };
-        let all = self.0.iter().enumerate();
-        all.filter_map(|(index, verdict)| judged(verdict).map(|(reply, repeat)| (index, reply, repeat))).collect()
+        let due = |index| reply(self.judged(index)).map(|(reply, repeat)| (index, reply, repeat));
+        (0..self.0.len()).filter_map(due).collect()
     }
 
     pub(super) fn reply_unsent(&mut self, index: usize, why: &Unsent) {

@@ -196,7 +196,7 @@ impl<T: Saga> SagaManager<T> {
         &self,
         key: &EntityKey,
         draft: &mut Draft<T>,
-        messages: &[Incoming],
+        messages: &mut [Incoming],
         sweep: &[AttemptId],
         deadline: Monotonic,
         verdicts: &mut Verdicts,
@@ -214,8 +214,14 @@ impl<T: Saga> SagaManager<T> {
                 false => self.dispatch(key, &entry.outgoing, deadline).await,
             };
             match sent {
-                Ok(()) => done.push(self.dispatched(key, entry)),
+                Ok(()) => {
+                    verdicts.answered(&entry, messages);
+                    done.push(self.dispatched(key, entry));
+                }
                 Err(unsent) => {
+                    if entry.reply.is_some_and(|reply| unsent.sent().contains(&(reply as usize))) {
+                        verdicts.answered(&entry, messages);
+                    }
                     draft.sent_in_part(entry.attempt, unsent.sent());
                     let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
                     self.tell_sweep(key, swept.as_slice(), Err(unsent.why()));

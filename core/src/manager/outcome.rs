@@ -31,6 +31,8 @@ pub struct Incoming {
     pub(crate) trace: Trace,
     /// Where its body was fetched from elsewhere.
     pub(crate) fetched: Option<Arc<Fetched>>,
+    /// Whether the answer that it asks for has gone to its address since it was given: it needs no other one.
+    pub(crate) answered: bool,
 }
 
 /// A message with the body that was fetched for it, and what holds that body until the message is over.

@@ -92,6 +92,7 @@ impl<T: Saga> Passes for SagaManager<T> {
             decoded: Some(decoded),
             trace: Trace::default(),
             fetched: None,
+            answered: false,
         };
         Ok((entity, incoming))
     }

@@ -155,21 +155,23 @@ impl<T: Saga> SagaManager<T> {
     pub(super) async fn repeat_replies(
         &self,
         key: &EntityKey,
-        messages: &[Incoming],
+        messages: &mut [Incoming],
         done: &[Arc<OutboxEntry>],
         marked: bool,
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) {
         for (index, reply, repeat) in &mut verdicts.replies(done, marked) {
-            let Some(to) = messages.get(*index).and_then(|message| message.envelope.reply_to.clone()) else { continue };
+            let Some(message) = messages.get_mut(*index).filter(|message| !message.answered) else { continue };
+            let Some(to) = message.envelope.reply_to.clone() else { continue };
             let is_own = to == reply.destination;
             if (*repeat == Repeat::Elsewhere && is_own) || (*repeat == Repeat::Here && !is_own) {
                 continue;
             }
             reply.destination = to;
-            if let Err(unsent) = Box::pin(self.dispatch(key, slice::from_ref(reply), deadline)).await {
-                verdicts.reply_unsent(*index, &unsent);
+            match Box::pin(self.dispatch(key, slice::from_ref(reply), deadline)).await {
+                Ok(()) => message.answered = true,
+                Err(unsent) => verdicts.reply_unsent(*index, &unsent),
             }
         }
     }

@@ -28,13 +28,15 @@ pub(super) const fn answered(place: u8) -> u8 {
 }
 
 impl Space {
-    /// Takes down to which of the task's copies an answer is owed: those whose message it is told is over, until the answer
-    /// has gone to their address.
+    /// Takes down to which of the task's copies an answer is owed: those whose message it is told is over, or whose entry says that the answer was sent
+    /// before, until it has gone to their address.
     pub(super) fn owe(&self, state: &mut State, task: usize, op: u32, reply: &Short) {
         match (&*self.trie.ask(op), reply) {
-            (Ask::Load { keys, .. }, Short::Loaded(_, _, Some(known))) | (Ask::Contains(keys), Short::Known(known)) => {
-                self.find_owed(state, task, *keys, known);
+            (Ask::Load { keys, .. }, Short::Loaded(version, entity, known)) => {
+                let entity = (*version > 0).then_some(*entity);
+                self.find_owed(state, task, *keys, Some(entity), known.as_ref());
             }
+            (Ask::Contains(keys), Short::Known(known)) => self.find_owed(state, task, *keys, None, Some(known)),
             (Ask::Dispatch(outgoing), Short::Dispatched(results)) => {
                 for (one, _) in outgoing.iter().zip(results).filter(|(_, result)| result.is_none()) {
                     self.answer(state, task, *one);
@@ -45,7 +47,8 @@ impl Space {
         }
     }
 
-    fn find_owed(&self, state: &mut State, task: usize, keys: u64, known: &Marks) {
+    /// A load begins anew; what is asked after it adds to it.
+    fn find_owed(&self, state: &mut State, task: usize, keys: u64, loaded: Option<Option<u32>>, known: Option<&Marks>) {
         let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { return };
         for (place, (copy, _)) in (0..).zip(messages) {
             let copy = &self.tables.copies[usize::from(*copy)];
@@ -53,11 +56,18 @@ impl Space {
             if copy.envelope.reply_to.is_none() || keys >> message.known_by & 1 == 0 {
                 continue;
             }
-            let told = known.iter().any(|mark| self.tables.mark_facts(*mark).message == copy.identity);
+            let is_over = known
+                .is_some_and(|known| known.iter().any(|mark| self.tables.mark_facts(*mark).message == copy.identity));
+            let outbox = loaded.flatten().map(|entity| &self.tables.facts(entity).outbox);
+            let was_sent =
+                outbox.into_iter().flatten().any(|entry| entry.message == copy.identity && entry.answer_sent.is_some());
             let done = state.tasks[task].looked & answered(place) != 0;
-            let owes = told && !done && self.answers_of(state, copy.identity).next().is_some();
+            let owes = (is_over || was_sent) && !done && self.answers_of(state, copy.identity).next().is_some();
             let looked = &mut state.tasks[task].looked;
-            *looked = *looked & !owed(place) | if owes { owed(place) } else { 0 };
+            if loaded.is_some() {
+                *looked &= !owed(place);
+            }
+            *looked |= if owes { owed(place) } else { 0 };
         }
     }
 
@@ -119,8 +129,8 @@ impl Space {
         let row = state.row(copy.row);
         let entries = || (row.version > 0).then(|| &self.tables.facts(row.entity).outbox).into_iter().flatten();
         let waits = || {
-            let mut waiting = entries().filter(|entry| entry.message == message).flat_map(|entry| &entry.outgoing);
-            waiting.any(|name| here(self.tables.outgoing.get(*name)))
+            let waiting = entries().filter(|entry| entry.message == message && entry.answer_sent.is_none());
+            waiting.flat_map(|entry| &entry.outgoing).any(|name| here(self.tables.outgoing.get(*name)))
         };
         if !owed && (left() || waits()) {
             return Ok(());

@@ -52,6 +52,8 @@ pub(super) struct EntryFacts {
     pub(super) attempt: AttemptId,
     pub(super) message: u8,
     pub(super) outgoing: Vec<u32>,
+    /// That of them which answers the message, if it has been sent and stays for copies alone.
+    pub(super) answer_sent: Option<u32>,
 }
 
 /// What the claims need to know of an entity.
@@ -274,8 +276,11 @@ impl Tables {
             messages |= 1 << message;
             keys |= 1 << self.key(&entry.key);
             attempts |= attempt_bit(entry.attempt);
-            let outgoing = entry.outgoing.iter().zip(0..).map(|(one, at)| self.caused(one, message, at)).collect();
-            outbox.push(EntryFacts { attempt: entry.attempt, message, outgoing });
+            let outgoing: Vec<u32> =
+                entry.outgoing.iter().zip(0..).map(|(one, at)| self.caused(one, message, at)).collect();
+            let answer = entry.reply.filter(|_| entry.reply_sent);
+            let answer_sent = answer.and_then(|at| outgoing.get(at as usize)).copied();
+            outbox.push(EntryFacts { attempt: entry.attempt, message, outgoing, answer_sent });
         }
         self.facts.push(Facts {
             lines: self.lines.and_then(|lines| lines(entity)),

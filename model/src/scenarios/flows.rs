@@ -79,6 +79,14 @@ pub(super) const ALL: &[Named] = &[
     Named::holds("answers-after-others", "two copies that want an answer each, which is not all that is sent", || {
         asked_after(1, Budgets { refused: 1, ..NONE })
     }),
+    Named::holds(
+        "answers-sent-before",
+        "a copy that wants an answer again which was sent, and is not all that is sent",
+        || {
+            let message = asking(&note("b", 0, 1), "here");
+            Scenario { budgets: Budgets { duplicates: 1, refused: 2, ..NONE }, ..scenario(vec![message], 2) }
+        },
+    ),
     Named::holds("answers-never-sent", "two copies that want an answer each, of which one can never be sent", || {
         asked(Budgets { unroutable: 1, refused: 1, ..NONE })
     }),

@@ -215,7 +215,7 @@ fn tree(packages: &[(&str, &[&str])]) -> Workspace {
         features: features.iter().map(|f| (*f).to_owned()).collect(),
         dependencies: Vec::new(),
     });
-    Workspace { packages: packages.collect() }
+    Workspace { packages: packages.collect(), targets: Vec::new() }
 }
 
 #[test]

@@ -86,6 +86,7 @@ fn is_handled(number: u8, told: &dyn Metrics) {
         decoded: None,
         trace: Trace::default(),
         fetched: None,
+        answered: false,
     };
     told.observe(Event::Ended(&entity(usize::from(number)), &message, Ending::Handled));
 }
