@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Few, judge::Verdicts};
+use super::{Few, verdicts::Verdicts};
 use crate::{
     codec::{Codec, CodecError},
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},

@@ -45,11 +45,11 @@ mod spill;
 mod stores;
 mod tail;
 mod timeouts;
+mod verdicts;
 
 use std::{fmt, sync::Arc};
 
 use draft::Draft;
-use judge::Verdicts;
 pub use limits::{Limits, Ports};
 pub(crate) use outcome::Fetched;
 pub use outcome::{Again, Incoming, Outcome};
@@ -58,6 +58,7 @@ pub use passes::{Passes, Passing};
 use smallvec::SmallVec;
 pub use stores::Stores;
 use tail::Unsent;
+use verdicts::Verdicts;
 
 use crate::{
     claim::Spill,

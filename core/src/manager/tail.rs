@@ -5,7 +5,7 @@ use std::{slice, sync::Arc};
 use super::{
     CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores,
     draft::Draft,
-    judge::{Repeat, Verdicts},
+    verdicts::{Repeat, Verdicts},
 };
 use crate::{
     claim::is_claim,
