@@ -50,8 +50,8 @@ impl fmt::Display for InPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
             Tries { max: 0, .. } => f.write_str("not tried again in place"),
-            Tries { max, first, longest } => {
-                write!(f, "tried again in place {}, after at most {}", Times(max), Waits(first, longest))
+            Tries { max, delay, delay_max } => {
+                write!(f, "tried again in place {}, after at most {}", Times(max), Waits(delay, delay_max))
             }
         }
     }
