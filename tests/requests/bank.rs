@@ -125,7 +125,7 @@ impl Bank {
             .transport(transport)
             .settings(Settings {
                 sweep_age: Duration::ZERO,
-                recoverability: Recoverability { deliveries_max: 5, ..Recoverability::default() },
+                recoverability: Recoverability { attempts_max: 5, ..Recoverability::default() },
                 ..Settings::default()
             })
             .saga::<Account>(|account| account.starts::<Book>())
