@@ -186,7 +186,7 @@ pub(crate) fn key(text: &str) -> IdempotencyKey {
 
 /// Books a line under the line's own name.
 pub(crate) async fn ask(client: &RequestClient, book: &Book, within: Duration) -> Result<Booked, RequestError> {
-    let asked = client.request_as(key(&book.line), "bank", book, within);
+    let asked = client.request_with_key(key(&book.line), "bank", book, within);
     timeout(within.saturating_add(MINUTE), asked).await.expect("it ends by its deadline")
 }
 
