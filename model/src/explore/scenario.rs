@@ -61,7 +61,7 @@ pub struct View<'a> {
     /// Outgoing messages that have left, each once.
     pub sent: Vec<&'a Outgoing>,
     /// Outgoing messages that can never be sent and were set aside.
-    pub parked: Vec<&'a Outgoing>,
+    pub outgoing_letters: Vec<&'a Outgoing>,
     /// Messages that were set aside, by their place in [`Scenario::messages`]; what copies of one message are there has
     /// one place.
     pub letters: &'a [u8],

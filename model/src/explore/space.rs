@@ -98,7 +98,7 @@ impl Space {
         View {
             entities: rows.map(|((key, _), row)| (key, self.tables.entities.get(row.entity))).collect(),
             sent: state.sent.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
-            parked: state.parked.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
+            outgoing_letters: state.parked.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
             letters: &state.letters,
         }
     }
