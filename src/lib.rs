@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | write a saga | [`Message`], [`Saga`], [`Handle`], [`Context`], [`HandlerError`] |
 //! | handle messages without state | [`Handler`] |
-//! | put something around handlers | [`Around`] |
+//! | put middleware around handlers | [`Around`] |
 //! | compress or encrypt bodies on their way | [`seal`] |
 //! | run it, and ask how it is | [`Endpoint::builder`], [`endpoint::Settings`], [`endpoint::EndpointHandle`] |
 //! | say what happens when a handler fails | [`deliver::Recoverability`] |

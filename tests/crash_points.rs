@@ -63,7 +63,7 @@ const SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
-        name: "a parked message",
+        name: "a message that can never be sent",
         act: Act::SendUnsendable,
         calls: &[Call::Load, Call::Save, Call::Dispatch, Call::SetAside, Call::Settle],
         ..PLAIN

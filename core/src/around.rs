@@ -19,7 +19,9 @@ use crate::{
     saga::{Message, Needs},
 };
 
-/// Stands around handlers: of every message, or of those of one type, `impl Around<AddItem>`, whose message it sees decoded.
+/// A middleware: it stands around handlers, those of every message, or of those of one type, `impl Around<AddItem>`, whose message it sees
+/// decoded. [`EndpointBuilder::around`](crate::endpoint::EndpointBuilder::around) puts it around all of an endpoint, and
+/// [`Registry::around`](crate::Registry::around) around those of one saga.
 ///
 /// It is part of the run that it stands around. It runs on each attempt, its own messages are sent and its error is treated as if the handler
 /// had said it, and of all runs one is kept, with all that was around it. So a duplicate does not reach it, and nothing that it

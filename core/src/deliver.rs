@@ -180,7 +180,7 @@ impl Deliver {
                     continue;
                 }
                 Outcome::Again(Again::TooLarge(why)) if alone => Some(why),
-                Outcome::Failed(error) if message.attempts >= self.recoverability.rule(&error).0.deliveries_max => {
+                Outcome::Failed(error) if message.attempts >= self.recoverability.rule(&error).0.attempts_max => {
                     let (rule, of) = self.recoverability.rule(&error);
                     if rule.last == Last::Drop {
                         let dropped = Outcome::Dropped(of.unwrap_or("failed for good"));

@@ -43,8 +43,8 @@ pub enum Event<'a> {
     Dropped(&'a EntityKey, &'static str),
     /// A message was set aside.
     DeadLettered(&'a EntityKey),
-    /// An outgoing message that can never be sent was set aside.
-    Parked(&'a EntityKey),
+    /// An outgoing message that can never be sent was set aside: it is a dead letter with a destination.
+    OutgoingDeadLettered(&'a EntityKey),
     /// A message's handler has failed; it will be given again.
     Failed {
         /// Its entity.

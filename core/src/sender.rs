@@ -49,9 +49,10 @@ impl Sender {
     }
 
     /// The same with spans that are joined to traces by `traces`; `system` is what the transport is called in them, for example
-    /// `rabbitmq`. A message that has no trace context of its own gets that of its span.
+    /// `rabbitmq` (an [endpoint](crate::endpoint::EndpointBuilder::traces) has it from its transport). A message that has no trace context
+    /// of its own gets that of its span.
     #[must_use]
-    pub fn traces(mut self, system: &'static str, traces: impl Traces + 'static) -> Self {
+    pub fn traces_as(mut self, system: &'static str, traces: impl Traces + 'static) -> Self {
         self.spans = Spans::new(system, Some(Arc::new(traces)));
         self
     }

@@ -75,7 +75,7 @@ async fn book(
     let key = IdempotencyKey::scoped(&[caller, "POST", "accounts", &account, route], &key);
     // The message says what is wanted and nothing else: a retry must be the same to the letter.
     let book = Book { account, cents: sign * cents };
-    match client.request_as(key, BANK, &book, WITHIN).await? {
+    match client.request_with_key(key, BANK, &book, WITHIN).await? {
         Booked::Done { number, balance_cents } => Ok((StatusCode::CREATED, Json(Booking { number, balance_cents }))),
         Booked::OutOfCredit => Err(Problem::new(StatusCode::FORBIDDEN, "the account has not as much")),
     }

@@ -301,13 +301,13 @@ pub(crate) fn settings() -> Settings {
     let recoverability = Recoverability {
         // For an answer that is garbled: who asks again at once is told the same.
         in_place: Tries::new(2, ms(1), ms(5)),
-        deliveries_max: OFTEN,
+        attempts_max: OFTEN,
         retry_delay: ms(200),
         retry_delay_max: ms(1000),
         poison_above: OFTEN,
         ..Recoverability::default()
     };
-    let usual = Rule { deliveries_max: OFTEN, retry_delay: ms(200), retry_delay_max: ms(1000), ..Rule::default() };
+    let usual = Rule { attempts_max: OFTEN, retry_delay: ms(200), retry_delay_max: ms(1000), ..Rule::default() };
     let soon = Rule { in_place: false, retry_delay: ms(25), retry_delay_max: ms(200), ..usual };
     let recoverability = recoverability
         // Who is out of order says so at once, so that asking again costs little and the order need not be overdue for it.
@@ -316,7 +316,7 @@ pub(crate) fn settings() -> Settings {
         // the cancellation behind it gets its turn.
         .on::<Elapsed>(Rule { in_place: false, ..usual })
         // The list may have it soon. If it has not, a person looks.
-        .on::<UnknownIssuer>(Rule { deliveries_max: ISSUER_DELIVERIES, ..soon });
+        .on::<UnknownIssuer>(Rule { attempts_max: ISSUER_DELIVERIES, ..soon });
     Settings {
         recoverability,
         // Earlier than an owner may still be sending: that costs a duplicate, and time is short.

@@ -119,7 +119,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (shop, billing) = (tokio::spawn(shop.run_until(end(seconds))), tokio::spawn(billing.run_until(end(seconds))));
 
     // Requests, each a trace of its own. Every third is sent twice: the copy is dropped.
-    let sender = queue.sender().traces("in-process", traces.clone());
+    let sender = queue.sender().traces_as("in-process", traces.clone());
     let requests = async {
         for order in 1_u64.. {
             let request = async {

@@ -21,7 +21,7 @@ pub enum Seen {
     /// A message was set aside.
     DeadLettered,
     /// An outgoing message that can never be sent was set aside.
-    Parked,
+    OutgoingDeadLettered,
     /// A handler failed or panicked, and was run again.
     HandlerFailed,
     /// Several messages were handled in one pass.
@@ -69,7 +69,7 @@ impl Seen {
         Self::Swept,
         Self::LeftToSweeper,
         Self::DeadLettered,
-        Self::Parked,
+        Self::OutgoingDeadLettered,
         Self::HandlerFailed,
         Self::PassOfSeveral,
         Self::Refused,

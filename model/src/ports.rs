@@ -107,7 +107,7 @@ impl Metrics for WorldMetrics {
             Event::Dropped(_, "timeout not live") => Seen::TimeoutCancelled,
             Event::Dropped(_, "saga completed") => Seen::Completed,
             Event::DeadLettered(_) => Seen::DeadLettered,
-            Event::Parked(_) => Seen::Parked,
+            Event::OutgoingDeadLettered(_) => Seen::OutgoingDeadLettered,
             Event::Retried(_, Cause::Failure) => Seen::HandlerFailed,
             Event::LeftToSweeper(_) => Seen::LeftToSweeper,
             Event::Swept(..) => Seen::Swept,

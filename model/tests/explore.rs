@@ -16,7 +16,7 @@ const MUST_BE_MET: &[&str] = &[
     "dropped by a rule",
     "handled",
     "left to the sweeper",
-    "parked",
+    "outgoing dead-lettered",
     "swept",
     "tried again",
 ];

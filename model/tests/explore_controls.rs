@@ -220,7 +220,8 @@ fn seen_in(scenario: Scenario) -> (usize, BTreeSet<String>) {
             format!("{key}: {:?} {} {} {outbox:?}", entity.state, entity.commits, entity.completed)
         };
         let entities: Vec<String> = view.entities.iter().map(entity).collect();
-        let mut left: Vec<String> = view.sent.iter().chain(&view.parked).map(|sent| format!("{sent:?}")).collect();
+        let mut left: Vec<String> =
+            view.sent.iter().chain(&view.outgoing_letters).map(|sent| format!("{sent:?}")).collect();
         left.sort();
         note.lock().unwrap().insert(format!("{entities:?} {left:?} {:?}", view.letters));
         Ok(())

@@ -88,7 +88,7 @@ instruments! {
     DROPPED: Counter "hapax.dropped" ["{message}"] "Messages that a rule has dropped.";
     DEAD_LETTERS: Counter "hapax.dead_letters" ["{message}"] "Messages that were set aside.";
     REFUSED: Counter "hapax.refused" ["{message}"] "Messages that no saga of the endpoint can take.";
-    PARKED: Counter "hapax.parked" ["{message}"] "Outgoing messages that can never be sent and were set aside.";
+    OUTGOING_DEAD_LETTERS: Counter "hapax.outgoing_dead_letters" ["{message}"] "Outgoing messages that can never be sent and were set aside.";
     CONFLICTS: Counter "hapax.conflicts" ["{pass}"] "Passes that are made again since somebody else has saved the entity, or the outcome of a save is unknown.";
     RETRIES: Counter "hapax.retries" ["{pass}"] "Passes that are made again for another cause.";
     LEFT_TO_SWEEPER: Counter "hapax.left_to_sweeper" ["{message}"] "Messages whose effect is saved, and not all of whose outgoing messages could be sent within their budget.";

@@ -39,7 +39,7 @@ pub struct OtelMetrics {
     dropped: Counter<u64>,
     dead_letters: Counter<u64>,
     refused: Counter<u64>,
-    parked: Counter<u64>,
+    outgoing_dead_letters: Counter<u64>,
     conflicts: Counter<u64>,
     retries: Counter<u64>,
     left_to_sweeper: Counter<u64>,
@@ -74,7 +74,7 @@ impl OtelMetrics {
             dropped: known::DROPPED.counter(meter),
             dead_letters: known::DEAD_LETTERS.counter(meter),
             refused: known::REFUSED.counter(meter),
-            parked: known::PARKED.counter(meter),
+            outgoing_dead_letters: known::OUTGOING_DEAD_LETTERS.counter(meter),
             conflicts: known::CONFLICTS.counter(meter),
             retries: known::RETRIES.counter(meter),
             left_to_sweeper: known::LEFT_TO_SWEEPER.counter(meter),
@@ -147,7 +147,7 @@ impl OtelMetrics {
         self.backlog_oldest.record(backlog.oldest.unwrap_or_default().as_secs_f64(), &attributes);
         self.backlog_observed.record(seconds_since_1970(), &attributes);
         // An increase is seen only of what has been there before: the first one must not be the one that nobody is told of.
-        for counter in [&self.dead_letters, &self.parked, &self.retention_breaches] {
+        for counter in [&self.dead_letters, &self.outgoing_dead_letters, &self.retention_breaches] {
             counter.add(0, &attributes);
         }
     }
@@ -181,7 +181,7 @@ impl Metrics for OtelMetrics {
             Event::Duplicate(key) => one(&self.duplicates, key),
             Event::Dropped(key, rule) => with(&self.dropped, key, "hapax.rule", rule),
             Event::DeadLettered(key) => one(&self.dead_letters, key),
-            Event::Parked(key) => one(&self.parked, key),
+            Event::OutgoingDeadLettered(key) => one(&self.outgoing_dead_letters, key),
             Event::Retried(key, Cause::Conflict) => one(&self.conflicts, key),
             Event::Retried(key, cause) => with(&self.retries, key, "hapax.cause", name_of(cause)),
             Event::LeftToSweeper(key) => one(&self.left_to_sweeper, key),

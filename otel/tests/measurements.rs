@@ -117,7 +117,7 @@ async fn what_an_audit_looks_at_is_counted_by_invariant_and_its_violations_from_
 
 /// What happens seldom, told as the endpoint tells it.
 #[test]
-fn conflicts_and_what_is_dropped_parked_breached_and_overdue_are_measured() {
+fn conflicts_and_what_is_dropped_dead_lettered_breached_and_overdue_are_measured() {
     use hapax_core::{
         ids::{EntityKey, Scope},
         metrics::{Event, Metrics},
@@ -131,7 +131,7 @@ fn conflicts_and_what_is_dropped_parked_breached_and_overdue_are_measured() {
         Event::Retried(&key, Cause::Conflict),
         Event::Retried(&key, Cause::Conflict),
         Event::Dropped(&key, "a rule"),
-        Event::Parked(&key),
+        Event::OutgoingDeadLettered(&key),
         Event::RetentionBreached(&key),
         Event::Overdue(&shop, overdue),
     ] {
@@ -142,7 +142,7 @@ fn conflicts_and_what_is_dropped_parked_breached_and_overdue_are_measured() {
         ("hapax.conflicts", 2.0),
         ("hapax.retries", 0.0),
         ("hapax.dropped", 1.0),
-        ("hapax.parked", 1.0),
+        ("hapax.outgoing_dead_letters", 1.0),
         ("hapax.retention_breaches", 1.0),
     ] {
         assert_eq!(measured.sum(name, &order), sum, "{name}: {measured:#?}");

@@ -227,7 +227,7 @@ where
     }
     let mut settings = Settings::default();
     settings.recoverability.poison_above = ATTEMPTS_MAX;
-    settings.recoverability.deliveries_max = 2;
+    settings.recoverability.attempts_max = 2;
     settings.recoverability.retry_delay = Duration::from_millis(50);
     let handled: Arc<Mutex<Vec<String>>> = Arc::default();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -254,7 +254,7 @@ async fn what_cannot_be_fetched_and_may_kill_the_process_stops_nothing_else() {
     let (hub, store, depot, mood) = (InProcess::new("suspect"), Memory::new(), Depot::default(), Mood::default());
     let _front = run(writer(&store, hub.clone(), &depot)).await;
     // The last delivery is one of a suspect.
-    let recoverability = Recoverability { deliveries_max: 5, poison_above: 5, ..Recoverability::default() };
+    let recoverability = Recoverability { attempts_max: 5, poison_above: 5, ..Recoverability::default() };
     let settings = Settings { recoverability, ..settings() };
     let _without = run(reader("archive", &store, &hub, &mood).settings(settings)).await;
     write(&hub, &to(&["archive"])).await;

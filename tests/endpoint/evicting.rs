@@ -264,7 +264,7 @@ async fn by_evidence_what_stays_behind_an_offset_for_long_is_handled_once_and_fo
 async fn by_evidence_what_is_retried_again_and_again_is_handled_once_by_who_is_done_with_it() {
     let rest = Duration::from_millis(300);
     let rests =
-        Recoverability { deliveries_max: 1_000, retry_delay: rest, retry_delay_max: rest, ..settings().recoverability };
+        Recoverability { attempts_max: 1_000, retry_delay: rest, retry_delay_max: rest, ..settings().recoverability };
     for on_log in [false, true] {
         let ((queue, _directory), logs) = (queue().await, PartitionedLog::new("retried"));
         let (rig, sender) = match on_log {

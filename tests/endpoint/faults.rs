@@ -288,7 +288,7 @@ async fn races_of_two_processes_for_one_entity_count_against_no_message() {
     const TASKS: usize = 200;
     let (store, hub, log, lost) = (Memory::new(), InProcess::new("races"), Log::default(), Arc::new(Lost::default()));
     let briefly = Tries::new(1, Duration::from_millis(1), Duration::from_millis(1));
-    let few = Recoverability { deliveries_max: 2, poison_above: 2, conflict: briefly, ..Recoverability::default() };
+    let few = Recoverability { attempts_max: 2, poison_above: 2, conflict: briefly, ..Recoverability::default() };
     for number in 0..TASKS {
         send(&hub, &Task { millis: 5, ..task("busy", &format!("task-{number}")) }).await;
     }

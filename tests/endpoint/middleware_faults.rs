@@ -113,7 +113,7 @@ async fn of_all_runs_of_a_message_one_is_kept_with_what_was_around_it() {
         let mut settings = settings();
         // Dropped passes count as deliveries; no message is poison here.
         settings.recoverability.poison_above = u32::MAX;
-        settings.recoverability.deliveries_max = u32::MAX;
+        settings.recoverability.attempts_max = u32::MAX;
         settings.recoverability.retry_delay_max = Duration::from_secs(1);
         settings.retention = Duration::from_secs(u64::from(u32::MAX) * 4);
         let endpoint =

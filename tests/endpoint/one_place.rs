@@ -202,7 +202,7 @@ fn process(configured: Configured, store: &Memory, hub: &InProcess, day: &Day, d
     let post = Post { hub: hub.clone(), place: Place { kept: hub.clone(), day: day.clone(), dies: dies.clone() } };
     let settings = Settings {
         // Who dies is not the message's fault.
-        recoverability: Recoverability { deliveries_max: 3, poison_above: u32::MAX, ..Recoverability::default() },
+        recoverability: Recoverability { attempts_max: 3, poison_above: u32::MAX, ..Recoverability::default() },
         sweep_interval: Duration::from_secs(1),
         ..settings()
     };

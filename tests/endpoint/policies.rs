@@ -149,7 +149,7 @@ impl Case {
         // Dropped passes count as deliveries; no message is poison here.
         settings.recoverability.poison_above = u32::MAX;
         // So that whoever can handle a message is given it before it is given up, where somebody can.
-        settings.recoverability.deliveries_max = 60;
+        settings.recoverability.attempts_max = 60;
         settings.recoverability.retry_delay_max = Duration::from_secs(2);
         Endpoint::builder("work")
             .store(self.store.clone())

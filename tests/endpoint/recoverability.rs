@@ -86,7 +86,7 @@ impl Metrics for Drops {
 fn rules() -> Recoverability {
     let rest = Duration::from_secs(1000);
     let later =
-        Rule { in_place: false, deliveries_max: 3, retry_delay: rest, retry_delay_max: rest, last: Last::DeadLetter };
+        Rule { in_place: false, attempts_max: 3, retry_delay: rest, retry_delay_max: rest, last: Last::DeadLetter };
     let dropped = Rule { last: Last::Drop, ..Rule::AT_ONCE };
     Recoverability::default().on::<Declined>(Rule::AT_ONCE).on::<Limited>(later).on::<Shipped>(dropped)
 }
@@ -146,7 +146,7 @@ async fn every_number_is_taken_from_recoverability() {
     let (store, runs) = (Memory::new(), Runs::default());
     let hub = InProcess::with_faults("numbers", LEASE, Faults::default());
     let in_place = Tries::new(4, Duration::from_millis(1), Duration::from_millis(1));
-    let few = Recoverability { in_place, deliveries_max: 2, poison_above: 2, ..Recoverability::default() };
+    let few = Recoverability { in_place, attempts_max: 2, poison_above: 2, ..Recoverability::default() };
     let shop = || shop(&store, &hub, few.clone()).with(runs.clone());
     hub.sender().send("work", &Pay::Otherwise).await.unwrap();
     shop().run_until(hub.idle()).await.unwrap();
@@ -168,8 +168,8 @@ async fn every_number_is_taken_from_recoverability() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_whose_rule_grants_more_than_makes_poison_does_not_start() {
-    let often = Rule { deliveries_max: 1000, ..Rule::default() };
+    let often = Rule { attempts_max: 1000, ..Rule::default() };
     let shop = shop(&Memory::new(), &InProcess::new("often"), Recoverability::default().on::<Limited>(often));
     let refused = shop.with(Runs::default()).start().await.unwrap_err().to_string();
-    assert!(refused.contains("given up after 1000 deliveries"), "{refused}");
+    assert!(refused.contains("given up after 1000 attempts"), "{refused}");
 }

@@ -338,7 +338,7 @@ async fn requests_and_their_answers_are_sealed_and_asking_again_is_the_same_requ
     let running = tokio::spawn(endpoint.run_until(std::future::pending::<()>()));
     let client = RequestClient::builder("front").transport(hub.clone()).seals(demanded()).start().await.unwrap();
     for _ in 0..2 {
-        let told: Told = client.request_as("key".parse().unwrap(), "vault", &tell(WORD), MINUTE).await.unwrap();
+        let told: Told = client.request_with_key("key".parse().unwrap(), "vault", &tell(WORD), MINUTE).await.unwrap();
         assert_eq!(told, Told { words: vec![WORD.into()] });
     }
     // So it is where the caller has sealed it.

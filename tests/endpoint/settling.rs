@@ -106,7 +106,7 @@ async fn a_message_that_does_not_name_its_saga_is_dead_lettered() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_the_others_go_on() {
     let (store, hub, log) = (Memory::new(), InProcess::new("failing"), Log::default());
-    let recoverability = Recoverability { in_place: Tries::NONE, deliveries_max: 3, ..Recoverability::default() };
+    let recoverability = Recoverability { in_place: Tries::NONE, attempts_max: 3, ..Recoverability::default() };
     send(&hub, &Task { fails: u32::MAX, ..task("a", "bad") }).await;
     send(&hub, &task("a", "good")).await;
     let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, ..settings() });
@@ -123,7 +123,7 @@ async fn a_message_that_keeps_failing_is_dead_lettered_after_its_deliveries_and_
 #[tokio::test(start_paused = true)]
 async fn failures_of_a_message_that_was_handled_after_all_are_forgotten() {
     let (store, hub, log) = (Memory::new(), InProcess::new("forgotten"), Log::default());
-    let recoverability = Recoverability { in_place: Tries::NONE, deliveries_max: 2, ..Recoverability::default() };
+    let recoverability = Recoverability { in_place: Tries::NONE, attempts_max: 2, ..Recoverability::default() };
     let builder = endpoint(&store, hub.clone(), &log).settings(Settings { recoverability, ..settings() });
     let both = async {
         send(&hub, &Task { fails: 1, ..task("a", "twice") }).await;

@@ -355,10 +355,10 @@ fn an_error_of_a_port_prints_its_message_and_causes() {
 #[tokio::test]
 async fn a_message_may_not_be_given_up_later_than_it_is_poison() {
     let mut settings = settings();
-    settings.recoverability.deliveries_max = settings.recoverability.poison_above;
+    settings.recoverability.attempts_max = settings.recoverability.poison_above;
     assert!(whole().settings(settings.clone()).start().await.is_ok());
-    settings.recoverability.deliveries_max += 1;
+    settings.recoverability.attempts_max += 1;
     let why = refused(whole().settings(settings)).await;
-    assert!(why.contains("given up after 11 deliveries, but after 10 every message is taken for poison"), "{why}");
+    assert!(why.contains("given up after 11 attempts, but after 10 every message is taken for poison"), "{why}");
     assert!(why.contains("raise recoverability.poison_above"), "{why}");
 }

@@ -173,7 +173,7 @@ impl Process {
             bytes_in_flight_max: bounds.bytes,
             rate_max: bounds.rate.map(Rate::per_second),
             // Who dies is not the message's fault.
-            recoverability: Recoverability { deliveries_max: 1000, poison_above: OFTEN, ..Recoverability::default() },
+            recoverability: Recoverability { attempts_max: 1000, poison_above: OFTEN, ..Recoverability::default() },
             ..settings()
         };
         let broker = Metered { hub: hub.clone(), meter: meter.clone() };

@@ -116,7 +116,7 @@ async fn both(seed: u64, acts: [Act; 2], hopeless: bool) -> Seen {
     let fails = if hopeless { u32::MAX } else { 0 };
     add(&store, [Task { fails, ..task("a", "letter") }]).await;
     let built = || {
-        let once = Recoverability { in_place: Tries::NONE, deliveries_max: 1, ..Recoverability::default() };
+        let once = Recoverability { in_place: Tries::NONE, attempts_max: 1, ..Recoverability::default() };
         Endpoint::builder("work")
             .entities(entities.clone())
             .dedup(store.clone())

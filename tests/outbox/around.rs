@@ -159,7 +159,7 @@ async fn of_all_runs_in_transactions_one_is_kept_with_what_was_around_it_or_none
     let (runs, letters) = (Runs::default(), Memory::new());
     let rest = Duration::from_millis(5);
     let recoverability = Recoverability {
-        deliveries_max: u32::MAX, // What is dropped counts as given.
+        attempts_max: u32::MAX, // What is dropped counts as given.
         poison_above: u32::MAX,
         retry_delay: rest,
         retry_delay_max: rest,

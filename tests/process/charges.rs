@@ -57,7 +57,7 @@ pub(crate) async fn charge(folder: &Path) {
     let pool = PgPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
     let rest = Duration::from_millis(20);
     let recoverability = Recoverability {
-        deliveries_max: OFTEN,
+        attempts_max: OFTEN,
         poison_above: OFTEN,
         retry_delay: rest,
         retry_delay_max: rest * 5,

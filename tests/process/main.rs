@@ -217,7 +217,7 @@ impl<S: Store> Worker<S> {
             backoff: Arc::new(Jittered::default()),
             clock: ports.clock,
             metrics: ports.metrics,
-            recoverability: Recoverability { deliveries_max: OFTEN, ..Recoverability::default() },
+            recoverability: Recoverability { attempts_max: OFTEN, ..Recoverability::default() },
             pass_max: Settings::default().pass_max,
         };
         Self { store, queue, endpoint, receiver: connected.receiver, stores: ports.stores, managers, deliver }

@@ -145,7 +145,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         deadline: DEADLINE,
         recoverability: Recoverability {
-            deliveries_max: OFTEN,
+            attempts_max: OFTEN,
             poison_above: OFTEN,
             retry_delay: Duration::from_millis(20),
             retry_delay_max: Duration::from_millis(200),

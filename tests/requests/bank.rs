@@ -125,7 +125,7 @@ impl Bank {
             .transport(transport)
             .settings(Settings {
                 sweep_age: Duration::ZERO,
-                recoverability: Recoverability { deliveries_max: 5, ..Recoverability::default() },
+                recoverability: Recoverability { attempts_max: 5, ..Recoverability::default() },
                 ..Settings::default()
             })
             .saga::<Account>(|account| account.starts::<Book>())
@@ -186,7 +186,7 @@ pub(crate) fn key(text: &str) -> IdempotencyKey {
 
 /// Books a line under the line's own name.
 pub(crate) async fn ask(client: &RequestClient, book: &Book, within: Duration) -> Result<Booked, RequestError> {
-    let asked = client.request_as(key(&book.line), "bank", book, within);
+    let asked = client.request_with_key(key(&book.line), "bank", book, within);
     timeout(within.saturating_add(MINUTE), asked).await.expect("it ends by its deadline")
 }
 

@@ -85,5 +85,5 @@ async fn client(folder: &Path) -> RequestClient {
 async fn ask(client: &RequestClient) -> Deposited {
     let key = IdempotencyKey::parse("deposit").unwrap();
     let deposit = Deposit { till: "till".into(), name: "deposit".into() };
-    client.request_as(key, ENDPOINT, &deposit, MINUTE).await.unwrap()
+    client.request_with_key(key, ENDPOINT, &deposit, MINUTE).await.unwrap()
 }

@@ -43,7 +43,7 @@ async fn a_panic_is_that_messages_error_and_says_so() {
 #[tokio::test]
 async fn a_message_whose_handler_always_fails_is_dead_lettered_after_its_deliveries() {
     let bench = Bench::new(Shape::One).ledgers();
-    let max = hapax::deliver::Recoverability::default().deliveries_max;
+    let max = hapax::deliver::Recoverability::default().attempts_max;
     let m = message("m", &Post { trouble: Trouble::Fails(99), ..post("m") });
     bench.deliver(std::slice::from_ref(&m), max - 1).await;
     assert_eq!(bench.letters().await, Vec::new(), "given back");

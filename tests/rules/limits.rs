@@ -52,7 +52,7 @@ impl Receiver for Rests {
 async fn the_rest_before_another_delivery_doubles_until_it_is_the_longest() {
     const OFTEN: u32 = u32::MAX;
     let limits = Limits { poison_above: OFTEN, ..Limits::default() };
-    let recoverability = Recoverability { deliveries_max: OFTEN, ..Recoverability::default() };
+    let recoverability = Recoverability { attempts_max: OFTEN, ..Recoverability::default() };
     for (attempts, seconds) in [(1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (OFTEN - 1, 300)] {
         let rests = Rests::default();
         let mut bench = Bench { limits, recoverability: recoverability.clone(), ..Bench::new(Shape::One) }.ledgers();

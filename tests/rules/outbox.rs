@@ -227,7 +227,7 @@ async fn the_sweeper_finishes_only_what_it_was_told_to() {
 }
 
 #[tokio::test]
-async fn an_outgoing_message_that_can_never_be_sent_is_parked_and_the_others_go_on() {
+async fn an_outgoing_message_that_can_never_be_sent_is_dead_lettered_and_the_others_go_on() {
     for shape in Shape::ALL {
         let bench = Bench::new(shape).ledgers();
         bench.out.never("ledger.unsendable");
@@ -241,7 +241,7 @@ async fn an_outgoing_message_that_can_never_be_sent_is_parked_and_the_others_go_
         assert_eq!(letters[0].destination.as_ref().unwrap().to_string(), "endpoint:lower");
         assert!(letters[0].reason.contains("as scripted"), "{}", letters[0].reason);
         assert_eq!(bench.store.stored(&bench.key("a")).await.unwrap().entity.outbox.len(), 0);
-        assert!(bench.events.seen().contains(&"Parked".to_owned()));
+        assert!(bench.events.seen().contains(&"OutgoingDeadLettered".to_owned()));
     }
 }
 

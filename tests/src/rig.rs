@@ -63,7 +63,7 @@ impl Setup {
             shape,
             workers: 1,
             limits: Limits { poison_above: OFTEN, ..Limits::default() },
-            recoverability: Recoverability { deliveries_max: OFTEN, ..Recoverability::default() },
+            recoverability: Recoverability { attempts_max: OFTEN, ..Recoverability::default() },
             ordered: false,
         }
     }

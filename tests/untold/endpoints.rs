@@ -287,9 +287,10 @@ async fn nothing_that_is_asked_or_answered_is_told_by_a_client() {
     assert!(matches!(unreadable, Err(RequestError::Unreadable(_))), "{unreadable:?}");
     ear.fails(unreadable);
     let key = || "key".parse().unwrap();
-    let first: Result<Paid, _> = client.request_as(key(), "till", &pay(&ear, "asked", Fate::Fine), WITHIN).await;
+    let first: Result<Paid, _> = client.request_with_key(key(), "till", &pay(&ear, "asked", Fate::Fine), WITHIN).await;
     assert!(first.is_ok());
-    let reused: Result<Paid, _> = client.request_as(key(), "till", &pay(&ear, "asked", Fate::Other), WITHIN).await;
+    let reused: Result<Paid, _> =
+        client.request_with_key(key(), "till", &pay(&ear, "asked", Fate::Other), WITHIN).await;
     assert!(reused.is_err_and(|error| ear.fails(Err::<(), _>(error))), "the key is used");
     let nowhere: Result<Paid, _> = client.request("nowhere", &pay(&ear, "asked", Fate::Fine), WITHIN).await;
     assert!(nowhere.is_err_and(|error| ear.fails(Err::<(), _>(error))), "nobody is there");

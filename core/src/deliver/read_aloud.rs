@@ -33,7 +33,7 @@ impl fmt::Display for Said<'_> {
         if tried {
             write!(f, "{}; then ", InPlace(in_place))?;
         }
-        match rule.deliveries_max {
+        match rule.attempts_max {
             0 | 1 if tried => f.write_str(end),
             0 | 1 => write!(f, "{end} at the first failure"),
             given => {
@@ -50,8 +50,8 @@ impl fmt::Display for InPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
             Tries { max: 0, .. } => f.write_str("not tried again in place"),
-            Tries { max, first, longest } => {
-                write!(f, "tried again in place {}, after at most {}", Times(max), Waits(first, longest))
+            Tries { max, delay, delay_max } => {
+                write!(f, "tried again in place {}, after at most {}", Times(max), Waits(delay, delay_max))
             }
         }
     }
@@ -91,12 +91,12 @@ mod tests {
     #[test]
     fn recoverability_can_be_read_aloud() {
         let is_any = |_: &(dyn std::error::Error + 'static)| true;
-        let busy = Rule { in_place: false, deliveries_max: 9, retry_delay: Duration::from_secs(30), ..Rule::default() };
+        let busy = Rule { in_place: false, attempts_max: 9, retry_delay: Duration::from_secs(30), ..Rule::default() };
         let recoverability = Recoverability::default()
             .on::<Declined>(Rule::AT_ONCE)
             .on_if("busy", is_any, busy)
             .on_if("shipped", is_any, Rule { last: Last::Drop, ..Rule::AT_ONCE })
-            .on_if("twice", is_any, Rule { deliveries_max: 1, ..Rule::default() });
+            .on_if("twice", is_any, Rule { attempts_max: 1, ..Rule::default() });
         let said = recoverability.to_string();
         let said: Vec<&str> = said.lines().collect();
         assert_eq!(

@@ -8,13 +8,16 @@ use crate::{handler_error::HandlerError, ports::Cause};
 /// What is tried again, how often, and when a message is given up: all of it, and it prints itself in words.
 ///
 /// The order of events for a handler that keeps failing: retries [in place](Self::in_place), then the message is given back and comes again
-/// after a rest, up to [`deliveries_max`](Self::deliveries_max) times, then it is dead-lettered. A message that was given back may be
+/// after a rest, up to [`attempts_max`](Self::attempts_max) times, then it is dead-lettered. A message that was given back may be
 /// overtaken by later ones of its entity. Lost races, unknown outcomes and stores that are away have budgets of their own and never count.
 /// What a handler calls [permanent](HandlerError::permanent) is dead-lettered at once. What kills the process is counted before its handler
 /// runs, and is [poison](Self::poison_above) in the end.
 ///
 /// It is about handlers. A message that cannot be read, or that names no saga instance, takes from it only how often it is given: it rests five
 /// seconds in between, for another version of the program may take it, and is set aside in the end.
+///
+/// Where an endpoint has a [`backoff`](crate::endpoint::EndpointBuilder::backoff) of its own, that decides about tries in place, and what is
+/// said and printed of them here does not hold.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,13 +26,13 @@ use crate::{handler_error::HandlerError, ports::Cause};
 /// # #[derive(Debug, thiserror::Error)] #[error("")] struct RateLimited;
 /// # #[derive(Debug, thiserror::Error)] #[error("")] struct AlreadyShipped;
 ///
-/// let recoverability = Recoverability { deliveries_max: 8, ..Recoverability::default() }
+/// let recoverability = Recoverability { attempts_max: 8, ..Recoverability::default() }
 ///     // No repeat will cure it.
 ///     .on::<CardDeclined>(Rule::AT_ONCE)
 ///     // A repeat at once would only make it worse.
 ///     .on::<RateLimited>(Rule {
 ///         in_place: false,
-///         deliveries_max: 10,
+///         attempts_max: 10,
 ///         retry_delay: Duration::from_secs(30),
 ///         ..Rule::default()
 ///     })
@@ -45,7 +48,7 @@ pub struct Recoverability {
     pub in_place: Tries,
     /// A message whose handler fails is dead-lettered when it has been given this often. Default 5. At most
     /// [`poison_above`](Self::poison_above), else the endpoint does not start.
-    pub deliveries_max: u32,
+    pub attempts_max: u32,
     /// Rest before the second delivery; doubled for each further one. Default 1 s.
     pub retry_delay: Duration,
     /// Longest rest. Default 5 min.
@@ -68,10 +71,10 @@ pub struct Recoverability {
 impl Default for Recoverability {
     fn default() -> Self {
         let ms = Duration::from_millis;
-        let Rule { deliveries_max, retry_delay, retry_delay_max, .. } = Rule::default();
+        let Rule { attempts_max, retry_delay, retry_delay_max, .. } = Rule::default();
         Self {
             in_place: Tries::new(2, ms(10), ms(100)),
-            deliveries_max,
+            attempts_max,
             retry_delay,
             retry_delay_max,
             rules: Vec::new(),
@@ -88,8 +91,8 @@ impl Default for Recoverability {
 pub struct Rule {
     /// Whether it is tried again [in place](Recoverability::in_place) first. Default true.
     pub in_place: bool,
-    /// As [`Recoverability::deliveries_max`]. Default 5.
-    pub deliveries_max: u32,
+    /// As [`Recoverability::attempts_max`]. Default 5.
+    pub attempts_max: u32,
     /// As [`Recoverability::retry_delay`]. Default 1 s.
     pub retry_delay: Duration,
     /// As [`Recoverability::retry_delay_max`]. Default 5 min.
@@ -113,7 +116,7 @@ impl Rule {
     /// Given up at the first failure.
     pub const AT_ONCE: Self = Self {
         in_place: false,
-        deliveries_max: 1,
+        attempts_max: 1,
         retry_delay: Duration::from_secs(1),
         retry_delay_max: Duration::from_secs(300),
         last: Last::DeadLetter,
@@ -128,7 +131,7 @@ impl Rule {
 
 impl Default for Rule {
     fn default() -> Self {
-        Self { in_place: true, deliveries_max: 5, ..Self::AT_ONCE }
+        Self { in_place: true, attempts_max: 5, ..Self::AT_ONCE }
     }
 }
 
@@ -212,8 +215,8 @@ impl Recoverability {
     }
 
     pub(super) fn usual(&self) -> Rule {
-        let Self { deliveries_max, retry_delay, retry_delay_max, .. } = *self;
-        Rule { deliveries_max, retry_delay, retry_delay_max, ..Rule::default() }
+        let Self { attempts_max, retry_delay, retry_delay_max, .. } = *self;
+        Rule { attempts_max, retry_delay, retry_delay_max, ..Rule::default() }
     }
 
     /// The longest that a message may rest in all, from its first failure to its last delivery.
@@ -221,17 +224,17 @@ impl Recoverability {
         let all = self.rules.iter().map(|on| on.rule).chain([self.usual()]);
         let rests = |rule: Rule| {
             // From some delivery on all rests are the longest.
-            let doubled = rule.deliveries_max.saturating_sub(1).min(32);
-            let more = rule.deliveries_max.saturating_sub(1) - doubled;
+            let doubled = rule.attempts_max.saturating_sub(1).min(32);
+            let more = rule.attempts_max.saturating_sub(1) - doubled;
             let begun = (1..=doubled).fold(Duration::ZERO, |sum, attempts| sum.saturating_add(rule.rest(attempts)));
             begun.saturating_add(rule.retry_delay_max.saturating_mul(more))
         };
         all.map(rests).max().unwrap_or_default()
     }
 
-    /// Most deliveries that any rule grants.
-    pub(crate) fn most_deliveries(&self) -> u32 {
-        self.rules.iter().map(|on| on.rule.deliveries_max).fold(self.deliveries_max, u32::max)
+    /// Most attempts that any rule grants.
+    pub(crate) fn most_attempts(&self) -> u32 {
+        self.rules.iter().map(|on| on.rule.attempts_max).fold(self.attempts_max, u32::max)
     }
 }
 
@@ -250,16 +253,16 @@ mod tests {
 
     #[test]
     fn the_first_rule_about_any_error_of_the_chain_holds() {
-        let often = Rule { deliveries_max: 9, ..Rule::default() };
+        let often = Rule { attempts_max: 9, ..Rule::default() };
         let recoverability = Recoverability::default().on::<Inner>(often).on::<Outer>(Rule::AT_ONCE);
         let found = |error: HandlerError| recoverability.rule(&error).0;
         assert_eq!(found(Outer(Inner).into()), often);
         assert_eq!(found(Inner.into()), often);
         assert_eq!(found(HandlerError::transient("text")), Rule::default());
-        assert_eq!(recoverability.most_deliveries(), 9);
+        assert_eq!(recoverability.most_attempts(), 9);
         assert!(recoverability.rules[0].error().ends_with("::Inner"));
         let shown = format!("{recoverability:?}");
-        assert!(shown.contains("Inner: Rule { in_place: true, deliveries_max: 9"), "{shown}");
+        assert!(shown.contains("Inner: Rule { in_place: true, attempts_max: 9"), "{shown}");
     }
 
     #[test]
@@ -269,7 +272,7 @@ mod tests {
         assert_eq!(rests, [1, 2, 4, 256, 300, 300]);
         assert_eq!(Recoverability::default().longest(), Duration::from_secs(1 + 2 + 4 + 8));
         let days = Duration::from_secs(24 * 3600);
-        let slow = Rule { deliveries_max: 1001, retry_delay: days, retry_delay_max: days, ..Rule::default() };
+        let slow = Rule { attempts_max: 1001, retry_delay: days, retry_delay_max: days, ..Rule::default() };
         let is_text = |error: &(dyn Error + 'static)| error.to_string() == "slow";
         let recoverability = Recoverability::default().on_if("slow", is_text, slow);
         assert_eq!(recoverability.longest(), 1000 * days);

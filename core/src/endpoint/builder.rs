@@ -255,7 +255,9 @@ impl EndpointBuilder {
         self
     }
 
-    /// Another way to wait between tries in place than [`Settings::recoverability`] says.
+    /// Says how often a pass is tried again in place and how long it waits before, instead of the budgets of tries in
+    /// [`Settings::recoverability`]: `in_place`, `conflict`, `unsent` and `unavailable` say nothing then, all else there holds. That value
+    /// does not know of it, and prints its own budgets all the same.
     pub fn backoff(mut self, backoff: impl Backoff + 'static) -> Self {
         self.backoff = Some(Arc::new(backoff));
         self

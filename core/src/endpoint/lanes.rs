@@ -376,7 +376,7 @@ impl<'e> Lanes<'e> {
         self.held.messages += 1;
         let endpoint = self.endpoint;
         let given_up =
-            error.is_permanent() || delivery.attempts >= endpoint.deliver.recoverability.rule(&error).0.deliveries_max;
+            error.is_permanent() || delivery.attempts >= endpoint.deliver.recoverability.rule(&error).0.attempts_max;
         let mut letter = DeadLetter {
             envelope: delivery.envelope.clone(),
             endpoint: endpoint.name.clone(),

@@ -253,7 +253,7 @@ impl Departures {
         for due in taken {
             let gone = match results.next() {
                 Some(Ok(())) => true,
-                Some(Err(DispatchError::Permanent(e))) => self.park(&due.outgoing, chain(&e), now, letters).await,
+                Some(Err(DispatchError::Permanent(e))) => self.set_aside(&due.outgoing, chain(&e), now, letters).await,
                 Some(Err(e @ DispatchError::Transient(_))) => self.stays(&due.outgoing, &chain(&e)),
                 None => self.stays(&due.outgoing, "the dispatcher gave no result for it"),
             };
@@ -271,7 +271,7 @@ impl Departures {
     }
 
     /// Sets aside what can never be sent, confirmed, so that it counts as sent (S67).
-    async fn park(&self, outgoing: &Outgoing, reason: String, now: Timestamp, letters: &dyn DeadLetters) -> bool {
+    async fn set_aside(&self, outgoing: &Outgoing, reason: String, now: Timestamp, letters: &dyn DeadLetters) -> bool {
         let letter = DeadLetter {
             envelope: outgoing.envelope.clone(),
             endpoint: self.endpoint.clone(),

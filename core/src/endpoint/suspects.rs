@@ -21,7 +21,7 @@ const ALONE_SHARE: u32 = 3;
 pub(super) fn suspect_above(settings: &Settings) -> u32 {
     let recoverability = &settings.recoverability;
     let alone = (recoverability.poison_above / ALONE_SHARE).max(1);
-    recoverability.most_deliveries().min(recoverability.poison_above.saturating_sub(alone)).max(1)
+    recoverability.most_attempts().min(recoverability.poison_above.saturating_sub(alone)).max(1)
 }
 
 /// Those of an endpoint.
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn nobody_is_suspected_of_what_a_failing_handler_explains_and_some_deliveries_are_left_to_be_alone() {
-        let above = |deliveries_max, poison_above| {
-            let recoverability = Recoverability { deliveries_max, poison_above, ..Recoverability::default() };
+        let above = |attempts_max, poison_above| {
+            let recoverability = Recoverability { attempts_max, poison_above, ..Recoverability::default() };
             suspect_above(&Settings { recoverability, ..Settings::default() })
         };
         assert_eq!(suspect_above(&Settings::default()), 5);

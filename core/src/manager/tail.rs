@@ -104,9 +104,9 @@ impl<T: Saga> SagaManager<T> {
                 Some(Ok(())) => sent.push(index),
                 // A letter after one that could not be sent is for when its turn comes.
                 Some(Err(_)) | None if unsent.is_some() => {}
-                Some(Err(DispatchError::Permanent(e))) => match self.park(key, outgoing, chain(&e)).await {
+                Some(Err(DispatchError::Permanent(e))) => match self.set_aside(key, outgoing, chain(&e)).await {
                     Ok(()) => sent.push(index),
-                    Err(not_parked) => unsent = Some(not_parked),
+                    Err(not_set_aside) => unsent = Some(not_set_aside),
                 },
                 Some(Err(e @ DispatchError::Transient(_))) => unsent = Some(Unsent::new(chain(&e))),
                 None => unsent = Some(Unsent::new("the dispatcher gave no result for a message")),
@@ -128,7 +128,7 @@ impl<T: Saga> SagaManager<T> {
         }
         for (index, outgoing) in outgoing.iter().enumerate() {
             let sent = match gone.iter().find(|(gone, _)| *gone == index) {
-                Some((_, why)) => self.park(key, outgoing, why.clone()).await,
+                Some((_, why)) => self.set_aside(key, outgoing, why.clone()).await,
                 None => Box::pin(self.dispatch(key, slice::from_ref(outgoing), deadline)).await,
             };
             sent.map_err(|unsent| unsent.with(0..index))?;
@@ -136,7 +136,7 @@ impl<T: Saga> SagaManager<T> {
         Ok(true)
     }
 
-    async fn park(&self, key: &EntityKey, outgoing: &Outgoing, reason: String) -> Result<(), Unsent> {
+    async fn set_aside(&self, key: &EntityKey, outgoing: &Outgoing, reason: String) -> Result<(), Unsent> {
         let letter = DeadLetter {
             envelope: outgoing.envelope.clone(),
             endpoint: key.scope().endpoint.clone(),
@@ -147,7 +147,7 @@ impl<T: Saga> SagaManager<T> {
             time: self.ports.clock.now().await.0,
         };
         self.ports.dead_letters.add(&letter).await.map_err(|e| Unsent::new(chain(&e)))?;
-        self.ports.metrics.observe(Event::Parked(key));
+        self.ports.metrics.observe(Event::OutgoingDeadLettered(key));
         Ok(())
     }
 

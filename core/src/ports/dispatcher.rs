@@ -41,7 +41,7 @@ pub enum DispatchError {
     /// It may succeed later, and may have succeeded now.
     #[error("dispatching failed for now")]
     Transient(#[source] TransportError),
-    /// It never will: it is parked among the dead letters and the others go on.
+    /// It never will: it becomes a dead letter, and the others go on.
     #[error("dispatching failed for good")]
     Permanent(#[source] TransportError),
 }

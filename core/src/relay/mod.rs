@@ -136,7 +136,7 @@ impl Relay {
 
     /// Makes a span of each call to the transport, which is called `system` in it (for example `rabbitmq`), and joins it by `traces`
     /// to the traces in which the messages were created.
-    pub fn traces(mut self, system: &'static str, traces: impl Traces + 'static) -> Self {
+    pub fn traces_as(mut self, system: &'static str, traces: impl Traces + 'static) -> Self {
         self.dispatcher = Arc::new(Sends::new(self.dispatcher, Spans::new(system, Some(Arc::new(traces)))));
         self
     }

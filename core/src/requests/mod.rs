@@ -8,7 +8,7 @@
 //! # What names a request
 //! - [`request`](RequestClient::request) makes a new message id. It is one request as long as its future lives, and cannot be
 //!   asked again afterwards: for what may be done twice, or only looks.
-//! - [`request_as`](RequestClient::request_as) is given an [`IdempotencyKey`]. Whoever asks under the same key, now, in
+//! - [`request_with_key`](RequestClient::request_with_key) is given an [`IdempotencyKey`]. Whoever asks under the same key, now, in
 //!   parallel or after a restart, at this client or at another, gets the same answer, as long as the endpoint
 //!   [remembers](crate::endpoint::Settings::retention) it. Message id and correlation id are derived from key, address, type and
 //!   body, so that an answer to another body can never be taken for the one that is waited for.
@@ -61,7 +61,7 @@ use crate::{
 /// async fn place(client: &RequestClient, order: &str) -> Result<u64, RequestError> {
 ///     let key = order.parse().map_err(|e| RequestError::Invalid(format!("{e}")))?;
 ///     let place = PlaceOrder { order: order.into() };
-///     let placed: OrderPlaced = client.request_as(key, "shop", &place, Duration::from_secs(5)).await?;
+///     let placed: OrderPlaced = client.request_with_key(key, "shop", &place, Duration::from_secs(5)).await?;
 ///     Ok(placed.number)
 /// }
 /// ```
@@ -97,7 +97,7 @@ impl RequestClient {
     ///
     /// # Errors
     /// See [`RequestError`]. After [`RequestError::TimedOut`] this request cannot be asked again: see
-    /// [`request_as`](Self::request_as).
+    /// [`request_with_key`](Self::request_with_key).
     pub async fn request<M: Message, R: Message>(
         &self,
         to: &str,
@@ -116,7 +116,7 @@ impl RequestClient {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub async fn request_as<M: Message, R: Message>(
+    pub async fn request_with_key<M: Message, R: Message>(
         &self,
         key: IdempotencyKey,
         to: &str,

@@ -19,7 +19,7 @@ use super::{
 use crate::explore::{self, Broken, Budgets, Replay, Report, Scenario, Story, explore_at_most, labels};
 
 /// A message whose handler fails is given at least so often, so that one that came too early gets its second chance.
-const DELIVERIES_MIN: u8 = 2;
+const ATTEMPTS_MIN: u8 = 2;
 
 /// Worlds of the rehearsal at most: seventeen messages in a row take some hundred.
 const REHEARSAL_WORLDS_MAX: usize = 2_000;
@@ -169,8 +169,8 @@ impl Common {
         // refused (the message comes again without a rest), a deadline that has passed.
         let Budgets { crashes, process_crashes, expiries, refused, late, .. } = *budgets;
         let faults = [crashes, process_crashes, expiries, refused, late];
-        let deliveries_max = faults.iter().fold(DELIVERIES_MIN, |sum, fault| sum.saturating_add(*fault));
-        Scenario { tasks: *tasks, budgets: *budgets, deliveries_max, ..self.scenario.clone() }
+        let attempts_max = faults.iter().fold(ATTEMPTS_MIN, |sum, fault| sum.saturating_add(*fault));
+        Scenario { tasks: *tasks, budgets: *budgets, attempts_max, ..self.scenario.clone() }
     }
 
     fn add(&self, checked: &mut Checked, report: Report, trial: &Trial) {

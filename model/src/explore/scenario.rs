@@ -61,7 +61,7 @@ pub struct View<'a> {
     /// Outgoing messages that have left, each once.
     pub sent: Vec<&'a Outgoing>,
     /// Outgoing messages that can never be sent and were set aside.
-    pub parked: Vec<&'a Outgoing>,
+    pub outgoing_letters: Vec<&'a Outgoing>,
     /// Messages that were set aside, by their place in [`Scenario::messages`]; what copies of one message are there has
     /// one place.
     pub letters: &'a [u8],
@@ -99,7 +99,7 @@ pub struct Scenario {
     pub tries: u32,
     /// Deliveries after which a message that fails is set aside. Deliveries are counted up to it, so a low one means
     /// fewer worlds: 1 where no handler fails.
-    pub deliveries_max: u8,
+    pub attempts_max: u8,
     /// A message whose handler has failed is given again only when nothing else is to be done for its entity: its rest is
     /// long beside a pass.
     pub rests: bool,
@@ -145,7 +145,7 @@ impl Scenario {
             tasks: 1,
             pass_max: 1,
             tries: 1,
-            deliveries_max: 2,
+            attempts_max: 2,
             rests: false,
             sweeper_first: false,
             together: true,

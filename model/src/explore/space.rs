@@ -98,14 +98,14 @@ impl Space {
         View {
             entities: rows.map(|((key, _), row)| (key, self.tables.entities.get(row.entity))).collect(),
             sent: state.sent.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
-            parked: state.parked.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
+            outgoing_letters: state.parked.iter().map(|name| self.tables.outgoing.get(*name)).collect(),
             letters: &state.letters,
         }
     }
 
     /// How often a message has been given, once more, as far as it matters.
     pub(super) fn again(&self, given: u8) -> u8 {
-        given.saturating_add(1).min(self.scenario.deliveries_max.max(1))
+        given.saturating_add(1).min(self.scenario.attempts_max.max(1))
     }
 }
 
@@ -166,7 +166,7 @@ pub(super) fn begin(
             let (key, manager) = entity.zip(manager).expect("a pass has messages");
             let wire = Arc::new(wire);
             let recoverability =
-                Recoverability { deliveries_max: scenario.deliveries_max.into(), ..Recoverability::default() };
+                Recoverability { attempts_max: scenario.attempts_max.into(), ..Recoverability::default() };
             let deliver = Deliver {
                 receiver: wire.clone(),
                 dead_letters: Some(wire.clone()),

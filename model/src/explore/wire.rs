@@ -380,7 +380,7 @@ impl Metrics for Wire {
             Event::LeftToSweeper(_) => "left to the sweeper",
             Event::Retried(_, Cause::Conflict) => "conflict",
             Event::Retried(..) => "tried again",
-            Event::Parked(_) => "parked",
+            Event::OutgoingDeadLettered(_) => "outgoing dead-lettered",
             Event::Swept(..) => "swept",
             Event::RetentionBreached(_) => "retention breached",
             _ => return,

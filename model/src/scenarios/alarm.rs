@@ -144,7 +144,7 @@ fn scenario_of(registry: fn() -> Registry<Alarm>, messages: Vec<Arc<Envelope>>, 
         let manager = SagaManager::new(&endpoint, registry(), ports, limits, Codec::Json).expect("a registry");
         Arc::new(manager) as Arc<dyn Passes>
     });
-    Scenario { tasks, deliveries_max: 1, may_set_aside: Some(Vec::new()), ..Scenario::new(manager, messages) }
+    Scenario { tasks, attempts_max: 1, may_set_aside: Some(Vec::new()), ..Scenario::new(manager, messages) }
 }
 
 /// An alarm that is set and, if `stopped`, cancelled sooner or later, by `tasks` workers at most.

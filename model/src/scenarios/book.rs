@@ -232,7 +232,7 @@ pub fn scenario(messages: Vec<Arc<Envelope>>, tasks: usize) -> Scenario {
     Scenario {
         tasks,
         lines: Some(lines),
-        deliveries_max: 1,
+        attempts_max: 1,
         may_set_aside: Some(Vec::new()),
         ..Scenario::new(manager(), messages)
     }

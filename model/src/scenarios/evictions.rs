@@ -22,7 +22,7 @@ fn folded(budgets: Budgets) -> Scenario {
 
 /// One message, and a transport that shows when no copy of it is left.
 fn gone(budgets: Budgets) -> Scenario {
-    Scenario { evicts: Evicts::Gone, budgets, deliveries_max: 3, ..scenario(vec![note("b", 0, 1)], 2) }
+    Scenario { evicts: Evicts::Gone, budgets, attempts_max: 3, ..scenario(vec![note("b", 0, 1)], 2) }
 }
 
 pub(super) const ALL: &[Named] = &[

@@ -71,7 +71,7 @@ pub(super) const ALL: &[Named] = &[
         two(Budgets { sweeps: 1, crashes: 1, ..NONE })
     }),
     Named::holds("late", "two messages, two workers, two passes that take longer than their deadline", || Scenario {
-        deliveries_max: 3,
+        attempts_max: 3,
         ..two(Budgets { late: 2, ..NONE })
     }),
     Named::holds("stale-load", "two messages, two workers, a copy, an entity that is read as it was before", || {
@@ -106,7 +106,7 @@ pub(super) const ALL: &[Named] = &[
         Scenario { refused_as: vec![Refusal::Malformed], ..apart(Budgets { refused: 1, duplicates: 1, ..NONE }) }
     }),
     Named::holds("outage", "a message that is poison at its second delivery; a refused call is no delivery", || {
-        Scenario { manager: given_once(), deliveries_max: 2, ..single(Budgets { refused: 1, ..NONE }) }
+        Scenario { manager: given_once(), attempts_max: 2, ..single(Budgets { refused: 1, ..NONE }) }
     }),
     Named::holds(
         "evicted-without-copies",
@@ -170,7 +170,7 @@ pub(super) const ALL: &[Named] = &[
     .thorough(),
     Named::holds("others", "one message, two workers, a copy, all that may go wrong with anything else", || Scenario {
         // A lease, a process and a pass that is too slow: three deliveries may fail, and no more. So none may be given up.
-        deliveries_max: 4,
+        attempts_max: 4,
         ..single(OTHERS)
     })
     .thorough(),

@@ -96,17 +96,17 @@ pub(super) const ALL: &[Named] = &[
         || Scenario { together: false, ..asked(Budgets { crashes: 1, refused: 2, ..NONE }) },
     ),
     Named::holds("answers-late", "two copies that want an answer each; two passes that are too slow, a crash", || {
-        Scenario { deliveries_max: 4, ..asked(Budgets { crashes: 1, late: 2, ..NONE }) }
+        Scenario { attempts_max: 4, ..asked(Budgets { crashes: 1, late: 2, ..NONE }) }
     }),
     Named::holds("answers-in-a-pass", "copies that want an answer each, perhaps in one pass; a copy more", || {
-        Scenario { pass_max: 2, deliveries_max: 2, ..asked(Budgets { duplicates: 1, refused: 1, ..NONE }) }
+        Scenario { pass_max: 2, attempts_max: 2, ..asked(Budgets { duplicates: 1, refused: 1, ..NONE }) }
     }),
     Named::holds("two-in-a-row-two-outputs", "a message that sends two to a second saga; a crash, a copy", || {
         in_a_row(1, 2, Budgets { crashes: 1, duplicates: 1, ..NONE })
     }),
     Named::holds("early", "a message that may not start its saga, and comes before the one that does; a crash", || {
         Scenario {
-            deliveries_max: 2,
+            attempts_max: 2,
             may_set_aside: Some(vec![1]),
             budgets: Budgets { crashes: 1, ..NONE },
             ..alarm::early(2)

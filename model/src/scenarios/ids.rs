@@ -52,6 +52,6 @@ pub(super) const ALL: &[Named] = &[
         two_bodies(USUAL)
     }),
     Named::holds("one-id-in-a-pass", "two messages that have one id, perhaps in one pass; a crash, a copy", || {
-        Scenario { pass_max: 2, deliveries_max: 2, ..two_bodies(USUAL) }
+        Scenario { pass_max: 2, attempts_max: 2, ..two_bodies(USUAL) }
     }),
 ];

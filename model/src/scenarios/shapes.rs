@@ -16,14 +16,14 @@ fn completion(budgets: Budgets) -> Scenario {
 }
 
 fn pass(budgets: Budgets) -> Scenario {
-    Scenario { pass_max: 2, deliveries_max: 2, budgets, ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2) }
+    Scenario { pass_max: 2, attempts_max: 2, budgets, ..scenario(vec![note("b", 0, 1), note("b", 1, 1)], 2) }
 }
 
 /// A message that is poison at its second delivery.
 fn poison(budgets: Budgets) -> Scenario {
     Scenario {
         manager: given_once(),
-        deliveries_max: 2,
+        attempts_max: 2,
         may_set_aside: Some(vec![0]),
         budgets,
         ..scenario(vec![note("b", 0, 1)], 2)
@@ -34,7 +34,7 @@ fn poison(budgets: Budgets) -> Scenario {
 fn hopeless(does: Does, pass_max: usize, budgets: Budgets) -> Scenario {
     Scenario {
         pass_max,
-        deliveries_max: 2,
+        attempts_max: 2,
         may_set_aside: Some(vec![0]),
         at_rest: vec![(
             "set_aside_for_good",
@@ -80,7 +80,7 @@ pub(super) const ALL: &[Named] = &[
         "two messages that send nothing, handled together, the same one perhaps twice in a pass",
         || Scenario {
             pass_max: 2,
-            deliveries_max: 2,
+            attempts_max: 2,
             budgets: Budgets { duplicates: 1, ..NONE },
             ..scenario(vec![note("b", 0, 0), note("b", 1, 0)], 2)
         },
@@ -105,7 +105,7 @@ pub(super) const ALL: &[Named] = &[
     }),
     Named::holds("fails-early", "a handler that fails until another message is handled; a copy, a crash", || {
         Scenario {
-            deliveries_max: 2,
+            attempts_max: 2,
             may_set_aside: Some(vec![1]),
             budgets: Budgets { crashes: 1, ..NONE },
             ..scenario(vec![note("b", 0, 1), special(1, 1, Does::After(0))], 2)
@@ -116,7 +116,7 @@ pub(super) const ALL: &[Named] = &[
         "a handler that changes its state and fails until another message is handled, in passes of two; a crash",
         || Scenario {
             pass_max: 2,
-            deliveries_max: 2,
+            attempts_max: 2,
             may_set_aside: Some(vec![1]),
             budgets: Budgets { crashes: 1, ..NONE },
             ..scenario(vec![note("b", 0, 1), special(1, 1, Does::WrittenAfter(2)), note("b", 2, 1)], 1)
@@ -126,7 +126,7 @@ pub(super) const ALL: &[Named] = &[
         "set-aside-unsure",
         "a handler that always fails; setting its message aside is refused, unknown, late",
         || Scenario {
-            deliveries_max: 2,
+            attempts_max: 2,
             may_set_aside: Some(vec![0]),
             budgets: Budgets { refused: 1, unknown: 1, delayed: 1, duplicates: 1, ..NONE },
             ..scenario(vec![special(0, 1, Does::Fails)], 2)
@@ -150,7 +150,7 @@ pub(super) const ALL: &[Named] = &[
     ),
     Named::holds("pass-with-failure", "two messages handled together, of which one always fails", || Scenario {
         pass_max: 2,
-        deliveries_max: 2,
+        attempts_max: 2,
         may_set_aside: Some(vec![0]),
         budgets: Budgets { crashes: 1, ..NONE },
         ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 1)
@@ -251,7 +251,7 @@ pub(super) const ALL: &[Named] = &[
         "fails-all-of-it",
         "a handler that always fails, beside one that does not; all that may go wrong",
         || Scenario {
-            deliveries_max: 2,
+            attempts_max: 2,
             may_set_aside: Some(vec![0]),
             budgets: Budgets { crashes: 1, unknown: 1, refused: 1, duplicates: 1, delayed: 1, ..NONE },
             ..scenario(vec![special(0, 1, Does::Fails), note("b", 1, 1)], 2)

@@ -13,7 +13,7 @@ const NONE: Budgets = Budgets::NONE;
 /// Messages, each sending one, which are set aside the first time that they fail: whoever is too slow has no second try.
 fn given_up_at_once(messages: u8, budgets: Budgets) -> Scenario {
     let messages = (0..messages).map(|number| note("b", number, 1)).collect();
-    Scenario { tries: 0, deliveries_max: 1, may_set_aside: None, budgets, ..scenario(messages, 1) }
+    Scenario { tries: 0, attempts_max: 1, may_set_aside: None, budgets, ..scenario(messages, 1) }
 }
 
 pub(super) const ALL: &[Named] = &[

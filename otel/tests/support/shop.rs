@@ -152,7 +152,7 @@ pub(crate) async fn run(seen: &Seen, store: &Memory, hub: &InProcess) {
 }
 
 pub(crate) fn sender(seen: &Seen, hub: &InProcess) -> Sender {
-    hub.sender().traces("in-process", seen.traces.clone())
+    hub.sender().traces_as("in-process", seen.traces.clone())
 }
 
 pub(crate) fn place(order: &str, fate: Fate) -> Place {

@@ -89,12 +89,11 @@ pub(super) fn check_promise(
             transport.name
         ));
     }
-    let (deliveries_max, poison_above) =
-        (settings.recoverability.most_deliveries(), settings.recoverability.poison_above);
-    if deliveries_max > poison_above {
+    let (attempts_max, poison_above) = (settings.recoverability.most_attempts(), settings.recoverability.poison_above);
+    if attempts_max > poison_above {
         return Err(format!(
-            "a failing message is to be given up after {deliveries_max} deliveries, but after {poison_above} every message is \
-             taken for poison; raise recoverability.poison_above, or lower deliveries_max there or in the rule that grants most"
+            "a failing message is to be given up after {attempts_max} attempts, but after {poison_above} every message is \
+             taken for poison; raise recoverability.poison_above, or lower attempts_max there or in the rule that grants most"
         ));
     }
     if poison_above == 0 {

@@ -13,7 +13,8 @@ impl EndpointBuilder {
     }
 
     /// When it may forget that a message is over. Without it, after [`Settings::retention`](crate::endpoint::Settings::retention); the time of
-    /// [`Eviction::After`] is in its place, in whichever order the two are given.
+    /// [`Eviction::After`] is in its place, in whichever order the two are given. It stays so when [`Eviction::Evidence`] is given after it: as the
+    /// time within which no entry goes.
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.evidence = eviction == Eviction::Evidence;
         if let Eviction::After(retention) = eviction {
