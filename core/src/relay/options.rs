@@ -192,9 +192,9 @@ impl RelayOptions {
 
     /// How long to wait before the second attempt, twice as long before each further one, and at most. Default 30 s and 5
     /// min: a destination that is away is spared, and is not waited for long when it is back.
-    pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
-        self.backoff = first;
-        self.backoff_max = longest.max(first);
+    pub fn backoff(mut self, delay: Duration, delay_max: Duration) -> Self {
+        self.backoff = delay;
+        self.backoff_max = delay_max.max(delay);
         self
     }
 
