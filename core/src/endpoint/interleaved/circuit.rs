@@ -185,11 +185,14 @@ fn it_lapses_only_while_nobody_waits() {
     explore(|| {
         let circuit = open();
         let turn = block_on(circuit.turn.acquire()).expect("it is never closed");
-        circuit.state().steps[Step::Read as usize].open = Instant::now().checked_sub(LAPSES * 2);
         let waiting = spawn(waits(circuit.clone()));
         let looking = {
             let circuit = circuit.clone();
-            spawn(async move { circuit.is_open() })
+            spawn(async move {
+                // As if time had passed.
+                circuit.state().steps[Step::Read as usize].open = Instant::now().checked_sub(LAPSES * 2);
+                circuit.is_open()
+            })
         };
         let stays = block_on(looking).expect("it ends");
         assert_eq!(circuit.state().waiting, usize::from(stays));
