@@ -56,8 +56,8 @@ pub(super) struct Circuit {
     metrics: Arc<dyn Metrics>,
     /// Else it never opens, and only passes on what is observed.
     breaks: bool,
-    /// The [`bit`](Step::bit) of each step that one has taken since it was last [noted](Self::note), and [`TROUBLED`]. It says nothing of other memory, so its
-    /// operations are relaxed: an answer that does not see a failure yet is one that came before it.
+    /// The [`bit`](Step::bit) of each step that one has taken since it was last [noted](Self::note), and [`TROUBLED`]. It says nothing of other
+    /// memory, so its operations are relaxed: an answer that does not see a failure yet is one that came before it.
     flags: AtomicU8,
     state: Mutex<State>,
     closed: Notify,
@@ -65,7 +65,7 @@ pub(super) struct Circuit {
     turn: Semaphore,
 }
 
-/// What a pass asks of the stores, in its order: whoever has come to one has taken those before it.
+/// What a pass asks of the stores, in its order: whoever has saved or marked has read before. What is marked may have been saved by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// To read entity and dedup entries; or, for what is to be set aside, to take its letter.
