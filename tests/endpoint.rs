@@ -9,6 +9,8 @@ mod audit;
 mod auditees;
 #[path = "endpoint/cipher.rs"]
 mod cipher;
+#[path = "endpoint/circuit.rs"]
+mod circuit;
 #[path = "endpoint/claimed_letters.rs"]
 mod claimed_letters;
 #[path = "endpoint/claims.rs"]

@@ -11,6 +11,8 @@ use hapax::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::parts::{Part, Parts};
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Serialize, Deserialize)]
@@ -126,9 +128,11 @@ impl Handle<OrderEnded> for Ends {
 
 /// As an application would write it for production too, but for the store.
 fn shop() -> EndpointBuilder {
-    Endpoint::builder("shop")
-        .store(Memory::default())
-        .saga::<Order>(|order| order.starts::<PlaceOrder>().handles::<PayOrder>().handles::<Lapse>())
+    sagas(Endpoint::builder("shop").store(Memory::default()))
+}
+
+fn sagas(shop: EndpointBuilder) -> EndpointBuilder {
+    shop.saga::<Order>(|order| order.starts::<PlaceOrder>().handles::<PayOrder>().handles::<Lapse>())
         .saga::<Ends>(|ends| ends.starts::<OrderEnded>())
 }
 
@@ -214,6 +218,23 @@ async fn what_no_broker_takes_is_sent_by_the_sweeper() {
     assert_eq!(shop.state::<Order>("7").await.unwrap().unwrap().items, ["book"]);
     shop.advance(Settings::default().sweep_age).await.unwrap();
     assert_eq!(shop.sent::<Lapse>().unwrap().len(), 1);
+}
+
+/// However many entities could not be finished: no sweep is held back for it, as it would be beside real waits.
+#[tokio::test]
+async fn what_could_not_be_marked_is_over_with_the_next_sweep() {
+    let parts = Parts::default();
+    parts.is_away(Some(Part::Insert));
+    let shop = sagas(Endpoint::builder("shop").entities(parts.clone()).dedup(parts.clone()));
+    let mut shop = Harness::start(shop).await.unwrap();
+    for order in ["1", "2", "3", "4", "5"] {
+        shop.send(&place(order, "book")).await.unwrap();
+    }
+    let waiting = || parts.store.entities().iter().filter(|(_, entity)| !entity.outbox.is_empty()).count();
+    assert_eq!(waiting(), 5);
+    parts.is_away(None);
+    shop.advance(Settings::default().sweep_age).await.unwrap();
+    assert_eq!(waiting(), 0);
 }
 
 #[tokio::test]

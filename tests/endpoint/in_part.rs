@@ -20,16 +20,16 @@ use crate::{
 };
 
 /// Long beside every budget of retries.
-const OUTAGE: Duration = Duration::from_secs(1800);
+pub(crate) const OUTAGE: Duration = Duration::from_secs(1800);
 /// How often it is looked whether the endpoint says how it is.
-const LOOK: Duration = Duration::from_secs(10);
-const KEYS: u32 = 300;
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
+pub(crate) const KEYS: u32 = 300;
 /// Handled before anything is away.
 const BEFORE: &str = "before";
 
 /// Where the endpoint keeps what.
 #[derive(Debug, Clone, Copy)]
-enum Kept {
+pub(crate) enum Kept {
     /// Entities and dedup entries in one store.
     Together,
     /// In two, of which each may be away alone.
@@ -37,18 +37,22 @@ enum Kept {
 }
 
 /// An endpoint on such stores, and another one, which is well and hears what it publishes.
-struct Work {
-    parts: Parts,
-    hub: InProcess,
-    out: Counted,
+pub(crate) struct Work {
+    pub(crate) parts: Parts,
+    pub(crate) hub: InProcess,
+    pub(crate) out: Counted,
     log: Log,
-    handle: EndpointHandle,
+    pub(crate) handle: EndpointHandle,
     stops: Vec<oneshot::Sender<()>>,
     running: Vec<JoinHandle<Result<(), hapax::endpoint::Error>>>,
 }
 
 impl Work {
-    async fn begin(kept: Kept) -> Self {
+    pub(crate) async fn begin(kept: Kept) -> Self {
+        Self::begin_with(kept, |work| work).await
+    }
+
+    pub(crate) async fn begin_with(kept: Kept, with: impl FnOnce(EndpointBuilder) -> EndpointBuilder) -> Self {
         let (parts, hub, log) = (Parts::default(), InProcess::new("in-part"), Log::default());
         let out = Counted::new(&hub);
         let work = Endpoint::builder("work").transport(WayOut(hub.clone(), out.clone()));
@@ -56,7 +60,7 @@ impl Work {
             Kept::Together => work.store(parts.clone()),
             Kept::Apart => work.entities(parts.clone()).dedup(parts.clone()).dead_letters(parts.clone()),
         };
-        let work = work.saga::<Worker>(|worker| worker.starts::<Task>()).handler(Strict);
+        let work = with(work.saga::<Worker>(|worker| worker.starts::<Task>()).handler(Strict));
         let hears = Endpoint::builder("hears").store(Memory::new()).transport(hub.clone()).handler(Listener);
         let start = |endpoint: EndpointBuilder| endpoint.with(log.clone()).settings(settings()).start();
         let (hears, work) = (start(hears).await.unwrap(), start(work).await.unwrap());
@@ -75,14 +79,14 @@ impl Work {
         work
     }
 
-    async fn send(&self, names: impl IntoIterator<Item = String>) {
+    pub(crate) async fn send(&self, names: impl IntoIterator<Item = String>) {
         for name in names {
             send(&self.hub, &Task { tells: true, ..task(&name, &name) }).await;
         }
     }
 
     /// The outage is on. Copies of what is over come all the time, and are recognised: that they could be read closes nothing.
-    async fn outlast(&self, reason: &str) {
+    pub(crate) async fn outlast(&self, reason: &str) {
         let begun = Instant::now();
         while begun.elapsed() < OUTAGE {
             send(&self.hub, &Task { tells: true, ..task(BEFORE, BEFORE) }).await;
@@ -94,7 +98,7 @@ impl Work {
     }
 
     /// All that was sent has had its effect, once, and is heard of, once.
-    async fn is_over(&self, names: impl IntoIterator<Item = String>) {
+    pub(crate) async fn is_over(&self, names: impl IntoIterator<Item = String>) {
         self.hub.idle().await;
         sleep(Duration::from_secs(30)).await; // The sweeper looks every ten seconds: one entity tries, then all go.
         self.hub.idle().await;
@@ -107,7 +111,7 @@ impl Work {
         assert!(self.handle.health().ready(), "{:?}", self.handle.health());
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stops.into_iter().for_each(|stop| stop.send(()).unwrap());
         for running in self.running {
             running.await.unwrap().unwrap();
@@ -115,7 +119,7 @@ impl Work {
     }
 }
 
-fn named(keys: u32) -> impl Iterator<Item = String> {
+pub(crate) fn named(keys: u32) -> impl Iterator<Item = String> {
     (0..keys).map(|key| format!("task-{key}"))
 }
 
@@ -124,7 +128,7 @@ fn most_marks() -> u32 {
     KEYS + seconds(OUTAGE) / 5 + seconds(OUTAGE) / 10 + 50
 }
 
-fn seconds(time: Duration) -> u32 {
+pub(crate) fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap()
 }
 

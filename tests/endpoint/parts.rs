@@ -23,6 +23,8 @@ use hapax::{
 /// What it does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
+    /// All of it.
+    Whole,
     /// As a dedup store it tells of no entry.
     Contains,
     /// As a dedup store it takes no entry.
@@ -66,9 +68,9 @@ impl Parts {
 
     fn reach(&self, parts: &[Part], key: &str) -> Result<(), StoreError> {
         let away = *self.away.lock().unwrap();
-        let Some((part, _)) = away.filter(|(part, keys)| parts.contains(part) && key.starts_with(keys)) else {
-            return Ok(());
-        };
+        let is_meant =
+            |(part, keys): &(Part, &str)| (*part == Part::Whole || parts.contains(part)) && key.starts_with(keys);
+        let Some((part, _)) = away.filter(is_meant) else { return Ok(()) };
         self.refused.fetch_add(1, Ordering::Relaxed);
         let kind = if part == Part::WritesUntold { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
         Err(StoreError::new(kind, "asking in part", format!("{part:?} is away, as the test wants it")))
@@ -87,6 +89,7 @@ impl EntityStore for Parts {
 
     async fn load(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
         self.loads.fetch_add(1, Ordering::Relaxed);
+        self.reach(&[], key.key().as_str())?;
         self.store.load(key, ids).await
     }
 

@@ -4,6 +4,9 @@
 //! meanwhile; each for its own budget, after which the broker gives them again. Where only marks are not taken, all that a message has to
 //! send would be sent at each try.
 //!
+//! It closes when a pass has taken what could not be taken. Where no pass comes any more nobody would ever know: it lapses, some time after
+//! the last failure.
+//!
 //! # Source
 //! M. Nygard, *Release It!*, "Circuit Breaker".
 
@@ -20,14 +23,19 @@ use crate::{
     ids::EntityKey,
     metrics::{Event, Metrics},
     ports::{Backoff, Cause, Granted},
-    sync::{Mutex, MutexGuard, Notify, Semaphore, sleep, timeout},
+    sync::{
+        Mutex, MutexGuard, Notify, Semaphore,
+        atomic::{AtomicU8, Ordering},
+        sleep, timeout,
+    },
 };
 
 /// So many entities in a row whose passes could not take one step, and none that could, and it opens: with fewer it may be these
 /// entities.
 const ENTITIES_MIN: usize = 3;
 /// It does not open while others have taken that step within this time: entities that alone are away would keep it open, and the others
-/// would come one by one.
+/// would come one by one. Counted from when that was found out, at the endpoint's next turn or at the first failure since: no message reads a
+/// clock for it. So it opens later than it might, by a second at most, and never sooner.
 const QUIET: Duration = Duration::from_secs(1);
 /// The first try after it has opened; doubled for each further one that fails.
 const PROBE_FIRST: Duration = Duration::from_millis(50);
@@ -35,6 +43,9 @@ const PROBE_FIRST: Duration = Duration::from_millis(50);
 const PROBE_LONGEST: Duration = Duration::from_secs(5);
 /// How long a message is held at most before it goes back to its broker: brokers mind who holds one for long.
 const HOLD_MAX: Duration = Duration::from_secs(60);
+/// So long after the last failure nothing is known any more, if nobody waits to try. Twice as long as the longest wait: what went back to the
+/// broker may come again, and fail again, before it lapses.
+const LAPSES: Duration = HOLD_MAX.saturating_mul(2);
 /// When it closes, those who waited go on within this time, not in one moment.
 const SPREAD: Duration = Duration::from_millis(100);
 
@@ -43,13 +54,18 @@ const SPREAD: Duration = Duration::from_millis(100);
 pub(super) struct Circuit {
     backoff: Arc<dyn Backoff>,
     metrics: Arc<dyn Metrics>,
+    /// Else it never opens, and only passes on what is observed.
+    breaks: bool,
+    /// The [`bit`](Step::bit) of each step that one has taken since it was last [noted](Self::note), and [`TROUBLED`]. It says nothing of other
+    /// memory, so its operations are relaxed: an answer that does not see a failure yet is one that came before it.
+    flags: AtomicU8,
     state: Mutex<State>,
     closed: Notify,
     /// Whose turn it is to try.
     turn: Semaphore,
 }
 
-/// What a pass asks of the stores, in its order: whoever has come to one has taken those before it.
+/// What a pass asks of the stores, in its order: whoever has saved or marked has read before. What is marked may have been saved by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// To read entity and dedup entries; or, for what is to be set aside, to take its letter.
@@ -63,6 +79,10 @@ enum Step {
 impl Step {
     const ALL: [Self; 3] = [Self::Read, Self::Save, Self::Mark];
 
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
     const fn trouble(self) -> &'static str {
         match self {
             Self::Read => "the stores cannot be reached",
@@ -72,10 +92,15 @@ impl Step {
     }
 }
 
+/// A step fails or is open, so that an answer changes more than its bit. Changed under the lock.
+const TROUBLED: u8 = 1 << Step::ALL.len();
+
 #[derive(Debug, Default)]
 struct State {
     /// By [`Step`].
     steps: [Watched; Step::ALL.len()],
+    /// How many wait for their turn to try.
+    waiting: usize,
     probes: u32,
 }
 
@@ -84,9 +109,9 @@ struct State {
 struct Watched {
     /// Entities whose passes have failed at it since one took it.
     failing: HashSet<EntityKey>,
-    /// When one took it last.
+    /// When it was found out last that one had taken it.
     answered: Option<Instant>,
-    /// Since when it keeps the circuit open.
+    /// It keeps the circuit open, and was not taken last at this time.
     open: Option<Instant>,
 }
 
@@ -94,11 +119,41 @@ impl State {
     fn is_open(&self) -> bool {
         self.steps.iter().any(|watched| watched.open.is_some())
     }
+
+    fn is_troubled(&self) -> bool {
+        self.is_open() || self.steps.iter().any(|watched| !watched.failing.is_empty())
+    }
+
+    /// Lets go of what nobody finds out about any more. Whether it has closed by that.
+    fn lapse(&mut self) -> bool {
+        if self.waiting > 0 || !self.is_open() {
+            return false;
+        }
+        for watched in &mut self.steps {
+            watched.open = watched.open.filter(|failed| failed.elapsed() <= LAPSES);
+        }
+        !self.is_open()
+    }
+}
+
+/// One who waits for its turn.
+struct Waits<'c>(&'c Circuit);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
 }
 
 impl Circuit {
     pub(super) fn new(backoff: Arc<dyn Backoff>, metrics: Arc<dyn Metrics>) -> Self {
-        Self { backoff, metrics, state: Mutex::default(), closed: Notify::new(), turn: Semaphore::new(1) }
+        let (state, closed, turn) = (Mutex::default(), Notify::new(), Semaphore::new(1));
+        Self { backoff, metrics, breaks: true, flags: AtomicU8::new(0), state, closed, turn }
+    }
+
+    /// With `false` it never opens: where time is a test's own, what is held back would not come to its turn by itself.
+    pub(super) fn breaks(self, breaks: bool) -> Self {
+        Self { breaks, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,45 +162,107 @@ impl Circuit {
 
     /// The stores do not do what passes ask of them.
     pub(super) fn is_open(&self) -> bool {
-        self.state().is_open()
+        self.flags.load(Ordering::Relaxed) & TROUBLED != 0 && self.look(|state| state.is_open())
     }
 
     /// What they do not do.
     pub(super) fn troubles(&self) -> Vec<&'static str> {
-        let state = self.state();
-        let open = |step: &Step| state.steps[*step as usize].open.is_some();
-        Step::ALL.into_iter().filter(open).map(Step::trouble).collect()
+        self.look(|state| {
+            let open = |step: &Step| state.steps[*step as usize].open.is_some();
+            Step::ALL.into_iter().filter(open).map(Step::trouble).collect()
+        })
+    }
+
+    /// Nobody's task sees to it that it lapses: whoever asks finds that it has.
+    fn look<T>(&self, seen: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let has_lapsed = state.lapse();
+        self.tell_trouble(&state);
+        let seen = seen(&mut state);
+        drop(state);
+        if has_lapsed {
+            tracing::info!(
+                "nobody has tried for {LAPSES:?} whether the stores do again what is asked of them; all go on"
+            );
+            self.closed.notify_waiters();
+        }
+        seen
+    }
+
+    /// Under the lock, so that who answers after a failure waits for what became of it.
+    fn tell_trouble(&self, state: &State) {
+        if !state.is_troubled() {
+            self.flags.fetch_and(!TROUBLED, Ordering::Relaxed);
+        }
+    }
+
+    /// To be called each second or so: else what was taken long before an outage would put off that it opens.
+    pub(super) fn turned(&self) {
+        let steps = TROUBLED - 1;
+        if self.flags.load(Ordering::Relaxed) & steps != 0 {
+            let (mut state, now) = (self.state(), Instant::now());
+            self.note(&mut state, steps, now);
+        }
+    }
+
+    /// Writes down, for these steps, whether one has taken them.
+    fn note(&self, state: &mut State, steps: u8, now: Instant) {
+        let taken = self.flags.fetch_and(!steps, Ordering::Relaxed) & steps;
+        for (step, watched) in Step::ALL.iter().zip(&mut state.steps) {
+            if taken & step.bit() != 0 {
+                watched.answered = Some(now);
+            }
+        }
     }
 
     fn failed(&self, step: Step, key: &EntityKey) {
-        let mut state = self.state();
+        if !self.breaks {
+            return;
+        }
+        let (mut state, now) = (self.state(), Instant::now());
+        // In this order: who answers in between waits for the lock, and is not forgotten either.
+        self.flags.fetch_or(TROUBLED, Ordering::Relaxed);
+        self.note(&mut state, step.bit(), now);
         let was_open = state.is_open();
         let watched = &mut state.steps[step as usize];
-        if watched.open.is_none() {
-            if watched.failing.len() < ENTITIES_MIN {
-                watched.failing.insert(key.clone());
+        if let Some(failed) = &mut watched.open {
+            *failed = now;
+            return;
+        }
+        if watched.failing.len() < ENTITIES_MIN {
+            watched.failing.insert(key.clone());
+        }
+        let quiet = watched.answered.is_none_or(|answered| now.duration_since(answered) >= QUIET);
+        if quiet && watched.failing.len() >= ENTITIES_MIN {
+            watched.failing.clear();
+            watched.open = Some(now);
+            if !was_open {
+                state.probes = 0;
             }
-            let quiet = watched.answered.is_none_or(|answered| answered.elapsed() >= QUIET);
-            if quiet && watched.failing.len() >= ENTITIES_MIN {
-                watched.failing.clear();
-                watched.open = Some(Instant::now());
-                if !was_open {
-                    state.probes = 0;
-                }
-                drop(state);
-                tracing::warn!("{}; one message at a time tries until that is over", step.trouble());
-            }
+            drop(state);
+            tracing::warn!("{}; one message at a time tries until that is over", step.trouble());
         }
     }
 
-    /// A pass has taken this step, and those before it. One that only read says nothing of writes: copies would close it all the time.
+    /// A pass has read, and has taken this step. One that only read says nothing of writes: copies would close it all the time. Nor does one
+    /// whose mark is taken say that anything was saved: what it has sent may have been there already.
     fn answered(&self, step: Step) {
-        let mut state = self.state();
-        let (now, was_open) = (Instant::now(), state.is_open());
-        for watched in &mut state.steps[..=step as usize] {
-            watched.failing.clear();
-            (watched.answered, watched.open) = (Some(now), None);
+        let taken = Step::Read.bit() | step.bit();
+        // The rule, for each message: no lock, no clock, and nothing is written that others read.
+        if self.flags.load(Ordering::Relaxed) & (taken | TROUBLED) == taken {
+            return;
         }
+        if self.flags.fetch_or(taken, Ordering::Relaxed) & TROUBLED == 0 {
+            return;
+        }
+        let mut state = self.state();
+        let was_open = state.is_open();
+        for step in [Step::Read, step] {
+            let watched = &mut state.steps[step as usize];
+            watched.failing.clear();
+            watched.open = None;
+        }
+        self.tell_trouble(&state);
         if was_open && !state.is_open() {
             drop(state);
             tracing::info!("the stores do again what is asked of them");
@@ -153,13 +270,30 @@ impl Circuit {
         }
     }
 
+    /// A pass has read, who knows when: its handler may have taken a minute since, and the outage be younger. So it closes nothing, and is no
+    /// answer. But it was not reading that it failed at: it is not one of a row of entities that cannot be read.
+    fn has_read(&self) {
+        if self.flags.load(Ordering::Relaxed) & TROUBLED != 0 {
+            let mut state = self.state();
+            state.steps[Step::Read as usize].failing.clear(); // None while it is open.
+            self.tell_trouble(&state);
+        }
+    }
+
+    /// Is counted among those who wait, if it is open.
+    fn waits(&self) -> Option<Waits<'_>> {
+        let is_counted = self.look(|state| {
+            state.waiting += usize::from(state.is_open());
+            state.is_open()
+        });
+        is_counted.then(|| Waits(self))
+    }
+
     /// Until it is somebody's turn to try, or the circuit is closed.
     async fn turn(&self) {
         let mut closed = std::pin::pin!(self.closed.notified());
         closed.as_mut().enable(); // Before the look, so that no closing in between is missed.
-        if !self.is_open() {
-            return;
-        }
+        let Some(_waits) = self.waits() else { return };
         let probe = async {
             let _turn = self.turn.acquire().await;
             let probes = {
@@ -196,19 +330,21 @@ impl Metrics for Circuit {
             // Of what was read and not saved `Unsaved` has told before: for reads, one entity alone is counted at a time.
             Event::Retried(key, Cause::Unavailable) => self.failed(Step::Read, key),
             Event::Unsaved(key) => {
-                self.answered(Step::Read);
+                self.has_read();
                 self.failed(Step::Save, key);
             }
             Event::Unmarked(key) => {
-                self.answered(Step::Read);
+                self.has_read();
                 self.failed(Step::Mark, key);
             }
+            // The broker may have taken long; and what was not marked ends so, too.
+            Event::Retried(_, Cause::Unsent) => self.has_read(),
             // A pass that ended so has loaded. A conflict tells nothing: it may be an answer that never came.
             Event::Duplicate(_)
             | Event::Dropped(..)
             | Event::Failed { .. }
             | Event::DeadLettered(_)
-            | Event::Retried(_, Cause::Failure | Cause::Unsent) => self.answered(Step::Read),
+            | Event::Retried(_, Cause::Failure) => self.answered(Step::Read),
             Event::Saved(_) => self.answered(Step::Save),
             Event::Handled(_) | Event::Swept(..) => self.answered(Step::Mark),
             _ => {}

@@ -108,7 +108,7 @@ impl Endpoint {
     async fn sweep_scope(&self, manager: &dyn Passes, age: Duration) -> Result<bool, StoreError> {
         let mut waiting = self.waiting(manager, age, None).await?;
         let found = !waiting.is_empty();
-        let (mut backlog, mut tried) = (Backlog::default(), false);
+        let (mut backlog, mut drawn, mut listed) = (Backlog::default(), None, Ok(()));
         while !waiting.is_empty() {
             add(&mut backlog, &waiting);
             let next = async {
@@ -119,9 +119,25 @@ impl Endpoint {
                     self.waiting(manager, age, waiting.last()).await
                 }
             };
-            let (next, ()) = join(next, self.sweep_page(manager, self.to_sweep(&waiting, &mut tried))).await;
-            waiting = next?;
+            // While the stores do not do what passes ask of them, all that waits would be sent again at each sweep.
+            let next = if self.circuit.is_open() {
+                let next = next.await;
+                draw(&mut drawn, waiting, backlog.entities);
+                next
+            } else {
+                join(next, self.sweep_page(manager, &waiting)).await.0
+            };
+            waiting = next.unwrap_or_else(|error| {
+                listed = Err(error);
+                Vec::new()
+            });
         }
+        // One entity tries, in case no message does.
+        if let Some(one) = drawn {
+            self.auditor.sweeps_held_back(manager.scope());
+            self.sweep_page(manager, slice::from_ref(&one)).await;
+        }
+        listed?;
         self.deliver.metrics.observe(Event::Waiting(manager.scope(), backlog));
         Ok(found)
     }
@@ -135,19 +151,6 @@ impl Endpoint {
     ) -> Result<Vec<Pending>, StoreError> {
         let (entities, after) = (self.stores.entities(), after.map(|last| &last.key));
         entities.pending(manager.scope(), age, after, SWEEP_PAGE).await
-    }
-
-    /// Which of a page are swept now. While the stores do not do what passes ask of them, all that waits would be sent again at each sweep: one
-    /// entity tries, in case no message does, drawn since one that alone is away may be the first. Of the others it is told that they stay.
-    fn to_sweep<'p>(&self, page: &'p [Pending], tried: &mut bool) -> &'p [Pending] {
-        if !self.circuit.is_open() {
-            return page;
-        }
-        let one = if std::mem::replace(tried, true) { page.len() } else { fastrand::usize(..page.len().max(1)) };
-        for (_, passed_by) in page.iter().enumerate().filter(|(index, _)| *index != one) {
-            self.deliver.metrics.observe(Event::SweepFailed(&passed_by.key, "the stores are away; another one tries"));
-        }
-        page.get(one).map_or(&[], slice::from_ref)
     }
 
     async fn sweep_page(&self, manager: &dyn Passes, page: &[Pending]) {
@@ -198,6 +201,15 @@ impl Endpoint {
             }
             sleep(UPKEEP_REST).await;
         }
+    }
+}
+
+/// One of all that wait, of whom `so_far` are known with this page, each as likely as the others: one that hangs, or is away alone, would take every
+/// sweep's try if it always were the first.
+fn draw(drawn: &mut Option<Pending>, page: Vec<Pending>, so_far: usize) {
+    let at = fastrand::usize(..so_far.max(1));
+    if let Some(one) = page.into_iter().nth(at) {
+        *drawn = Some(one);
     }
 }
 

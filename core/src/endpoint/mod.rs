@@ -206,7 +206,10 @@ impl Endpoint {
                 // What is received by the old bounds is let go of: it comes again.
                 () = handle.shared().changed.notified() => receiving = None,
                 () = async { sleep_until(later.expect("guarded")).await }, if later.is_some() => {}
-                _ = turn.tick() => lanes.shed(),
+                _ = turn.tick() => {
+                    lanes.shed();
+                    self.circuit.turned();
+                }
             }
         }
         handle.shared().stopping();

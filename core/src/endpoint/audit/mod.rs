@@ -148,6 +148,11 @@ impl Auditor {
         self.audit.map(|audit| audit.every)
     }
 
+    /// The sweep of `scope` that is under way passes by what waits, since the stores are away.
+    pub(super) fn sweeps_held_back(&self, scope: &Arc<Scope>) {
+        self.rounds.held_back(scope);
+    }
+
     pub(super) fn report(&self) -> AuditReport {
         self.tally.report()
     }

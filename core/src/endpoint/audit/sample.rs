@@ -143,6 +143,13 @@ impl Rounds {
         failed.at.get(entity).copied().unwrap_or_default().max(others)
     }
 
+    /// Of a scope whose sweep tries one entity for all: that the others stay is no news.
+    pub(super) fn held_back(&self, scope: &Arc<Scope>) {
+        let sweeps = self.sweeps(scope).saturating_add(1);
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.others.insert(scope.clone(), sweeps);
+    }
+
     fn sweep_failed(&self, entity: &EntityKey) {
         // The sweep that has failed is not over: it counts with the next.
         let sweeps = self.sweeps(entity.scope()).saturating_add(1);

@@ -108,7 +108,7 @@ impl EndpointBuilder {
         let audited = audited(&name, &self.sagas);
         let (auditor, metrics) = Auditor::new(self.audit, &stores, &clock, self.metrics, audited, &self.settings).await;
         let history = Arc::new(History::new(metrics, dead_letters.clone()));
-        let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()));
+        let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()).breaks(self.breaks));
         let spans = Spans::new(transport.capabilities().name, self.traces);
         circuit.observe(Event::Started(&name, transport.capabilities().name));
         let sends = Arc::new(Sends::new(connected.dispatcher, spans.clone()).of(name.clone(), circuit.clone()));

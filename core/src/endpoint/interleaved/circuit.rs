@@ -111,6 +111,7 @@ fn who_gives_up_passes_its_turn_on() {
         drop(all(tasks));
         assert_eq!(block_on(patient).expect("it ends"), Granted::Try);
         assert_eq!(circuit.turn.available_permits(), 1);
+        assert_eq!(circuit.state().waiting, 0);
     });
 }
 
@@ -119,7 +120,12 @@ fn who_gives_up_passes_its_turn_on() {
 fn it_is_not_open_when_a_store_has_just_answered() {
     fn is_wrong(circuit: &Circuit) -> bool {
         // In this order, in case this thread rests meanwhile.
-        circuit.is_open() && reading(&circuit.state()).answered.is_some_and(|answered| answered.elapsed() < QUIET)
+        circuit.is_open() && has_answered(circuit)
+    }
+    /// Within `QUIET`, or since the last failure.
+    fn has_answered(circuit: &Circuit) -> bool {
+        let (state, flags) = (circuit.state(), circuit.flags.load(Ordering::Relaxed));
+        flags & Step::Read.bit() != 0 || reading(&state).answered.is_some_and(|answered| answered.elapsed() < QUIET)
     }
     explore(|| {
         let circuit = closed();
@@ -133,12 +139,20 @@ fn it_is_not_open_when_a_store_has_just_answered() {
             let circuit = circuit.clone();
             spawn(async move { circuit.observe(Event::Handled(&key(0))) })
         };
+        let turning = {
+            let circuit = circuit.clone();
+            spawn(async move { circuit.turned() })
+        };
         block_on(answering).expect("it ends");
         assert!(!is_wrong(&circuit));
         failing.into_iter().for_each(|failing| block_on(failing).expect("it ends"));
         assert!(!is_wrong(&circuit));
+        block_on(turning).expect("it ends");
+        assert!(has_answered(&circuit));
         let state = circuit.state();
-        assert!(reading(&state).answered.is_some() && reading(&state).failing.len() <= ENTITIES_MIN);
+        assert!(reading(&state).failing.len() <= ENTITIES_MIN);
+        // Or an answer would clear nothing.
+        assert_eq!(circuit.flags.load(Ordering::Relaxed) & TROUBLED != 0, state.is_troubled());
     });
 }
 
@@ -161,5 +175,30 @@ fn all_who_wait_go_on_once_the_last_step_is_taken() {
         assert_eq!(block_on(waiting).expect("it ends"), Granted::Try);
         assert!(!circuit.is_open());
         drop(turn);
+    });
+}
+
+/// Whoever waits as it lapses is either counted, and it stays open, or goes on at once.
+#[test]
+fn it_lapses_only_while_nobody_waits() {
+    let _timers = nobody_gives_up();
+    explore(|| {
+        let circuit = open();
+        let turn = block_on(circuit.turn.acquire()).expect("it is never closed");
+        let waiting = spawn(waits(circuit.clone()));
+        let looking = {
+            let circuit = circuit.clone();
+            spawn(async move {
+                // As if time had passed.
+                circuit.state().steps[Step::Read as usize].open = Instant::now().checked_sub(LAPSES * 2);
+                circuit.is_open()
+            })
+        };
+        let stays = block_on(looking).expect("it ends");
+        assert_eq!(circuit.state().waiting, usize::from(stays));
+        drop(turn);
+        assert_eq!(block_on(waiting).expect("it ends"), Granted::Try);
+        assert!(!circuit.is_open() && circuit.troubles().is_empty());
+        assert_eq!(circuit.flags.load(Ordering::Relaxed) & TROUBLED, 0);
     });
 }
