@@ -4,11 +4,12 @@
 //! examples and for endpoints whose messages do not outlive the process either.
 
 mod bodies;
+mod dedup;
 mod long;
 mod schedule;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -26,8 +27,6 @@ use hapax_core::{
 
 /// Largest entity, in bytes: far above any sane saga, so that a runaway one is noticed here too.
 const ENTITY_BYTES_MAX: usize = 16 << 20;
-/// Most dedup entries that one `evict` removes, so that it does not hold up the others.
-const EVICT_MAX: u64 = 10_000;
 /// Most dead letters: each is kept for a person, who has long been called at a tenth of it; tens of megabytes as messages
 /// usually are.
 const LETTERS_MAX: usize = 10_000;
@@ -44,28 +43,13 @@ pub struct Memory(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     entities: HashMap<EntityKey, Row>,
-    dedup: Dedup,
+    dedup: dedup::Dedup,
     long: long::Long,
     letters: Letters,
     waiting: schedule::Waiting,
     bodies: bodies::Kept,
     /// The last version given, to any entity: so none is ever given again, not even after a purge.
     version: i64,
-}
-
-/// Dedup entries in the order in which they came, and where to find each.
-#[derive(Default)]
-struct Dedup {
-    entries: VecDeque<(DedupEntry, Instant)>,
-    /// Number of each entry; the first of `entries` has the number `evicted`.
-    numbers: HashMap<DedupKey, u64>,
-    evicted: u64,
-    /// Old ones that wait until something has been shown.
-    waiting: HashMap<DedupKey, DedupEntry>,
-    /// Of these, in the order in which they came.
-    order: VecDeque<(DedupKey, Instant)>,
-    /// The longest that anybody asked for.
-    retention: Duration,
 }
 
 /// Dead letters in the order in which they came.
@@ -110,50 +94,6 @@ fn cause_of(letter: &DeadLetter) -> Cause {
     (envelope.message_id.clone(), endpoint.clone(), saga.clone(), destination.clone(), fingerprint)
 }
 
-impl Dedup {
-    fn entry(&self, key: &DedupKey) -> Option<&DedupEntry> {
-        let Some(number) = self.numbers.get(key) else { return self.waiting.get(key) };
-        let index = usize::try_from(number - self.evicted).ok()?;
-        self.entries.get(index).map(|(entry, _)| entry)
-    }
-
-    fn insert(&mut self, entries: &[DedupEntry], now: Instant) {
-        for entry in entries.iter().filter(|entry| !self.waiting.contains_key(&entry.key)) {
-            let number = self.evicted + self.entries.len() as u64;
-            if let Entry::Vacant(vacant) = self.numbers.entry(entry.key) {
-                vacant.insert(number);
-                self.entries.push_back((entry.clone(), now));
-            }
-        }
-    }
-
-    fn evict(&mut self, retention: Duration, long: &mut long::Long) -> Evicted {
-        self.retention = self.retention.max(retention);
-        let mut evicted = Evicted::default();
-        while self.entries.front().is_some_and(|(_, inserted)| inserted.elapsed() > self.retention) {
-            if evicted.entries == EVICT_MAX {
-                return Evicted { more: true, ..evicted };
-            }
-            if let Some((entry, inserted)) = self.entries.pop_front() {
-                self.numbers.remove(&entry.key);
-                self.evicted += 1;
-                evicted.entries += 1;
-                if let Some(waits) = long.take(entry, inserted) {
-                    self.order.push_back((waits.key, inserted));
-                    self.waiting.insert(waits.key, waits);
-                }
-            }
-        }
-        while self.order.front().is_some_and(|(_, inserted)| long.may_go(*inserted)) {
-            if let Some((key, _)) = self.order.pop_front() {
-                self.waiting.remove(&key);
-            }
-        }
-        long.forget();
-        evicted
-    }
-}
-
 struct Row {
     version: i64,
     entity: Entity,
@@ -173,7 +113,7 @@ impl Memory {
     #[must_use]
     pub fn dedup_entries(&self) -> usize {
         let state = self.state();
-        state.dedup.entries.len() + state.dedup.waiting.len()
+        state.dedup.len()
     }
 
     /// Of how many bodies anything is known, and how many bytes there are of them.
@@ -198,7 +138,7 @@ impl State {
     fn known(&self, ids: &[DedupKey], stored: Option<&Entity>) -> Known {
         let entries = stored.into_iter().flat_map(|entity| &entity.outbox).map(|entry| &entry.key);
         let found = ids.iter().chain(entries).filter_map(|key| self.dedup.entry(key));
-        Known::new(found.cloned().collect())
+        Known::new(found.collect())
     }
 
     fn save(&mut self, key: &EntityKey, expected: &Expected, entity: &Entity, now: Instant) -> Saved {
@@ -395,7 +335,7 @@ impl std::fmt::Debug for Memory {
         let state = self.state();
         f.debug_struct("Memory")
             .field("entities", &state.entities.len())
-            .field("dedup_entries", &state.dedup.entries.len())
+            .field("dedup_entries", &state.dedup.len())
             .field("scheduled", &state.waiting.len())
             .finish_non_exhaustive()
     }

@@ -19,6 +19,7 @@ use crate::{
     measure::wait_for_threads,
     run::{Run, Shape},
     template::{template, with_file},
+    workload::Ids,
 };
 
 /// CPU of a message beside them, as a multiple of that of one without.
@@ -46,9 +47,11 @@ pub(super) fn in_sqlite(dir: &Path, options: &Options) -> Result<Vec<Figure>, An
     Ok(found.figures("pending-queue", options.pending, "in a durable queue"))
 }
 
-/// In a schedule, kept by the store in its file; each message that is handled puts one more there.
+/// In a schedule, kept by the store in its file; each message that is handled puts one more there. Ids are as hapax gives them, in the order of
+/// time: of those in none, each has a page of its own in an index that is large enough.
 pub(super) fn in_schedule(dir: &Path, options: &Options) -> Result<Vec<Figure>, AnyError> {
     let found = rounds(options, Case::S2, |shape| {
+        let shape = &Shape { ids: Ids::Ordered, ..*shape };
         let prepare = |path: &Path| runtime()?.block_on(schedule::prepare(path, shape));
         on_a_copy(dir, shape, prepare, |path| runtime()?.block_on(schedule::run(path, shape)))
     })?;
