@@ -6,8 +6,8 @@
 //! with the same answers.
 //!
 //! One thing is forgotten: a delivery of one message that starts over, because the back-off has granted another try, is as
-//! far as one that was granted the same tries and has seen other answers before. `deliver` keeps nothing else of a pass;
-//! [`cross_check`](super::cross_check), whose tasks do remember, looks after that.
+//! far as one that was granted the same tries, has answered its message or has not as this one, and has seen other answers before. `deliver`
+//! keeps nothing else of a pass; [`cross_check`](super::cross_check), whose tasks do remember, looks after that.
 
 use std::{
     fmt,
@@ -20,7 +20,10 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use hapax_core::ids::AttemptId;
+use hapax_core::{
+    envelope::{Destination, Envelope},
+    ids::AttemptId,
+};
 use smallvec::SmallVec;
 
 use super::{
@@ -64,8 +67,16 @@ pub(super) struct Node {
     pub(super) versions: u64,
     /// The attempts that the task may remember, as bits.
     pub(super) attempts: u128,
+    kept: Kept,
+}
+
+/// What a delivery keeps when it starts over.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+struct Kept {
     /// Tries that were granted, by cause.
     tries: [u8; 4],
+    /// Its only message asked for an answer, and has it.
+    answered: bool,
 }
 
 /// A call that was asked, in short, and what it is made of.
@@ -86,8 +97,8 @@ pub(super) struct Trie {
     pub(super) nodes: Vec<Node>,
     children: QuickMap<(u32, u32, u32), u32>,
     roots: QuickMap<Work, u32>,
-    /// Deliveries that start over, by their work and the tries they were granted.
-    again: QuickMap<(u32, [u8; 4]), u32>,
+    /// Deliveries that start over, by their work and what they have kept.
+    again: QuickMap<(u32, Kept), u32>,
     pub(super) works: Vec<Work>,
     pub(super) ops: Names<Op>,
     asked: Vec<Asked>,
@@ -180,29 +191,52 @@ impl Trie {
         }
         let work = self.nodes[node as usize].work;
         let again = self.starts_over(node, call, reply);
-        if let Some(known) = again.and_then(|tries| self.again.get(&(work, tries))) {
+        if let Some(known) = again.and_then(|kept| self.again.get(&(work, kept))) {
             self.children.insert((node, call, reply), *known);
             return Ok(*known);
         }
         let child = self.add(tables, Some((node, call, reply)), work)?;
         let (mut versions, mut attempts) = self.replies.get(reply).remembered(tables);
         let before = &self.nodes[node as usize];
-        let mut tries = before.tries;
-        if let Some(granted) = again {
-            (versions, attempts, tries) = (0, 0, granted);
-            self.again.insert((work, granted), child);
+        let mut kept = before.kept;
+        if let Some(starts) = again {
+            (versions, attempts, kept) = (0, 0, starts);
+            self.again.insert((work, starts), child);
         } else {
             versions |= before.versions;
             attempts |= before.attempts;
+            kept.answered |= self.answers(tables, node, call, reply);
         }
         let after = &mut self.nodes[child as usize];
-        (after.versions, after.attempts, after.tries) = (versions, attempts, tries);
+        (after.versions, after.attempts, after.kept) = (versions, attempts, kept);
         self.children.insert((node, call, reply), child);
         Ok(child)
     }
 
-    /// The tries granted so far, if this answer lets a delivery of one message start over.
-    fn starts_over(&self, node: u32, call: u32, reply: u32) -> Option<[u8; 4]> {
+    /// Whether the answer of a delivery's only message has gone to its address by this, or was set aside since it never can.
+    fn answers(&self, tables: &Tables, node: u32, call: u32, reply: u32) -> bool {
+        let Work::Deliver(messages) = self.work(node) else { return false };
+        let [(copy, _)] = messages[..] else { return false };
+        let copy = &tables.copies[usize::from(copy)].envelope;
+        let its = |to: &Destination, envelope: &Envelope| {
+            let caused = envelope.causation_id.as_ref().is_some_and(|id| id.0 == copy.message_id);
+            caused && copy.reply_to.as_ref() == Some(to)
+        };
+        let open = self.nodes[node as usize].open.iter().find(|(number, _)| *number == call);
+        match (open.map(|(_, op)| self.ops.get(*op)), self.replies.get(reply)) {
+            (Some(Op::Dispatch(outgoing)), Short::Dispatched(results)) => {
+                let mut sent = outgoing.iter().zip(results).filter(|(_, failed)| failed.is_none());
+                sent.any(|(one, _)| its(&one.destination, &one.envelope))
+            }
+            (Some(Op::SetAside(letter)), Short::Done) => {
+                letter.destination.as_ref().is_some_and(|to| its(to, &letter.envelope))
+            }
+            _ => false,
+        }
+    }
+
+    /// What is kept, if this answer lets a delivery of one message start over.
+    fn starts_over(&self, node: u32, call: u32, reply: u32) -> Option<Kept> {
         if !self.forgets {
             return None;
         }
@@ -210,9 +244,9 @@ impl Trie {
         let (_, op) = before.open.iter().find(|(number, _)| *number == call)?;
         match (self.work(node), &*self.asked[*op as usize].ask, self.replies.get(reply)) {
             (Work::Deliver(messages), Ask::Pause(cause, _), Short::Granted(true)) if messages.len() == 1 => {
-                let mut tries = before.tries;
-                tries[*cause] += 1;
-                Some(tries)
+                let mut kept = before.kept;
+                kept.tries[*cause] += 1;
+                Some(kept)
             }
             _ => None,
         }
@@ -245,7 +279,7 @@ impl Trie {
         let called = std::mem::take(&mut lock(&line).outside);
         let calls = placed(self.message_of(tables, work), &called);
         let outside = calls.into_iter().map(|call| self.outside.of(call)).collect();
-        self.nodes.push(Node { parent, work, open, events, outside, versions: 0, attempts: 0, tries: [0; 4] });
+        self.nodes.push(Node { parent, work, open, events, outside, versions: 0, attempts: 0, kept: Kept::default() });
         Ok(u32::try_from(self.nodes.len() - 1).expect("fewer than four billion nodes"))
     }
 
