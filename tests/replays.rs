@@ -33,7 +33,7 @@ const RUNS: usize = 2;
 /// One with which all that must be met is met. A configuration more changes what is drawn for all.
 const SEED: u64 = 4;
 /// So many times as many where writes may be late: what is rare is there.
-const MORE: usize = 5;
+const MORE: usize = 12;
 /// New ones each time.
 const FRESH: usize = 1;
 /// The same with `HAPAX_THOROUGH`.

@@ -353,6 +353,7 @@ impl<M: Message, I: Inbox, H: TransactionHandler<M, I>> Passes for InTransaction
             trace: Trace::default(),
             fetched: None,
             answered: false,
+            is_first: false,
         };
         Ok((EntityKey::new(self.scope.clone(), lane), incoming))
     }

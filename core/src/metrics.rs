@@ -56,6 +56,9 @@ pub enum Event<'a> {
         /// What its handler said.
         error: &'a HandlerError,
     },
+    /// A store did not let a pass read its entity, or what is known of its messages: nothing is done. Where there are messages they are
+    /// [`Retried`](Self::Retried), and a sweep has [failed](Self::SweepFailed).
+    Unread(&'a EntityKey),
     /// What a pass has handled is saved, with all that it has to send.
     Saved(&'a EntityKey),
     /// An entity could be read, and its store has not confirmed the save: it takes no writes, or its answer was lost. Another pass loads

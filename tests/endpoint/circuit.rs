@@ -191,3 +191,55 @@ async fn whoever_waits_may_be_the_one_that_the_sweeper_lets_try_and_the_others_h
     work.is_over(bad().chain(good())).await;
     work.stop().await;
 }
+
+/// So many are in their entities, sent, and not marked, and nobody gives them again: only the sweeper has them.
+async fn are_left_to_the_sweeper(work: &Work, told: &Told, left: u32) {
+    work.parts.is_away(Some(Part::Insert));
+    work.send((0..left).map(|key| format!("left-{key}"))).await;
+    sleep(SECOND).await;
+    nothing_is_held(work).await;
+    let sweeps = told.sweeps.load(Ordering::Relaxed);
+    while told.sweeps.load(Ordering::Relaxed) == sweeps {
+        sleep(SECOND / 10).await;
+    }
+}
+
+/// A quota for each of them, or a key that is too hot: nothing else comes that would show that the store takes writes.
+#[tokio::test(start_paused = true)]
+async fn entities_that_alone_take_no_writes_do_not_keep_the_sweeper_from_the_others() {
+    const LEFT: u32 = 600;
+    let told = Told::default();
+    let work = Work::begin_with(Kept::Apart, |work| work.metrics(told.clone())).await;
+    are_left_to_the_sweeper(&work, &told, LEFT).await;
+    work.parts.takes_no_writes_of("bad");
+    let bad = || (0..5).map(|key| format!("bad-{key}"));
+    work.send(bad()).await;
+    sleep(8 * SECOND).await; // One a second comes.
+    assert!(work.handle.health().reasons().contains(&"the entity store takes no writes".to_owned()));
+    sleep(3 * LOOK).await;
+    assert_eq!(told.swept.load(Ordering::Relaxed), LEFT, "at the first sweep that has found one it could finish");
+    work.parts.is_away(None);
+    work.is_over((0..LEFT).map(|key| format!("left-{key}")).chain(bad())).await;
+    work.stop().await;
+}
+
+/// Where no message comes, the sweeper is the only one who asks: it does not forget that it had no answer.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_only_the_sweeper_asks_is_not_asked_for_all_that_waits_at_each_sweep() {
+    const LEFT: u32 = 1000;
+    let told = Told::default();
+    let work = Work::begin_with(Kept::Apart, |work| work.metrics(told.clone())).await;
+    are_left_to_the_sweeper(&work, &told, LEFT).await;
+    work.parts.is_away(Some(Part::Contains));
+    sleep(30 * SECOND).await;
+    for minute in 0..10 {
+        let before = work.parts.loads();
+        sleep(60 * SECOND).await;
+        let loads = work.parts.loads() - before;
+        assert!((3..20).contains(&loads), "{loads} loads in minute {minute}");
+        assert!(work.handle.health().reasons().contains(&"the stores cannot be reached".to_owned()), "{minute}");
+    }
+    work.parts.is_away(None);
+    work.is_over((0..LEFT).map(|key| format!("left-{key}"))).await;
+    work.stop().await;
+}

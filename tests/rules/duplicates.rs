@@ -215,17 +215,31 @@ async fn a_duplicate_whose_answer_cannot_be_sent_now_comes_again_for_it() {
     }
 }
 
+/// Whoever has asked may ask from somewhere else since it has started anew, and nobody be any more where it was.
+#[tokio::test]
+async fn a_copy_that_wants_its_answer_elsewhere_does_not_wait_for_the_first_address() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let (first, copy) = asked_twice();
+        bench.out.fail(1);
+        let outcomes = bench.pass(&[first.clone(), copy, first]).await;
+        assert_eq!(words(&outcomes), ["Unsent"; 3], "{shape:?}");
+        assert!(format!("{:?}", outcomes[0]).contains("as scripted"), "{outcomes:?}");
+        let to: Vec<_> = bench.out.sent().into_iter().map(|sent| Some(sent.destination)).collect();
+        assert_eq!(to, [elsewhere()], "{shape:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_copy_that_wants_its_answer_elsewhere_is_not_left_to_the_sweeper() {
     for shape in Shape::ALL {
         let bench = Bench::new(shape).ledgers();
         let (first, copy) = asked_twice();
         let same = first.clone();
-        bench.out.fail(1);
+        bench.out.fail(2);
         let outcomes = bench.pass(&[first, copy.clone(), same]).await;
         assert_eq!(words(&outcomes), ["Unsent", "Unanswered", "Unsent"], "{shape:?}");
-        assert!(format!("{:?}", outcomes[0]).contains("as scripted"), "{outcomes:?}");
-        bench.out.fail(1);
+        bench.out.fail(2);
         assert_eq!(words(&bench.pass(std::slice::from_ref(&copy)).await), ["Unanswered"], "what is saved is not sent");
         assert_eq!(words(&bench.pass(&[copy]).await), ["Handled"]);
         let to: Vec<_> = bench.out.sent().into_iter().map(|sent| Some(sent.destination)).collect();
@@ -242,4 +256,36 @@ async fn a_copy_waits_for_the_answer_of_its_own_message_and_of_no_other() {
     other.reply_to = elsewhere();
     bench.out.fail(2);
     assert_eq!(words(&bench.pass(&[first, same, other]).await), ["Unsent", "Unsent", "Unsent"]);
+}
+
+/// Another delivery may have sent the answer a moment ago, to who has lost it since, and be about to mark the message: nobody would send it again.
+#[tokio::test]
+async fn a_copy_that_finds_the_entry_of_another_delivery_is_not_left_to_the_sweeper() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let (m, _) = asked_twice();
+        bench.out.fail(1);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"], "who has saved it");
+        let (key, mut incoming) = bench.incoming(std::slice::from_ref(&m), 1);
+        bench.out.fail(1);
+        assert_eq!(words(&bench.manager.pass(&key, &mut incoming, &[]).await), ["Unanswered"], "{shape:?}");
+        bench.sweep(&key).await;
+        assert_eq!(bench.out.sent().len(), 1);
+        assert_eq!(words(&bench.manager.pass(&key, &mut incoming, &[]).await), ["Duplicate"]);
+        assert_eq!(bench.out.sent().len(), 2, "{shape:?}");
+    }
+}
+
+/// However often it is tried: what it has saved nobody has answered before.
+#[tokio::test]
+async fn a_delivery_that_has_saved_its_message_may_leave_the_answer_to_the_sweeper() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).ledgers();
+        let (m, _) = asked_twice();
+        let (key, mut incoming) = bench.incoming(std::slice::from_ref(&m), 1);
+        for _ in 0..3 {
+            bench.out.fail(1);
+            assert_eq!(words(&bench.manager.pass(&key, &mut incoming, &[]).await), ["Unsent"], "{shape:?}");
+        }
+    }
 }

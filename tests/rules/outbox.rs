@@ -146,21 +146,40 @@ async fn an_answer_whose_mark_failed_is_kept_for_duplicates() {
     let key = bench.key("a");
     let m = message("m", &Post { act: Act::Reply, ..post("m") });
     bench.store.fail_inserts(3);
-    for outcome in ["Unsent", "Unanswered"] {
-        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), [outcome]);
+    for answers in [1, 2] {
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"]);
+        assert_eq!(bench.out.sent().len(), answers + 1, "the other message once, and an answer to each who asks");
     }
     bench.sweep(&key).await;
-    let sent = bench.out.sent().len();
-    assert_eq!(sent, 2, "the answer and the other message, once each");
+    assert_eq!(bench.out.sent().len(), 3, "the sweeper answers nobody again");
     assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
-    assert_eq!(bench.out.sent().len(), sent + 1, "who asks again is answered again once it is marked");
     assert_eq!(words(&bench.pass(&[m]).await), ["Duplicate"]);
-    assert_eq!(bench.out.sent().len(), sent + 2);
+    assert_eq!(bench.out.sent().len(), 5);
+}
+
+/// Two who ask, at an address each, of what was answered before and could not be marked, and cannot be now: both get it.
+#[tokio::test]
+async fn each_copy_of_a_pass_is_answered_for_itself_while_marks_fail() {
+    for turned in [false, true] {
+        let bench = Bench::new(Shape::Two).ledgers();
+        let m = message("m", &Post { act: Act::Reply, ..post("m") });
+        let elsewhere = Envelope { reply_to: Some(Destination::parse("endpoint:elsewhere").unwrap()), ..m.clone() };
+        bench.store.fail_inserts(2);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unsent"]);
+        let before = bench.out.sent().len();
+        let mut copies = [elsewhere.clone(), m.clone()];
+        if turned {
+            copies.reverse();
+        }
+        assert_eq!(words(&bench.pass(&copies).await), ["Unsent"; 2]);
+        let to: Vec<_> = bench.out.sent().split_off(before).into_iter().map(|sent| Some(sent.destination)).collect();
+        assert_eq!(to, copies.map(|copy| copy.reply_to));
+    }
 }
 
 /// Its answer was sent, something else was not: whoever asks in another delivery, as after a restart of who has asked, may not have it.
 #[tokio::test]
-async fn who_asks_again_for_an_answer_that_was_sent_before_the_others_comes_again_until_it_has_it() {
+async fn who_asks_again_for_an_answer_that_was_sent_before_the_others_has_it_before_it_is_acknowledged() {
     for shape in Shape::ALL {
         let bench = Bench::new(shape).ledgers();
         let m = message("m", &Post { act: Act::Reply, ..post("m") });
@@ -169,9 +188,14 @@ async fn who_asks_again_for_an_answer_that_was_sent_before_the_others_comes_agai
         let answers = || bench.out.sent().iter().filter(|sent| Some(&sent.destination) == m.reply_to.as_ref()).count();
         assert_eq!((answers(), bench.out.sent().len()), (1, 1));
         bench.out.fail(1);
-        assert_eq!(words(&bench.pass(&[m.clone(), m.clone()]).await), ["Unanswered"; 2], "{shape:?}");
+        // It does not wait for the other, whose destination may be away for long.
+        assert_eq!(words(&bench.pass(&[m.clone(), m.clone()]).await), ["Unsent"; 2], "{shape:?}");
+        assert_eq!((answers(), bench.out.sent().len()), (3, 3), "{shape:?}");
+        // Nor for its mark.
+        bench.out.fail(2);
+        assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Unanswered"], "{shape:?}");
         assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Handled"]);
-        assert_eq!((answers(), bench.out.sent().len()), (2, 3), "{shape:?}");
+        assert_eq!((answers(), bench.out.sent().len()), (4, 5), "{shape:?}");
     }
 }
 
@@ -398,5 +422,23 @@ async fn a_message_is_never_dead_lettered_once_it_is_saved() {
         bench.out.fail(0);
         bench.sweep(&bench.key("a")).await;
         assert_eq!(bench.out.sent().len(), 1);
+    }
+}
+
+/// An answer that was never sent is one of them, wherever it goes.
+#[tokio::test]
+async fn ordered_outputs_are_not_overtaken_by_an_answer_to_another_address() {
+    for shape in Shape::ALL {
+        let bench = Bench::new(shape).of(Ledger::registry().ordered_outputs());
+        let asks = message("asks", &Post { act: Act::Reply, ..quiet("asks") });
+        let elsewhere = Envelope { reply_to: Some(Destination::parse("endpoint:elsewhere").unwrap()), ..asks.clone() };
+        bench.out.fail(1);
+        assert_eq!(words(&bench.pass(&[message("old", &post("old"))]).await), ["Unsent"]);
+        bench.out.fail(1);
+        let outcomes = bench.pass(&[asks.clone(), elsewhere.clone()]).await;
+        assert_eq!(words(&outcomes), ["Unsent", "Unanswered"], "{shape:?}");
+        assert!(bench.out.sent().is_empty(), "{shape:?}: {:?}", bench.out.sent());
+        assert_eq!(words(&bench.pass(&[elsewhere]).await), ["Handled"]);
+        assert_eq!(bench.out.sent().len(), 3);
     }
 }

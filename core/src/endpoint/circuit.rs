@@ -10,22 +10,24 @@
 //! # Source
 //! M. Nygard, *Release It!*, "Circuit Breaker".
 
+mod state;
+
 use std::{
-    collections::HashSet,
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use state::{State, Step, TROUBLED};
 use tokio::time::Instant;
 
 use crate::{
-    ids::EntityKey,
+    ids::{EntityKey, SagaName},
     metrics::{Event, Metrics},
     ports::{Backoff, Cause, Granted},
     sync::{
         Mutex, MutexGuard, Notify, Semaphore,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU32, Ordering},
         sleep, timeout,
     },
 };
@@ -43,9 +45,11 @@ const PROBE_FIRST: Duration = Duration::from_millis(50);
 const PROBE_LONGEST: Duration = Duration::from_secs(5);
 /// How long a message is held at most before it goes back to its broker: brokers mind who holds one for long.
 const HOLD_MAX: Duration = Duration::from_secs(60);
-/// So long after the last failure nothing is known any more, if nobody waits to try. Twice as long as the longest wait: what went back to the
-/// broker may come again, and fail again, before it lapses.
-const LAPSES: Duration = HOLD_MAX.saturating_mul(2);
+/// So long after the last failure, or longer, nothing is known any more, if nobody waits to try. Twice as long as the longest wait: what went back to
+/// the broker may come again, and fail again, before it lapses.
+const LAPSES_MIN: Duration = HOLD_MAX.saturating_mul(2);
+/// Nor before so many sweeps: where only a sweeper tries, each would find it closed, and try all that waits.
+const LAPSES_SWEEPS: u32 = 2;
 /// When it closes, those who waited go on within this time, not in one moment.
 const SPREAD: Duration = Duration::from_millis(100);
 
@@ -56,84 +60,19 @@ pub(super) struct Circuit {
     metrics: Arc<dyn Metrics>,
     /// Else it never opens, and only passes on what is observed.
     breaks: bool,
+    /// Handlers that work in an inbox, and ask nothing of the stores.
+    inboxes: Vec<SagaName>,
     /// The [`bit`](Step::bit) of each step that one has taken since it was last [noted](Self::note), and [`TROUBLED`]. It says nothing of other
     /// memory, so its operations are relaxed: an answer that does not see a failure yet is one that came before it.
     flags: AtomicU8,
+    /// Sweeps that have finished what they were for.
+    swept: AtomicU32,
+    /// See [`LAPSES_MIN`].
+    lapses: Duration,
     state: Mutex<State>,
     closed: Notify,
     /// Whose turn it is to try.
     turn: Semaphore,
-}
-
-/// What a pass asks of the stores, in its order: whoever has saved or marked has read before. What is marked may have been saved by another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// To read entity and dedup entries; or, for what is to be set aside, to take its letter.
-    Read,
-    /// To take the entity with what it has to send.
-    Save,
-    /// To take the dedup entry, when all is sent.
-    Mark,
-}
-
-impl Step {
-    const ALL: [Self; 3] = [Self::Read, Self::Save, Self::Mark];
-
-    const fn bit(self) -> u8 {
-        1 << self as u8
-    }
-
-    const fn trouble(self) -> &'static str {
-        match self {
-            Self::Read => "the stores cannot be reached",
-            Self::Save => "the entity store takes no writes",
-            Self::Mark => "the dedup store takes no entries, of messages that are handled and sent",
-        }
-    }
-}
-
-/// A step fails or is open, so that an answer changes more than its bit. Changed under the lock.
-const TROUBLED: u8 = 1 << Step::ALL.len();
-
-#[derive(Debug, Default)]
-struct State {
-    /// By [`Step`].
-    steps: [Watched; Step::ALL.len()],
-    /// How many wait for their turn to try.
-    waiting: usize,
-    probes: u32,
-}
-
-/// How one step goes.
-#[derive(Debug, Default)]
-struct Watched {
-    /// Entities whose passes have failed at it since one took it.
-    failing: HashSet<EntityKey>,
-    /// When it was found out last that one had taken it.
-    answered: Option<Instant>,
-    /// It keeps the circuit open, and was not taken last at this time.
-    open: Option<Instant>,
-}
-
-impl State {
-    fn is_open(&self) -> bool {
-        self.steps.iter().any(|watched| watched.open.is_some())
-    }
-
-    fn is_troubled(&self) -> bool {
-        self.is_open() || self.steps.iter().any(|watched| !watched.failing.is_empty())
-    }
-
-    /// Lets go of what nobody finds out about any more. Whether it has closed by that.
-    fn lapse(&mut self) -> bool {
-        if self.waiting > 0 || !self.is_open() {
-            return false;
-        }
-        for watched in &mut self.steps {
-            watched.open = watched.open.filter(|failed| failed.elapsed() <= LAPSES);
-        }
-        !self.is_open()
-    }
 }
 
 /// One who waits for its turn.
@@ -147,8 +86,28 @@ impl Drop for Waits<'_> {
 
 impl Circuit {
     pub(super) fn new(backoff: Arc<dyn Backoff>, metrics: Arc<dyn Metrics>) -> Self {
-        let (state, closed, turn) = (Mutex::default(), Notify::new(), Semaphore::new(1));
-        Self { backoff, metrics, breaks: true, flags: AtomicU8::new(0), state, closed, turn }
+        Self {
+            backoff,
+            metrics,
+            breaks: true,
+            inboxes: Vec::new(),
+            flags: AtomicU8::new(0),
+            swept: AtomicU32::new(0),
+            lapses: LAPSES_MIN,
+            state: Mutex::default(),
+            closed: Notify::new(),
+            turn: Semaphore::new(1),
+        }
+    }
+
+    /// What these tell is not of the stores.
+    pub(super) fn inboxes(self, inboxes: Vec<SagaName>) -> Self {
+        Self { inboxes, ..self }
+    }
+
+    /// Beside a sweeper that looks so often.
+    pub(super) fn swept_every(self, interval: Duration) -> Self {
+        Self { lapses: interval.saturating_mul(LAPSES_SWEEPS).max(LAPSES_MIN), ..self }
     }
 
     /// With `false` it never opens: where time is a test's own, what is held back would not come to its turn by itself.
@@ -165,6 +124,16 @@ impl Circuit {
         self.flags.load(Ordering::Relaxed) & TROUBLED != 0 && self.look(|state| state.is_open())
     }
 
+    /// Whether one sweep more should try all that waits: no step is open that a sweep needs. It saves nothing, but for what is already over.
+    pub(super) fn takes_sweeps(&self) -> bool {
+        self.look(|state| [Step::Read, Step::Mark].iter().all(|step| state.steps[*step as usize].open.is_none()))
+    }
+
+    /// How many sweeps have finished what they were for, so far.
+    pub(super) fn swept(&self) -> u32 {
+        self.swept.load(Ordering::Relaxed)
+    }
+
     /// What they do not do.
     pub(super) fn troubles(&self) -> Vec<&'static str> {
         self.look(|state| {
@@ -176,13 +145,14 @@ impl Circuit {
     /// Nobody's task sees to it that it lapses: whoever asks finds that it has.
     fn look<T>(&self, seen: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
-        let has_lapsed = state.lapse();
+        let has_lapsed = state.lapse(self.lapses);
         self.tell_trouble(&state);
         let seen = seen(&mut state);
         drop(state);
         if has_lapsed {
             tracing::info!(
-                "nobody has tried for {LAPSES:?} whether the stores do again what is asked of them; all go on"
+                "nobody has tried for {:?} whether the stores do again what is asked of them; all go on",
+                self.lapses
             );
             self.closed.notify_waiters();
         }
@@ -244,10 +214,21 @@ impl Circuit {
         }
     }
 
+    /// Where the passes of this entity begin.
+    fn first_step(&self, key: &EntityKey) -> Step {
+        // Most endpoints have none, and then nothing is compared.
+        if self.inboxes.contains(&key.scope().saga) { Step::Inbox } else { Step::Read }
+    }
+
+    /// And where they end.
+    fn last_step(&self, key: &EntityKey) -> Step {
+        if self.inboxes.contains(&key.scope().saga) { Step::Inbox } else { Step::Mark }
+    }
+
     /// A pass has read, and has taken this step. One that only read says nothing of writes: copies would close it all the time. Nor does one
     /// whose mark is taken say that anything was saved: what it has sent may have been there already.
     fn answered(&self, step: Step) {
-        let taken = Step::Read.bit() | step.bit();
+        let taken = step.with_reading();
         // The rule, for each message: no lock, no clock, and nothing is written that others read.
         if self.flags.load(Ordering::Relaxed) & (taken | TROUBLED) == taken {
             return;
@@ -257,10 +238,11 @@ impl Circuit {
         }
         let mut state = self.state();
         let was_open = state.is_open();
-        for step in [Step::Read, step] {
-            let watched = &mut state.steps[step as usize];
-            watched.failing.clear();
-            watched.open = None;
+        for (step, watched) in Step::ALL.iter().zip(&mut state.steps) {
+            if taken & step.bit() != 0 {
+                watched.failing.clear();
+                watched.open = None;
+            }
         }
         self.tell_trouble(&state);
         if was_open && !state.is_open() {
@@ -328,7 +310,7 @@ impl Metrics for Circuit {
     fn observe(&self, event: Event<'_>) {
         match event {
             // Of what was read and not saved `Unsaved` has told before: for reads, one entity alone is counted at a time.
-            Event::Retried(key, Cause::Unavailable) => self.failed(Step::Read, key),
+            Event::Retried(key, Cause::Unavailable) | Event::Unread(key) => self.failed(self.first_step(key), key),
             Event::Unsaved(key) => {
                 self.has_read();
                 self.failed(Step::Save, key);
@@ -338,15 +320,19 @@ impl Metrics for Circuit {
                 self.failed(Step::Mark, key);
             }
             // The broker may have taken long; and what was not marked ends so, too.
-            Event::Retried(_, Cause::Unsent) => self.has_read(),
+            Event::Retried(key, Cause::Unsent) if self.first_step(key) == Step::Read => self.has_read(),
             // A pass that ended so has loaded. A conflict tells nothing: it may be an answer that never came.
-            Event::Duplicate(_)
-            | Event::Dropped(..)
-            | Event::Failed { .. }
-            | Event::DeadLettered(_)
-            | Event::Retried(_, Cause::Failure) => self.answered(Step::Read),
+            Event::Duplicate(key)
+            | Event::Dropped(key, _)
+            | Event::Failed { key, .. }
+            | Event::DeadLettered(key)
+            | Event::Retried(key, Cause::Failure) => self.answered(self.first_step(key)),
             Event::Saved(_) => self.answered(Step::Save),
-            Event::Handled(_) | Event::Swept(..) => self.answered(Step::Mark),
+            Event::Handled(key) => self.answered(self.last_step(key)),
+            Event::Swept(..) => {
+                self.answered(Step::Mark);
+                self.swept.fetch_add(1, Ordering::Relaxed);
+            }
             _ => {}
         }
         self.metrics.observe(event);

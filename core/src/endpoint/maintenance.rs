@@ -15,7 +15,7 @@ use futures_util::{
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::Instrument;
 
-use super::{Endpoint, Evict, Settings};
+use super::{Endpoint, Evict, Settings, circuit::Circuit};
 use crate::{
     ids::AttemptId,
     manager::Passes,
@@ -39,6 +39,23 @@ const PURGE_PAGE_MAX: usize = 10_000;
 /// them a second are fewer than one call in a hundred of a store that is in use. Not in proportion to the step: in a busy
 /// store most of it is waiting for its turn, and steps would fall behind what comes.
 pub(super) const UPKEEP_REST: Duration = Duration::from_millis(100);
+
+/// One look through all that waits in the outboxes of a saga.
+struct Looked {
+    backlog: Backlog,
+    /// One of those that were not swept.
+    drawn: Option<Pending>,
+    /// Whether it came to its end.
+    listed: Result<(), StoreError>,
+}
+
+impl Looked {
+    /// What could not be listed is not there.
+    fn ends(&mut self, error: StoreError) -> Vec<Pending> {
+        self.listed = Err(error);
+        Vec::new()
+    }
+}
 
 impl Endpoint {
     /// Never ends. What has to go may take long, and the sweeper does not wait for it.
@@ -106,11 +123,29 @@ impl Endpoint {
 
     /// Answers whether anything had waited too long.
     async fn sweep_scope(&self, manager: &dyn Passes, age: Duration) -> Result<bool, StoreError> {
-        let mut waiting = self.waiting(manager, age, None).await?;
-        let found = !waiting.is_empty();
-        let (mut backlog, mut drawn, mut listed) = (Backlog::default(), None, Ok(()));
+        let looked = self.sweep_pages(manager, age, |circuit| !circuit.is_open()).await;
+        // One entity tries, in case no message does.
+        if let Some(one) = &looked.drawn {
+            self.auditor.sweeps_held_back(manager.scope());
+            let swept = self.circuit.swept();
+            self.sweep_page(manager, slice::from_ref(one)).await;
+            // Where it could be finished, writes are away, or a few entities that alone take none: the others need none either.
+            if self.circuit.swept() != swept {
+                self.sweep_pages(manager, age, Circuit::takes_sweeps).await.listed?;
+            }
+        }
+        looked.listed?;
+        self.deliver.metrics.observe(Event::Waiting(manager.scope(), looked.backlog));
+        Ok(looked.backlog.entities > 0)
+    }
+
+    /// Lists what waits, and sweeps it page by page, as long as this says so: while the stores do not do what passes ask of them, all of it would
+    /// be sent again at each sweep.
+    async fn sweep_pages(&self, manager: &dyn Passes, age: Duration, sweeps: impl Fn(&Circuit) -> bool) -> Looked {
+        let mut looked = Looked { backlog: Backlog::default(), drawn: None, listed: Ok(()) };
+        let mut waiting = self.waiting(manager, age, None).await.unwrap_or_else(|error| looked.ends(error));
         while !waiting.is_empty() {
-            add(&mut backlog, &waiting);
+            add(&mut looked.backlog, &waiting);
             let next = async {
                 // A page that is not full was the last.
                 if waiting.len() < SWEEP_PAGE {
@@ -119,27 +154,16 @@ impl Endpoint {
                     self.waiting(manager, age, waiting.last()).await
                 }
             };
-            // While the stores do not do what passes ask of them, all that waits would be sent again at each sweep.
-            let next = if self.circuit.is_open() {
-                let next = next.await;
-                draw(&mut drawn, waiting, backlog.entities);
-                next
-            } else {
+            let next = if sweeps(&self.circuit) {
                 join(next, self.sweep_page(manager, &waiting)).await.0
+            } else {
+                let next = next.await;
+                draw(&mut looked.drawn, waiting, looked.backlog.entities);
+                next
             };
-            waiting = next.unwrap_or_else(|error| {
-                listed = Err(error);
-                Vec::new()
-            });
+            waiting = next.unwrap_or_else(|error| looked.ends(error));
         }
-        // One entity tries, in case no message does.
-        if let Some(one) = drawn {
-            self.auditor.sweeps_held_back(manager.scope());
-            self.sweep_page(manager, slice::from_ref(&one)).await;
-        }
-        listed?;
-        self.deliver.metrics.observe(Event::Waiting(manager.scope(), backlog));
-        Ok(found)
+        looked
     }
 
     /// The page behind `after`.

@@ -26,6 +26,8 @@ pub(super) struct Draft<T> {
     changed: bool,
     /// Entries that were found to be over when the entity was loaded have been dropped, or what was sent of others.
     helped: bool,
+    /// The number of the last commit when it was loaded.
+    loaded: u64,
 }
 
 impl<T: Saga> Draft<T> {
@@ -41,7 +43,13 @@ impl<T: Saga> Draft<T> {
         entity.outbox.retain(|entry| !known.attempt(&entry.key, &entry.attempt));
         let helped = entity.outbox.len() < entries;
         let waiting = entity.outbox.iter().map(|entry| entry.size()).sum();
-        Self { version, entity, waiting, state: None, processed: Vec::new(), changed: false, helped }
+        let loaded = entity.commits;
+        Self { version, entity, waiting, state: None, processed: Vec::new(), changed: false, helped, loaded }
+    }
+
+    /// This pass has made it.
+    pub(super) fn is_new(&self, entry: &OutboxEntry) -> bool {
+        entry.commit > self.loaded
     }
 
     /// What the dedup store is asked: the messages, and every entry found.

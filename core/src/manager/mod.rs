@@ -57,18 +57,17 @@ pub(crate) use passes::text_of;
 pub use passes::{Passes, Passing};
 use smallvec::SmallVec;
 pub use stores::Stores;
-use tail::Unsent;
 use verdicts::Verdicts;
 
 use crate::{
     claim::Spill,
     codec::Codec,
     context::Services,
-    entity::{Expected, OutboxEntry},
+    entity::Expected,
     handler_error::chain,
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, InvalidId, Scope},
     metrics::Event,
-    ports::{ErrorKind, Loaded, Saved},
+    ports::{ErrorKind, Loaded, Saved, StoreError},
     registry::{Registry, Routes},
     saga::{Needs, Saga},
     seal::Seals,
@@ -167,12 +166,13 @@ impl<T: Saga> SagaManager<T> {
 
         // 1. Load; and only then ask what is over.
         let asked: Few<DedupKey> = messages.iter().map(|message| message.key).collect();
-        let Loaded { stored, known } = stores.entities.load(key, &asked).await?;
+        let unread = |error| self.unread(key, error);
+        let Loaded { stored, known } = stores.entities.load(key, &asked).await.map_err(unread)?;
         let known = match known {
             Some(known) => known,
-            None => stores.dedup.contains(&Draft::<T>::keys_to_check(&asked, stored.as_ref())).await?,
+            None => stores.dedup.contains(&Draft::<T>::keys_to_check(&asked, stored.as_ref())).await.map_err(unread)?,
         };
-        let known = stores.recall(known, &asked).await?;
+        let known = stores.recall(known, &asked).await.map_err(unread)?;
 
         // 2. to 4. Judge each message; handlers change the draft.
         let mut draft = Draft::new(stored, &known);
@@ -192,6 +192,15 @@ impl<T: Saga> SagaManager<T> {
         Box::pin(self.send(key, &mut draft, messages, sweep, deadline, verdicts)).await
     }
 
+    /// A store did not let the pass read. What it cannot make sense of, it has read.
+    fn unread(&self, key: &EntityKey, error: StoreError) -> Again {
+        let again = Again::from(error);
+        if matches!(again, Again::Unavailable(_)) {
+            self.ports.metrics.observe(Event::Unread(key));
+        }
+        again
+    }
+
     /// The second half of a pass, which may be repeated by whoever comes next.
     async fn send(
         &self,
@@ -202,42 +211,19 @@ impl<T: Saga> SagaManager<T> {
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) -> Result<(), Again> {
-        // 5. Dispatch what this pass is to finish, entry by entry, in commit order.
-        let mut done: Few<Arc<OutboxEntry>> = Few::new();
-        let mut held_up = false;
-        for entry in draft.entries_to_finish(verdicts, sweep, self.routes.ordered_outputs) {
-            if held_up {
-                verdicts.unsent(&entry, messages, &Unsent::new("an older entry of the saga has to be sent first"));
-                continue;
-            }
-            let sent = match entry.reply_sent {
-                true => Box::pin(self.dispatch_unsent(key, &entry, deadline)).await,
-                false => self.dispatch(key, &entry.outgoing, deadline).await,
-            };
-            match sent {
-                Ok(()) => {
-                    verdicts.answered(&entry, messages);
-                    done.push(self.dispatched(key, entry));
-                }
-                Err(unsent) => {
-                    if entry.reply.is_some_and(|reply| unsent.sent().contains(&(reply as usize))) {
-                        verdicts.answered(&entry, messages);
-                    }
-                    draft.sent_in_part(entry.attempt, unsent.sent());
-                    let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
-                    self.tell_sweep(key, swept.as_slice(), Err(unsent.why()));
-                    verdicts.unsent(&entry, messages, &unsent);
-                    held_up = self.routes.ordered_outputs;
-                }
-            }
+        // 5. Dispatch what this pass is to finish, entry by entry, in commit order; then the answers that are to be sent beside it.
+        let (done, left) = self.dispatch_entries(key, draft, messages, sweep, deadline, verdicts).await;
+        let replies = verdicts.replies(messages, |attempt| {
+            let mut entries = done.iter().chain(left.iter().map(|(entry, _)| entry));
+            entries.find(|entry| entry.attempt == attempt).map(|entry| &**entry)
+        });
+        if !replies.is_empty() {
+            Box::pin(self.answer(key, messages, &replies, deadline, verdicts)).await;
         }
-        self.repeat_replies(key, messages, &done, false, deadline, verdicts).await;
+        left.iter().for_each(|(entry, why)| verdicts.unsent(entry, messages, why));
 
         // 6. and 7. Mark what was dispatched, then clean up.
-        self.finish(key, draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, messages, e))?;
-        if done.iter().any(|entry| entry.reply_sent) {
-            Box::pin(self.repeat_replies(key, messages, &done, true, deadline, verdicts)).await;
-        }
+        self.finish(key, draft, &done).await.inspect_err(|e| verdicts.unmarked(&done, e))?;
         verdicts.finished(&done);
         let swept = done.iter().map(|entry| entry.attempt).filter(|attempt| sweep.contains(attempt));
         self.tell_sweep(key, &swept.collect::<Few<_>>(), Ok(()));
@@ -288,13 +274,6 @@ impl<T: Saga> SagaManager<T> {
     async fn is_still(&self, key: &EntityKey, loaded: &Expected) -> Result<bool, Again> {
         let current = self.ports.stores.entities.version(key).await?;
         Ok(current.map_or(Expected::Absent, Expected::Version) == *loaded)
-    }
-
-    fn dispatched(&self, key: &EntityKey, entry: Arc<OutboxEntry>) -> Arc<OutboxEntry> {
-        if entry.unsent().next().is_some() {
-            self.ports.metrics.observe(Event::Dispatched(key, &entry));
-        }
-        entry
     }
 
     /// A sweep has no message whose outcome would tell how it ended.

@@ -33,6 +33,8 @@ pub struct Incoming {
     pub(crate) fetched: Option<Arc<Fetched>>,
     /// Whether the answer that it asks for has gone to its address since it was given: it needs no other one.
     pub(crate) answered: bool,
+    /// Whether its effect was saved since it was given: nobody has sent its answer before.
+    pub(crate) is_first: bool,
 }
 
 /// A message with the body that was fetched for it, and what holds that body until the message is over.

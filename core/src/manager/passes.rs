@@ -93,6 +93,7 @@ impl<T: Saga> Passes for SagaManager<T> {
             trace: Trace::default(),
             fetched: None,
             answered: false,
+            is_first: false,
         };
         Ok((entity, incoming))
     }

@@ -2,17 +2,13 @@
 
 use std::{slice, sync::Arc};
 
-use super::{
-    CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores,
-    draft::Draft,
-    verdicts::{Repeat, Verdicts},
-};
+use super::{CLEAN_UP_TRIES, Few, Incoming, SagaManager, Stores, draft::Draft, verdicts::Verdicts};
 use crate::{
     claim::is_claim,
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     envelope::Outgoing,
     handler_error::chain,
-    ids::EntityKey,
+    ids::{AttemptId, EntityKey},
     metrics::Event,
     ports::{DeadLetter, DispatchError, Finished, Saved, StoreError},
     saga::Saga,
@@ -40,7 +36,7 @@ impl Unsent {
     }
 
     /// The places of those that were sent.
-    pub(super) fn sent(&self) -> &[usize] {
+    fn sent(&self) -> &[usize] {
         &self.0.sent
     }
 
@@ -50,14 +46,60 @@ impl Unsent {
     }
 }
 
+/// Entries of which all was sent, and those of which it was not, with the reason.
+type Tried = (Few<Arc<OutboxEntry>>, Few<(Arc<OutboxEntry>, Unsent)>);
+
 impl<T: Saga> SagaManager<T> {
-    /// As [`dispatch`](Self::dispatch), of an entry whose answer has been sent and stays for duplicates.
-    pub(super) async fn dispatch_unsent(
+    /// Dispatches what the pass is to finish. What is not sent stays in the draft.
+    pub(super) async fn dispatch_entries(
         &self,
         key: &EntityKey,
-        entry: &OutboxEntry,
+        draft: &mut Draft<T>,
+        messages: &mut [Incoming],
+        sweep: &[AttemptId],
         deadline: Monotonic,
-    ) -> Result<(), Unsent> {
+        verdicts: &mut Verdicts,
+    ) -> Tried {
+        let ordered = self.routes.ordered_outputs;
+        let (mut done, mut left): Tried = (Few::new(), Few::new());
+        for entry in draft.entries_to_finish(verdicts, sweep, ordered) {
+            if draft.is_new(&entry) {
+                verdicts.first(&entry, messages);
+            }
+            if ordered && !left.is_empty() {
+                let unsent = Unsent::new("an older entry of the saga has to be sent first");
+                verdicts.held_up(&entry, messages, &unsent);
+                left.push((entry, unsent));
+                continue;
+            }
+            let sent = match entry.reply_sent {
+                true => Box::pin(self.dispatch_unsent(key, &entry, deadline)).await,
+                false => self.dispatch(key, &entry.outgoing, deadline).await,
+            };
+            let Err(unsent) = sent else {
+                verdicts.answered(&entry, messages);
+                if entry.unsent().next().is_some() {
+                    self.ports.metrics.observe(Event::Dispatched(key, &entry));
+                }
+                done.push(entry);
+                continue;
+            };
+            if entry.reply.is_some_and(|reply| unsent.sent().contains(&(reply as usize))) {
+                verdicts.answered(&entry, messages);
+            }
+            if ordered {
+                verdicts.held_up(&entry, messages, &unsent);
+            }
+            draft.sent_in_part(entry.attempt, unsent.sent());
+            let swept = sweep.contains(&entry.attempt).then_some(entry.attempt);
+            self.tell_sweep(key, swept.as_slice(), Err(unsent.why()));
+            left.push((entry, unsent));
+        }
+        (done, left)
+    }
+
+    /// As [`dispatch`](Self::dispatch), of an entry whose answer has been sent and stays for duplicates.
+    async fn dispatch_unsent(&self, key: &EntityKey, entry: &OutboxEntry, deadline: Monotonic) -> Result<(), Unsent> {
         let places: Few<usize> = entry.unsent().collect();
         let left: Few<Outgoing> = places.iter().filter_map(|place| entry.outgoing.get(*place)).cloned().collect();
         self.dispatch(key, &left, deadline).await.map_err(|unsent| {
@@ -68,12 +110,7 @@ impl<T: Saga> SagaManager<T> {
 
     /// Sends one entry's messages in order, each confirmed. What can never be sent is set aside, confirmed too, and then counts as sent, so
     /// that it does not hold up the others (S67).
-    pub(super) async fn dispatch(
-        &self,
-        key: &EntityKey,
-        outgoing: &[Outgoing],
-        deadline: Monotonic,
-    ) -> Result<(), Unsent> {
+    async fn dispatch(&self, key: &EntityKey, outgoing: &[Outgoing], deadline: Monotonic) -> Result<(), Unsent> {
         if outgoing.is_empty() {
             return Ok(());
         }
@@ -151,27 +188,19 @@ impl<T: Saga> SagaManager<T> {
         Ok(())
     }
 
-    /// A duplicate that asks for an answer gets the one that was given, under its old id (S77).
-    pub(super) async fn repeat_replies(
+    /// Who asks for an answer that was given gets it, at its own address (S77): once for each delivery, however often that is tried.
+    pub(super) async fn answer(
         &self,
         key: &EntityKey,
         messages: &mut [Incoming],
-        done: &[Arc<OutboxEntry>],
-        marked: bool,
+        replies: &[(usize, Outgoing)],
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) {
-        for (index, reply, repeat) in &mut verdicts.replies(done, marked) {
-            let Some(message) = messages.get_mut(*index).filter(|message| !message.answered) else { continue };
-            let Some(to) = message.envelope.reply_to.clone() else { continue };
-            let is_own = to == reply.destination;
-            if (*repeat == Repeat::Elsewhere && is_own) || (*repeat == Repeat::Here && !is_own) {
-                continue;
-            }
-            reply.destination = to;
+        for (index, reply) in replies {
             match Box::pin(self.dispatch(key, slice::from_ref(reply), deadline)).await {
-                Ok(()) => message.answered = true,
-                Err(unsent) => verdicts.reply_unsent(*index, &unsent),
+                Ok(()) => messages.get_mut(*index).into_iter().for_each(|message| message.answered = true),
+                Err(unsent) => verdicts.unanswered(*index, &unsent),
             }
         }
     }

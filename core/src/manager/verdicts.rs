@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use super::{Again, Few, Incoming, Outcome, draft::Attempts, tail::Unsent};
-use crate::{entity::OutboxEntry, envelope::Outgoing, handler_error::chain, ids::AttemptId, ports::StoreError};
+use crate::{
+    entity::OutboxEntry,
+    envelope::{Destination, Outgoing},
+    handler_error::chain,
+    ids::AttemptId,
+    ports::StoreError,
+};
 
 /// What has been decided about a message so far.
 pub(super) enum Verdict {
@@ -30,17 +36,6 @@ impl Verdict {
     pub(super) const fn ends_pass(&self) -> bool {
         matches!(self, Self::Loaded(Outcome::Failed(_)) | Self::Decided(Outcome::Again(_) | Outcome::Rest))
     }
-}
-
-/// Whether a copy's reply is sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    /// Yes.
-    Always,
-    /// It has been sent to its own address: only if the copy asks for it at another one.
-    Elsewhere,
-    /// Only if the copy asks for it at that very address: it has been sent to others.
-    Here,
 }
 
 /// One verdict for each message of a pass.
@@ -82,15 +77,6 @@ impl Verdicts {
         }
     }
 
-    /// `entry` was sent, its answer with it: who asks for that at its address has it.
-    pub(super) fn answered(&self, entry: &OutboxEntry, messages: &mut [Incoming]) {
-        let Some(reply) = entry.answer().filter(|_| !entry.reply_sent) else { return };
-        for (index, message) in messages.iter_mut().enumerate() {
-            let is_its = matches!(self.judged(index), Verdict::Entry(attempt) if *attempt == entry.attempt);
-            message.answered |= is_its && message.envelope.reply_to.as_ref() == Some(&reply.destination);
-        }
-    }
-
     /// What was decided about a message, or about the one that it is a copy of.
     fn judged(&self, index: usize) -> &Verdict {
         match &self.0[index] {
@@ -99,42 +85,83 @@ impl Verdicts {
         }
     }
 
-    /// Whoever sends `entry` later sends its answer to the address that is in it, if that has not been sent. A copy that wants the answer at another
-    /// one, or wants again what was sent before it came, has to come again for it (S77).
-    pub(super) fn unsent(&mut self, entry: &OutboxEntry, messages: &[Incoming], why: &Unsent) {
-        let reply = entry.answer();
-        for (index, message) in messages.iter().enumerate() {
-            // Copies come after their first, which is decided by then.
-            let waits = match self.judged(index) {
-                Verdict::Entry(attempt) => *attempt == entry.attempt,
-                Verdict::Decided(Outcome::Unsent(_) | Outcome::Unanswered(_)) => {
-                    matches!(self.0[index], Verdict::CopyOf(_)) && message.key == entry.key
-                }
-                _ => false,
-            };
-            let lacks = |reply: &Outgoing| {
-                let to = message.envelope.reply_to.as_ref().filter(|_| !message.answered);
-                to.is_some_and(|to| entry.reply_sent || *to != reply.destination)
-            };
-            if waits && reply.is_some_and(lacks) {
-                self.0[index] = Verdict::Decided(Outcome::Unanswered(why.why().to_owned()));
-            } else if matches!(self.0[index], Verdict::Entry(attempt) if attempt == entry.attempt) {
-                self.0[index] = Verdict::Decided(Outcome::Unsent(why.why().to_owned()));
+    /// The messages that wait for this entry, copies too.
+    fn of(&self, attempt: AttemptId) -> Few<usize> {
+        let waits = |index: &usize| matches!(self.judged(*index), Verdict::Entry(of) if *of == attempt);
+        (0..self.0.len()).filter(waits).collect()
+    }
+
+    /// `entry` was saved for these.
+    pub(super) fn first(&self, entry: &OutboxEntry, messages: &mut [Incoming]) {
+        let of = if entry.reply.is_some() { self.of(entry.attempt) } else { Few::new() };
+        for index in of {
+            if let Some(message) = messages.get_mut(index) {
+                message.is_first = true;
             }
         }
     }
 
-    /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved. Whoever marks it later sends no answer that has been sent:
-    /// a copy that asks for one and has none has to come again for it (S77).
-    pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], messages: &[Incoming], error: &StoreError) {
-        for (verdict, message) in self.0.iter_mut().zip(messages) {
+    /// `entry` was sent, its answer with it: who asks for that at its address has it.
+    pub(super) fn answered(&self, entry: &OutboxEntry, messages: &mut [Incoming]) {
+        let Some(reply) = entry.answer().filter(|_| !entry.reply_sent) else { return };
+        for index in self.of(entry.attempt) {
+            if let Some(message) = messages.get_mut(index) {
+                message.answered |= message.envelope.reply_to.as_ref() == Some(&reply.destination);
+            }
+        }
+    }
+
+    /// Nothing more may be sent before all of `entry`. Whoever sends it later sends its answer to the address that is in it: a copy that wants it at
+    /// another one has to come again for it (S77).
+    pub(super) fn held_up(&mut self, entry: &OutboxEntry, messages: &[Incoming], why: &Unsent) {
+        for index in self.of(entry.attempt) {
+            if !entry.reply_sent && messages.get(index).is_some_and(|message| lacking(entry, message).is_some()) {
+                self.unanswered(index, why);
+            }
+        }
+    }
+
+    /// The answers that are to be sent beside the entries, with the place of who lacks them: to copies of what is over, to who wants at another
+    /// address what an entry answers, and to who asks again for what was sent before it came. None of them waits for the rest of its entry, which
+    /// may be for somebody who is away: that this is the answer is saved.
+    pub(super) fn replies<'e>(
+        &self,
+        messages: &[Incoming],
+        entry: impl Fn(AttemptId) -> Option<&'e OutboxEntry>,
+    ) -> Vec<(usize, Outgoing)> {
+        let due = |(index, message): (usize, &Incoming)| {
+            let reply = match self.judged(index) {
+                Verdict::Over { reply } => to_address_of(message, reply.as_ref()?),
+                Verdict::Entry(attempt) => lacking(entry(*attempt)?, message),
+                _ => None,
+            };
+            Some((index, reply?))
+        };
+        messages.iter().enumerate().filter_map(due).collect()
+    }
+
+    pub(super) fn unanswered(&mut self, index: usize, why: &Unsent) {
+        self.0[index] = Verdict::Decided(Outcome::Unanswered(why.why().to_owned()));
+    }
+
+    /// Not all of `entry` was sent. Whoever sends the rest answers whom it was saved for. A copy that came later may come too late for that: somebody
+    /// else may have sent the answer before, and be about to finish the entry. It comes again until it knows, or is answered.
+    pub(super) fn unsent(&mut self, entry: &OutboxEntry, messages: &[Incoming], why: &Unsent) {
+        for index in self.of(entry.attempt) {
+            let lacks =
+                |message: &Incoming| !message.is_first && entry.reply.is_some() && address_of(message).is_some();
+            let outcome = if messages.get(index).is_some_and(lacks) { Outcome::Unanswered } else { Outcome::Unsent };
+            self.0[index] = Verdict::Decided(outcome(why.why().to_owned()));
+        }
+    }
+
+    /// Dispatched, but whether it is marked is unknown. Everything else of the pass is saved.
+    pub(super) fn unmarked(&mut self, done: &[Arc<OutboxEntry>], error: &StoreError) {
+        for verdict in &mut self.0 {
             match verdict {
                 Verdict::Marked => *verdict = Verdict::Decided(Outcome::Handled),
-                Verdict::Entry(attempt) => {
-                    let Some(entry) = done.iter().find(|entry| entry.attempt == *attempt) else { continue };
-                    let lacks = entry.reply.is_some() && message.envelope.reply_to.is_some() && !message.answered;
-                    let outcome = if lacks { Outcome::Unanswered } else { Outcome::Unsent };
-                    *verdict = Verdict::Decided(outcome(chain(error)));
+                Verdict::Entry(attempt) if done.iter().any(|entry| entry.attempt == *attempt) => {
+                    *verdict = Verdict::Decided(Outcome::Unsent(chain(error)));
                 }
                 _ => {}
             }
@@ -150,28 +177,6 @@ impl Verdicts {
                 *verdict = Verdict::Finished;
             }
         }
-    }
-
-    /// The replies that copies get again, with the index of who may ask: of messages that are over, and of those whose entries are `done`. What an
-    /// earlier pass has sent of these is sent again once it is `marked`, or each try to mark it would send it.
-    pub(super) fn replies(&self, done: &[Arc<OutboxEntry>], marked: bool) -> Vec<(usize, Outgoing, Repeat)> {
-        let is_due = |entry: &&Arc<OutboxEntry>| entry.reply.is_some() && (entry.reply_sent || !marked);
-        let answered: Few<&Arc<OutboxEntry>> = done.iter().filter(is_due).collect();
-        let reply = |verdict: &Verdict| match verdict {
-            Verdict::Over { reply } if !marked => Some((reply.clone()?, Repeat::Always)),
-            Verdict::Entry(attempt) => {
-                let entry = answered.iter().find(|entry| entry.attempt == *attempt)?;
-                let repeat = if marked { Repeat::Here } else { Repeat::Elsewhere };
-                Some((entry.answer()?.clone(), repeat))
-            }
-            _ => None,
-        };
-        let due = |index| reply(self.judged(index)).map(|(reply, repeat)| (index, reply, repeat));
-        (0..self.0.len()).filter_map(due).collect()
-    }
-
-    pub(super) fn reply_unsent(&mut self, index: usize, why: &Unsent) {
-        self.0[index] = Verdict::Decided(Outcome::Unanswered(why.why().to_owned()));
     }
 
     /// The outcomes.
@@ -192,6 +197,23 @@ impl Verdicts {
         }
         outcomes
     }
+}
+
+/// The answer to `message`, if it does not come to its address with what is left of `entry`.
+fn lacking(entry: &OutboxEntry, message: &Incoming) -> Option<Outgoing> {
+    let reply = entry.answer()?;
+    let with_entry = !entry.reply_sent && message.envelope.reply_to.as_ref() == Some(&reply.destination);
+    if with_entry { None } else { to_address_of(message, reply) }
+}
+
+/// The same answer, under its old id (S77).
+fn to_address_of(message: &Incoming, reply: &Outgoing) -> Option<Outgoing> {
+    Some(Outgoing { destination: address_of(message)?.clone(), ..reply.clone() })
+}
+
+/// Where it waits for its answer. `None`: it asks for none, or has it.
+fn address_of(message: &Incoming) -> Option<&Destination> {
+    message.envelope.reply_to.as_ref().filter(|_| !message.answered)
 }
 
 /// How a copy settles, given how the first of its kind did.

@@ -310,7 +310,7 @@ impl Space {
         let owed = owed(place);
         done.tasks[task].looked &= !(bit | owed | answered(place));
         match how {
-            Settling::Ack => self.judge_acked(&done, copy, state.tasks[task].looked & owed != 0)?,
+            Settling::Ack => self.judge_acked(&done, copy, self.answer_to(state, task, place))?,
             Settling::Retry { counts } => {
                 let rests = if counts { self.scenario.rests } else { self.scenario.sweeper_first };
                 let rests = if rests { RESTS } else { 0 };

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::{
     claims::{Broken, claim},
+    replies::Answered,
     scenario::Sentence,
     short::Marks,
     space::Space,
@@ -229,7 +230,7 @@ impl Space {
     }
 
     /// What is acknowledged has taken effect, and has left or waits in the outbox; or it was set aside.
-    pub(super) fn judge_acked(&self, state: &State, number: u8, owed: bool) -> Judged {
+    pub(super) fn judge_acked(&self, state: &State, number: u8, answer: Answered) -> Judged {
         let copy = &self.tables.copies[usize::from(number)];
         let (message, row) = (copy.identity, state.row(copy.row));
         let entity = (row.version > 0).then(|| self.tables.facts(row.entity));
@@ -253,7 +254,7 @@ impl Space {
                 format!("{} was acknowledged, and what it sends is lost", self.name(message))
             })?;
         }
-        if letter { Ok(()) } else { self.judge_answered(state, number, owed) }
+        if letter { Ok(()) } else { self.judge_answered(state, number, answer) }
     }
 
     /// When all is over: every message has its effect, has sent everything and is marked, and nothing is left behind.

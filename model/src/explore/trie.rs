@@ -6,7 +6,7 @@
 //! with the same answers.
 //!
 //! One thing is forgotten: a delivery of one message that starts over, because the back-off has granted another try, is as
-//! far as one that was granted the same tries, has answered its message or has not as this one, and has seen other answers before. `deliver`
+//! far as one that was granted the same tries, has saved and answered its message or has not as this one, and has seen other answers before. `deliver`
 //! keeps nothing else of a pass; [`cross_check`](super::cross_check), whose tasks do remember, looks after that.
 
 use std::{
@@ -32,7 +32,7 @@ use super::{
     short::{Ask, QuickMap, Replies, Short, ask, attempts_of, versions_of},
     state::Ready,
     tables::Tables,
-    wire::{Wire, lock},
+    wire::{SAVED, Wire, lock},
 };
 
 /// What a task is for.
@@ -77,6 +77,8 @@ struct Kept {
     tries: [u8; 4],
     /// Its only message asked for an answer, and has it.
     answered: bool,
+    /// Its effect was saved since it was given.
+    saved: bool,
 }
 
 /// A call that was asked, in short, and what it is made of.
@@ -208,6 +210,7 @@ impl Trie {
             kept.answered |= self.answers(tables, node, call, reply);
         }
         let after = &mut self.nodes[child as usize];
+        kept.saved |= after.events.contains(&SAVED);
         (after.versions, after.attempts, after.kept) = (versions, attempts, kept);
         self.children.insert((node, call, reply), child);
         Ok(child)

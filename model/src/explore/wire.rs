@@ -370,10 +370,14 @@ impl Backoff for Wire {
     }
 }
 
+/// What a pass tells when what it has handled is saved.
+pub(super) const SAVED: &str = "saved";
+
 impl Metrics for Wire {
     fn observe(&self, event: Event<'_>) {
         lock(&self.line()).events.push(match event {
             Event::Handled(_) => "handled",
+            Event::Saved(_) => SAVED,
             Event::Duplicate(_) => "dedup hit",
             Event::Dropped(..) => "dropped by a rule",
             Event::DeadLettered(_) => "dead-lettered",

@@ -87,6 +87,12 @@ pub(super) const ALL: &[Named] = &[
             Scenario { budgets: Budgets { duplicates: 1, refused: 2, ..NONE }, ..scenario(vec![message], 2) }
         },
     ),
+    // Found by reading: while there could be no marks, the second copy of a pass ended as the first, which had its answer.
+    Named::holds(
+        "answers-in-a-pass-sent-before",
+        "two copies that want an answer each, perhaps in one pass, after it was sent; a copy more, two refused calls",
+        || Scenario { pass_max: 2, together: false, ..asked_after(1, Budgets { duplicates: 1, refused: 2, ..NONE }) },
+    ),
     Named::holds("answers-never-sent", "two copies that want an answer each, of which one can never be sent", || {
         asked(Budgets { unroutable: 1, refused: 1, ..NONE })
     }),

@@ -87,6 +87,7 @@ fn is_handled(number: u8, told: &dyn Metrics) {
         trace: Trace::default(),
         fetched: None,
         answered: false,
+        is_first: false,
     };
     told.observe(Event::Ended(&entity(usize::from(number)), &message, Ending::Handled));
 }

@@ -26,7 +26,7 @@ use crate::{
         suspects::suspect_above,
         system::RandomIds,
     },
-    ids::{EndpointName, InvalidId, Scope},
+    ids::{EndpointName, InvalidId, SagaName, Scope},
     manager::{Ports, Stores},
     metrics::{Event, Metrics},
     ports::{DedupStore, Delays, Dispatcher, EntityStore, Transport},
@@ -108,7 +108,8 @@ impl EndpointBuilder {
         let audited = audited(&name, &self.sagas);
         let (auditor, metrics) = Auditor::new(self.audit, &stores, &clock, self.metrics, audited, &self.settings).await;
         let history = Arc::new(History::new(metrics, dead_letters.clone()));
-        let circuit = Arc::new(Circuit::new(backoff.clone(), history.clone()).breaks(self.breaks));
+        let circuit = Circuit::new(backoff.clone(), history.clone()).swept_every(self.settings.sweep_interval);
+        let circuit = Arc::new(circuit.inboxes(inboxes(&self.sagas)).breaks(self.breaks));
         let spans = Spans::new(transport.capabilities().name, self.traces);
         circuit.observe(Event::Started(&name, transport.capabilities().name));
         let sends = Arc::new(Sends::new(connected.dispatcher, spans.clone()).of(name.clone(), circuit.clone()));
@@ -233,6 +234,12 @@ fn transport_shows(transport: &Option<Arc<dyn Transport>>) -> bool {
 }
 
 /// Those that keep something in the endpoint's stores.
+/// The handlers that keep nothing in the endpoint's stores.
+fn inboxes(sagas: &[SagaParts]) -> Vec<SagaName> {
+    let names = sagas.iter().filter(|saga| !saga.stores).filter_map(|saga| saga.known.as_ref().ok());
+    names.map(|(name, _)| name.clone()).collect()
+}
+
 fn audited(endpoint: &EndpointName, sagas: &[SagaParts]) -> Vec<Audited> {
     let kept = sagas.iter().filter(|saga| saga.stores);
     let named = kept.filter_map(|parts| Some((parts, parts.known.as_ref().ok()?)));

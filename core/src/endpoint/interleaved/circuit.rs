@@ -1,6 +1,6 @@
 //! Passes wait while the stores cannot be reached, give up, and go on.
 
-use super::*;
+use super::{state::Watched, *};
 use crate::{
     ids::{SagaKey, Scope},
     sync::explored::{Timers, all, block_on, exhaust, explore, resting, spawn},
@@ -190,7 +190,7 @@ fn it_lapses_only_while_nobody_waits() {
             let circuit = circuit.clone();
             spawn(async move {
                 // As if time had passed.
-                circuit.state().steps[Step::Read as usize].open = Instant::now().checked_sub(LAPSES * 2);
+                circuit.state().steps[Step::Read as usize].open = Instant::now().checked_sub(LAPSES_MIN * 2);
                 circuit.is_open()
             })
         };
@@ -200,5 +200,33 @@ fn it_lapses_only_while_nobody_waits() {
         assert_eq!(block_on(waiting).expect("it ends"), Granted::Try);
         assert!(!circuit.is_open() && circuit.troubles().is_empty());
         assert_eq!(circuit.flags.load(Ordering::Relaxed) & TROUBLED, 0);
+    });
+}
+
+/// Of an endpoint that handles some in an inbox, by turns as these are away and those.
+#[test]
+fn what_an_inbox_tells_is_not_of_the_stores() {
+    explore(|| {
+        let inbox = |number: usize| {
+            let scope = Scope { endpoint: "shop".parse().expect("a name"), saga: "mail".parse().expect("a name") };
+            EntityKey::new(Arc::new(scope), SagaKey::parse(format!("{number}")).expect("a key"))
+        };
+        let circuit = Circuit::new(Arc::new(Grants), Arc::new(Unheard)).inboxes(vec!["mail".parse().expect("a name")]);
+        let away = |key: &dyn Fn(usize) -> EntityKey| {
+            (0..ENTITIES_MIN).for_each(|number| circuit.observe(Event::Retried(&key(number), Cause::Unavailable)));
+        };
+        circuit.observe(Event::Handled(&inbox(0)));
+        away(&key);
+        circuit.observe(Event::Handled(&inbox(0)));
+        circuit.observe(Event::Duplicate(&inbox(0)));
+        assert_eq!(circuit.troubles(), [Step::Read.trouble()]);
+        away(&inbox);
+        assert_eq!(circuit.troubles(), [Step::Read.trouble(), Step::Inbox.trouble()]);
+        assert!(!circuit.takes_sweeps());
+        circuit.observe(Event::Handled(&key(0)));
+        assert_eq!(circuit.troubles(), [Step::Inbox.trouble()]);
+        assert!(circuit.takes_sweeps());
+        circuit.observe(Event::Handled(&inbox(0)));
+        assert!(!circuit.is_open());
     });
 }
