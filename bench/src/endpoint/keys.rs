@@ -6,6 +6,7 @@
 
 use std::{
     io::Read,
+    ops::Range,
     process::Command,
     sync::{
         Arc,
@@ -36,7 +37,7 @@ use crate::{AnyError, figure::Figure, measure::resident, program::Program};
 
 /// The argument that makes this program the process in question.
 pub(crate) const ROLE: &str = "endpoint-keys";
-/// So many keys come before what is judged begins, as a part of those that follow: whatever has a limit is at it.
+/// So many messages come before what is judged begins, as a part of the keys that follow: whatever has a limit is at it.
 const BEFORE: u64 = 10;
 /// A byte for each key: what keeps anything at all of each keeps more.
 const BYTES_MAX: f64 = 1.0;
@@ -145,9 +146,11 @@ impl Metrics for Calls {
 struct Found {
     /// Before the first message.
     idle: f64,
-    /// After the keys that come before.
-    before: f64,
-    /// After all others.
+    /// After messages for few keys: what messages cost, and keys do not.
+    start: f64,
+    /// After the first of the keys, as many as there were messages before.
+    first: f64,
+    /// After all of them.
     after: f64,
 }
 
@@ -158,27 +161,29 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Figure>, AnyError> {
         command.args([ROLE, &options.keys.to_string()]);
         let mut process = Program::start(&mut command)?;
         process.ready()?;
-        let Found { idle, before, after } = process.measured()?;
-        eprintln!("  {number}/{}: {idle:.2} MiB, {before:.2} MiB, {after:.2} MiB", options.rounds);
-        found.push(Found { idle, before, after });
+        let found_now: Found = process.measured()?;
+        let Found { idle, start, first, after } = found_now;
+        eprintln!("  {number}/{}: {idle:.2} MiB, {start:.2} MiB, {first:.2} MiB, {after:.2} MiB", options.rounds);
+        found.push(found_now);
     }
     Ok(figures(&found, options.keys))
 }
 
 fn figures(found: &[Found], keys: u64) -> Vec<Figure> {
     let each = |of: fn(&Found) -> f64| found.iter().map(of).collect::<Vec<f64>>();
-    let bytes = |found: &Found| (found.after - found.before) * f64::from(1 << 20) / keys as f64;
+    let bytes = |found: &Found| (found.after - found.start) * f64::from(1 << 20) / keys as f64;
     let first = keys / BEFORE;
     vec![
         Figure::of(
-            format!("keys: memory that each of {keys} keys leaves behind, after {first} others"),
+            format!("keys: memory that each of {keys} keys leaves behind, after {first} messages for {CHUNK} others"),
             "bytes",
             found.iter().map(bytes).collect(),
         )
         .all_at_most(BYTES_MAX),
         Figure::of("keys: resident memory before the first message", "MiB", each(|found| found.idle)),
-        Figure::of(format!("keys: resident memory after {first} keys"), "MiB", each(|found| found.before)),
-        Figure::of(format!("keys: resident memory after {keys} more"), "MiB", each(|found| found.after)),
+        Figure::of("keys: resident memory at the start, after these", "MiB", each(|found| found.start)),
+        Figure::of(format!("keys: resident memory after {first} keys"), "MiB", each(|found| found.first)),
+        Figure::of(format!("keys: resident memory after {keys} keys"), "MiB", each(|found| found.after)),
     ]
 }
 
@@ -224,23 +229,26 @@ async fn handled(keys: u64) -> Result<Found, AnyError> {
 async fn sent(hub: &InProcess, keys: u64) -> Result<Found, AnyError> {
     tokio::task::yield_now().await; // The endpoint runs by then.
     let idle = resident().now_mib;
-    let first = keys / BEFORE;
-    touch(hub, 0, first).await?;
-    let before = resident().now_mib;
-    touch(hub, first, first + keys).await?;
-    Ok(Found { idle, before, after: resident().now_mib })
+    let messages = keys / BEFORE;
+    touch(hub, 0..messages, |number| number % CHUNK).await?;
+    let start = resident().now_mib;
+    touch(hub, 0..messages, |number| CHUNK + number).await?;
+    let first = resident().now_mib;
+    touch(hub, messages..keys, |number| CHUNK + number).await?;
+    Ok(Found { idle, start, first, after: resident().now_mib })
 }
 
-/// Sends a message for each of the keys, and waits until all are settled.
-async fn touch(hub: &InProcess, mut key: u64, end: u64) -> Result<(), AnyError> {
+/// Sends these messages, each for the key that this says, and waits until all are settled.
+async fn touch(hub: &InProcess, messages: Range<u64>, key: impl Fn(u64) -> u64) -> Result<(), AnyError> {
+    let Range { start: mut number, end } = messages;
     let destination = Destination::Endpoint(EndpointName::parse(ENDPOINT)?);
     let message_type = TypeName::parse(Touch::TYPE)?;
-    while key < end {
-        let last = end.min(key + CHUNK);
+    while number < end {
+        let last = end.min(number + CHUNK);
         let mut chunk = Vec::new();
-        for key in key..last {
-            let body = serde_json::to_vec(&Touch { key: format!("key-{key:012}") })?;
-            let due = key.is_multiple_of(DELAYED).then(|| Timestamp::now().after(DELAY));
+        for number in number..last {
+            let body = serde_json::to_vec(&Touch { key: format!("key-{:012}", key(number)) })?;
+            let due = number.is_multiple_of(DELAYED).then(|| Timestamp::now().after(DELAY));
             let envelope = Envelope { due, ..Envelope::new(MessageId::random(), message_type.clone(), body) };
             chunk.push(Outgoing { destination: destination.clone(), envelope: Arc::new(envelope) });
         }
@@ -248,7 +256,7 @@ async fn touch(hub: &InProcess, mut key: u64, end: u64) -> Result<(), AnyError> 
             result?;
         }
         hub.idle().await;
-        key = last;
+        number = last;
     }
     Ok(())
 }
@@ -272,9 +280,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_key_leaves_behind_is_the_growth_after_the_first_ones() {
+    fn what_a_key_leaves_behind_is_the_growth_after_as_many_messages_for_few_keys() {
         let mib = 1_000_000.0 / f64::from(1 << 20);
-        let found = |growth: f64| Found { idle: 5.0, before: 20.0, after: 20.0 + growth * mib };
+        let found = |growth: f64| Found { idle: 5.0, start: 20.0, first: 20.0, after: 20.0 + growth * mib };
         let line = |growths: &[f64]| {
             let found: Vec<Found> = growths.iter().copied().map(found).collect();
             figures(&found, 1_000_000)[0].line(true)

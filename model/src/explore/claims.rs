@@ -134,8 +134,8 @@ pub const CLAIMS: &[Claim] = &[
     ),
     one(
         "answer_repeated",
-        "A copy of an answered message is acknowledged only when the stored answer has gone to its own address, once \
-         more if the message was over.",
+        "A copy of an answered message is acknowledged only when the stored answer has gone to its own address since the \
+         copy was given, or waits for that in an entry that nobody has marked.",
         "A copy that asks for an answer gets the one that was given, at its own address.",
         "protocol.md S77",
     ),
