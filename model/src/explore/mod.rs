@@ -45,8 +45,8 @@ pub use state::Budgets;
 pub use story::Story;
 pub use traces::{Asked, Trace, Tracer, What};
 
-/// Worlds after which an exploration gives up: less than 2 GB.
-pub const STATES_MAX: usize = 20_000_000;
+/// Worlds after which an exploration gives up: less than 4 GB.
+pub const STATES_MAX: usize = 60_000_000;
 
 /// Goes through all of `scenario`.
 ///

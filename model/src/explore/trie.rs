@@ -77,7 +77,7 @@ struct Kept {
     tries: [u8; 4],
     /// Its only message asked for an answer, and has it.
     answered: bool,
-    /// Its effect was saved since it was given.
+    /// It asked for one, and its effect was saved since it was given.
     saved: bool,
 }
 
@@ -198,6 +198,7 @@ impl Trie {
             return Ok(*known);
         }
         let child = self.add(tables, Some((node, call, reply)), work)?;
+        let asks = self.asked_of(tables, node).is_some();
         let (mut versions, mut attempts) = self.replies.get(reply).remembered(tables);
         let before = &self.nodes[node as usize];
         let mut kept = before.kept;
@@ -210,7 +211,7 @@ impl Trie {
             kept.answered |= self.answers(tables, node, call, reply);
         }
         let after = &mut self.nodes[child as usize];
-        kept.saved |= after.events.contains(&SAVED);
+        kept.saved |= asks && after.events.contains(&SAVED);
         (after.versions, after.attempts, after.kept) = (versions, attempts, kept);
         self.children.insert((node, call, reply), child);
         Ok(child)
@@ -218,9 +219,7 @@ impl Trie {
 
     /// Whether the answer of a delivery's only message has gone to its address by this, or was set aside since it never can.
     fn answers(&self, tables: &Tables, node: u32, call: u32, reply: u32) -> bool {
-        let Work::Deliver(messages) = self.work(node) else { return false };
-        let [(copy, _)] = messages[..] else { return false };
-        let copy = &tables.copies[usize::from(copy)].envelope;
+        let Some(copy) = self.asked_of(tables, node) else { return false };
         let its = |to: &Destination, envelope: &Envelope| {
             let caused = envelope.causation_id.as_ref().is_some_and(|id| id.0 == copy.message_id);
             caused && copy.reply_to.as_ref() == Some(to)
@@ -236,6 +235,13 @@ impl Trie {
             }
             _ => false,
         }
+    }
+
+    /// The only message of a delivery, if it asks for an answer.
+    fn asked_of<'t>(&self, tables: &'t Tables, node: u32) -> Option<&'t Envelope> {
+        let Work::Deliver(messages) = self.work(node) else { return None };
+        let [(copy, _)] = messages[..] else { return None };
+        Some(&*tables.copies[usize::from(copy)].envelope).filter(|copy| copy.reply_to.is_some())
     }
 
     /// What is kept, if this answer lets a delivery of one message start over.
