@@ -184,6 +184,41 @@ async fn what_is_given_on_a_line_that_is_cut_comes_again() {
     ack(&ends, &delivery).await;
 }
 
+/// The same where order is kept: it comes before what is new, at once, and no handler has seen it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_on_a_line_that_is_cut_comes_before_what_is_new_where_order_is_kept() {
+    let server = RedisServer::start().await;
+    let line = Line::to(server.port()).await;
+    let options = || RedisStreams::options().ordered_keys(true).lease(PATIENCE * 2);
+    let (direct, here) = (options().open(server.url()).await.unwrap(), endpoint());
+    let ends = options().open(line.url()).await.unwrap().connect(&here, &[]).await.unwrap();
+    send(&direct, &[to(&here, envelope("held"))]).await;
+    let held = next(&ends).await;
+    nothing(&ends, Duration::from_millis(300)).await;
+    line.keep_answers(true);
+    send(&direct, &["missed-1", "missed-2"].map(|name| to(&here, envelope(name)))).await;
+    let receiver = ends.receiver.clone();
+    let receiving = tokio::spawn(async move { receiver.receive(1).await });
+    let mut connection = plain(&server.url()).await;
+    let pending = format!("XPENDING hapax:queue:{here} hapax-in-order - + 10");
+    while ask::<Vec<redis::Value>>(&mut connection, &pending).await.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    line.cut();
+    let failed = tokio::time::timeout(PATIENCE, receiving).await.expect("it waits for ever").unwrap();
+    line.keep_answers(false);
+    assert!(failed.is_err(), "{failed:?}");
+    send(&direct, &[to(&here, envelope("new"))]).await;
+    let mut came = Vec::new();
+    while came.len() < 3 {
+        let deliveries =
+            tokio::time::timeout(PATIENCE, ends.receiver.receive(10)).await.expect("nothing came").unwrap();
+        came.extend(deliveries.iter().map(|delivery| (body(delivery), delivery.attempts)));
+    }
+    assert_eq!(came, ["missed-1", "missed-2", "new"].map(|name| (name.to_owned(), 1)));
+    ack(&ends, &held).await; // What is held is not given once more.
+}
+
 /// An acknowledgement whose answer was lost: nobody knows, and whoever asks again is told that the lease is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_settled_on_a_line_that_is_cut_is_never_told_as_done() {

@@ -95,7 +95,9 @@ impl End {
             Some(0) => Some(Settled::LeaseLost),
             _ => None,
         };
-        let settled: Option<Vec<Settled>> = array(asked.await?).and_then(|all| all.into_iter().map(read).collect());
+        let asked = asked.await;
+        leases.iter().for_each(|lease| self.held.ended(lease));
+        let settled: Option<Vec<Settled>> = array(asked?).and_then(|all| all.into_iter().map(read).collect());
         let settled = settled.filter(|settled| settled.len() == leases.len());
         settled.ok_or_else(|| malformed(SETTLING, broker.link.place()))
     }

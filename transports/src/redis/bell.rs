@@ -13,6 +13,7 @@ use tokio::{
 use super::{
     Broker,
     errors::{late, malformed},
+    held::Missed,
     link::{Lane, Open},
     receiver::{End, RECEIVING, Taken},
 };
@@ -140,7 +141,7 @@ impl End {
         let then = match is_ordered {
             // What is taken for who is gone by then would be given back, and would come behind what came after it.
             true => cmd("PING"),
-            false => self.take_call(&open.scripts, max, looks),
+            false => self.take_call(&open.scripts, max, looks, &Missed::default()),
         };
         let mut asked = std::pin::pin!(self.bell.ask(&self.broker, &open, wait, then));
         let heard = tokio::select! {

@@ -69,7 +69,9 @@ impl End {
             }
             call
         });
-        match number(&asked.await?) {
+        let asked = asked.await;
+        self.held.ended(lease);
+        match number(&asked?) {
             Some(1) => Ok(Settled::Done),
             Some(0) => Ok(Settled::LeaseLost),
             _ => Err(malformed(SETTLING, broker.link.place())),
@@ -108,12 +110,14 @@ impl End {
 
     /// Ends leases as if they had never begun.
     pub(super) async fn give_back(&self, deliveries: &[Delivery]) {
-        for delivery in deliveries {
-            let Some(lease) = Lease::of(&delivery.receipt) else { continue };
+        let mut leases = deliveries.iter().filter_map(|delivery| Lease::of(&delivery.receipt));
+        for lease in leases.by_ref() {
             if let Err(error) = self.put_off(&lease, Duration::ZERO, false).await {
                 tracing::debug!(%error, endpoint = %self.endpoint, "giving messages back failed; their leases will run out");
-                return;
+                self.held.lost_answer();
+                break;
             }
         }
+        leases.for_each(|lease| self.held.ended(&lease));
     }
 }

@@ -71,6 +71,7 @@ mod answer;
 mod bell;
 mod dispatcher;
 mod errors;
+mod held;
 mod lease;
 mod letters;
 mod link;

@@ -23,6 +23,7 @@ use super::{
     answer::{Entry, array, entries, entry, number, place, text},
     bell::{Bell, Known, Wait},
     errors::{is_no_group, malformed},
+    held::{Held, Missed},
     lease::{Lease, What},
     letters::Letter,
     link::Lane,
@@ -65,6 +66,7 @@ pub(super) struct End {
     /// Something was given back here.
     pub(super) again: Notify,
     pub(super) acks: Acks,
+    pub(super) held: Held,
     looks: Mutex<Looks>,
     known: Mutex<Option<Known>>,
 }
@@ -125,6 +127,7 @@ impl EndpointQueue {
             bell: Bell::new(names.queue(&endpoint)),
             again: Notify::new(),
             acks: Acks::default(),
+            held: Held::default(),
             looks: Mutex::default(),
             known: Mutex::default(),
             types: types.to_vec(),
@@ -231,8 +234,11 @@ impl End {
     pub(super) async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
         let looks = self.trimmed().await;
         let taken = self.taken_now(max, looks).await;
-        if looks && taken.is_err() {
-            self.look_again();
+        if taken.is_err() {
+            if looks {
+                self.look_again();
+            }
+            self.held.lost_answer();
         }
         taken
     }
@@ -268,6 +274,9 @@ impl End {
         let newest = fresh.last().map(|entry| entry.id.clone());
         all.extend(fresh.into_iter().map(|entry| (entry, 1, 0)));
         for (entry, deliveries, uncounted) in all {
+            if self.broker.options.ordered_keys {
+                self.held.given(&entry.id, deliveries);
+            }
             given.deliveries.extend(self.delivery(entry, deliveries, uncounted));
         }
         let millis = |value: &Value| number(value).and_then(|millis| u64::try_from(millis).ok());
@@ -279,16 +288,18 @@ impl End {
     }
 
     async fn ask_for(&self, max: usize, looks: bool) -> Result<Value, TransportError> {
-        let call = |scripts: &Loaded| self.take_call(scripts, max, looks);
+        let missed = if self.broker.options.ordered_keys { self.missed(max).await? } else { Missed::default() };
+        let call = |scripts: &Loaded| self.take_call(scripts, max, looks, &missed);
         self.broker.link.ask(&self.lane, RECEIVING, false, call).await
     }
 
-    pub(super) fn take_call(&self, scripts: &Loaded, max: usize, looks: bool) -> Cmd {
+    pub(super) fn take_call(&self, scripts: &Loaded, max: usize, looks: bool, missed: &Missed) -> Cmd {
         let options = &self.broker.options;
         let keys = [&self.queue, &self.later, &self.uncounted, &self.active].map(String::as_str);
         let mut call = scripts.call(Script::Take, &keys);
         call.arg(self.broker.group()).arg(&self.consumer).arg(max).arg(TAKE_BYTES_MAX).arg(self.lease_millis());
         call.arg(u8::from(looks)).arg(u8::from(options.ordered_keys)).arg(options.unused_millis());
+        call.arg(u8::from(missed.more)).arg(&missed.ids);
         call
     }
 

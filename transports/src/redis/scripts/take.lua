@@ -1,7 +1,8 @@
 -- Gives messages of a queue to a receiver: what was put off and is due, what another has left beyond its lease, what is new.
 -- KEYS: queue, later, uncounted, active
 -- ARGV: group, consumer, most messages, their bytes, lease (ms), look for leases that have run out (0, 1),
---       keep to one receiver (0, 1), remove when unused for (ms; 0: never)
+--       keep to one receiver (0, 1), remove when unused for (ms; 0: never), then what this consumer was given without
+--       hearing of it: whether that is not all (0, 1), ids
 local queue, later, uncounted, active = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, consumer = ARGV[1], ARGV[2]
 local most, bytes_max, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -58,7 +59,18 @@ local function has_room()
   return #again < most and bytes < bytes_max
 end
 
-local is_left = false
+local is_left = ARGV[9] == '1'
+for at = 10, #ARGV do
+  local id = ARGV[at]
+  local pending = redis.call('XPENDING', queue, group, id, id, 1)[1]
+  if pending and pending[2] == consumer then
+    if not has_room() then is_left = true break end
+    -- No handler has seen it.
+    redis.call('HINCRBY', uncounted, id, 1)
+    claim(id)
+  end
+end
+
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, most)) do
   if not has_room() then break end
   redis.call('ZREM', later, id)
@@ -81,7 +93,8 @@ end
 
 if takes_over and has_room() then redis.call('SET', active, consumer, 'PX', lease) end
 
-local left, steps = most - #again, 0
+-- What is left has to come before what is new, where there is an order.
+local left, steps = (alone and is_left) and 0 or most - #again, 0
 while left > 0 and bytes < bytes_max and steps < STEPS do
   steps = steps + 1
   local wanted = math.min(left, STEP)
