@@ -51,6 +51,8 @@ mod office;
 mod one_place;
 #[path = "endpoint/outage.rs"]
 mod outage;
+#[path = "endpoint/overtaken.rs"]
+mod overtaken;
 #[path = "endpoint/parts.rs"]
 mod parts;
 #[path = "endpoint/policies.rs"]
