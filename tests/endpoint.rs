@@ -17,6 +17,8 @@ mod claimed_letters;
 mod claims;
 #[path = "endpoint/crashes.rs"]
 mod crashes;
+#[path = "endpoint/deflated.rs"]
+mod deflated;
 #[path = "endpoint/depot.rs"]
 mod depot;
 #[path = "endpoint/edited.rs"]
