@@ -7,6 +7,8 @@ mod attempts;
 mod audit;
 #[path = "endpoint/auditees.rs"]
 mod auditees;
+#[path = "endpoint/away_from_two.rs"]
+mod away_from_two;
 #[path = "endpoint/cipher.rs"]
 mod cipher;
 #[path = "endpoint/circuit.rs"]
