@@ -51,6 +51,8 @@ mod lanes;
 mod middleware;
 #[path = "endpoint/middleware_faults.rs"]
 mod middleware_faults;
+#[path = "endpoint/numbered_faults.rs"]
+mod numbered_faults;
 #[path = "endpoint/office.rs"]
 mod office;
 #[path = "endpoint/one_place.rs"]
