@@ -7,6 +7,10 @@ mod attempts;
 mod audit;
 #[path = "endpoint/auditees.rs"]
 mod auditees;
+#[path = "endpoint/away_from_two.rs"]
+mod away_from_two;
+#[path = "endpoint/changing_hands.rs"]
+mod changing_hands;
 #[path = "endpoint/cipher.rs"]
 mod cipher;
 #[path = "endpoint/circuit.rs"]
@@ -17,6 +21,8 @@ mod claimed_letters;
 mod claims;
 #[path = "endpoint/crashes.rs"]
 mod crashes;
+#[path = "endpoint/deflated.rs"]
+mod deflated;
 #[path = "endpoint/depot.rs"]
 mod depot;
 #[path = "endpoint/edited.rs"]
@@ -45,12 +51,16 @@ mod lanes;
 mod middleware;
 #[path = "endpoint/middleware_faults.rs"]
 mod middleware_faults;
+#[path = "endpoint/numbered_faults.rs"]
+mod numbered_faults;
 #[path = "endpoint/office.rs"]
 mod office;
 #[path = "endpoint/one_place.rs"]
 mod one_place;
 #[path = "endpoint/outage.rs"]
 mod outage;
+#[path = "endpoint/overtaken.rs"]
+mod overtaken;
 #[path = "endpoint/parts.rs"]
 mod parts;
 #[path = "endpoint/policies.rs"]

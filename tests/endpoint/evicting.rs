@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_millis(3000);
 /// Some evictions.
 const EVICTIONS: Duration = Duration::from_millis(100);
 /// What has to come comes long before this, on any machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A transport over which acks get lost for as long as it is told. It says that nothing comes late, which is what a setting of time believes.
 #[derive(Debug, Clone)]
@@ -61,8 +61,13 @@ impl Lossy {
         self.given.load(Ordering::SeqCst)
     }
 
+    /// Whether acks get lost from now on.
+    pub(crate) fn loses(&self, acks: bool) {
+        self.losing.store(acks, Ordering::SeqCst);
+    }
+
     pub(crate) fn mend(&self) {
-        self.losing.store(false, Ordering::SeqCst);
+        self.loses(false);
     }
 }
 

@@ -106,7 +106,7 @@ impl Day {
     }
 }
 
-fn posts(count: usize, outputs: u8) -> Vec<Post> {
+pub(crate) fn posts(count: usize, outputs: u8) -> Vec<Post> {
     let post = |n: usize| Post {
         ledger: format!("ledger-{}", n % 4),
         cause: format!("cause-{n:03}"),
@@ -117,7 +117,7 @@ fn posts(count: usize, outputs: u8) -> Vec<Post> {
     (0..count).map(post).collect()
 }
 
-fn causes_of(posts: &[Post]) -> Vec<String> {
+pub(crate) fn causes_of(posts: &[Post]) -> Vec<String> {
     posts.iter().map(|post| post.cause.clone()).collect()
 }
 

@@ -124,7 +124,7 @@ pub(crate) fn named(keys: u32) -> impl Iterator<Item = String> {
 }
 
 /// How often something is tried to be marked at most: each once when it comes, then whoever's turn it is, and one entity each time the sweeper looks.
-fn most_marks() -> u32 {
+pub(crate) fn most_marks() -> u32 {
     KEYS + seconds(OUTAGE) / 5 + seconds(OUTAGE) / 10 + 50
 }
 

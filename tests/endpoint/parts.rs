@@ -1,6 +1,7 @@
 //! A store that is away in part, as a test asks for, and a way out that counts.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -13,7 +14,7 @@ use hapax::{
     InProcess, Memory,
     entity::{DedupEntry, Entity, Expected, Version},
     envelope::Outgoing,
-    ids::{DedupKey, EndpointName, EntityKey, Scope},
+    ids::{DedupKey, EndpointName, EntityKey, MessageId, Scope},
     ports::{
         DeadLetter, DeadLetters, DedupCapabilities, DedupStore, DispatchError, Dispatcher, EntityStore, ErrorKind,
         Evicted, Finished, Known, Loaded, LongMemory, Page, Pending, Refused, Saved, StoreCapabilities, StoreError,
@@ -46,6 +47,11 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// The same for another process: what is away is away from both, and each counts its own calls.
+    pub(crate) fn beside(&self) -> Self {
+        Self { store: self.store.clone(), away: self.away.clone(), ..Self::default() }
+    }
+
     /// From now on this part is away; with `None` all is there.
     pub(crate) fn is_away(&self, part: Option<Part>) {
         *self.away.lock().unwrap() = part.map(|part| (part, ""));
@@ -125,6 +131,7 @@ impl EntityStore for Parts {
         after: Option<&EntityKey>,
         limit: usize,
     ) -> Result<Vec<Pending>, StoreError> {
+        self.reach(&[], "")?;
         self.store.pending(scope, older_than, after, limit).await
     }
 
@@ -179,12 +186,20 @@ impl DeadLetters for Parts {
 pub(crate) struct Counted {
     hub: InProcess,
     sent: Arc<AtomicU32>,
+    of_each: Arc<Mutex<HashMap<MessageId, u32>>>,
     fills: Arc<Mutex<Option<Parts>>>,
+    takes: Arc<Mutex<Duration>>,
 }
 
 impl Counted {
     pub(crate) fn new(hub: &InProcess) -> Self {
-        Self { hub: hub.clone(), sent: Arc::default(), fills: Arc::default() }
+        Self {
+            hub: hub.clone(),
+            sent: Arc::default(),
+            of_each: Arc::default(),
+            fills: Arc::default(),
+            takes: Arc::default(),
+        }
     }
 
     /// A moment after the next message is offered, in which all that has come is saved, its store takes no writes.
@@ -192,8 +207,18 @@ impl Counted {
         *self.fills.lock().unwrap() = Some(parts.clone());
     }
 
+    /// From now on it confirms so late.
+    pub(crate) fn takes(&self, long: Duration) {
+        *self.takes.lock().unwrap() = long;
+    }
+
     pub(crate) fn sent(&self) -> u32 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// How often one and the same message was sent, at most.
+    pub(crate) fn most_of_one(&self) -> u32 {
+        self.of_each.lock().unwrap().values().copied().max().unwrap_or_default()
     }
 }
 
@@ -205,12 +230,19 @@ impl Dispatcher for Counted {
 
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
         self.sent.fetch_add(u32::try_from(outgoing.len()).unwrap(), Ordering::Relaxed);
+        for sent in outgoing {
+            *self.of_each.lock().unwrap().entry(sent.envelope.message_id.clone()).or_default() += 1;
+        }
         let fills = self.fills.lock().unwrap().clone();
         if let Some(parts) = fills {
             tokio::time::sleep(Duration::from_millis(100)).await;
             parts.is_away(Some(Part::Writes));
             *self.fills.lock().unwrap() = None;
         }
-        self.hub.dispatch(outgoing).await
+        let (results, takes) = (self.hub.dispatch(outgoing).await, *self.takes.lock().unwrap());
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
+        results
     }
 }

@@ -51,7 +51,7 @@ async fn take(ends: &Connected, count: usize) -> Vec<Envelope> {
 }
 
 /// The hub, which says that nothing comes late: copies are what these tests make of it.
-fn prompt(hub: &InProcess) -> Lossy {
+pub(crate) fn prompt(hub: &InProcess) -> Lossy {
     let (prompt, _) = Lossy::over(hub.clone());
     prompt.mend();
     prompt

@@ -64,6 +64,6 @@ async fn each_is_heard_once(seed: u64, keys: Keys) {
     assert_eq!(heard, told, "seed {seed}, {keys:?}");
 }
 
-fn heard_by(state: &[u8]) -> Vec<Vec<String>> {
+pub(crate) fn heard_by(state: &[u8]) -> Vec<Vec<String>> {
     serde_json::from_slice::<Ear>(&state[hapax::codec::FRAME_BYTES..]).unwrap().heard
 }
