@@ -59,6 +59,8 @@ mod policies;
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
 mod recurring;
+#[path = "endpoint/refusals.rs"]
+mod refusals;
 #[path = "endpoint/reluctant.rs"]
 mod reluctant;
 #[path = "endpoint/remembered.rs"]
