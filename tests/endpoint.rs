@@ -67,6 +67,8 @@ mod reluctant;
 mod remembered;
 #[path = "endpoint/replayed.rs"]
 mod replayed;
+#[path = "endpoint/replayed_by_another.rs"]
+mod replayed_by_another;
 #[path = "endpoint/routes.rs"]
 mod routes;
 #[path = "endpoint/schedule.rs"]
