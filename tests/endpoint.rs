@@ -69,12 +69,16 @@ mod policies;
 mod recoverability;
 #[path = "endpoint/recurring.rs"]
 mod recurring;
+#[path = "endpoint/refusals.rs"]
+mod refusals;
 #[path = "endpoint/reluctant.rs"]
 mod reluctant;
 #[path = "endpoint/remembered.rs"]
 mod remembered;
 #[path = "endpoint/replayed.rs"]
 mod replayed;
+#[path = "endpoint/replayed_by_another.rs"]
+mod replayed_by_another;
 #[path = "endpoint/routes.rs"]
 mod routes;
 #[path = "endpoint/schedule.rs"]

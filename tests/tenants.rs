@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "tenants/cut.rs"]
+mod cut;
 #[path = "tenants/rig.rs"]
 mod rig;
 

@@ -13,7 +13,7 @@
 
 use std::{
     fmt::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -26,6 +26,7 @@ use crate::{
     handler_error::{HandlerError, chain},
     ids::{EndpointName, SagaName, hex},
     ports::{Bodies, BodyName, BodyReference, Got, StoreError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// Header of a message whose body is elsewhere: what the store of [`Bodies`] calls itself. In place of the body is the [`Claim`].
@@ -248,3 +249,6 @@ impl Hold {
         })
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod interleaved;

@@ -359,7 +359,7 @@ pub(crate) fn nothing_within(layer: &Layer, message_type: &str) -> InvalidId {
 }
 
 fn twice(message_type: &TypeName, name: &SagaName) -> InvalidId {
-    InvalidId::new("message type", format!("`{message_type}` is handled twice by `{name}`"))
+    InvalidId::new("message type", format!("`{message_type}` is handled twice by `{name}`; leave one of the two out"))
 }
 
 /// A closed registry.

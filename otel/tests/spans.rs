@@ -6,9 +6,12 @@ mod support;
 use std::time::Duration;
 
 use hapax_core::{RequestClient, ids::MessageId, requests::RequestError, time::Timestamp};
-use hapax_otel::PARENT_WITHIN;
+use hapax_otel::{OtelTraces, PARENT_WITHIN};
 use hapax_stores::Memory;
-use hapax_transports::InProcess;
+use hapax_transports::{
+    InProcess,
+    in_process::{Faults, LEASE},
+};
 use opentelemetry::trace::{SpanId, SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 use support::{
@@ -100,6 +103,82 @@ async fn a_redelivery_is_linked_and_no_child() {
     assert_eq!(attribute(second, "hapax.outcome").as_deref(), Some("handled"));
     // What the second sends belongs to the second.
     assert!(is_child(spans.only("create billing"), second));
+}
+
+/// Who dies with a message in his hands leaves a span without an outcome, the child of the creation; whoever is given the message next has a
+/// trace of his own, and what is sent is his.
+#[tokio::test(start_paused = true)]
+async fn a_redelivery_to_another_process_is_linked_and_what_the_dead_one_did_stays_his() {
+    let (seen, store, hub, runs) = (Seen::begin(), Memory::new(), InProcess::new("died"), shop::Runs::default());
+    sender(&seen, &hub).send("shop", &place("died", Fate::HangsOnce)).await.unwrap();
+    let dies = shop::shop(&seen, &store, hub.clone()).with(runs.clone()).run_until(std::future::pending::<()>());
+    let killed = tokio::time::timeout(Duration::from_secs(5), dies).await;
+    assert!(killed.is_err(), "it hangs until it is dropped");
+    let other = shop::shop(&seen, &store, hub.clone()).with(runs).run_until(hub.idle());
+    let billing = shop::billing(&seen, &store, hub.clone()).run_until(hub.idle());
+    let (other, billing) = tokio::join!(other, billing);
+    other.unwrap();
+    billing.unwrap();
+
+    let spans = seen.spans();
+    let sent = spans.only("send shop");
+    let [dead, second] = spans.named("process shop")[..] else { panic!("{:?}", spans.0) };
+    assert!(is_child(dead, sent) && dead.links.iter().next().is_none(), "{dead:?}");
+    assert_eq!(attribute(dead, "hapax.attempts").as_deref(), Some("1"));
+    assert_eq!(attribute(dead, "hapax.outcome"), None);
+    assert!(is_linked(second, sent) && second.parent_span_id == SpanId::INVALID, "{second:?}");
+    assert_ne!(second.span_context.trace_id(), sent.span_context.trace_id());
+    assert_eq!(attribute(second, "hapax.attempts").as_deref(), Some("2"));
+    assert_eq!(attribute(second, "hapax.outcome").as_deref(), Some("handled"));
+    // Both have created the message, under one id; the one that is sent is of the second.
+    let [lost, saved] = spans.named("create billing")[..] else { panic!("{:?}", spans.0) };
+    assert!(is_child(lost, dead) && is_child(saved, second), "{lost:?}");
+    assert_eq!(attribute(lost, "messaging.message.id"), attribute(saved, "messaging.message.id"));
+    let (send, billed) = (spans.only("send billing"), spans.only("process billing"));
+    assert!(is_child(send, second) && is_linked(send, saved), "{send:?}");
+    assert!(is_child(billed, saved), "{billed:?}");
+}
+
+/// A copy that the broker made counts as a first delivery, and nobody can tell which of them is the copy before one has been handled: each is a
+/// child of the creation, and says what has become of it.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_the_broker_made_is_a_child_too_and_says_that_it_is_a_duplicate() {
+    let faults = Faults { duplicates: 1.0, delay_max: Duration::from_secs(60), ..Faults::default() };
+    let (seen, store, hub) = (Seen::begin(), Memory::new(), InProcess::with_faults("copies", LEASE, faults));
+    sender(&seen, &hub).send("shop", &place("copies", Fate::Billed)).await.unwrap();
+    shop::run(&seen, &store, &hub).await;
+
+    let spans = seen.spans();
+    let sent = spans.only("send shop");
+    let [first, copy] = spans.named("process shop")[..] else { panic!("{:?}", spans.0) };
+    for (span, outcome) in [(first, "handled"), (copy, "duplicate")] {
+        assert!(is_child(span, sent) && span.links.iter().next().is_none(), "{span:?}");
+        assert_eq!(attribute(span, "hapax.attempts").as_deref(), Some("1"));
+        assert_eq!(attribute(span, "hapax.outcome").as_deref(), Some(outcome));
+        assert_eq!(attribute(span, "error.type"), None);
+    }
+    // Nothing was created by the copy.
+    assert!(is_child(spans.only("create billing"), first));
+}
+
+/// One that comes later than traces are put together is linked, as what occurred long ago is; here that is at once.
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_that_the_broker_made_is_linked_and_no_child() {
+    let faults = Faults { duplicates: 1.0, delay_max: Duration::from_secs(60), ..Faults::default() };
+    let (seen, store, hub) = (Seen::begin(), Memory::new(), InProcess::with_faults("late", LEASE, faults));
+    sender(&seen, &hub).send("shop", &place("late", Fate::Billed)).await.unwrap();
+    let end = tokio::time::sleep(Duration::from_secs(3600));
+    let late = OtelTraces::default().parent_within(Duration::ZERO);
+    shop::shop(&seen, &store, hub.clone()).traces(late).run_until(end).await.unwrap();
+
+    let spans = seen.spans();
+    let sent = spans.only("send shop");
+    let [first, copy] = spans.named("process shop")[..] else { panic!("{:?}", spans.0) };
+    for span in [first, copy] {
+        assert!(is_linked(span, sent) && span.parent_span_id == SpanId::INVALID, "{span:?}");
+    }
+    assert_eq!(attribute(copy, "hapax.outcome").as_deref(), Some("duplicate"));
+    assert_ne!(first.span_context.trace_id(), copy.span_context.trace_id());
 }
 
 /// What was not due before some time is linked; a trace of an hour is none.

@@ -23,11 +23,16 @@ use crate::{
     work::{Log, Task, WayOut, Worker, done, endpoint, settings, task},
 };
 
-const MANY: usize = 3000;
-const KEYS: [&str; 3] = ["a", "b", "c"];
+pub(crate) const MANY: usize = 3000;
+pub(crate) const KEYS: [&str; 3] = ["a", "b", "c"];
 
-fn in_order(key: usize, count: usize) -> Vec<String> {
+pub(crate) fn in_order(key: usize, count: usize) -> Vec<String> {
     (key..count).step_by(KEYS.len()).map(|number| format!("t-{number}")).collect()
+}
+
+/// Of the task of this name.
+pub(crate) fn number(name: &str) -> usize {
+    name["t-".len()..].parse().unwrap()
 }
 
 /// A way out that notes what it has sent, and once takes nothing of one name.
@@ -45,7 +50,6 @@ impl Picky {
 
     /// Of one key, in the order in which they were sent.
     fn sent(&self, key: usize) -> Vec<String> {
-        let number = |name: &str| name["t-".len()..].parse::<usize>().unwrap();
         let sent = self.sent.lock().unwrap();
         sent.iter().filter(|name| number(name) % KEYS.len() == key).cloned().collect()
     }
@@ -123,7 +127,7 @@ where
     for (index, key) in KEYS.into_iter().enumerate() {
         // Which of the two has one first is the broker's; that each is handled once is not.
         let mut handled = of(store, key).await;
-        handled.sort_by_key(|name| name["t-".len()..].parse::<usize>().unwrap());
+        handled.sort_by_key(|name| number(name));
         assert_eq!(handled, in_order(index, count));
     }
 }

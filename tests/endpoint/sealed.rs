@@ -399,7 +399,7 @@ async fn a_seal_that_panics_is_an_error_of_the_message() {
     assert_eq!(reasons, ["panics panicked: it opens nothing", "panics panicked: it seals nothing"]);
 }
 
-struct Unnamed<const MANY: bool>;
+pub(crate) struct Unnamed<const MANY: bool>;
 
 impl<const MANY: bool> Seal for Unnamed<MANY> {
     const NAME: &'static str = if MANY { "one;two" } else { "" };

@@ -13,13 +13,13 @@ use hapax::{
 use crate::entities::{Dedup, Entities};
 use crate::work::{Auditor, Log, Task, Worker, endpoint, settings};
 
-async fn refused(builder: EndpointBuilder) -> String {
+pub(crate) async fn refused(builder: EndpointBuilder) -> String {
     let error = builder.start().await.expect_err("it must not start");
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     error.to_string()
 }
 
-fn whole() -> EndpointBuilder {
+pub(crate) fn whole() -> EndpointBuilder {
     endpoint(&Memory::new(), InProcess::new("start"), &Log::default())
 }
 
@@ -143,9 +143,9 @@ type What = fn(TransportCapabilities) -> TransportCapabilities;
 
 /// A hub that says something else of itself, or that cannot be reached.
 #[derive(Debug)]
-struct Says {
-    what: fn(TransportCapabilities) -> TransportCapabilities,
-    reachable: bool,
+pub(crate) struct Says {
+    pub(crate) what: fn(TransportCapabilities) -> TransportCapabilities,
+    pub(crate) reachable: bool,
 }
 
 #[async_trait]
@@ -173,7 +173,7 @@ async fn a_store_that_forgets_is_refused_for_messages_that_survive() {
 }
 
 /// Dedup entries in a store that says so of itself.
-fn remembering(dedup: Dedup) -> EndpointBuilder {
+pub(crate) fn remembering(dedup: Dedup) -> EndpointBuilder {
     Endpoint::builder("work")
         .entities(Entities { durable: true, ..Entities::default() })
         .dedup(dedup)

@@ -157,9 +157,12 @@ pub(crate) trait Server: Send + Sync + Sized + 'static {
 }
 
 /// Rests between two looks at the server, so that looking does not keep it busy.
-const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// Of queues that others fill too: many tenants that look every 5 ms would keep all connections busy with looking.
 const POLLS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+/// As queues have it unless told otherwise.
+const LEASE: Duration = Duration::from_secs(30);
 
 fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -172,6 +175,32 @@ pub(crate) struct OnPostgres {
     schemas: Vec<PostgresSchema>,
 }
 
+impl OnPostgres {
+    /// What the tenants' connections are called at the server.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.schemas[0].url()
+    }
+
+    /// With leases of a length of their own.
+    pub(crate) async fn open_leasing(
+        &self,
+        tenant: usize,
+        connections: &Connections,
+        lease: Duration,
+    ) -> (Postgres, PostgresQueue) {
+        let schema = &self.schemas[tenant];
+        let place: PgConnectOptions = schema.url().parse().unwrap();
+        let store = Postgres::with(place.application_name(&self.name)).schema(schema.name()).migrate(true);
+        let store = store.connections(connections).open().await.unwrap();
+        let queue = PostgresQueue::options().polls(POLLS.0, POLLS.1).lease(lease).migrate(true);
+        (store.clone(), queue.on(&store).await.unwrap())
+    }
+}
+
 impl Server for OnPostgres {
     type Store = Postgres;
     type Queue = PostgresQueue;
@@ -182,12 +211,7 @@ impl Server for OnPostgres {
     }
 
     async fn open(&self, tenant: usize, connections: &Connections) -> (Postgres, PostgresQueue) {
-        let schema = &self.schemas[tenant];
-        let place: PgConnectOptions = schema.url().parse().unwrap();
-        let store = Postgres::with(place.application_name(&self.name)).schema(schema.name()).migrate(true);
-        let store = store.connections(connections).open().await.unwrap();
-        let queue = PostgresQueue::options().polls(POLLS.0, POLLS.1).migrate(true).on(&store).await.unwrap();
-        (store, queue)
+        self.open_leasing(tenant, connections, LEASE).await
     }
 
     fn sender(queue: &PostgresQueue) -> Sender {

@@ -158,7 +158,8 @@ impl Recurrences {
     /// [`Error`] for a name that is none.
     pub(super) fn begin(&self, endpoint: &EndpointName) -> Result<Vec<Outgoing>, Error> {
         let begin = |name: &String| {
-            SagaKey::parse(name.as_str()).map_err(|e| e.to_string())?;
+            SagaKey::parse(name.as_str())
+                .map_err(|e| format!("`{}` is no name: {e}; give another", name.escape_debug()))?;
             let begin = Begin { name: name.clone() };
             let message_type = type_name_of::<Begin>().map_err(|e| e.to_string())?;
             let envelope =

@@ -57,6 +57,9 @@ fn check_name(what: &'static str, text: &str) -> Result<(), InvalidId> {
     if (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(usual) {
         return Ok(()); // One look at each byte; the rest is for the error's sake.
     }
+    if text.is_empty() {
+        return Err(InvalidId::new(what, "is empty; give it ASCII letters, digits and - _ . : /"));
+    }
     check_text(what, text, NAME_BYTES_MAX)?;
     match text.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.:/".contains(c))) {
         Some(at) => Err(InvalidId::new(

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Mutex,
+        Arc, Barrier, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -290,4 +290,93 @@ fn front_and_bank_apart_outlive_each_other() {
     }
     let two = Program::start(&folder.file(), &["front"]);
     assert_eq!(two.ask(&Ask::deposit("more", "7", 1)).unwrap(), booked(3, 10_001));
+}
+
+/// Fronts and banks, each of which may be killed and started again; who asks a front that dies has no answer of it.
+struct Street {
+    file: PathBuf,
+    programs: [(Vec<&'static str>, Mutex<Arc<Program>>); 4],
+}
+
+impl Street {
+    fn open(file: &Path) -> Self {
+        let start = |role: &[&'static str]| (role.to_vec(), Mutex::new(Arc::new(Program::start(file, role))));
+        let programs = [start(&["front", "one"]), start(&["front", "two"]), start(&["bank"]), start(&["bank"])];
+        Self { file: file.to_owned(), programs }
+    }
+
+    fn program(&self, which: usize) -> Arc<Program> {
+        self.programs[which].1.lock().unwrap().clone()
+    }
+
+    fn kill(&self, which: usize) {
+        let (role, program) = &self.programs[which];
+        program.lock().unwrap().signal(Signal::KILL);
+        *program.lock().unwrap() = Arc::new(Program::start(&self.file, role));
+    }
+
+    /// What the two fronts answer to one request that comes to both at the same moment; `None` of one that was killed or had no answer.
+    fn ask_both(&self, ask: &Ask) -> [Option<Answer>; 2] {
+        let together = Barrier::new(2);
+        let ask = |front| {
+            let front = self.program(front);
+            together.wait();
+            front.ask(ask).ok().filter(|(status, _)| *status != 503)
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(|| ask(1));
+            [ask(0), other.join().unwrap()]
+        })
+    }
+}
+
+/// Goal: one key that is asked at two fronts at the same moment is one booking and one answer, whoever of them and of two banks is killed
+/// meanwhile. Method: customers ask at both until both have answered, while fronts and banks are killed in turn, alone and two at a time.
+#[test]
+fn one_key_at_two_fronts_is_one_booking_and_one_answer_while_fronts_and_banks_are_killed() {
+    const CUSTOMERS: usize = 3;
+    const EACH: usize = 18;
+    /// Who dies while the first customer asks.
+    const KILLED: [&[usize]; 6] = [&[2], &[0], &[3], &[1], &[0, 3], &[1, 2]];
+    let folder = Folder::new();
+    let street = Street::open(&folder.file());
+    let answers: Mutex<BTreeMap<String, BTreeSet<String>>> = Mutex::default();
+    let note = |key: &str, (status, body): Answer| {
+        assert_eq!(status, 201, "{key}: {body}");
+        answers.lock().unwrap().entry(key.to_owned()).or_default().insert(body.to_string());
+    };
+    thread::scope(|scope| {
+        for customer in 0..CUSTOMERS {
+            let (street, note) = (&street, &note);
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let key = format!("{customer}-{number}");
+                    let ask = Ask::deposit(&key, "7", 1);
+                    let killing = (customer == 0).then(|| {
+                        scope.spawn(move || KILLED[number % KILLED.len()].iter().for_each(|which| street.kill(*which)))
+                    });
+                    let mut answered = [false; 2];
+                    while answered != [true; 2] {
+                        for (answered, answer) in answered.iter_mut().zip(street.ask_both(&ask)) {
+                            *answered |= answer.map(|answer| note(&key, answer)).is_some();
+                        }
+                    }
+                    if let Some(killing) = killing {
+                        killing.join().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let mut numbers = BTreeSet::new();
+    for (key, answers) in answers.into_inner().unwrap() {
+        assert_eq!(answers.len(), 1, "{key}: {answers:?}");
+        let answer: Value = serde_json::from_str(answers.first().unwrap()).unwrap();
+        assert_eq!(answer["number"], answer["balance_cents"]);
+        assert!(numbers.insert(answer["number"].as_u64().unwrap()), "{key} has the answer of another: {answer}");
+    }
+    let all = (CUSTOMERS * EACH) as u64;
+    assert_eq!(numbers, (1..=all).collect());
+    let last = street.program(0).ask(&Ask::deposit("last", "7", 1)).unwrap();
+    assert_eq!(last, booked(all + 1, (all + 1).cast_signed()));
 }

@@ -35,6 +35,8 @@ pub(crate) enum Fate {
     BilledLater,
     /// In its first delivery.
     FailsOnce,
+    /// In its first delivery the handler does not come to its end.
+    HangsOnce,
     Refused,
 }
 
@@ -77,8 +79,8 @@ impl Saga for Order {
 }
 
 /// Runs of the handler, of all orders of a test.
-#[derive(Default)]
-pub(crate) struct Runs(AtomicU32);
+#[derive(Clone, Default)]
+pub(crate) struct Runs(Arc<AtomicU32>);
 
 impl Handle<Place> for Order {
     fn correlate(place: &Place) -> Correlation<'_> {
@@ -95,7 +97,11 @@ impl Handle<Place> for Order {
             Fate::FailsOnce if cx.get::<Runs>()?.0.fetch_add(1, Ordering::Relaxed) == 0 => {
                 Err(HandlerError::transient("the card service is away"))
             }
-            Fate::FailsOnce => cx.send("billing", bill),
+            Fate::HangsOnce if cx.get::<Runs>()?.0.fetch_add(1, Ordering::Relaxed) == 0 => {
+                cx.send("billing", bill)?;
+                std::future::pending().await
+            }
+            Fate::FailsOnce | Fate::HangsOnce => cx.send("billing", bill),
             Fate::Refused => Err(HandlerError::permanent("the card is refused")),
         }
     }
