@@ -108,7 +108,7 @@ impl Two {
     }
 
     /// It has resumed by itself: all has had its effect, once, and is heard of, once.
-    async fn is_over(self, back: Instant) {
+    async fn resumes(self, back: Instant) {
         self.hub.idle().await;
         assert!(back.elapsed() < BACK_MAX, "{:?}", back.elapsed());
         sleep(Duration::from_secs(30)).await; // Some sweeps.
@@ -146,7 +146,7 @@ async fn a_store_that_is_away_from_two_processes_is_asked_no_more_than_twice_as_
         assert_eq!(two.sent(), before, "what is not saved is not sent");
         let back = Instant::now();
         two.is_away(None);
-        two.is_over(back).await;
+        two.resumes(back).await;
     }
 }
 
@@ -171,7 +171,7 @@ async fn while_a_dedup_store_takes_no_entries_of_two_processes_neither_sends_aga
         let back = Instant::now();
         two.is_away(None);
         let log = two.log.clone();
-        two.is_over(back).await;
+        two.resumes(back).await;
         for name in named(KEYS) {
             assert_eq!(log.runs("worker", &name), 1, "it was saved");
         }

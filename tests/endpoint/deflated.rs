@@ -27,6 +27,8 @@ use crate::{
     work::settings,
 };
 
+type Running = JoinHandle<Result<(), hapax::endpoint::Error>>;
+
 const WORDS: usize = 60;
 const DEFLATE: Deflate = Deflate::from_bytes(64);
 /// When the other process gets it. By then what it cannot open has been given for the fourth time, if to nobody else; it may be for the fifth,
@@ -76,7 +78,7 @@ impl Metrics for Unread {
 /// A process, in which both endpoints run.
 struct Process {
     unread: Unread,
-    ends: Vec<(oneshot::Sender<()>, JoinHandle<Result<(), hapax::endpoint::Error>>)>,
+    ends: Vec<(oneshot::Sender<()>, Running)>,
 }
 
 impl Process {
@@ -124,9 +126,9 @@ async fn tell(hub: &InProcess, numbers: std::ops::Range<usize>) {
         let plain = Sender::envelope_with(Codec::default(), format!("tell-{number}").parse().unwrap(), &tell).unwrap();
         let small = sealed(&DEFLATE.into(), plain.clone());
         assert!(small.body.len() < plain.body.len() / 5);
-        let told = if number % 5 == 0 {
+        let told = if number.is_multiple_of(5) {
             vec![plain, small]
-        } else if number % 2 == 0 {
+        } else if number.is_multiple_of(2) {
             vec![plain]
         } else {
             vec![small]
@@ -161,7 +163,7 @@ async fn each_is_heard_once(seed: u64, opens: bool) {
     sleep(LATER).await;
     let ((sealed, opened), unread) = (early.counts(), other.unread());
     assert_eq!((sealed, opened > 0, unread > 0), (0, opens, !opens), "seed {seed}: {opened} opened, {unread} unread");
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         other.die()
     } else {
         other.stop().await

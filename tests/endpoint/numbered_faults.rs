@@ -173,8 +173,7 @@ async fn numbered(seed: u64) {
 
     until("folded", || day.stores[1].inner().dedup_entries() == 0).await;
     let sent: Vec<Outgoing> = day.out.inner().sent.lock().unwrap().values().cloned().collect();
-    let senders: BTreeSet<_> =
-        sent.iter().map(|sent| sent.envelope.sequence.as_ref().unwrap().sequence.clone()).collect();
+    let senders: BTreeSet<_> = sent.iter().map(|sent| sent.envelope.sequence.unwrap().sequence).collect();
     assert!(sent.len() == wanted.len() && senders.len() > 2, "seed {seed}: {} of {senders:?}", sent.len());
     assert!(day.hub.dispatch(&sent).await.iter().all(Result::is_ok));
     timeout(PATIENCE, day.hub.idle()).await.unwrap_or_else(|_| panic!("seed {seed}: never idle again"));
