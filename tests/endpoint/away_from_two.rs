@@ -19,9 +19,8 @@ use crate::{
     work::{Listener, Log, Task, WayOut, Worker, done, letters, send, settings, task},
 };
 
-/// As long as a message is held while its store is away, and some seconds: in a long outage those whose turn it is may have to give their message
-/// back before they have tried.
-const BACK_MAX: Duration = Duration::from_secs(70);
+/// Each of them tries every five seconds.
+const BACK_MAX: Duration = Duration::from_secs(10);
 /// Handled before anything is away.
 const BEFORE: &str = "before";
 

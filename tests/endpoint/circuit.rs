@@ -84,6 +84,24 @@ async fn what_has_waited_for_its_turn_for_a_minute_goes_back_to_its_broker_uncou
     work.stop().await;
 }
 
+/// Although who has waited longest goes back to its broker in the middle of its turn.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_try_every_five_seconds_however_long_an_outage_lasts() {
+    let work = Work::begin(Kept::Together).await;
+    work.parts.is_away(Some(Part::Whole));
+    work.send(named(KEYS)).await;
+    work.outlast("the stores cannot be reached").await;
+    work.handle.set_in_flight_max(0); // Nobody new comes, who would try at once.
+    let loads = work.parts.loads();
+    sleep(50 * SECOND).await;
+    let tried = work.parts.loads() - loads;
+    assert!((8..=14).contains(&tried), "{tried} have tried in 50 s");
+    work.handle.set_in_flight_max(1000);
+    work.parts.is_away(None);
+    work.is_over(named(KEYS)).await;
+    work.stop().await;
+}
+
 /// Where another process has taken all that is left, nobody here tries any more.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_gets_nothing_more_does_not_stay_unready_for_ever() {

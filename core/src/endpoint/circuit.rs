@@ -28,7 +28,7 @@ use crate::{
     sync::{
         Mutex, MutexGuard, Notify, Semaphore,
         atomic::{AtomicU8, AtomicU32, Ordering},
-        sleep, timeout,
+        sleep, sleep_until, timeout,
     },
 };
 
@@ -39,10 +39,6 @@ const ENTITIES_MIN: usize = 3;
 /// would come one by one. Counted from when that was found out, at the endpoint's next turn or at the first failure since: no message reads a
 /// clock for it. So it opens later than it might, by a second at most, and never sooner.
 const QUIET: Duration = Duration::from_secs(1);
-/// The first try after it has opened; doubled for each further one that fails.
-const PROBE_FIRST: Duration = Duration::from_millis(50);
-/// Longest rest between two tries: as long as an outage goes unnoticed to have ended.
-const PROBE_LONGEST: Duration = Duration::from_secs(5);
 /// How long a message is held at most before it goes back to its broker: brokers mind who holds one for long.
 const HOLD_MAX: Duration = Duration::from_secs(60);
 /// So long after the last failure, or longer, nothing is known any more, if nobody waits to try. Twice as long as the longest wait: what went back to
@@ -207,7 +203,7 @@ impl Circuit {
             watched.failing.clear();
             watched.open = Some(now);
             if !was_open {
-                state.probes = 0;
+                (state.probes, state.tried) = (0, Some(now));
             }
             drop(state);
             tracing::warn!("{}; one message at a time tries until that is over", step.trouble());
@@ -278,14 +274,12 @@ impl Circuit {
         let Some(_waits) = self.waits() else { return };
         let probe = async {
             let _turn = self.turn.acquire().await;
-            let probes = {
-                let mut state = self.state();
-                state.probes = state.probes.saturating_add(1);
-                state.probes
-            };
-            const DOUBLINGS_MAX: u32 = 10;
-            let rest = PROBE_FIRST.saturating_mul(1 << (probes - 1).min(DOUBLINGS_MAX)).min(PROBE_LONGEST);
-            sleep(rest).await;
+            // Since the last try, whoever made that: who waits for its turn may be held for too long in the middle of its rest.
+            let due = self.state().next_try();
+            sleep_until(due).await;
+            let mut state = self.state();
+            state.probes = state.probes.saturating_add(1);
+            state.tried = Some(Instant::now());
         };
         tokio::select! {
             biased;

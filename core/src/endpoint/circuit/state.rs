@@ -6,6 +6,11 @@ use tokio::time::Instant;
 
 use crate::ids::EntityKey;
 
+/// The first try after it has opened; doubled for each further one that fails.
+pub(super) const PROBE_FIRST: Duration = Duration::from_millis(50);
+/// Longest rest between two tries: as long as an outage goes unnoticed to have ended.
+pub(super) const PROBE_LONGEST: Duration = Duration::from_secs(5);
+
 /// What a pass asks of the stores, in its order: whoever has saved or marked has read before. What is marked may have been saved by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -53,7 +58,9 @@ pub(super) struct State {
     pub(super) steps: [Watched; Step::ALL.len()],
     /// How many wait for their turn to try.
     pub(super) waiting: usize,
+    /// Tries since it has opened, and when the last was made.
     pub(super) probes: u32,
+    pub(super) tried: Option<Instant>,
 }
 
 /// How one step goes.
@@ -74,6 +81,13 @@ impl State {
 
     pub(super) fn is_troubled(&self) -> bool {
         self.is_open() || self.steps.iter().any(|watched| !watched.failing.is_empty())
+    }
+
+    /// When the next one may try.
+    pub(super) fn next_try(&self) -> Instant {
+        const DOUBLINGS_MAX: u32 = 10;
+        let rest = PROBE_FIRST.saturating_mul(1 << self.probes.min(DOUBLINGS_MAX)).min(PROBE_LONGEST);
+        self.tried.unwrap_or_else(Instant::now) + rest
     }
 
     /// Lets go of what nobody finds out about any more. Whether it has closed by that.

@@ -1,6 +1,9 @@
 //! Passes wait while the stores cannot be reached, give up, and go on.
 
-use super::{state::Watched, *};
+use super::{
+    state::{PROBE_FIRST, PROBE_LONGEST, Watched},
+    *,
+};
 use crate::{
     ids::{SagaKey, Scope},
     sync::explored::{Timers, all, block_on, exhaust, explore, resting, spawn},
