@@ -96,7 +96,9 @@ impl End {
             _ => None,
         };
         let asked = asked.await;
-        leases.iter().for_each(|lease| self.held.ended(lease));
+        if self.broker.options.ordered_keys {
+            leases.iter().for_each(|lease| self.held.ended(lease));
+        }
         let settled: Option<Vec<Settled>> = array(asked?).and_then(|all| all.into_iter().map(read).collect());
         let settled = settled.filter(|settled| settled.len() == leases.len());
         settled.ok_or_else(|| malformed(SETTLING, broker.link.place()))

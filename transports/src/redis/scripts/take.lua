@@ -65,9 +65,13 @@ for at = 10, #ARGV do
   local pending = redis.call('XPENDING', queue, group, id, id, 1)[1]
   if pending and pending[2] == consumer then
     if not has_room() then is_left = true break end
-    -- No handler has seen it.
-    redis.call('HINCRBY', uncounted, id, 1)
+    local before = #again
     claim(id)
+    if #again > before then
+      -- No handler has seen it. After the claim: a script that has written goes on where memory is full.
+      redis.call('HINCRBY', uncounted, id, 1)
+      again[#again][3] = again[#again][3] + 1
+    end
   end
 end
 
