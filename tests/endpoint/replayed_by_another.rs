@@ -78,7 +78,7 @@ async fn replay(store: &Memory, hub: &InProcess, random: &mut fastrand::Rng) -> 
         let dies = Arc::new(Mutex::new((random.usize(1..=LIVES_MAX), random.bool())));
         let way = Mortal { hub: hub.clone(), sent: sent.clone(), dies, dead: Arc::default() };
         let desk = endpoint(store, WayOut(hub.clone(), way.clone()), &Log::default()).start().await.unwrap();
-        let office = desk.dead_letter_office(&format!("number {died}"));
+        let office = desk.dead_letter_office(format!("number {died}"));
         let filter = Filter::default();
         tokio::select! {
             outcome = office.retry_all(&filter) => {
