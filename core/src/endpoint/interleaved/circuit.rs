@@ -214,22 +214,36 @@ fn what_an_inbox_tells_is_not_of_the_stores() {
             let scope = Scope { endpoint: "shop".parse().expect("a name"), saga: "mail".parse().expect("a name") };
             EntityKey::new(Arc::new(scope), SagaKey::parse(format!("{number}")).expect("a key"))
         };
-        let circuit = Circuit::new(Arc::new(Grants), Arc::new(Unheard)).inboxes(vec!["mail".parse().expect("a name")]);
-        let away = |key: &dyn Fn(usize) -> EntityKey| {
+        let circuit =
+            || Circuit::new(Arc::new(Grants), Arc::new(Unheard)).inboxes(vec!["mail".parse().expect("a name")]);
+        let away = |circuit: &Circuit, key: &dyn Fn(usize) -> EntityKey| {
             (0..ENTITIES_MIN).for_each(|number| circuit.observe(Event::Retried(&key(number), Cause::Unavailable)));
         };
-        circuit.observe(Event::Handled(&inbox(0)));
-        away(&key);
-        circuit.observe(Event::Handled(&inbox(0)));
-        circuit.observe(Event::Duplicate(&inbox(0)));
-        assert_eq!(circuit.troubles(), [Step::Read.trouble()]);
-        away(&inbox);
-        assert_eq!(circuit.troubles(), [Step::Read.trouble(), Step::Inbox.trouble()]);
-        assert!(!circuit.takes_sweeps());
-        circuit.observe(Event::Handled(&key(0)));
-        assert_eq!(circuit.troubles(), [Step::Inbox.trouble()]);
-        assert!(circuit.takes_sweeps());
-        circuit.observe(Event::Handled(&inbox(0)));
-        assert!(!circuit.is_open());
+        // It neither keeps it from opening nor closes it.
+        let handles = circuit();
+        handles.observe(Event::Handled(&inbox(0)));
+        away(&handles, &key);
+        handles.observe(Event::Handled(&inbox(0)));
+        handles.observe(Event::Duplicate(&inbox(0)));
+        assert_eq!(handles.troubles(), [Step::Read.trouble()]);
+        // Nor do the stores tell of it.
+        let is_away = circuit();
+        away(&is_away, &inbox);
+        away(&is_away, &key);
+        assert_eq!(is_away.troubles(), [Step::Read.trouble(), Step::Inbox.trouble()]);
+        assert!(!is_away.takes_sweeps());
+        is_away.observe(Event::Handled(&key(0)));
+        assert_eq!(is_away.troubles(), [Step::Inbox.trouble()]);
+        assert!(is_away.takes_sweeps());
+        // Both are back at the same time.
+        let both = Arc::new(circuit());
+        away(&both, &inbox);
+        away(&both, &key);
+        let answering = [key(0), inbox(0)].map(|key| {
+            let both = both.clone();
+            spawn(async move { both.observe(Event::Handled(&key)) })
+        });
+        answering.into_iter().for_each(|answering| block_on(answering).expect("it ends"));
+        assert!(!both.is_open());
     });
 }
