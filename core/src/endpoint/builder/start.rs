@@ -233,13 +233,13 @@ fn transport_shows(transport: &Option<Arc<dyn Transport>>) -> bool {
     transport.as_ref().is_some_and(|transport| transport.capabilities().marks)
 }
 
-/// Those that keep something in the endpoint's stores.
-/// The handlers that keep nothing in the endpoint's stores.
+/// Those that keep nothing in the endpoint's stores.
 fn inboxes(sagas: &[SagaParts]) -> Vec<SagaName> {
     let names = sagas.iter().filter(|saga| !saga.stores).filter_map(|saga| saga.known.as_ref().ok());
     names.map(|(name, _)| name.clone()).collect()
 }
 
+/// Those that keep something there.
 fn audited(endpoint: &EndpointName, sagas: &[SagaParts]) -> Vec<Audited> {
     let kept = sagas.iter().filter(|saga| saga.stores);
     let named = kept.filter_map(|parts| Some((parts, parts.known.as_ref().ok()?)));

@@ -58,8 +58,9 @@ pub(super) struct State {
     pub(super) steps: [Watched; Step::ALL.len()],
     /// How many wait for their turn to try.
     pub(super) waiting: usize,
-    /// Tries since it has opened, and when the last was made.
+    /// Tries since it has opened.
     pub(super) probes: u32,
+    /// When the last was made, or it has opened.
     pub(super) tried: Option<Instant>,
 }
 
