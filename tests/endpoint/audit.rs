@@ -12,12 +12,13 @@ use hapax::{
     testing::Drops,
     transports::in_process::Faults,
 };
-use hapax_model::{Fault, Plan, World, faults::Faulty};
+use hapax_model::faults::Faulty;
 use hapax_tests::Scratch;
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::{
     auditees::{Liar, Lie},
+    faults::bad_world,
     work::{Cut, Listener, Log, Task, WayOut, Worker, done, send, settings, task},
 };
 
@@ -76,23 +77,9 @@ fn looked_at_least(reports: &[AuditReport]) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_on_its_worst_day_in_memory_has_no_violation() {
-    let budgets = [
-        Fault::Refused,
-        Fault::UnknownApplied,
-        Fault::UnknownNotApplied,
-        Fault::OwnConflict,
-        Fault::CleanUpLeft,
-        Fault::Stale,
-    ];
     let seeds = if std::env::var_os("HAPAX_THOROUGH").is_some() { 10 } else { 1 };
     for seed in 0..seeds {
-        let world = World::new(Plan {
-            seed,
-            per_mille: 30,
-            budgets: budgets.into_iter().map(|fault| (fault, 400)).collect(),
-            yields: true,
-            ..Plan::default()
-        });
+        let world = bad_world(seed, 400);
         let store = Faulty::new(Memory::new(), world);
         let faults = Faults { seed, duplicates: 0.2, reorder: 0.2, delay_max: 20 * SECOND, lost_acks: 0.1 };
         let hub = InProcess::with_faults("worst-day", 5 * SECOND, faults);

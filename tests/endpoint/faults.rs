@@ -30,6 +30,25 @@ use crate::work::{Log, Task, done, endpoint, letters, send, settings, task};
 
 const LEASE: Duration = Duration::from_secs(5);
 
+/// A world in which each kind of fault comes so often at most.
+pub(crate) fn bad_world(seed: u64, each: u32) -> World {
+    let faults = [
+        Fault::Refused,
+        Fault::UnknownApplied,
+        Fault::UnknownNotApplied,
+        Fault::OwnConflict,
+        Fault::CleanUpLeft,
+        Fault::Stale,
+    ];
+    World::new(Plan {
+        seed,
+        per_mille: 30,
+        budgets: faults.into_iter().map(|fault| (fault, each)).collect(),
+        yields: true,
+        ..Plan::default()
+    })
+}
+
 /// A bad day, drawn from a seed.
 struct Day {
     world: World,
@@ -41,21 +60,7 @@ struct Day {
 impl Day {
     fn new(seed: u64) -> Self {
         forget_runs();
-        let budgets = [
-            Fault::Refused,
-            Fault::UnknownApplied,
-            Fault::UnknownNotApplied,
-            Fault::OwnConflict,
-            Fault::CleanUpLeft,
-            Fault::Stale,
-        ];
-        let world = World::new(Plan {
-            seed,
-            per_mille: 30,
-            budgets: budgets.into_iter().map(|fault| (fault, 40)).collect(),
-            yields: true,
-            ..Plan::default()
-        });
+        let world = bad_world(seed, 40);
         let faults = Faults { seed, duplicates: 0.3, reorder: 0.3, delay_max: Duration::from_secs(20), lost_acks: 0.2 };
         let store = Faulty::new(Memory::new(), world.clone());
         Self { world, store, hub: InProcess::with_faults("bad-day", LEASE, faults), seed }

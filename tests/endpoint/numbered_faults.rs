@@ -19,7 +19,6 @@ use hapax::{
     transports::in_process::Faults,
 };
 use hapax_model::{
-    Fault, Plan, World,
     faults::Faulty,
     ledger::{LOWER, Ledger, Post, Posted, UPPER, envelope_of, forget_runs},
 };
@@ -28,7 +27,7 @@ use tokio::time::{sleep, timeout};
 use crate::{
     changing_hands::Process,
     evicting::{Lossy, PATIENCE, RETENTION, settings, until},
-    faults::{causes_of, posts},
+    faults::{bad_world, causes_of, posts},
     remembered::prompt,
     work::WayOut,
 };
@@ -75,21 +74,7 @@ struct Day {
 
 impl Day {
     fn new(seed: u64) -> Self {
-        let budgets = [
-            Fault::Refused,
-            Fault::UnknownApplied,
-            Fault::UnknownNotApplied,
-            Fault::OwnConflict,
-            Fault::CleanUpLeft,
-            Fault::Stale,
-        ];
-        let world = World::new(Plan {
-            seed,
-            per_mille: 30,
-            budgets: budgets.into_iter().map(|fault| (fault, 100)).collect(),
-            yields: true,
-            ..Plan::default()
-        });
+        let world = bad_world(seed, 100);
         let faults = Faults { seed, duplicates: 0.3, reorder: 0.3, delay_max: HELD, lost_acks: 0.2 };
         let hub = InProcess::with_faults(format!("numbered-{seed}"), LEASE, faults);
         let out = Faulty::new(Kept { hub: hub.clone(), sent: Arc::default() }, world.clone());
