@@ -338,7 +338,7 @@ impl Context {
 impl Context {
     /// What the handler wants to be sent, in order.
     #[must_use]
-    pub fn sent(&self) -> &[Outgoing] {
+    pub fn outgoing(&self) -> &[Outgoing] {
         &self.effects.outgoing
     }
 
@@ -346,7 +346,7 @@ impl Context {
     ///
     /// # Errors
     /// A permanent error when one cannot be read back.
-    pub fn sent_of<M: Message>(&self) -> Result<Vec<M>, HandlerError> {
+    pub fn sent<M: Message>(&self) -> Result<Vec<M>, HandlerError> {
         let of_type = self.effects.outgoing.iter().filter(|sent| sent.envelope.message_type.as_str() == M::TYPE);
         of_type.map(|sent| decode(&*self.seals.open_if_sealed(&sent.envelope)?)).collect()
     }
@@ -414,7 +414,7 @@ impl Services {
         self.0.insert(TypeId::of::<C>(), service);
     }
 
-    fn get<C: Send + Sync + 'static>(&self) -> Option<&C> {
+    pub(crate) fn get<C: Send + Sync + 'static>(&self) -> Option<&C> {
         self.0.get(&TypeId::of::<C>())?.downcast_ref()
     }
 

@@ -38,6 +38,7 @@ impl Saga for Nobody {
 pub struct Enqueued {
     key: EntityKey,
     entity: Entity,
+    message_id: MessageId,
 }
 
 impl Enqueued {
@@ -60,6 +61,7 @@ impl Enqueued {
         let scope = Scope { endpoint: EndpointName::parse(by)?, saga: SagaName::parse(NAME)? };
         let envelope = &outgoing.envelope;
         let key = EntityKey::new(Arc::new(scope), SagaKey::parse(envelope.message_id.to_string())?);
+        let message_id = envelope.message_id.clone();
         let entry = OutboxEntry {
             key: DedupKey::of(&key, envelope),
             // Nobody else is to finish it: an id that was stored twice is refused by the transaction.
@@ -73,14 +75,13 @@ impl Enqueued {
         };
         // Complete: what is left once it is sent is a tombstone, which is purged like any other.
         let entity = Entity { completed: true, commits: 1, outbox: vec![Arc::new(entry)], ..Entity::default() };
-        Ok(Self { key, entity })
+        Ok(Self { key, entity, message_id })
     }
 
     /// The message's id: the receiver deduplicates by it.
     #[must_use]
-    pub fn message_id(&self) -> Option<&MessageId> {
-        let outgoing = self.entity.outbox.first()?.outgoing.first()?;
-        Some(&outgoing.envelope.message_id)
+    pub const fn message_id(&self) -> &MessageId {
+        &self.message_id
     }
 
     /// Which entity is to be stored; for stores.

@@ -32,6 +32,8 @@ pub struct Registry<T> {
     pub(crate) missing: Missing,
     pub(crate) completed: Completed,
     pub(crate) ordered_outputs: bool,
+    /// `when_id_reused` was said of no message.
+    id_rule_of_none: bool,
     pub(crate) layers: Vec<Layer>,
     /// Around those: the endpoint's.
     outer: Vec<Layer>,
@@ -56,6 +58,7 @@ type HandleFn<T> =
 
 /// What happens to a message for a saga instance that does not exist, if the message may not start one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Missing {
     /// It is retried like a failure, since the message that starts the saga may come later, then dead-lettered.
     #[default]
@@ -68,6 +71,7 @@ pub enum Missing {
 
 /// What happens to a new message for a saga that is complete. (Timeouts of a complete saga are dropped.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Completed {
     /// It is dead-lettered: nothing is lost in silence.
     #[default]
@@ -81,6 +85,7 @@ pub(crate) const REUSED: &str = "was used before with another type or body";
 
 /// What happens to a message whose identity was used before with other content: a sender's mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ReusedId {
     /// It is dead-lettered with that reason.
     #[default]
@@ -103,6 +108,7 @@ impl<T: Saga> Registry<T> {
             missing: Missing::default(),
             completed: Completed::default(),
             ordered_outputs: false,
+            id_rule_of_none: false,
             layers: Vec::new(),
             outer: Vec::new(),
             limit: None,
@@ -165,11 +171,13 @@ impl<T: Saga> Registry<T> {
         self
     }
 
-    /// What happens when an identity comes again with other content, for the message type added last.
+    /// What happens when an identity comes again with other content, for the message type that was added last. An endpoint where none was
+    /// added before it does not start.
     #[must_use]
     pub fn when_id_reused(mut self, reused_id: ReusedId) -> Self {
-        if let Some((_, route)) = self.routes.last_mut() {
-            route.reused_id = reused_id;
+        match self.routes.last_mut() {
+            Some((_, route)) => route.reused_id = reused_id,
+            None => self.id_rule_of_none = true,
         }
         self
     }
@@ -206,6 +214,7 @@ impl<T> Clone for Registry<T> {
             missing: self.missing,
             completed: self.completed,
             ordered_outputs: self.ordered_outputs,
+            id_rule_of_none: self.id_rule_of_none,
             layers: self.layers.clone(),
             outer: self.outer.clone(),
             limit: self.limit,
@@ -237,6 +246,11 @@ impl<T: Send + 'static> Registry<T> {
         }
         if !self.routes.iter().any(|(_, route)| route.starts) {
             return wrong("no message may start it: add .starts::<M>()");
+        }
+        if self.id_rule_of_none {
+            return wrong(
+                "when_id_reused stands before any message; put it behind the .starts::<M>() or .handles::<M>() it is about",
+            );
         }
         let mut types = Vec::with_capacity(self.routes.len());
         for (message_type, _) in &self.routes {
@@ -284,7 +298,7 @@ impl<T: Send + 'static> Registry<T> {
     /// Checks the names and closes the list.
     pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
         self.check_layers()?;
-        let Self { name, routes, missing, completed, ordered_outputs, layers, outer, limit } = self;
+        let Self { name, routes, missing, completed, ordered_outputs, layers, outer, limit, id_rule_of_none: _ } = self;
         let layers = [outer, layers].concat();
         let name = name?;
         let mut by_type = BTreeMap::new();

@@ -25,7 +25,7 @@ use crate::{
 /// let mut cx = Context::for_test().with(routes()); // An endpoint: Endpoint::builder("shop").routes(routes())
 ///
 /// cx.send_routed(TakePayment { order: "o-1".into() })?;
-/// assert_eq!(cx.sent()[0].destination.to_string(), "endpoint:payments");
+/// assert_eq!(cx.outgoing()[0].destination.to_string(), "endpoint:payments");
 /// let refused = cx.send("chargign", TakePayment { order: "o-1".into() }).unwrap_err();
 /// assert_eq!(refused.to_string(), "shop.take-payment goes to payments by the declared routes, not to chargign");
 /// # Ok::<(), hapax_core::HandlerError>(())

@@ -36,9 +36,18 @@ pub enum SendError {
     /// The message cannot be encoded, or an address is malformed.
     #[error("the message cannot be sent as it is: {0}")]
     Invalid(String),
-    /// The transport did not confirm it; it may have been sent. Send it again under the same id.
+    /// The transport did not confirm it. Where the outcome [is unknown](Self::is_unknown_outcome) it may have been sent: send it again under
+    /// the same id. Otherwise it was not, and never can be as it is.
     #[error("the transport did not confirm the message")]
     Dispatch(#[from] DispatchError),
+}
+
+impl SendError {
+    /// Whether the message may have been sent all the same. Sent again under its id, it is handled once.
+    #[must_use]
+    pub const fn is_unknown_outcome(&self) -> bool {
+        matches!(self, Self::Dispatch(DispatchError::Transient(_)))
+    }
 }
 
 impl Sender {
@@ -139,5 +148,20 @@ impl Sender {
         let results = self.dispatcher.dispatch(&outgoing).instrument(span.clone()).await;
         trace::sent(&span, &results);
         results.into_iter().collect::<Result<(), _>>().map_err(SendError::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::{ErrorKind, TransportError};
+
+    #[test]
+    fn what_may_have_been_sent_is_told_from_what_was_not() {
+        let lost = TransportError::new(ErrorKind::Unavailable, "sending", "cut off");
+        assert!(SendError::from(DispatchError::Transient(lost)).is_unknown_outcome());
+        let refused = TransportError::new(ErrorKind::Misconfigured, "sending", "too large");
+        assert!(!SendError::from(DispatchError::Permanent(refused)).is_unknown_outcome());
+        assert!(!SendError::Invalid("no name".into()).is_unknown_outcome());
     }
 }

@@ -243,8 +243,8 @@ mod tests {
         let (mut order, mut cx) = (paying(), Context::for_test());
         order.handle(StockReserved(goods()), &mut cx).await.unwrap();
         assert_eq!(order.status, Status::Paying);
-        assert_eq!(cx.sent_of::<TakePayment>().unwrap()[0].cents, 1780);
-        assert_eq!(cx.sent_of::<PaymentOverdue>().unwrap().len(), 1);
+        assert_eq!(cx.sent::<TakePayment>().unwrap()[0].cents, 1780);
+        assert_eq!(cx.sent::<PaymentOverdue>().unwrap().len(), 1);
     }
 
     #[tokio::test]
@@ -254,8 +254,8 @@ mod tests {
         order.handle(PaymentOverdue { order: "A-1".into() }, &mut cx).await.unwrap();
         order.handle(PaymentTaken { order: "A-1".into() }, &mut cx).await.unwrap();
         assert_eq!(order.status, Status::PaymentOverdue);
-        assert_eq!(cx.sent_of::<ReturnStock>().unwrap().len(), 1);
-        assert!(cx.sent_of::<ShipStock>().unwrap().is_empty());
+        assert_eq!(cx.sent::<ReturnStock>().unwrap().len(), 1);
+        assert!(cx.sent::<ShipStock>().unwrap().is_empty());
     }
 
     #[tokio::test]
@@ -270,12 +270,12 @@ mod tests {
         };
         let refused = order.handle(place("4111 1111 1111 111I"), &mut cx).await.unwrap_err();
         assert!(refused.is_permanent() && refused.to_string().ends_with("'I' is no digit"), "{refused}");
-        assert!(order.handled.is_empty() && cx.sent_of::<ReserveStock>().unwrap().is_empty());
+        assert!(order.handled.is_empty() && cx.sent::<ReserveStock>().unwrap().is_empty());
         let unknown = order.handle(place("9000 2261 2965 3194"), &mut cx).await.unwrap_err();
         assert!(!unknown.is_permanent() && unknown.to_string().ends_with("not in the list yet"), "{unknown}");
-        assert!(order.handled.is_empty() && cx.sent_of::<ReserveStock>().unwrap().is_empty());
+        assert!(order.handled.is_empty() && cx.sent::<ReserveStock>().unwrap().is_empty());
         order.handle(place("4111 1111 1111 1111"), &mut cx).await.unwrap();
-        assert_eq!(cx.sent_of::<ReserveStock>().unwrap().len(), 1);
+        assert_eq!(cx.sent::<ReserveStock>().unwrap().len(), 1);
     }
 
     #[tokio::test]
@@ -285,7 +285,7 @@ mod tests {
         order.handle(StockReserved(goods()), &mut cx).await.unwrap();
         order.handle(OutOfStock(Goods { article: "tray".into(), ..goods() }), &mut cx).await.unwrap();
         assert_eq!(order.status, Status::OutOfStock);
-        assert_eq!(cx.sent_of::<ReturnStock>().unwrap().len(), 1);
-        assert!(cx.sent_of::<TakePayment>().unwrap().is_empty());
+        assert_eq!(cx.sent::<ReturnStock>().unwrap().len(), 1);
+        assert!(cx.sent::<TakePayment>().unwrap().is_empty());
     }
 }

@@ -1,9 +1,6 @@
 use std::{borrow::Cow, fmt, ops::Range, time::Duration};
 
-use hapax::{
-    SendError,
-    ports::{DispatchError, StoreError},
-};
+use hapax::{SendError, ports::StoreError};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
@@ -92,7 +89,7 @@ impl Refusal {
     /// What a transport says to somebody who sends.
     pub(crate) fn of_send(error: &SendError) -> Self {
         let refusal = Self::caused("sending failed", error);
-        if matches!(error, SendError::Dispatch(DispatchError::Transient(_))) { refusal.passing() } else { refusal }
+        if error.is_unknown_outcome() { refusal.passing() } else { refusal }
     }
 
     /// With what is behind `cause`, as far as its own words do not say it already.

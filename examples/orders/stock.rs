@@ -135,7 +135,7 @@ mod tests {
         stock.handle(ReserveStock(goods("A", 2)), &mut cx).await.unwrap();
         stock.handle(ReserveStock(goods("B", 2)), &mut cx).await.unwrap();
         assert_eq!((stock.free, stock.reserved), (1, 2));
-        assert_eq!(cx.sent_of::<OutOfStock>().unwrap()[0].0.order, "B");
+        assert_eq!(cx.sent::<OutOfStock>().unwrap()[0].0.order, "B");
     }
 
     #[test]

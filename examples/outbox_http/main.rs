@@ -111,7 +111,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         INSERT INTO shop_stock VALUES (1, 1000000) ON CONFLICT DO NOTHING";
     sqlx::raw_sql(tables).execute(&pool).await?;
 
-    let relay = Relay::to_shared(broker).table(outbox.clone()).start()?;
+    let relay = Relay::to(broker).table(outbox.clone()).start()?;
     let shop = Router::new().route("/orders", post(place)).route("/health", get(health));
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("listening on {}", listener.local_addr()?);

@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let relay = Relay::to(broker).table_with(outbox.clone(), options).metrics(Watch);
     if task == "relay" {
         println!("relaying; Ctrl-C stops");
-        return Ok(relay.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?);
+        return Ok(relay.run_until(tokio::signal::ctrl_c()).await?);
     }
     let relay = relay.start()?;
     let sold = sell(&PgPool::connect(database).await?, &outbox).await?;

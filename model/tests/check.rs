@@ -425,9 +425,9 @@ fn state_that_grows_without_end_is_found() {
     let diary = || Check::saga(Registry::<Diary>::new().starts::<Reserve>()).message(reserve(1));
     let checked = holds(diary().report());
     assert!(checked.warnings.iter().any(|warning| warning.starts_with("the state grows")), "{checked}");
-    let failure = failure(diary().state_at_most(40).report(), "state_at_most");
+    let failure = failure(diary().state_bytes_max(40).report(), "state_bytes_max");
     assert!(failure.advice.contains("sums instead of lists"), "{failure}");
-    holds(diary().state_at_most(1000).report());
+    holds(diary().state_bytes_max(1000).report());
 }
 
 #[test]

@@ -110,13 +110,13 @@ fn a_message_that_waits_is_not_blamed_for_the_faults_of_others() {
 
 #[test]
 fn a_check_that_has_not_seen_everything_has_not_passed() {
-    let checked = tank(&[1, 2]).worlds_at_most(500).report();
+    let checked = tank(&[1, 2]).worlds_max(500).report();
     let text = checked.to_string();
     let failure = checked.failure.unwrap();
     assert_eq!(failure.claim, "everything_is_seen", "{failure}");
     assert!(failure.seen.contains("3 of 4 explorations ended at the limit of 500 worlds"), "{failure}");
     assert!(failure.seen.contains("which is not all"), "{failure}");
-    assert!(failure.advice.contains(".worlds_at_most(..)"), "{failure}");
+    assert!(failure.advice.contains(".worlds_max(..)"), "{failure}");
     assert!(text.contains("CUT SHORT after 50"), "{text}");
     assert!(!text.contains("nothing is broken in any of them"), "{text}");
 }
@@ -124,12 +124,12 @@ fn a_check_that_has_not_seen_everything_has_not_passed() {
 #[test]
 #[should_panic(expected = "everything_is_seen")]
 fn a_run_that_has_not_seen_everything_panics() {
-    tank(&[1, 2]).worlds_at_most(500).run();
+    tank(&[1, 2]).worlds_max(500).run();
 }
 
 #[test]
 fn a_check_may_be_allowed_to_see_a_part() {
-    let checked = holds(tank(&[1, 2]).worlds_at_most(500).may_end_early().report());
+    let checked = holds(tank(&[1, 2]).worlds_max(500).may_end_early().report());
     let text = checked.to_string();
     assert!(text.ends_with("nothing is broken in what was seen, which is NOT all"), "{text}");
     assert_eq!(checked.warnings.iter().filter(|warning| warning.starts_with("not all was seen with")).count(), 3);
@@ -138,7 +138,7 @@ fn a_check_may_be_allowed_to_see_a_part() {
 /// What is broken before the limit is told, and not the limit.
 #[test]
 fn a_break_is_told_before_the_limit() {
-    let check = tank(&[1, 2]).worlds_at_most(500).always("it is dry", |world| world.sent::<Level>().is_empty());
+    let check = tank(&[1, 2]).worlds_max(500).always("it is dry", |world| world.sent::<Level>().is_empty());
     assert_eq!(check.report().failure.unwrap().claim, "it is dry");
 }
 

@@ -117,7 +117,7 @@ async fn relayed(seen: &Seen, store: &Memory, hub: &InProcess, tables: &Tables) 
     // It tells every second or so what it has done.
     let options = RelayOptions::default().care(Duration::from_secs(1), 1);
     let relay = Relay::to(hub.clone()).table_with(tables.clone(), options).traces_as("in-process", seen.traces.clone());
-    let relay = relay.metrics((*seen.metrics).clone()).run_until(end());
+    let relay = relay.metrics(seen.metrics.clone()).run_until(end());
     let (relay, billing) = tokio::join!(relay, shop::billing(seen, store, hub.clone()).run_until(end()));
     relay.unwrap();
     billing.unwrap();

@@ -104,10 +104,14 @@ fn what_errors_print_holds_no_body() {
     }
     let mut cx = Context::for_test();
     cx.publish(Odd { number: SECRET }).unwrap();
-    let error: HandlerError = cx.sent_of::<Odd>().unwrap_err();
-    for printed in
-        [format!("{error}"), format!("{error:?}"), format!("{error:#?}"), format!("{cx:?}"), format!("{:?}", cx.sent())]
-    {
+    let error: HandlerError = cx.sent::<Odd>().unwrap_err();
+    for printed in [
+        format!("{error}"),
+        format!("{error:?}"),
+        format!("{error:#?}"),
+        format!("{cx:?}"),
+        format!("{:?}", cx.outgoing()),
+    ] {
         assert!(!printed.contains(SECRET), "{printed}");
     }
     assert!(format!("{error}").contains("invalid type, expected u32"), "{error}");

@@ -24,7 +24,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Looks at everything, again and again.
-const THOROUGH: Audit = Audit { every: SECOND, looks_max: 40, watched_max: 400 };
+const THOROUGH: Audit = Audit { interval: SECOND, looks_max: 40, watched_max: 400 };
 
 /// The same for both processes of one day, whatever the store.
 fn process<S>(store: S, cut: &Cut, log: &Log, settings: Settings, drops: &Drops, audit: Audit) -> EndpointBuilder
@@ -146,7 +146,7 @@ async fn an_endpoint_on_its_worst_day_in_sqlite_has_no_violation() {
         recoverability: Recoverability { unsent: Tries::new(2, MS, 5 * MS), ..Recoverability::default() },
         ..Settings::default()
     };
-    let audit = Audit { every: 20 * MS, looks_max: 30, watched_max: 300 };
+    let audit = Audit { interval: 20 * MS, looks_max: 30, watched_max: 300 };
     let (mut stops, mut running, mut handles) = (Vec::new(), Vec::new(), Vec::<EndpointHandle>::new());
     for _ in 0..2 {
         let endpoint =
@@ -407,7 +407,7 @@ async fn an_endpoint_that_was_given_no_audit_asks_for_nothing_and_looks_when_it_
 #[tokio::test(start_paused = true)]
 async fn an_audit_makes_no_more_looks_than_it_may() {
     let (mut rig, log) = (Rig::new("bounded"), Log::default());
-    let audit = Audit { every: 10 * SECOND, looks_max: 3, watched_max: 5 };
+    let audit = Audit { interval: 10 * SECOND, looks_max: 3, watched_max: 5 };
     let endpoint = process(rig.liar.clone(), &rig.cut, &log, settings(), &Drops::new(0, 0.0), audit);
     let endpoint = endpoint.start().await.unwrap();
     rig.handle = Some(endpoint.handle());

@@ -174,7 +174,7 @@ async fn a_pass_that_has_read_before_an_outage_says_nothing_of_reading() {
 async fn whoever_waits_may_be_the_one_that_the_sweeper_lets_try_and_the_others_have_not_failed() {
     const PAGE: u32 = 256;
     let told = Told::default();
-    let audit = Audit { every: OUTAGE, ..Audit::default() };
+    let audit = Audit { interval: OUTAGE, ..Audit::default() };
     let work = Work::begin_with(Kept::Together, |work| work.metrics(told.clone()).audit(audit)).await;
     let good = || (0..PAGE).map(|key| format!("good-{key}"));
     let bad = || (0..PAGE).map(|key| format!("bad-{key}"));

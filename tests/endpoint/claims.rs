@@ -319,7 +319,7 @@ async fn a_body_that_is_not_what_was_put_is_set_aside() {
 #[tokio::test(start_paused = true)]
 async fn published_bodies_that_would_go_before_their_copies_are_refused_at_the_start() {
     let (hub, store, depot) = (InProcess::new("start"), Memory::new(), Depot::default());
-    let settings = Settings { published_bodies: RETENTION, ..settings() };
+    let settings = Settings { published_retention: RETENTION, ..settings() };
     let error = writer(&store, hub, &depot).settings(settings).start().await.unwrap_err();
-    assert!(error.to_string().contains("raise published_bodies"), "{error}");
+    assert!(error.to_string().contains("raise published_retention"), "{error}");
 }

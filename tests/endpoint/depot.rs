@@ -271,7 +271,7 @@ reader!(Index "index");
 
 /// Settings under which times pass that a test can wait for.
 pub(crate) fn settings() -> Settings {
-    Settings { retention: RETENTION, published_bodies: PUBLISHED, ..crate::work::settings() }
+    Settings { retention: RETENTION, published_retention: PUBLISHED, ..crate::work::settings() }
 }
 
 /// Who sends texts.

@@ -227,8 +227,8 @@ async fn a_letter_older_than_the_dedup_entries_is_retried_only_when_forced() {
     let office = office(&store, hub.clone()).await;
     let outcome = office.retry_all(&Filter::default()).await.unwrap();
     assert_eq!((outcome.done, outcome.left), (1, 2));
-    assert!(outcome.reasons[0].why.starts_with("it was set aside longer ago than"), "{}", outcome.reasons[0].why);
-    assert_eq!(outcome.reasons[1].why, "one before it could not be sent");
+    assert!(outcome.reasons[0].reason.starts_with("it was set aside longer ago than"), "{}", outcome.reasons[0].reason);
+    assert_eq!(outcome.reasons[1].reason, "one before it could not be sent");
     assert_eq!(all(&office).await[0], old);
 
     assert_eq!(office.retry_beyond_retention(&[old]).await.unwrap().done, 1);
@@ -251,7 +251,7 @@ async fn a_letter_that_would_be_dropped_as_expired_stays_until_it_is_edited() {
     let office = office(&store, hub.clone()).await;
     let outcome = office.retry(std::slice::from_ref(&expired)).await.unwrap();
     assert_eq!((outcome.done, outcome.left), (0, 1));
-    assert!(outcome.reasons[0].why.contains("edit its `expires`"), "{}", outcome.reasons[0].why);
+    assert!(outcome.reasons[0].reason.contains("edit its `expires`"), "{}", outcome.reasons[0].reason);
 
     let edited = office.edit(&expired, |envelope| envelope.expires = None).await.unwrap();
     assert_eq!(office.retry(&[edited]).await.unwrap().done, 1);
@@ -268,7 +268,7 @@ async fn a_letter_that_somebody_has_given_up_is_not_retried_or_edited_from_an_ol
     assert_eq!(office.discard(&old[..1]).await.unwrap(), 1);
     let outcome = office.retry(&old).await.unwrap();
     assert_eq!((outcome.done, outcome.left), (1, 1));
-    assert_eq!(outcome.reasons[0].why, "it is not there any more");
+    assert_eq!(outcome.reasons[0].reason, "it is not there any more");
     let refused = office.edit(&old[0], |envelope| envelope.headers.set("x", "y").unwrap()).await.unwrap_err();
     assert!(refused.to_string().contains("somebody has retried, edited or discarded it"), "{refused}");
     endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
@@ -301,7 +301,7 @@ async fn what_could_not_be_sent_is_sent_where_it_was_to_go() {
     let office = office(&store, WayOut(hub.clone(), cut.clone())).await;
     let outcome = office.retry(std::slice::from_ref(&parked)).await.unwrap();
     assert_eq!((outcome.done, outcome.left, all(&office).await), (0, 1, vec![parked]));
-    assert!(outcome.reasons[0].why.contains("cut off"), "{}", outcome.reasons[0].why);
+    assert!(outcome.reasons[0].reason.contains("cut off"), "{}", outcome.reasons[0].reason);
 
     cut.mend();
     assert_eq!(office.retry_all(&Filter::default()).await.unwrap().done, 1);

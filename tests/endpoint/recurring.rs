@@ -2,13 +2,20 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
+use async_trait::async_trait;
 use hapax::{
-    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Message, Needs,
+    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Message, MessageId, Needs, PartitionedLog,
     endpoint::{Calendar, EndpointBuilder},
+    envelope::Outgoing,
+    ids::EndpointName,
+    ports::{Due, Next, Receipt, Schedule, ScheduleCapabilities, StoreError, Take},
     testing::Harness,
     time::Timestamp,
 };
@@ -131,6 +138,23 @@ fn a_pattern_or_a_place_that_is_none_is_refused() {
 #[derive(Debug, Clone, Default)]
 struct Told(Arc<(Mutex<BTreeMap<u64, u32>>, Notify)>);
 
+impl Told {
+    fn all(&self) -> BTreeMap<u64, u32> {
+        self.0.0.lock().unwrap().clone()
+    }
+
+    /// Waits until so many occurrences were told.
+    async fn reaches(self, occurrences: usize) {
+        loop {
+            let changed = self.0.1.notified();
+            if self.all().len() >= occurrences {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Listener;
 
@@ -153,30 +177,77 @@ impl Handler<Report> for Listener {
 async fn several_processes_tell_each_occurrence_once() {
     const OCCURRENCES: usize = 3;
     let (store, hub, told) = (Memory::new(), InProcess::new("instances"), Told::default());
-    let stop = || {
-        let told = told.clone();
-        async move {
-            loop {
-                let changed = told.0.1.notified();
-                if told.0.0.lock().unwrap().len() >= OCCURRENCES {
-                    return;
-                }
-                changed.await;
-            }
-        }
-    };
     let each_second = || Calendar::cron("* * * * * *").unwrap();
-    let process =
-        || shop(&store, each_second()).transport(hub.clone()).with(told.clone()).handler(Listener).run_until(stop());
+    let process = || {
+        let shop = shop(&store, each_second()).transport(hub.clone()).with(told.clone()).handler(Listener);
+        shop.run_until(told.clone().reaches(OCCURRENCES))
+    };
     let (one, two, three) = tokio::join!(process(), process(), process());
     one.unwrap();
     two.unwrap();
     three.unwrap();
-    let told = told.0.0.lock().unwrap().clone();
+    let told = told.all();
     assert!(told.values().all(|times| *times == 1), "{told:?}");
     assert!(told.keys().all(|due| due % 1000 == 0), "{told:?}");
     let dues: Vec<u64> = told.into_keys().collect();
     assert!(dues.windows(2).all(|pair| pair[1] - pair[0] == 1000), "{dues:?}");
+}
+
+/// A schedule in memory that counts what it is given to keep.
+#[derive(Debug, Clone, Default)]
+struct Counted {
+    kept: Memory,
+    put: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Schedule for Counted {
+    fn schedule_capabilities(&self) -> ScheduleCapabilities {
+        self.kept.schedule_capabilities()
+    }
+
+    async fn put(&self, endpoint: &EndpointName, messages: &[Outgoing]) -> Result<(), StoreError> {
+        self.put.fetch_add(messages.len(), Ordering::Relaxed);
+        self.kept.put(endpoint, messages).await
+    }
+
+    async fn cancel(&self, endpoint: &EndpointName, ids: &[MessageId]) -> Result<usize, StoreError> {
+        self.kept.cancel(endpoint, ids).await
+    }
+
+    async fn take_due(&self, endpoint: &EndpointName, take: Take) -> Result<Vec<Due>, StoreError> {
+        self.kept.take_due(endpoint, take).await
+    }
+
+    async fn done(&self, endpoint: &EndpointName, receipts: &[Receipt]) -> Result<(), StoreError> {
+        self.kept.done(endpoint, receipts).await
+    }
+
+    async fn next(&self, endpoint: &EndpointName) -> Result<Option<Next>, StoreError> {
+        self.kept.next(endpoint).await
+    }
+}
+
+/// Goal: each occurrence is told once where a schedule waits for it, whichever process takes it from there. Method: logs, which hold nothing
+/// back. What recurs goes by the wall clock, so time is real; what is missed is made up for, so that none may lack.
+#[tokio::test]
+async fn two_processes_that_share_a_schedule_tell_each_occurrence_once() {
+    const OCCURRENCES: usize = 3;
+    let (store, logs) = (Memory::new(), PartitionedLog::new("scheduled-instances"));
+    let (schedule, told) = (Counted::default(), Told::default());
+    let process = || {
+        let each_second = Calendar::cron("* * * * * *").unwrap().each_missed();
+        let shop = shop(&store, each_second).transport(logs.clone()).schedule(schedule.clone());
+        shop.with(told.clone()).handler(Listener).run_until(told.clone().reaches(OCCURRENCES))
+    };
+    let (one, two) = tokio::join!(process(), process());
+    one.unwrap();
+    two.unwrap();
+    let told = told.all();
+    assert!(told.len() >= OCCURRENCES && told.values().all(|times| *times == 1), "{told:?}");
+    let dues: Vec<u64> = told.into_keys().collect();
+    assert!(dues.windows(2).all(|pair| pair[1] - pair[0] == 1000), "{dues:?}");
+    assert!(schedule.put.load(Ordering::Relaxed) > 0, "none has waited in the schedule");
 }
 
 /// While an old program runs beside a new one, it may be given what the new one says, and does not understand it.

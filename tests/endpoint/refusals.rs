@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax::{
-    Around, Context, Endpoint, HandlerError, InProcess, Memory, Message, Next, Ran, Registry, Routes,
+    Around, Context, Endpoint, HandlerError, InProcess, Memory, Message, Next, Ran, Registry, ReusedId, Routes,
     deliver::Recoverability,
     endpoint::{Audit, Calendar, EndpointBuilder, Eviction, Settings},
     ids::{EndpointName, TypeName},
@@ -144,6 +144,13 @@ fn of_names() -> Vec<Wrong> {
         wrong(named("not a name"), "endpoint name `not a name`", "may hold ASCII letters, digits and"),
         wrong(named(""), "endpoint name is empty", "give it ASCII letters, digits and"),
         wrong(recurs(whole(), ""), "recurring: `` is no name", "give another"),
+        wrong(recurs(recurs(whole(), "report"), "report"), "two things recur as `report`", "rename one"),
+        wrong(
+            audits(|auditor| auditor.when_id_reused(ReusedId::Drop).starts::<Task>()),
+            "`auditor`: when_id_reused stands before any message",
+            "put it behind the .starts::<M>() or .handles::<M>() it is about",
+        ),
+        wrong(whole().with(Routes::new().sends::<Task>("a b")), "the route of work.task", "may hold ASCII letters"),
         wrong(works(whole()), "two sagas or handlers named worker", "rename one"),
         wrong(audits(|auditor| auditor), "`auditor`: knows no message", "add .starts::<M>() or .handles::<M>()"),
         wrong(audits(Registry::handles::<Task>), "`auditor`: no message may start it", "add .starts::<M>()"),
@@ -189,7 +196,16 @@ fn of_settings() -> Vec<Wrong> {
     let longest = hub().capabilities().redelivery_max;
     vec![
         wrong(set(|it| it.retention = longest), "retention is", "raise the retention"),
+        wrong(
+            set(|it| it.retention *= 2).eviction(Eviction::After(settings().retention)),
+            "in its settings and",
+            "leave one of the two out",
+        ),
         wrong(set(|it| it.sweep_age = it.retention), "the sweeper's age", "lower it"),
+        wrong(set(|it| it.pass_max = 0), "pass_max is 0", "raise it"),
+        wrong(set(|it| it.sweep_interval = Duration::ZERO), "sweep_interval is 0", "raise it"),
+        wrong(set(|it| it.enqueued_interval = Duration::ZERO), "enqueued_interval is 0", "raise it"),
+        wrong(set(|it| it.evict_interval = Duration::ZERO), "evict_interval is 0", "raise it"),
         wrong(set(|it| it.in_flight_max = 0), "in_flight_max is 0", "raise it"),
         wrong(set(|it| it.bytes_in_flight_max = 0), "bytes_in_flight_max is 0", "raise it"),
         wrong(set(|it| it.entries_max = 0), "entries_max is 0", "raise it"),
@@ -223,11 +239,15 @@ fn of_settings() -> Vec<Wrong> {
             "raise it",
         ),
         wrong(whole().audit(Audit { watched_max: 0, ..Audit::default() }), "watched_max of the audit", "raise it"),
-        wrong(whole().audit(Audit { every: Duration::ZERO, ..Audit::default() }), "every of the audit", "raise it"),
         wrong(
-            set(|it| it.published_bodies = it.retention).bodies(Depot::default(), ABOVE),
+            whole().audit(Audit { interval: Duration::ZERO, ..Audit::default() }),
+            "interval of the audit",
+            "raise it",
+        ),
+        wrong(
+            set(|it| it.published_retention = it.retention).bodies(Depot::default(), ABOVE),
             "published bodies are kept for",
-            "raise published_bodies",
+            "raise published_retention",
         ),
     ]
 }

@@ -111,7 +111,7 @@ where
     let stay = (count - stuck) / KEYS.len();
     assert_eq!((outcome.done, outcome.left, outcome.reasons.len()), (count - stay, stay, stay.min(100)));
     assert_eq!(outcome.reasons[0].message_id.to_string(), name);
-    assert_eq!(outcome.reasons[1].why, "one before it could not be sent");
+    assert_eq!(outcome.reasons[1].reason, "one before it could not be sent");
     let outcome = office.retry_all(&Filter::default()).await.unwrap();
     assert_eq!((outcome.done, outcome.left), (stay, 0));
     assert_eq!(office.list(&Filter::default(), 0, 10).await.unwrap(), []);

@@ -1,17 +1,17 @@
 //! What an endpoint refuses to start with, and what it says.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax::{
-    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Needs, Registry, Routes,
+    Context, Endpoint, Handler, HandlerError, InProcess, Memory, Needs, Registry, Routes, Sender,
     endpoint::{Calendar, EndpointBuilder, ErrorKind, Eviction, Settings},
     ids::{EndpointName, TypeName},
     ports::{self, Connected, Delays, StoreError, Transport, TransportCapabilities, TransportError},
 };
 
 use crate::entities::{Dedup, Entities};
-use crate::work::{Auditor, Log, Task, Worker, endpoint, settings};
+use crate::work::{Auditor, Log, Task, Worker, endpoint, settings, task};
 
 pub(crate) async fn refused(builder: EndpointBuilder) -> String {
     let error = builder.start().await.expect_err("it must not start");
@@ -238,14 +238,29 @@ async fn evidence_stands_for_the_time_that_a_transport_may_take_if_it_shows_it()
         let said = refused(builder).await;
         assert!(said.contains("may give a message again for"), "{why}: {said}");
     }
-    let hasty = slow(true).eviction(Eviction::After(Duration::from_secs(60))).eviction(Eviction::Evidence);
+    let minute = Settings { retention: Duration::from_secs(60), ..Settings::default() };
+    let hasty = slow(true).settings(minute).eviction(Eviction::Evidence);
     let said = refused(hasty).await;
     assert!(said.contains("a pass may take 60s; raise the retention"), "{said}");
+}
+
+/// Who shares a transport, or chooses it while the program runs, has an `Arc` of it.
+#[tokio::test]
+async fn an_arc_of_a_transport_is_a_transport_and_one_of_a_dispatcher_a_dispatcher() {
+    let (hub, log) = (InProcess::new("shared"), Log::default());
+    let chosen: Arc<dyn Transport> = Arc::new(hub.clone());
+    let end = chosen.connect(&"elsewhere".parse().unwrap(), &[]).await.unwrap().dispatcher;
+    let sender = Sender::new(Arc::new(end));
+    sender.send("work", &task("a", "shared")).await.unwrap();
+    endpoint(&Memory::new(), chosen, &log).start().await.unwrap().run_until(hub.idle()).await.unwrap();
+    assert_eq!(log.runs("worker", "shared"), 1);
 }
 
 #[tokio::test]
 async fn the_time_of_eviction_holds_in_whichever_order_it_and_the_settings_are_given() {
     let hasty = Eviction::After(Duration::from_secs(60));
+    // The last that is given counts, whole: nothing of it stays behind.
+    assert!(whole().eviction(hasty).eviction(Eviction::Evidence).start().await.is_ok());
     for builder in
         [whole().eviction(hasty).settings(Settings::default()), whole().settings(Settings::default()).eviction(hasty)]
     {

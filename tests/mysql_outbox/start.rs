@@ -13,7 +13,7 @@ use super::sink::{Fate, PATIENCE, Placed, Sink, quick, relay};
 
 /// Stores, sends, fails, retries, removes and evicts, all through `database`.
 async fn does_everything(database: MySqlOptions, url: &str, ordered: bool) {
-    let outbox = MySqlOutbox::options().ordered(ordered).open_database(database).await.unwrap();
+    let outbox = MySqlOutbox::options().ordered_keys(ordered).open_database(database).await.unwrap();
     let sink = Sink::with(|order| if order == 1 { Fate::Impossible } else { Fate::Taken });
     let relay = relay(&outbox, &sink, quick());
     let pool = sqlx::MySqlPool::connect(url).await.unwrap();

@@ -1,6 +1,6 @@
 //! Another library's outbox table, brought over.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use async_trait::async_trait;
 use hapax::{
@@ -43,7 +43,7 @@ pub(crate) async fn sent(place: &Place, outbox: &Outbox, import: &Import, count:
     let again = outbox.import(&place.pool, import).await.unwrap();
     assert_eq!((again.messages, again.known), (0, 0));
     let (tell, mut told) = unbounded_channel();
-    let relay = Relay::to_shared(Arc::new(Told(tell))).table_with(outbox.clone(), quick()).start().unwrap();
+    let relay = Relay::to(Told(tell)).table_with(outbox.clone(), quick()).start().unwrap();
     let mut all = Vec::new();
     while all.len() < count {
         all.push(next(&mut told).await);
@@ -177,7 +177,7 @@ async fn where_order_is_kept_it_is_that_of_the_other_table() {
     let import = filled(&place, 700).await.order("t.id DESC").batch(64);
     outbox.import(&place.pool, &import).await.unwrap();
     let (tell, mut told) = unbounded_channel();
-    let relay = Relay::to_shared(Arc::new(Told(tell))).table_with(outbox.clone(), quick()).start().unwrap();
+    let relay = Relay::to(Told(tell)).table_with(outbox.clone(), quick()).start().unwrap();
     let mut last: HashMap<String, u64> = HashMap::new();
     for _ in 0..700 {
         let outgoing = next(&mut told).await;

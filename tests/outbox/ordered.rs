@@ -139,7 +139,7 @@ async fn relays_share_the_keys_and_take_over_from_one_that_dies() {
 #[tokio::test]
 async fn a_table_keeps_order_for_all_or_for_nobody() {
     for (place, says) in [(Place::ordered().await, "keeps order"), (Place::new().await, "does not keep order")] {
-        let options = place.options().ordered(says != "keeps order");
+        let options = place.options().ordered_keys(says != "keeps order");
         let error = options.open_database(place.database()).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }

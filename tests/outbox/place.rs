@@ -27,12 +27,12 @@ impl Place {
 
     /// A handle with connections of its own, as another process would open it.
     pub(crate) async fn outbox(&self) -> Outbox {
-        self.options().ordered(self.ordered).migrate(true).open_database(self.database()).await.unwrap()
+        self.options().ordered_keys(self.ordered).migrate(true).open_database(self.database()).await.unwrap()
     }
 
     /// Another outbox, whose messages may be stored in the same transactions.
     pub(crate) async fn other(&self) -> Outbox {
-        self.options().ordered(self.ordered).migrate(true).open_database(self.other_database()).await.unwrap()
+        self.options().ordered_keys(self.ordered).migrate(true).open_database(self.other_database()).await.unwrap()
     }
 
     pub(crate) async fn begin(&self) -> Transaction {

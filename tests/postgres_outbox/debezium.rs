@@ -290,7 +290,7 @@ async fn a_table_with_relays_at_work_or_with_order_is_not_given_to_debezium() {
     place.until("SELECT count(*) FROM hapax.outbox_relay", 0).await;
     Outbox::options().debezium(true).open_database(place.database()).await.unwrap();
     let ordered = Place::ordered().await;
-    let options = Outbox::options().ordered(true).debezium(true);
+    let options = Outbox::options().ordered_keys(true).debezium(true);
     assert!(options.open_database(ordered.database()).await.unwrap_err().to_string().contains("keeps order"));
 }
 

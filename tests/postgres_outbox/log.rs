@@ -380,7 +380,7 @@ async fn servers_that_do_not_let_their_log_be_read_are_refused_at_the_start() {
     let said = wrong(
         Outbox::options()
             .migrate(true)
-            .ordered(true)
+            .ordered_keys(true)
             .log(rows())
             .open_database(logged.place.database().table_prefix("o_"))
             .await,

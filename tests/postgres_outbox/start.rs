@@ -14,7 +14,7 @@ use super::sink::{Fate, PATIENCE, Placed, Sink, quick, relay};
 
 /// Stores, sends, fails, retries, removes and evicts, all through `database`.
 async fn does_everything(database: PostgresOptions, url: sqlx::postgres::PgConnectOptions, ordered: bool) {
-    let options = PostgresOutbox::options().ordered(ordered);
+    let options = PostgresOutbox::options().ordered_keys(ordered);
     let outbox = options.open_database(database).await.unwrap();
     let sink = Sink::with(|order| if order == 1 { Fate::Impossible } else { Fate::Taken });
     let relay = relay(&outbox, &sink, quick());
@@ -74,7 +74,7 @@ async fn behind_a_pooler_everything_works_and_nobody_listens() {
     };
     for (ordered, prefix) in [(false, "u_"), (true, "o_")] {
         let direct = schema.options().table_prefix(prefix);
-        PostgresOutbox::options().migrate(true).ordered(ordered).open_database(direct).await.unwrap();
+        PostgresOutbox::options().migrate(true).ordered_keys(ordered).open_database(direct).await.unwrap();
         let database = Postgres::options(pooler.url()).schema(schema.name()).table_prefix(prefix).pooler(true);
         does_everything(database, pooler.url().parse().unwrap(), ordered).await;
     }

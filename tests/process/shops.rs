@@ -115,7 +115,7 @@ macro_rules! shop {
             type Outbox = $outbox;
 
             async fn outbox(url: &str, tables: &str, ordered: bool) -> Result<$outbox, Failed> {
-                let options = <$outbox>::options().migrate(true).ordered(ordered).route(Sold::TYPE, AUDIT);
+                let options = <$outbox>::options().migrate(true).ordered_keys(ordered).route(Sold::TYPE, AUDIT);
                 let open: fn(&str, &str) -> _ = $open;
                 Ok(options.open_database(open(url, tables)).await.map_err(|error| format!("{error:?}"))?)
             }

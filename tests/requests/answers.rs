@@ -129,7 +129,7 @@ async fn an_answer_that_comes_too_late_is_counted_and_had_when_it_is_asked_for_a
 async fn a_request_is_sent_less_and_less_often_as_long_as_nobody_answers() {
     let bank = Bank::new("nobody");
     let wire = Wire::to(&bank.hub, "bank", |_| Fate::Lost);
-    let settings = RequestSettings { ask_again_first: SECOND, ask_again_longest: 8 * SECOND, ..Default::default() };
+    let settings = RequestSettings { ask_again_delay: SECOND, ask_again_delay_max: 8 * SECOND, ..Default::default() };
     let client = RequestClient::builder("front").transport(wire.clone()).settings(settings).start().await.unwrap();
     let within = Duration::from_secs(15 + 80);
     ask(&client, &book("a", "nobody"), within).await.unwrap_err();

@@ -78,7 +78,7 @@ fn worker(folder: &Path, point: &str) -> Child {
 
 async fn client(folder: &Path) -> RequestClient {
     let queue = SqliteQueue::open(folder.join("store.db")).await.unwrap();
-    let settings = RequestSettings { ask_again_first: Duration::from_millis(100), ..RequestSettings::default() };
+    let settings = RequestSettings { ask_again_delay: Duration::from_millis(100), ..RequestSettings::default() };
     RequestClient::builder("front").transport(queue).settings(settings).start().await.unwrap()
 }
 

@@ -178,12 +178,12 @@ async fn what_cannot_be_written_is_refused() {
     says(SqliteQueue::open(":memory:").await, ErrorKind::Misconfigured, &["memory"]);
     place.open().await.close().await;
     let url = format!("sqlite://{}?mode=ro", place.file().display());
-    let read_only = SqliteQueue::options().open_file(Sqlite::options(url)).await;
+    let read_only = SqliteQueue::options().open_database(Sqlite::options(url)).await;
     says(read_only, ErrorKind::Denied, &["queue.db", "read-only"]);
     let mut other = place.beside().await;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let impatient = Sqlite::options(place.file()).busy_timeout(Duration::from_millis(50));
-    let locked = SqliteQueue::options().open_file(impatient).await;
+    let locked = SqliteQueue::options().open_database(impatient).await;
     says(locked, ErrorKind::Unavailable, &["queue.db", "locked"]);
 }
 

@@ -207,7 +207,7 @@ async fn a_member_that_the_file_refuses_hurts_only_itself() {
 async fn a_write_that_takes_too_long_may_have_been_sent_and_is_sent_again() {
     let place = Place::new();
     let file = Sqlite::options(place.file()).create_if_missing(true).write_limit(Duration::from_millis(50));
-    let queue = SqliteQueue::options().open_file(file).await.unwrap();
+    let queue = SqliteQueue::options().open_database(file).await.unwrap();
     let ends = shop(&queue).await;
     let mut other = place.beside().await;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();

@@ -16,9 +16,6 @@ use crate::{handler_error::HandlerError, ports::Cause};
 /// It is about handlers. A message that cannot be read, or that names no saga instance, takes from it only how often it is given: it rests five
 /// seconds in between, for another version of the program may take it, and is set aside in the end.
 ///
-/// Where an endpoint has a [`backoff`](crate::endpoint::EndpointBuilder::backoff) of its own, that decides about tries in place, and what is
-/// said and printed of them here does not hold.
-///
 /// ```
 /// use std::time::Duration;
 /// use hapax_core::deliver::{Last, Recoverability, Rule};

@@ -44,8 +44,8 @@ impl EndpointBuilder {
 /// What is given to the sagas.
 pub(super) fn spill(bodies: Option<(Arc<dyn Bodies>, usize)>, settings: &Settings) -> Option<Arc<Spill>> {
     let (bodies, above) = bodies?;
-    let Settings { retention, published_bodies, .. } = *settings;
-    Some(Arc::new(Spill { bodies, above, published: published_bodies, retention }))
+    let Settings { retention, published_retention, .. } = *settings;
+    Some(Arc::new(Spill { bodies, above, published: published_retention, retention }))
 }
 
 /// What is put elsewhere is to be there for as long as a message may come for it.
@@ -62,11 +62,11 @@ pub(super) fn check_bodies(
         ));
     }
     let needed = settings.retention.saturating_add(transport.redelivery_max);
-    if settings.published_bodies < needed {
+    if settings.published_retention < needed {
         return Err(format!(
             "published bodies are kept for {:?}, but a copy may come for {needed:?} (retention and the longest redelivery of {}); raise \
-             published_bodies",
-            settings.published_bodies, transport.name
+             published_retention",
+            settings.published_retention, transport.name
         ));
     }
     Ok(())

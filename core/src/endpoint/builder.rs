@@ -26,7 +26,6 @@ use crate::{
     metrics::{Metrics, NoMetrics},
     ports::{Backoff, Bodies, Clock, DeadLetters, DedupStore, EntityStore, Schedule, Transport},
     registry::{Registry, stateless},
-    routes::Routes,
     saga::{Handler, Message, Needs, Saga},
     seal::Seals,
     trace::Traces,
@@ -67,11 +66,10 @@ pub struct EndpointBuilder {
     seals: Seals,
     inboxes: Vec<Evict>,
     evidence: bool,
-    /// The time of [`Eviction::After`](super::Eviction::After), whenever the settings were given.
+    /// The time of [`Eviction::After`](super::Eviction::After).
     evicts_after: Option<Duration>,
     numbers: bool,
     services: Services,
-    routes: Routes,
     #[cfg(feature = "cron")]
     pub(super) recurrences: Recurrences,
     pub(super) settings: Settings,
@@ -106,7 +104,6 @@ impl EndpointBuilder {
             evicts_after: None,
             numbers: false,
             services: Services::default(),
-            routes: Routes::new(),
             #[cfg(feature = "cron")]
             recurrences: Recurrences::default(),
             settings: Settings::default(),
@@ -252,14 +249,6 @@ impl EndpointBuilder {
     /// Looks at a sample of what the endpoint keeps, whether the promise holds: see [`Audit`]. Off without it.
     pub fn audit(mut self, audit: Audit) -> Self {
         self.audit = Some(audit);
-        self
-    }
-
-    /// Says how often a pass is tried again in place and how long it waits before, instead of the budgets of tries in
-    /// [`Settings::recoverability`]: `in_place`, `conflict`, `unsent` and `unavailable` say nothing then, all else there holds. That value
-    /// does not know of it, and prints its own budgets all the same.
-    pub fn backoff(mut self, backoff: impl Backoff + 'static) -> Self {
-        self.backoff = Some(Arc::new(backoff));
         self
     }
 

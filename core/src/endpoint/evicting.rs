@@ -10,9 +10,10 @@ use crate::ports::{BoxError, Keep, LongMemory, Mark, Marks, Moment, Passed, Stor
 
 /// What decides when an endpoint may forget that a message is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Eviction {
     /// Time: so long after. It must exceed the transport's longest redelivery and the deadline of a pass, and a message that comes later
-    /// all the same is handled again. What most need; the default is [`Settings::retention`].
+    /// all the same is handled again. What most need; the default is [`Settings::retention`], and this is the same said here.
     After(Duration),
     /// What shows that no copy can come any more, however long it takes; no entry goes within [`Settings::retention`], which has to exceed
     /// the deadline of a pass and the time for which a sender may send a message again, and nothing else.

@@ -69,7 +69,7 @@ impl Endpoint {
         };
         // While the stores cannot be reached, it would only be one more to ask them.
         let audit = async {
-            if let Some(every) = self.auditor.every() {
+            if let Some(every) = self.auditor.interval() {
                 let turn = || async {
                     let turn = if self.circuit.is_open() { Ok(()) } else { self.auditor.turn().await };
                     turn.map(|()| Duration::ZERO)

@@ -107,7 +107,11 @@ type Tell = Arc<dyn Fn(Timestamp, &mut Context) -> Result<(), HandlerError> + Se
 
 /// What the program says recurs, by name.
 #[derive(Clone, Default)]
-pub(super) struct Recurrences(BTreeMap<String, (Calendar, Tell)>);
+pub(super) struct Recurrences {
+    by_name: BTreeMap<String, (Calendar, Tell)>,
+    /// The first name that was given twice.
+    twice: Option<String>,
+}
 
 impl EndpointBuilder {
     /// Runs `send` at each occurrence of `calendar`, which is the time it is given: once, however many processes run the endpoint.
@@ -137,13 +141,16 @@ impl EndpointBuilder {
         calendar: Calendar,
         send: impl Fn(Timestamp, &mut Context) -> Result<(), HandlerError> + Send + Sync + 'static,
     ) -> Self {
-        self.recurrences.0.insert(name.to_owned(), (calendar, Arc::new(send)));
+        let Recurrences { by_name, twice } = &mut self.recurrences;
+        if by_name.insert(name.to_owned(), (calendar, Arc::new(send))).is_some() {
+            twice.get_or_insert_with(|| name.to_owned());
+        }
         self
     }
 
     /// Adds the saga, if anything recurs.
     pub(super) fn with_recurrences(self) -> Self {
-        if self.recurrences.0.is_empty() {
+        if self.recurrences.by_name.is_empty() {
             return self;
         }
         let recurrences = self.recurrences.clone();
@@ -155,7 +162,7 @@ impl Recurrences {
     /// What a process that starts tells its endpoint.
     ///
     /// # Errors
-    /// [`Error`] for a name that is none.
+    /// [`Error`] for a name that is none, and for one that was given twice.
     pub(super) fn begin(&self, endpoint: &EndpointName) -> Result<Vec<Outgoing>, Error> {
         let begin = |name: &String| {
             SagaKey::parse(name.as_str())
@@ -168,12 +175,15 @@ impl Recurrences {
         };
         let wrong =
             |why: String| Error::new(ErrorKind::Misconfigured, format!("endpoint {endpoint}, recurring: {why}"));
-        self.0.keys().map(begin).collect::<Result<_, String>>().map_err(wrong)
+        if let Some(name) = &self.twice {
+            return Err(wrong(format!("two things recur as `{}`; rename one", name.escape_debug())));
+        }
+        self.by_name.keys().map(begin).collect::<Result<_, String>>().map_err(wrong)
     }
 
     fn of(&self, name: &str) -> Result<&(Calendar, Tell), HandlerError> {
         // Another version of the program may have it.
-        self.0
+        self.by_name
             .get(name)
             .ok_or_else(|| HandlerError::transient(format!("this program has nothing that recurs as `{name}`")))
     }

@@ -1,6 +1,7 @@
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use super::TransportError;
 use crate::envelope::Outgoing;
@@ -27,6 +28,23 @@ pub trait Dispatcher: fmt::Debug + Send + Sync {
 
     /// Sends `outgoing`; one result for each, in the same order.
     async fn dispatch(&self, outgoing: &[Outgoing]) -> Vec<Result<(), DispatchError>>;
+}
+
+/// One that others use as well, or that is chosen while the program runs.
+impl<D: Dispatcher + ?Sized> Dispatcher for Arc<D> {
+    fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
+        (**self).check(outgoing)
+    }
+
+    /// By hand: `async_trait` would put the future of the one within into a box of its own.
+    fn dispatch<'a, 'b, 'c>(&'a self, outgoing: &'b [Outgoing]) -> BoxFuture<'c, Vec<Result<(), DispatchError>>>
+    where
+        'a: 'c,
+        'b: 'c,
+        Self: 'c,
+    {
+        (**self).dispatch(outgoing)
+    }
 }
 
 /// Why a transport can never send a message.

@@ -136,6 +136,18 @@ pub trait Transport: fmt::Debug + Send + Sync {
     async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError>;
 }
 
+/// One that others use as well, or that is chosen while the program runs.
+#[async_trait]
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn capabilities(&self) -> TransportCapabilities {
+        (**self).capabilities()
+    }
+
+    async fn connect(&self, endpoint: &EndpointName, types: &[TypeName]) -> Result<Connected, TransportError> {
+        (**self).connect(endpoint, types).await
+    }
+}
+
 /// An endpoint's ends of a transport.
 #[derive(Debug, Clone)]
 pub struct Connected {

@@ -68,6 +68,12 @@ pub trait RelayMetrics: fmt::Debug + Send + Sync {
     fn observe(&self, table: &str, state: &OutboxState, counts: &RelayCounts);
 }
 
+impl<M: RelayMetrics + ?Sized> RelayMetrics for Arc<M> {
+    fn observe(&self, table: &str, state: &OutboxState, counts: &RelayCounts) {
+        (**self).observe(table, state, counts);
+    }
+}
+
 /// Observes nothing.
 #[derive(Debug)]
 struct Unobserved;
@@ -101,14 +107,9 @@ pub enum RelayError {
 }
 
 impl Relay {
-    /// A relay to `transport`, for no table yet.
+    /// A relay to `transport`, for no table yet. One that others use as well is given as an `Arc`.
     pub fn to(transport: impl Dispatcher + 'static) -> Self {
-        Self::to_shared(Arc::new(transport))
-    }
-
-    /// The same to a transport that others use as well.
-    pub fn to_shared(transport: Arc<dyn Dispatcher>) -> Self {
-        Self { dispatcher: transport, tables: Vec::new(), service: program(), metrics: Arc::new(Unobserved) }
+        Self { dispatcher: Arc::new(transport), tables: Vec::new(), service: program(), metrics: Arc::new(Unobserved) }
     }
 
     /// Also what is stored in `table`, with the usual numbers.
@@ -173,11 +174,11 @@ impl Relay {
     ///
     /// # Errors
     /// [`RelayError`].
-    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RelayError> {
+    pub async fn run_until(self, stop: impl Future) -> Result<(), RelayError> {
         let mut handle = self.start()?;
         tokio::select! {
             Err(error) = handle.ended() => Err(error),
-            () = stop => handle.stop().await,
+            _ = stop => handle.stop().await,
         }
     }
 }

@@ -25,17 +25,17 @@ pub struct RequestSettings {
     /// How long to wait for an answer before the request is sent again; doubled for each further time, and shortened at random by up
     /// to half, so that many do not come at once. Default 500 ms: twice what a durable queue in a file takes at most to find a message
     /// of another process. A request that is sent again while it is handled costs the endpoint a look, and perhaps a second answer.
-    pub ask_again_first: Duration,
+    pub ask_again_delay: Duration,
     /// Longest such wait. Default 10 s: so long an answer that was lost is missed at most.
-    pub ask_again_longest: Duration,
+    pub ask_again_delay_max: Duration,
 }
 
 impl Default for RequestSettings {
     fn default() -> Self {
         Self {
             waiting_max: 1024,
-            ask_again_first: Duration::from_millis(500),
-            ask_again_longest: Duration::from_secs(10),
+            ask_again_delay: Duration::from_millis(500),
+            ask_again_delay_max: Duration::from_secs(10),
         }
     }
 }
@@ -47,7 +47,7 @@ impl RequestSettings {
         /// Without any wait the transport would be asked without end.
         const REST_MIN: Duration = Duration::from_millis(1);
         let doublings = times.saturating_sub(1).min(DOUBLINGS_MAX);
-        let whole = self.ask_again_first.saturating_mul(1 << doublings).min(self.ask_again_longest);
+        let whole = self.ask_again_delay.saturating_mul(1 << doublings).min(self.ask_again_delay_max);
         whole.mul_f64(1.0 - fastrand::f64() / 2.0).max(REST_MIN)
     }
 }
@@ -87,7 +87,7 @@ impl RequestClientBuilder {
     /// before it asks again, so that a request that was set aside fails with [`SetAside`](super::RequestError::SetAside) or
     /// [`KeyReused`](super::RequestError::KeyReused) and not at its deadline. Without it, it does not learn of that.
     ///
-    /// What it finds is as late as [`ask_again_first`](RequestSettings::ask_again_first). A letter that was there before this request
+    /// What it finds is as late as [`ask_again_delay`](RequestSettings::ask_again_delay). A letter that was there before this request
     /// was asked, by the clocks of endpoint and client, is believed at the deadline only: the request may be at work again.
     pub fn dead_letters(mut self, dead_letters: impl DeadLetters + 'static) -> Self {
         self.dead_letters = Some(Arc::new(dead_letters));

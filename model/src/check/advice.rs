@@ -3,7 +3,7 @@
 use super::hush::PANICKED;
 
 pub(super) const SET_ASIDE: &str = "nothing_is_set_aside";
-pub(super) const STATE_BYTES: &str = "state_at_most";
+pub(super) const STATE_BYTES: &str = "state_bytes_max";
 pub(super) const RUNS_DIFFER: &str = "runs_do_not_differ";
 pub(super) const REPLAYABLE: &str = "it_can_be_replayed";
 pub(super) const CHECKABLE: &str = "it_can_be_checked";
@@ -77,7 +77,7 @@ pub(super) fn on(claim: &str, seen: &str, steps: &[String], own: bool) -> &'stat
         }
         ALL_SEEN => {
             "take fewer messages, workers or faults: two messages and one fault of each kind show most mistakes. With time \
-             and memory (about 200 bytes for a world), allow more by .worlds_at_most(..). If a part is enough, say \
+             and memory (about 200 bytes for a world), allow more by .worlds_max(..). If a part is enough, say \
              .may_end_early()."
         }
         COUNTABLE => {

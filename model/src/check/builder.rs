@@ -178,7 +178,7 @@ impl<T: Subject> Check<T> {
 
     /// Several kinds of faults in one run, among them slow writes and lost leases. About a second for two messages of one
     /// saga instance where the explorer is optimised, and twenty where it is not; three messages are more than the
-    /// [worlds](Self::worlds_at_most) that a check goes through without being told to.
+    /// [worlds](Self::worlds_max) that a check goes through without being told to.
     pub const fn thorough(mut self) -> Self {
         self.plan = Plan::Thorough;
         self
@@ -260,14 +260,14 @@ impl<T: Subject> Check<T> {
     }
 
     /// No state becomes larger than `bytes`, in any world nor when the messages come again and again under new ids.
-    pub const fn state_at_most(mut self, bytes: usize) -> Self {
+    pub const fn state_bytes_max(mut self, bytes: usize) -> Self {
         self.state_bytes_max = Some(bytes);
         self
     }
 
     /// So many worlds at most in each exploration. Default one million, about 200 MB. A check that meets more ends there,
     /// which is a failure: it has not seen everything.
-    pub const fn worlds_at_most(mut self, worlds: usize) -> Self {
+    pub const fn worlds_max(mut self, worlds: usize) -> Self {
         self.worlds_max = worlds;
         self
     }

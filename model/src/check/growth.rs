@@ -55,7 +55,7 @@ impl Common {
             // A byte for each round: more than the digits of a counter, less than any list.
             checked.warnings.push(format!(
                 "the state grows: {seen}. Fine if there is an end to them; else keep sums instead of lists. \
-                 .state_at_most(bytes) makes it a failure"
+                 .state_bytes_max(bytes) makes it a failure"
             ));
         }
     }

@@ -13,7 +13,7 @@ use super::{
     paths,
     plan::{Trial, typed},
     sagas::Subject,
-    tell::{differing, differs_again, nothing_set_aside, plain, replay_line, state_at_most, stopped, told_again},
+    tell::{differing, differs_again, nothing_set_aside, plain, replay_line, state_within, stopped, told_again},
     watch::{Shared, lock},
 };
 use crate::explore::{self, Broken, Budgets, Replay, Report, Scenario, Story, explore_at_most, labels};
@@ -111,7 +111,7 @@ impl Common {
         let state_bytes_max = check.state_bytes_max;
         let (worlds_max, may_end_early) = (check.worlds_max, check.may_end_early);
         if let Some(bytes_max) = state_bytes_max {
-            always.push((advice::STATE_BYTES, state_at_most(bytes_max)));
+            always.push((advice::STATE_BYTES, state_within(bytes_max)));
         }
         let (tasks, together, may_drop) = (check.workers, check.together, check.may_drop);
         let notes = Shared::default();

@@ -73,7 +73,7 @@ pub(super) fn nothing_set_aside() -> Sentence {
     })
 }
 
-pub(super) fn state_at_most(bytes_max: usize) -> Sentence {
+pub(super) fn state_within(bytes_max: usize) -> Sentence {
     Arc::new(move |view| {
         let bytes = view.entities.iter().map(|(_, entity)| entity.state.len()).max().unwrap_or_default();
         if bytes <= bytes_max {

@@ -36,6 +36,7 @@ const PREFIX: &str = "hapax";
 /// The server is asked for its settings whenever it is connected to, and one that may lose more is refused. What a replica
 /// may lack that takes over is another matter: see [the module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum MayLose {
     /// Nothing: `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`.
     Nothing,

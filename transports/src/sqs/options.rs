@@ -38,9 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(20);
 /// Calls for messages that are under way at a time while there are more messages than one brings, which is ten. Default 4: with answers
 /// after ten milliseconds that is some thousands of messages a second.
-const POLLS: u8 = 4;
+const PARALLEL: u8 = 4;
 /// More would have a receiver hold more messages than it asks for.
-const POLLS_LIMIT: u8 = 64;
+const PARALLEL_LIMIT: u8 = 64;
 /// For how long who subscribes to a type is believed. Default 30 s: an account may ask for tags thirty times a second.
 const SUBSCRIBERS_KNOWN: Duration = Duration::from_secs(30);
 /// A queue whose redrive policy takes a message away after fewer deliveries is refused. Default 100: the endpoint's own limit is ten, and
@@ -72,7 +72,7 @@ pub struct SqsOptions {
     pub(super) retention: Duration,
     pub(super) patience: Duration,
     pub(super) wait: Duration,
-    pub(super) polls: u8,
+    pub(super) parallel: u8,
     pub(super) subscribers_known: Duration,
     pub(super) redrive_min: u32,
     pub(super) declare: bool,
@@ -91,7 +91,7 @@ impl SqsOptions {
             retention: RETENTION,
             patience: PATIENCE,
             wait: WAIT,
-            polls: POLLS,
+            parallel: PARALLEL,
             subscribers_known: SUBSCRIBERS_KNOWN,
             redrive_min: REDRIVE_MIN,
             declare: true,
@@ -155,8 +155,8 @@ impl SqsOptions {
 
     /// Calls for messages that are under way at a time, from 1 to 64, while there are more messages than one of them brings, which is
     /// ten. Default 4. No more messages are asked for than the endpoint has asked for.
-    pub fn polls(mut self, calls: u8) -> Self {
-        self.polls = calls.clamp(1, POLLS_LIMIT);
+    pub fn parallel(mut self, calls: u8) -> Self {
+        self.parallel = calls.clamp(1, PARALLEL_LIMIT);
         self
     }
 

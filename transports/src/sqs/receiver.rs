@@ -109,7 +109,7 @@ impl Receiver for EndpointQueue {
                 if let Some(error) = stock.failed() {
                     return Err(error);
                 }
-                stock.ask(max.max(1), usize::from(end.broker.options.polls))
+                stock.ask(max.max(1), usize::from(end.broker.options.parallel))
             };
             for poll in polls {
                 tokio::spawn(end.clone().poll(poll));

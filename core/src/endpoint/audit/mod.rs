@@ -50,7 +50,7 @@ use crate::{
 pub struct Audit {
     /// How often it looks. Default 10 s: a message is looked at within this after it was handled, and what a store has forgotten
     /// at once is found.
-    pub every: Duration,
+    pub interval: Duration,
     /// Entities that are looked at each time, at most. Default 5: a half for new messages, the rest for those that are watched and
     /// those that wait.
     pub looks_max: usize,
@@ -61,7 +61,7 @@ pub struct Audit {
 
 impl Default for Audit {
     fn default() -> Self {
-        Self { every: Duration::from_secs(10), looks_max: 5, watched_max: 500 }
+        Self { interval: Duration::from_secs(10), looks_max: 5, watched_max: 500 }
     }
 }
 
@@ -72,7 +72,7 @@ impl Audit {
         match self {
             Self { looks_max: 0, .. } => is_zero("looks_max"),
             Self { watched_max: 0, .. } => is_zero("watched_max"),
-            Self { every: Duration::ZERO, .. } => is_zero("every"),
+            Self { interval: Duration::ZERO, .. } => is_zero("interval"),
             Self { looks_max: 1 | 2, .. } => {
                 Err("looks_max of the audit is below 3: new messages alone would be looked at; raise it".to_owned())
             }
@@ -144,8 +144,8 @@ impl Auditor {
     }
 
     /// How often it looks by itself.
-    pub(super) fn every(&self) -> Option<Duration> {
-        self.audit.map(|audit| audit.every)
+    pub(super) fn interval(&self) -> Option<Duration> {
+        self.audit.map(|audit| audit.interval)
     }
 
     /// The sweep of `scope` that is under way passes by what waits, since the stores are away.

@@ -9,6 +9,17 @@ use crate::{
     ports::{Delays, Schedule, Transport, TransportCapabilities},
 };
 
+/// The one retention: the settings say it, or [`Eviction::After`](crate::endpoint::Eviction::After) does, or both the same.
+pub(super) fn retention_of(settings: &Settings, evicts_after: Option<Duration>) -> Result<Duration, String> {
+    let said = settings.retention;
+    match evicts_after {
+        Some(after) if after != said && said != Settings::default().retention => Err(format!(
+            "retention is {said:?} in its settings and {after:?} in its Eviction::After; leave one of the two out"
+        )),
+        after => Ok(after.unwrap_or(said)),
+    }
+}
+
 /// A message of several sagas comes again for all of them while one of them fails: those that are done with it must still know.
 pub(super) fn check_rests(
     settings: &Settings,
@@ -99,19 +110,26 @@ pub(super) fn check_promise(
     if poison_above == 0 {
         return Err("recoverability.poison_above is 0, so every message would be set aside unhandled; raise it".into());
     }
-    if settings.deadline.is_zero() {
-        return Err("deadline is 0, so no pass would come to its end; raise it".into());
+    check_zeros(settings)
+}
+
+/// What would come to nothing, or be done without a rest.
+fn check_zeros(settings: &Settings) -> Result<(), String> {
+    let busy = "so it would be done without a rest";
+    let zeros = [
+        ("deadline", settings.deadline.is_zero(), "so no pass would come to its end"),
+        ("entries_max", settings.entries_max == 0, "so nothing that sends could be saved"),
+        ("in_flight_max", settings.in_flight_max == 0, "so nothing would be received"),
+        ("bytes_in_flight_max", settings.bytes_in_flight_max == 0, "so messages would be handled one by one"),
+        ("pass_max", settings.pass_max == 0, "so no message would be handled"),
+        ("sweep_interval", settings.sweep_interval.is_zero(), busy),
+        ("enqueued_interval", settings.enqueued_interval.is_zero(), busy),
+        ("evict_interval", settings.evict_interval.is_zero(), busy),
+    ];
+    match zeros.into_iter().find(|(_, is_zero, _)| *is_zero) {
+        Some((name, _, why)) => Err(format!("{name} is 0, {why}; raise it")),
+        None => Ok(()),
     }
-    if settings.entries_max == 0 {
-        return Err("entries_max is 0, so nothing that sends could be saved; raise it".into());
-    }
-    if settings.in_flight_max == 0 {
-        return Err("in_flight_max is 0, so nothing would be received; raise it".into());
-    }
-    if settings.bytes_in_flight_max == 0 {
-        return Err("bytes_in_flight_max is 0, so messages would be handled one by one; raise it".into());
-    }
-    Ok(())
 }
 
 /// Whoever is to remember for longer than entries are kept must be able to.

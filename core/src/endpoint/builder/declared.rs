@@ -7,19 +7,18 @@ impl EndpointBuilder {
     /// Where handlers send their messages. With routes, what is not declared is refused before anything is saved; without, they may send
     /// anything to anybody.
     pub fn routes(mut self, routes: Routes) -> Self {
-        self.services.insert(routes.clone());
-        self.routes = routes;
+        self.services.insert(routes);
         self
     }
 
-    /// When it may forget that a message is over. Without it, after [`Settings::retention`](crate::endpoint::Settings::retention); the time of
-    /// [`Eviction::After`] is in its place, in whichever order the two are given. It stays so when [`Eviction::Evidence`] is given after it: as the
-    /// time within which no entry goes.
-    pub fn eviction(mut self, eviction: Eviction) -> Self {
-        self.evidence = eviction == Eviction::Evidence;
-        if let Eviction::After(retention) = eviction {
-            self.evicts_after = Some(retention);
-        }
+    /// When it may forget that a message is over; the last that is given counts. Without it, after
+    /// [`Settings::retention`](crate::endpoint::Settings::retention). The time of [`Eviction::After`] is that retention, said here: an endpoint
+    /// whose settings say another one does not start.
+    pub const fn eviction(mut self, eviction: Eviction) -> Self {
+        (self.evidence, self.evicts_after) = match eviction {
+            Eviction::After(retention) => (false, Some(retention)),
+            Eviction::Evidence => (true, None),
+        };
         self
     }
 

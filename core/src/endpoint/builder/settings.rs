@@ -26,7 +26,7 @@ pub struct Settings {
     /// How long the body of a published message stays in the store of [`bodies`](super::EndpointBuilder::bodies) after it was sent last: who
     /// subscribes is not known, so nobody can say that it is not needed any more. Default 14 days, twice the retention: a queue that stands
     /// still for longer finds no body. At least the retention and the transport's longest redelivery; the endpoint checks.
-    pub published_bodies: Duration,
+    pub published_retention: Duration,
     /// How old an outbox entry is before the sweeper takes it. Default 60 s, the deadline of a pass: by then its owner
     /// sends nothing more.
     pub sweep_age: Duration,
@@ -63,7 +63,7 @@ impl Default for Settings {
             rate_max: None,
             retention: Duration::from_secs(7 * 24 * 3600),
             idempotency_retention: None,
-            published_bodies: Duration::from_secs(14 * 24 * 3600),
+            published_retention: Duration::from_secs(14 * 24 * 3600),
             sweep_age: Duration::from_secs(60),
             sweep_interval: Duration::from_secs(10),
             enqueued_interval: Duration::from_secs(1),

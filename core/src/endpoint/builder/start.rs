@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 use super::{
     EndpointBuilder, SagaParts,
     around::{Given, check_layers},
-    checks::{check_delays, check_memory, check_promise, check_rests, check_scopes, check_timers},
+    checks::{check_delays, check_memory, check_promise, check_rests, check_scopes, check_timers, retention_of},
     types::{all_types, shared_type, takers_by_type},
 };
 use crate::{
@@ -30,6 +30,7 @@ use crate::{
     manager::{Ports, Stores},
     metrics::{Event, Metrics},
     ports::{DedupStore, Delays, Dispatcher, EntityStore, Transport},
+    routes::Routes,
     trace::{Sends, Spans},
 };
 
@@ -48,10 +49,11 @@ impl EndpointBuilder {
     }
 
     async fn start_whole(mut self) -> Result<Endpoint, Error> {
-        self.settings.retention = self.evicts_after.unwrap_or(self.settings.retention);
         let misconfigured = |why: String| Error::new(ErrorKind::Misconfigured, why);
         let invalid = |e: InvalidId| Error::new(ErrorKind::Misconfigured, e.to_string());
         let name = EndpointName::parse(self.name.as_str()).map_err(invalid)?;
+        self.settings.retention = retention_of(&self.settings, self.evicts_after)
+            .map_err(|why| misconfigured(format!("endpoint {name}: {why}")))?;
         let missing = |what: &str, how: &str| misconfigured(format!("endpoint {name} has no {what}; add {how}"));
         let keeps_nothing = !self.sagas.is_empty() && self.sagas.iter().all(|saga| !saga.stores);
         let stores = stores_of(self.both, self.entities, self.dedup, keeps_nothing)
@@ -79,7 +81,7 @@ impl EndpointBuilder {
             .and_then(|()| check_memory(&stores, &self.settings, self.evidence))
             .and_then(|()| check_rests(&self.settings, transport.as_ref(), shared_type(&known), by_evidence))
             .and_then(|()| check_delays(&transport.capabilities(), self.schedule.as_deref(), !begin.is_empty()))
-            .and_then(|()| self.routes.check())
+            .and_then(|()| self.services.get::<Routes>().map_or(Ok(()), Routes::check))
             .and_then(|()| check_timers())
             .and_then(|()| self.audit.map_or(Ok(()), |audit| audit.check()))
             .and_then(|()| self.seals.check())

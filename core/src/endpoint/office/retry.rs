@@ -38,7 +38,7 @@ pub struct Left {
     /// Whose saga could not handle it, or has sent it.
     pub saga: Option<SagaName>,
     /// Why.
-    pub why: String,
+    pub reason: String,
 }
 
 impl Retried {
@@ -46,7 +46,7 @@ impl Retried {
         self.left += 1;
         if self.reasons.len() < REASONS_MAX {
             let (message_id, saga) = (letter.envelope.message_id.clone(), letter.saga.clone());
-            self.reasons.push(Left { message_id, saga, why: why.into() });
+            self.reasons.push(Left { message_id, saga, reason: why.into() });
         }
     }
 

@@ -34,7 +34,7 @@ pub(in crate::sql) fn decided(
     if is == Some(asked) {
         return Ok(());
     }
-    let (is, asked) = if asked { ("does not keep order", "`ordered(true)`") } else { ("keeps order", "no order") };
+    let (is, asked) = if asked { ("does not keep order", "`ordered_keys(true)`") } else { ("keeps order", "no order") };
     let why = format!(
         "{place}: the outbox {is}, and it was opened with {asked}: open it as all others do, or use another table prefix"
     );
@@ -64,7 +64,7 @@ macro_rules! settings {
         /// store messages of one key wait for each other then, and one of several keys may meet a deadlock, which is to be
         /// repeated like any other. A message that has failed holds up those of its key until a person decides; a relay
         /// that is overtaken may repeat an older message later, but never sends a newer one first.
-        pub const fn ordered(mut self, ordered: bool) -> Self {
+        pub const fn ordered_keys(mut self, ordered: bool) -> Self {
             self.settings.ordered = ordered;
             self
         }
@@ -84,8 +84,8 @@ macro_rules! settings {
 
         /// The transport that relays elsewhere send with: what it could never send is refused before it is stored. Not
         /// needed where the relay runs in the same process, and asks its own.
-        pub fn transport(mut self, transport: std::sync::Arc<dyn hapax_core::ports::Dispatcher>) -> Self {
-            self.settings.writes.transport = Some(transport);
+        pub fn transport(mut self, transport: impl hapax_core::ports::Dispatcher + 'static) -> Self {
+            self.settings.writes.transport = Some(std::sync::Arc::new(transport));
             self
         }
 

@@ -26,6 +26,7 @@ const READERS: usize = 1;
 
 /// When SQLite tells the disk to keep what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Synchronous {
     /// At every commit: what was confirmed survives a power failure. What the ports promise.
     #[default]

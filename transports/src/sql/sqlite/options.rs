@@ -138,14 +138,14 @@ impl SqliteQueueOptions {
     /// See [`SqliteOptions::open`].
     pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteQueue, StoreError> {
         let file = Sqlite::options(path).create_if_missing(true);
-        self.open_file(file).await
+        self.open_database(file).await
     }
 
     /// Queues in a file that is opened as `file` says.
     ///
     /// # Errors
     /// See [`SqliteOptions::open`].
-    pub async fn open_file(self, file: SqliteOptions) -> Result<SqliteQueue, StoreError> {
+    pub async fn open_database(self, file: SqliteOptions) -> Result<SqliteQueue, StoreError> {
         let file = Rider::open(file.migrate(self.migrate), self.schema).await?;
         Ok(SqliteQueue::new(file, self))
     }
