@@ -28,7 +28,7 @@ impl testing::entity_store::Builder for InCosmos {
     async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
         match self.2 {
             Layout::Together => Some(Arc::new(self.0.open().await)),
-            _ => None,
+            Layout::Apart => None,
         }
     }
     async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {

@@ -131,7 +131,7 @@ async fn front(store: &CosmosDb, queue: &InProcess) -> tokio::task::JoinHandle<(
     let front = Endpoint::builder("front").transport(queue.clone()).settings(soon).sends_enqueued();
     let front = match store.layout() {
         Layout::Together => front.store(store.clone()),
-        _ => front.entities(store.clone()).dedup(store.clone()).dead_letters(store.clone()),
+        Layout::Apart => front.entities(store.clone()).dedup(store.clone()).dead_letters(store.clone()),
     };
     let front = front.start().await.unwrap();
     tokio::spawn(async {

@@ -27,7 +27,6 @@ const DEDUP_CONTAINER: &str = "hapax-dedup";
 
 /// Where dedup entries are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Layout {
     /// With their entity, in its partition: a save and the dedup entries of messages with nothing outgoing are one batch, and
     /// so are marks and clean-up. A message costs four calls, or three when it sends nothing. For one store that keeps both
