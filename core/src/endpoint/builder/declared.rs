@@ -12,8 +12,8 @@ impl EndpointBuilder {
     }
 
     /// When it may forget that a message is over; the last that is given counts. Without it, after
-    /// [`Settings::retention`](crate::endpoint::Settings::retention). The time of [`Eviction::After`] is that retention, said here: an endpoint
-    /// whose settings say another one does not start.
+    /// [`Settings::retention`](crate::endpoint::Settings::retention). The time of [`Eviction::After`] is that retention, said here, in place
+    /// of the default: an endpoint whose settings say one that is neither that nor the default does not start.
     pub const fn eviction(mut self, eviction: Eviction) -> Self {
         (self.evidence, self.evicts_after) = match eviction {
             Eviction::After(retention) => (false, Some(retention)),
