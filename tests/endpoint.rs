@@ -9,6 +9,8 @@ mod audit;
 mod auditees;
 #[path = "endpoint/away_from_two.rs"]
 mod away_from_two;
+#[path = "endpoint/calendar.rs"]
+mod calendar;
 #[path = "endpoint/changing_hands.rs"]
 mod changing_hands;
 #[path = "endpoint/cipher.rs"]

@@ -1,12 +1,10 @@
 //! What a handler is given beside its message: the only way out.
 
-use std::{
-    any::{Any, TypeId, type_name},
-    collections::HashMap,
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+mod services;
+
+use std::{any::type_name, fmt, sync::Arc, time::Duration};
+
+pub(crate) use services::Services;
 
 use crate::{
     codec::Codec,
@@ -17,7 +15,7 @@ use crate::{
         CausationId, CorrelationId, DedupKey, EndpointName, EntityKey, MessageId, SagaKey, SagaName, Scope, TypeName,
     },
     routes::Routes,
-    saga::{Message, Needs},
+    saga::Message,
     seal::Seals,
     time::Timestamp,
     trace::Trace,
@@ -132,8 +130,16 @@ impl Context {
     /// # Errors
     /// As for [`send`](Self::send).
     pub fn send_after<M: Message>(&mut self, delay: Duration, to: &str, message: M) -> Result<(), HandlerError> {
+        self.send_at(self.now.after(delay), to, message)
+    }
+
+    /// Sends `message` to one endpoint, not to be delivered before `due`. What is due already is delivered at once.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn send_at<M: Message>(&mut self, due: Timestamp, to: &str, message: M) -> Result<(), HandlerError> {
         let (message_type, to) = self.addressed::<M>(to)?;
-        self.push_typed(to, message_type, &message, Some(self.now.after(delay))).map(drop)
+        self.push_typed(to, message_type, &message, Some(due)).map(drop)
     }
 
     /// Answers the message, at the address it asked for. Duplicates of the message get the same answer again. A
@@ -164,7 +170,14 @@ impl Context {
     /// # Errors
     /// As for [`publish`](Self::publish).
     pub fn timeout<M: Message>(&mut self, delay: Duration, message: M) -> Result<MessageId, HandlerError> {
-        let due = self.now.after(delay);
+        self.timeout_at(self.now.after(delay), message)
+    }
+
+    /// The same at `due`, which some calendar says: a time that is past comes at once.
+    ///
+    /// # Errors
+    /// As for [`publish`](Self::publish).
+    pub fn timeout_at<M: Message>(&mut self, due: Timestamp, message: M) -> Result<MessageId, HandlerError> {
         let message_id = self.push(self.own_endpoint(), &message, Some(due))?;
         if let Some(last) = self.effects.outgoing.last_mut() {
             Arc::make_mut(&mut last.envelope).timeout = true;
@@ -399,33 +412,4 @@ pub(crate) fn decode<M: Message>(envelope: &Envelope) -> Result<M, HandlerError>
             }
             other => HandlerError::transient(other),
         })
-}
-
-/// What was given to the endpoint for its handlers, one of each type.
-#[derive(Clone, Default)]
-pub(crate) struct Services(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
-
-impl Services {
-    pub(crate) fn insert<C: Send + Sync + 'static>(&mut self, service: C) {
-        self.share(Arc::new(service));
-    }
-
-    pub(crate) fn share<C: Send + Sync + 'static>(&mut self, service: Arc<C>) {
-        self.0.insert(TypeId::of::<C>(), service);
-    }
-
-    pub(crate) fn get<C: Send + Sync + 'static>(&self) -> Option<&C> {
-        self.0.get(&TypeId::of::<C>())?.downcast_ref()
-    }
-
-    /// The first of `needs` that is missing.
-    pub(crate) fn missing(&self, needs: &Needs) -> Option<&'static str> {
-        needs.0.iter().find(|need| !self.0.contains_key(&need.id)).map(|need| need.name)
-    }
-}
-
-impl fmt::Debug for Services {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} services", self.0.len())
-    }
 }

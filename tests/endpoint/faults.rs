@@ -9,7 +9,7 @@ use std::{
 };
 
 use hapax::{
-    Endpoint, InProcess, Memory, MessageId,
+    Endpoint, InProcess, Memory, MessageId, Routes,
     deliver::{Recoverability, Tries},
     endpoint::{EndpointBuilder, Settings},
     envelope::{Destination, Envelope},
@@ -75,6 +75,7 @@ impl Day {
             .transport(self.hub.clone())
             .settings(settings)
             .drops(Drops::new(self.seed, drops))
+            .routes(Routes::new().sends::<Posted>(LOWER))
             .saga::<Ledger>(|ledger| ledger.starts::<Post>().starts::<Posted>().handles::<Alarm>())
     }
 

@@ -165,28 +165,43 @@ async fn a_handler_that_never_ends_holds_up_its_key_alone_and_fails_at_the_deadl
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_key_does_not_take_all_that_may_be_in_flight() {
+    for processes in [1, 2] {
+        quick_beside_slow(processes).await;
+    }
+}
+
+/// With two processes what one gives back goes to the other, and both have the slow key at work now and then.
+async fn quick_beside_slow(processes: usize) {
     const SLOW: usize = 100;
-    let (store, hub, log) = (Memory::new(), InProcess::new("lanes-slow"), Log::default());
+    let (store, hub, log) = (Memory::new(), InProcess::new(format!("lanes-slow-{processes}")), Log::default());
     for n in 0..SLOW {
         send(&hub, &Task { millis: 2000, ..task("slow", &format!("slow-{n}")) }).await;
     }
     for n in 0..20 {
         send(&hub, &task(&format!("quick-{n}"), &format!("quick-{n}"))).await;
     }
-    let few = Settings { in_flight_max: 8, ..settings() };
-    let (stop, stopped) = oneshot::channel::<()>();
-    let running = tokio::spawn(endpoint(&store, hub.clone(), &log).settings(few).run_until(stopped));
+    let (mut stops, mut running) = (Vec::new(), Vec::new());
+    for _ in 0..processes {
+        let few = Settings { in_flight_max: 8, ..settings() };
+        let (stop, stopped) = oneshot::channel::<()>();
+        running.push(tokio::spawn(endpoint(&store, hub.clone(), &log).settings(few).run_until(stopped)));
+        stops.push(stop);
+    }
     tokio::time::sleep(Duration::from_secs(10)).await;
     for n in 0..20 {
         let key = format!("quick-{n}");
-        assert_eq!(done(&store, "worker", &key), [key.as_str()]);
+        assert_eq!(done(&store, "worker", &key), [key.as_str()], "{processes} processes");
     }
     hub.idle().await;
-    assert_eq!(done(&store, "worker", "slow").len(), SLOW);
+    assert_eq!(done(&store, "worker", "slow").len(), SLOW, "{processes} processes");
     // What was given back was not counted: nothing came to its end by it.
     assert!(letters(&store).await.is_empty());
-    stop.send(()).unwrap();
-    running.await.unwrap().unwrap();
+    for stop in stops {
+        stop.send(()).unwrap();
+    }
+    for running in running {
+        running.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,6 +75,34 @@ async fn a_cancelled_timeout_is_not_handled_when_the_schedule_gives_it() {
     heard.assert(&[("a notes", 2 * HOUR)], LATE);
 }
 
+/// Goal: cancelling is exact whoever sends the timeout, and however often. Method: two processes, of which one fails to tell that it has sent
+/// what was due.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_timeout_is_not_handled_by_either_of_two_processes_however_often_it_comes() {
+    const KEYS: usize = 50;
+    let (store, heard, short) = (Memory::new(), Heard::new(), Short::new(Delays::Never));
+    let schedule = Troubled { kept: store.clone(), ..Troubled::default() };
+    schedule.dones.store(3, Ordering::Relaxed);
+    let process = || alarms(&store, &heard).transport(short.clone());
+    let _running =
+        (running(process().schedule(schedule.clone())).await, running(process().schedule(store.clone())).await);
+    for key in 0..KEYS {
+        send(&short, &ask(&format!("key-{key}"), HOUR, 2 * HOUR)).await;
+    }
+    sleep(MINUTE).await;
+    for key in (0..KEYS).step_by(2) {
+        send(&short, &Quiet { key: format!("key-{key}") }).await;
+    }
+    sleep(3 * HOUR).await;
+    let sent = short.sent().len();
+    assert!(sent > 2 * KEYS, "{sent} were sent, some of them again");
+    let heard = heard.all();
+    let of = |key: usize, what: &str| heard.iter().filter(|(heard, _)| *heard == format!("key-{key} {what}")).count();
+    for key in 0..KEYS {
+        assert_eq!((of(key, "rings"), of(key, "notes")), (key % 2, 1), "key-{key}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_processes_send_what_is_due_once() {
     const KEYS: usize = 600;

@@ -28,6 +28,9 @@ use crate::{
 /// An endpoint that has not come round for so long is stuck: its turns take milliseconds, unless a handler computes without
 /// awaiting.
 const STUCK: Duration = Duration::from_secs(10);
+/// So long after receiving has last failed, it works: it is asked anew half a second later, and a transport says sooner that its broker is away
+/// (within its patience, 30 s unless set otherwise), whereas one in whose queue there is nothing says nothing at all.
+const RECEIVES_AGAIN: Duration = Duration::from_secs(60);
 /// How often it comes round when there is nothing to do.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
@@ -69,8 +72,8 @@ pub(super) struct Shared {
 struct Vitals {
     stage: Stage,
     turned: Option<Instant>,
-    /// Why receiving has failed since it last succeeded.
-    receiving: Option<String>,
+    /// Why receiving has failed since it last succeeded, and when last.
+    receiving: Option<(String, Instant)>,
 }
 
 #[derive(Default, PartialEq, Eq)]
@@ -154,7 +157,7 @@ impl EndpointHandle {
             let why = "does a handler compute without awaiting?";
             reasons.push(format!("endpoint {name} has not come round for {since:?}; {why}"));
         }
-        if let Some(why) = &vitals.receiving {
+        if let Some((why, _)) = vitals.receiving.as_ref().filter(|(_, failed)| failed.elapsed() < RECEIVES_AGAIN) {
             reasons.push(format!("receiving fails: {why}"));
         }
         reasons.extend(self.0.circuit.troubles().into_iter().map(str::to_owned));
@@ -243,7 +246,7 @@ impl Shared {
             let bytes = deliveries.iter().map(|delivery| delivery.envelope.size()).sum();
             self.flow.received(deliveries.len(), bytes);
         }
-        self.vitals().receiving = received.as_ref().err().map(|error| chain(error));
+        self.vitals().receiving = received.as_ref().err().map(|error| (chain(error), Instant::now()));
     }
 
     pub(super) fn stopping(&self) {
