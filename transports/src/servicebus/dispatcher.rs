@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use fe2o3_amqp::{
     Sendable, Sender,
     link::{SendError, delivery::DeliveryFut},
-    session::SessionHandle,
+    session::{BeginError, SessionHandle},
     types::{
         messaging::{Body, Outcome},
         primitives::Value,
@@ -31,7 +31,7 @@ use tokio::{
 use super::{
     Broker, ServiceBus,
     address::Server,
-    errors::{again, for_now, late, of_begin, of_outcome, of_send},
+    errors::{again, for_now, gone, late, of_begin, of_outcome, of_send},
     link::{CONNECTING, Linked},
     message::{Carried, Marks, PROPERTIES_BYTES_MAX, carried, properties_bytes, wait_of},
 };
@@ -155,14 +155,13 @@ impl Broker {
     /// Sends `messages` to `address` in order; one result for each, which is what the server says of it.
     pub(super) async fn publish(&self, operation: &'static str, address: &str, messages: Vec<Carried>) -> Results {
         let (place, patience) = (self.link.place(), self.options.patience);
-        let deadline = Instant::now() + patience;
         let messages: Vec<Sendable<Body<Value>>> = messages.into_iter().map(Sendable::from).collect();
-        let mut begun = self.begun(operation, address, deadline, &messages).await;
-        if begun.as_ref().is_ok_and(Begun::is_stale) {
+        let mut begun = self.begun(operation, address, &messages).await;
+        if begun.as_ref().is_ok_and(|begun| begun.is_stale) {
             // The service ends links on which nothing goes for ten minutes, and that is seen only now.
-            begun = self.begun(operation, address, deadline, &messages).await;
+            begun = self.begun(operation, address, &messages).await;
         }
-        let Begun { outlet, settling, failed } = match begun {
+        let Begun { outlet, settling, failed, deadline, .. } = match begun {
             Ok(begun) => begun,
             Err(e) => return messages.iter().map(|_| Err(again(&e, operation))).collect(),
         };
@@ -195,44 +194,53 @@ impl Broker {
         &self,
         operation: &'static str,
         address: &str,
-        deadline: Instant,
         messages: &[Sendable<Body<Value>>],
     ) -> Result<Begun, TransportError> {
         let (place, patience) = (self.link.place(), self.options.patience);
         let outlet = self.outlet(operation, address).await?;
-        let (mut settling, mut failed) = (Vec::with_capacity(messages.len()), None);
+        let deadline = Instant::now() + patience;
+        let (mut settling, mut failed, mut is_stale) = (Vec::with_capacity(messages.len()), None, false);
         {
             let sender = timeout_at(deadline, outlet.sender.lock()).await;
             let mut sender = sender.map_err(|_| late(operation, place, patience, false))?;
+            // Who had it before may have left it in the middle of a message.
+            if outlet.is_spoiled() {
+                (failed, is_stale) = (Some(gone(operation, place, None, false)), true);
+            }
             for message in messages {
+                if failed.is_some() {
+                    break;
+                }
+                let midway = Midway(Some(&outlet));
+                // What the driver has not taken whole is not sent, whatever of it is on its way: the server waits for the rest.
                 match timeout_at(deadline, sender.send_batchable_ref(message)).await {
-                    Ok(Ok(settlement)) => settling.push(settlement),
+                    Ok(Ok(settlement)) => {
+                        midway.ended();
+                        settling.push(settlement);
+                    }
                     Ok(Err(error)) => {
-                        if !matches!(error, SendError::MessageSizeExceeded(_) | SendError::MessageEncodeError) {
-                            outlet.spoil();
+                        if is_unsendable(&error) {
+                            midway.ended();
+                        } else {
+                            is_stale = settling.is_empty();
                         }
-                        failed = Some(of_send(operation, place, &error, true));
-                        break;
+                        failed = Some(of_send(operation, place, &error, false));
                     }
-                    // The server gives no credit, or some of the message is on its way.
-                    Err(_) => {
-                        outlet.spoil();
-                        failed = Some(late(operation, place, patience, true));
-                        break;
-                    }
+                    // The server gives no credit, or reads no more.
+                    Err(_) => failed = Some(late(operation, place, patience, false)),
                 }
             }
         }
-        Ok(Begun { outlet, settling, failed })
+        Ok(Begun { outlet, settling, failed, is_stale, deadline })
     }
 
     /// The link to `address`, made anew if it was lost.
     async fn outlet(&self, operation: &'static str, address: &str) -> Result<Arc<Outlet>, TransportError> {
-        let current = timeout(self.options.patience, self.publisher.0.lock()).await;
-        let place = self.link.place();
-        let mut current = current.map_err(|_| late(operation, place, self.options.patience, false))?;
+        let (place, patience) = (self.link.place(), self.options.patience);
+        let current = timeout(patience, self.publisher.0.lock()).await;
+        let mut current = current.map_err(|_| late(operation, place, patience, false))?;
         if let Some(outlet) = current.outlets.get(address)
-            && !outlet.is_spoiled.load(Ordering::Relaxed)
+            && !outlet.is_spoiled()
         {
             return Ok(outlet.clone());
         }
@@ -241,19 +249,17 @@ impl Broker {
             current.outlets.clear();
         }
         let linked = current.linked(self).await?;
-        let begun = Instant::now();
-        let session = linked.another_session().await.map_err(|e| of_begin(operation, place, e));
-        let made = match session {
-            Ok(mut session) => {
-                let sender = self.link.sender(operation, &mut session, address).await;
-                sender.map(|sender| Outlet {
-                    sender: Mutex::new(sender),
-                    _session: session,
-                    is_spoiled: AtomicBool::new(false),
-                })
-            }
-            Err(e) => Err(e),
+        let (begun, mut is_full) = (Instant::now(), false);
+        let made = async {
+            let session = linked.another_session().await;
+            let mut session = session.map_err(|e| {
+                is_full = matches!(e, BeginError::LocalChannelMaxReached);
+                of_begin(operation, place, &e)
+            })?;
+            let sender = self.link.sender(operation, &mut session, address).await?;
+            Ok(Outlet { sender: Mutex::new(sender), _session: session, is_spoiled: AtomicBool::new(false) })
         };
+        let made = timeout(patience, made).await.unwrap_or_else(|_| Err(late(operation, place, patience, false)));
         match made {
             Ok(outlet) => {
                 let outlet = Arc::new(outlet);
@@ -261,14 +267,21 @@ impl Broker {
                 Ok(outlet)
             }
             Err(e) => {
-                // A connection on which nothing is answered is of no use to others.
-                if begun.elapsed() >= self.options.patience {
+                if begun.elapsed() >= patience {
+                    // A connection on which nothing is answered is of no use to others.
                     *current = Current::default();
+                } else if is_full {
+                    current.outlets.clear();
                 }
                 Err(e)
             }
         }
     }
+}
+
+/// The message itself cannot be sent, and nothing of it was.
+const fn is_unsendable(error: &SendError) -> bool {
+    matches!(error, SendError::MessageSizeExceeded(_) | SendError::MessageEncodeError)
 }
 
 impl Current {
@@ -301,6 +314,28 @@ impl Outlet {
     fn spoil(&self) {
         self.is_spoiled.store(true, Ordering::Relaxed);
     }
+
+    fn is_spoiled(&self) -> bool {
+        self.is_spoiled.load(Ordering::Relaxed)
+    }
+}
+
+/// Somebody is in the middle of a message. Dropped there, as with a call that is given up, the link is of no use to others: what they send
+/// would come behind half a message.
+struct Midway<'o>(Option<&'o Outlet>);
+
+impl Midway<'_> {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Midway<'_> {
+    fn drop(&mut self) {
+        if let Some(outlet) = self.0 {
+            outlet.spoil();
+        }
+    }
 }
 
 /// Messages on their way.
@@ -309,11 +344,8 @@ struct Begun {
     settling: Vec<DeliveryFut<Result<Outcome, SendError>>>,
     /// Why the next could not be sent.
     failed: Option<TransportError>,
-}
-
-impl Begun {
     /// The link had ended before anything went on it.
-    fn is_stale(&self) -> bool {
-        self.settling.is_empty() && self.failed.is_some() && self.outlet.is_spoiled.load(Ordering::Relaxed)
-    }
+    is_stale: bool,
+    /// How long confirmations are waited for.
+    deadline: Instant,
 }

@@ -17,13 +17,17 @@ use tokio::{net::TcpStream, time::timeout};
 use super::{
     ServiceBusOptions,
     address::Address,
-    errors::{late, of_begin, of_open, of_receiver, of_sender},
+    errors::{late, of_begin, of_open, of_receiver, of_sender, of_tls},
     tls::Tls,
 };
 
 /// After so long without a word from the server a connection is taken for lost, in milliseconds. The service itself ends one that is silent for
 /// four minutes; messages of a process that is cut off go to nobody meanwhile.
 const IDLE_MILLIS: u32 = 60_000;
+
+/// Highest number of a session on one connection: more than there are queues and topics to send to at a time, and those that are being left.
+/// A server may take fewer.
+const CHANNEL_MAX: u16 = 1023;
 
 pub(super) const CONNECTING: &str = "connecting to Service Bus";
 
@@ -103,15 +107,15 @@ impl Link {
         // Each process and connection its own: the service tells them apart by that.
         let id = format!("{}-{:016x}", self.name, fastrand::u64(..));
         let builder = Connection::builder().container_id(id).hostname(host.as_str()).sasl_hostname(host.as_str());
-        let builder = builder.idle_time_out(IDLE_MILLIS).sasl_profile(profile);
+        let builder = builder.idle_time_out(IDLE_MILLIS).channel_max(CHANNEL_MAX).sasl_profile(profile);
         // TLS is ours: the driver's own would choose its cryptography for the whole program.
-        let opened = match self.tls.over(host, stream).await.map_err(away)? {
+        let opened = match self.tls.over(host, stream).await.map_err(|e| of_tls(CONNECTING, &self.place, e))? {
             super::tls::Stream::Plain(stream) => builder.open_with_stream(stream).await,
             #[cfg(feature = "tls-ring")]
             super::tls::Stream::Tls(stream) => builder.open_with_stream(stream).await,
         };
         let mut connection = opened.map_err(|e| of_open(CONNECTING, &self.place, e))?;
-        let session = Session::begin(&mut connection).await.map_err(|e| of_begin(CONNECTING, &self.place, e))?;
+        let session = Session::begin(&mut connection).await.map_err(|e| of_begin(CONNECTING, &self.place, &e))?;
         Ok(Linked { session, connection })
     }
 

@@ -50,7 +50,7 @@ impl Tls {
         }
         let mut roots = RootCertStore::empty();
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        for pem in &options.authority {
+        if let Some(pem) = &options.authority {
             let mut count = 0;
             for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
                 let certificate = certificate.map_err(|_| "the certificate authority is not PEM that can be read")?;
