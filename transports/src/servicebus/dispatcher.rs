@@ -33,7 +33,7 @@ use super::{
     address::Server,
     errors::{again, for_now, gone, late, of_begin, of_outcome, of_send},
     link::{CONNECTING, Linked},
-    message::{Carried, Marks, PROPERTIES_BYTES_MAX, carried, properties_bytes, wait_of},
+    message::{Carried, Marks, PROPERTIES_BYTES_MAX, body_bytes, carried, properties_bytes, wait_of},
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -118,11 +118,12 @@ fn judged(error: TransportError) -> DispatchError {
 impl Broker {
     /// A message that these queues take, with all that may be said beside it later.
     fn checked(&self, envelope: &Envelope) -> Result<(), Refused> {
-        let (bytes, bytes_max) = (envelope.size(), self.options.message_bytes_max);
+        let (written_as, bytes_max) = (&self.options.written_as, self.options.message_bytes_max);
+        let bytes = envelope.size().max(body_bytes(envelope, written_as));
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
         }
-        let bytes = properties_bytes(envelope);
+        let bytes = properties_bytes(envelope, written_as);
         if bytes > PROPERTIES_BYTES_MAX {
             return Err(Refused(format!(
                 "the headers have {bytes} bytes; the service takes {PROPERTIES_BYTES_MAX} of properties"

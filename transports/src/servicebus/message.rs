@@ -47,10 +47,11 @@ const EVENT_HEADER: &str = "ce-";
 const ID_BYTES_MAX: usize = FIELD_BYTES_MAX - 9;
 /// Longest time to live that a message can say, in milliseconds.
 const TTL_MAX: u128 = u32::MAX as u128;
-/// What the service takes of properties, all together. Default 60 KiB, of 64.
-pub(super) const PROPERTIES_BYTES_MAX: usize = 60 << 10;
-/// Of each property beside name and value.
-const PROPERTY_BYTES: usize = 10;
+/// What messages may have of properties, all together: 52 KiB of the 64 that the service takes. The rest is for AMQP's own, and for what is
+/// said beside a message that is set aside: the service writes the reason twice.
+pub(super) const PROPERTIES_BYTES_MAX: usize = 52 << 10;
+/// Of each property beside name and value, with what stands before the name of an event's attribute.
+const PROPERTY_BYTES: usize = 20;
 /// Longest reason that is written, in bytes: the service takes 4,096 characters.
 const REASON_BYTES_MAX: usize = 4000;
 
@@ -82,9 +83,23 @@ pub(super) struct Marks {
     pub(super) letter: Vec<(&'static str, String)>,
 }
 
-/// How many bytes the properties of `envelope` take.
-pub(super) fn properties_bytes(envelope: &Envelope) -> usize {
-    plain::to_headers(envelope).iter().map(|(name, value)| name.len() + value.len() + PROPERTY_BYTES).sum()
+/// How many bytes the properties of `envelope` take at most.
+pub(super) fn properties_bytes(envelope: &Envelope, written_as: &WrittenAs) -> usize {
+    let headers = match written_as {
+        WrittenAs::Plain => plain::to_headers(envelope),
+        WrittenAs::CloudEvents(source) => cloudevents::to_binary(envelope, source),
+        WrittenAs::StructuredCloudEvents(_) => return 0,
+    };
+    let order = order_of(envelope).map_or(0, |order| ORDER.len() + order.len() + PROPERTY_BYTES);
+    headers.iter().map(|(name, value)| name.len() + value.len() + PROPERTY_BYTES).sum::<usize>() + order
+}
+
+/// How many bytes its body takes: an event in JSON has all of it there, and what is no JSON a third more.
+pub(super) fn body_bytes(envelope: &Envelope, written_as: &WrittenAs) -> usize {
+    match written_as {
+        WrittenAs::Plain | WrittenAs::CloudEvents(_) => envelope.body.len(),
+        WrittenAs::StructuredCloudEvents(source) => cloudevents::to_structured(envelope, source).len(),
+    }
 }
 
 /// `envelope`, sent at `now`.

@@ -166,3 +166,26 @@ fn a_long_reason_is_cut_between_characters() {
     let reason = "ü".repeat(4000);
     assert!(cut(&reason).len() <= REASON_BYTES_MAX && reason.starts_with(cut(&reason)));
 }
+
+#[test]
+fn what_is_counted_is_no_less_than_what_is_written() {
+    for body in [&b"{\"n\": 7}"[..], &[0xff; 3000]] {
+        for written_as in forms() {
+            let mut sent = envelope(body);
+            sent.headers.set("long", &"ü".repeat(500)).unwrap();
+            let written = carried(&sent, &written_as, &Marks::default(), &names(), now());
+            let properties: usize =
+                properties_of(&written).map(|(name, value)| name.len() + text_of(value).unwrap().len() + 10).sum();
+            assert!(properties <= properties_bytes(&sent, &written_as), "{written_as:?}");
+            assert_eq!(body_of(&written).unwrap().len(), body_bytes(&sent, &written_as), "{written_as:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_said_beside_a_message_that_is_set_aside_has_room() {
+    const SERVICE_BYTES_MAX: usize = 64 << 10;
+    let names: usize = 4 * 255;
+    let beside = 2 * (REASON_BYTES_MAX + 40) + names + 6 * FIELD_BYTES_MAX;
+    assert!(PROPERTIES_BYTES_MAX + beside <= SERVICE_BYTES_MAX, "{beside}");
+}
