@@ -92,6 +92,7 @@ impl Address {
     pub(super) fn place(&self) -> String {
         match self.server {
             Server::ServiceBus => format!("Service Bus at {}", self.host),
+            Server::Plain if self.host.contains(':') => format!("the AMQP server at [{}]:{}", self.host, self.port),
             Server::Plain => format!("the AMQP server at {}:{}", self.host, self.port),
         }
     }
@@ -116,6 +117,10 @@ fn place_of(text: &str, is_tls: bool) -> Result<(String, u16), &'static str> {
     };
     if host.is_empty() {
         return Err("it names no host");
+    }
+    // It is in commands that are run by a shell.
+    if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte)) {
+        return Err("the host has characters that no host has");
     }
     Ok((host.to_owned(), port))
 }
@@ -157,6 +162,8 @@ mod tests {
             "amqp://u:secret@",
             "amqp://u:secret@h:secret",
             "amqp://u:secret@[::1",
+            "amqp://u:secret@h;secret",
+            "Endpoint=sb://$(secret);SharedAccessKeyName=n;SharedAccessKey=secret",
             "amqp://u:%FFsecret@h",
             "Endpoint=sb://h;SharedAccessKeyName=secret",
             "Endpoint=https://h;SharedAccessKeyName=n;SharedAccessKey=secret",

@@ -7,7 +7,7 @@ use hapax_core::{
     ports::{ErrorKind, TransportError},
 };
 
-use super::{Broker, ServiceBus, address::Server};
+use super::{Broker, ServiceBus, address::Server, names::digest_of};
 
 const CONNECTING: &str = "connecting an endpoint to Service Bus";
 /// The most that the service takes. See the [module](super).
@@ -60,10 +60,17 @@ impl Broker {
     }
 }
 
-/// The end of a queue's name, which tells more than its beginning.
-fn subscription(queue: &str) -> &str {
-    let tail = &queue[queue.len().saturating_sub(SUBSCRIPTION_BYTES_MAX)..];
-    tail.trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+/// The queue's name where it fits. Else its end, which tells more than its beginning, and a digest: two queues whose names end alike would
+/// take each other's subscription.
+fn subscription(queue: &str) -> String {
+    if queue.len() <= SUBSCRIPTION_BYTES_MAX {
+        return queue.to_owned();
+    }
+    let digest = digest_of(queue);
+    let room = SUBSCRIPTION_BYTES_MAX.saturating_sub(digest.len() + 1);
+    // Names of queues are ASCII.
+    let tail: String = queue.chars().skip(queue.len().saturating_sub(room)).collect();
+    format!("{}-{digest}", tail.trim_start_matches(|c: char| !c.is_ascii_alphanumeric()))
 }
 
 impl Broker {
@@ -101,7 +108,10 @@ mod tests {
     #[test]
     fn the_name_of_a_subscription_is_what_the_service_takes() {
         assert_eq!(subscription("hapax.queue.shop"), "hapax.queue.shop");
-        let long = format!("hapax.queue.{}._.{}", "a".repeat(60), "b".repeat(48));
-        assert_eq!(subscription(&long), "b".repeat(48));
+        let long = |head: &str| subscription(&format!("hapax.queue.{head}._.{}", "b".repeat(48)));
+        for name in [long("a"), long(&"a".repeat(60))] {
+            assert!(name.len() <= SUBSCRIPTION_BYTES_MAX && name.starts_with('b'), "{name}");
+        }
+        assert_ne!(long("a"), long("c"));
     }
 }

@@ -102,7 +102,7 @@ impl Names {
         if escaped.len() <= room {
             return head + &escaped;
         }
-        let digest = hex(&Sha256::digest(text.as_bytes())[..DIGEST_BYTES]);
+        let digest = digest_of(text);
         let kept = room - CUT.len() - digest.len();
         format!("{head}{}{CUT}{digest}", escaped[..kept].trim_end_matches('_'))
     }
@@ -136,6 +136,11 @@ fn unescaped(text: &str) -> Option<String> {
         bytes.push(u8::try_from(high << 4 | low).ok()?);
     }
     String::from_utf8(bytes).ok()
+}
+
+/// What tells one long name from another.
+pub(super) fn digest_of(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes())[..DIGEST_BYTES])
 }
 
 fn hex(bytes: &[u8]) -> String {
