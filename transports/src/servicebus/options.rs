@@ -9,7 +9,7 @@ use super::{
 
 /// Messages that the service hands out ahead of their settling, to one endpoint. Default 128: their locks run from when they are handed out,
 /// and one that waits here for longer than a third of its lock costs a call to renew it.
-const PREFETCH: u32 = 128;
+const PREFETCH: u16 = 128;
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 192 KiB: the standard tier takes
 /// 256 KiB with all properties, which may have 64.
 const MESSAGE_BYTES_MAX: usize = 192 << 10;
@@ -35,7 +35,7 @@ const PREFIX: &str = "hapax";
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServiceBusOptions {
-    pub(super) prefetch: u32,
+    pub(super) prefetch: u16,
     pub(super) message_bytes_max: usize,
     pub(super) lock: Duration,
     pub(super) redelivery_max: Duration,
@@ -68,23 +68,24 @@ impl ServiceBusOptions {
 
     /// Messages that the service hands out to an endpoint ahead of their settling, at least one. Default 128. All of them are in
     /// memory, and none goes to another process of the endpoint while its lock lasts.
-    pub fn prefetch(mut self, messages: u32) -> Self {
+    pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = messages.max(1);
         self
     }
 
     /// Largest message, in bytes, at most 100 MiB less 64 KiB. Default 192 KiB, for the standard tier; the premium tier takes what a queue's
-    /// `--max-message-size` says, of which properties may have 64 KiB. Larger ones are refused before anything is saved.
+    /// `--max-message-size` says, of which properties may have 64 KiB. Larger ones are refused before anything is saved, and so are
+    /// those whose body is larger as it is [written](Self::written_as): in a structured event one that is no JSON takes a third more.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes.min(MESSAGE_BYTES_LIMIT);
         self
     }
 
-    /// How long the service locks a message that it hands out: the `--lock-duration` of the endpoints' queues, from 5 s to 5 min. Default a
-    /// minute, as that is. It cannot be asked for over AMQP: **with more than a queue has, messages are handled twice at a time**. A lease
+    /// How long the service locks a message that it hands out: the `--lock-duration` of the endpoints' queues, in whole seconds from 5 s to
+    /// 5 min. Default a minute, as that is. It cannot be asked for over AMQP: **with more than a queue has, messages are handled twice at a time**. A lease
     /// ends two seconds earlier; it is extended while a handler runs.
     pub fn lock_duration(mut self, lock: Duration) -> Self {
-        self.lock = lock.clamp(LOCK_MIN, LOCK_MAX);
+        self.lock = Duration::from_secs(lock.as_secs()).clamp(LOCK_MIN, LOCK_MAX);
         self
     }
 
@@ -102,8 +103,8 @@ impl ServiceBusOptions {
         self
     }
 
-    /// How long connecting or a confirmation may take, at least 1 ms. Default 30 s. A message whose confirmation takes longer may have
-    /// been sent.
+    /// How long connecting, opening a link to a queue, or a confirmation may take, each of them, at least 1 ms. Default 30 s. A message whose
+    /// confirmation takes longer may have been sent.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.max(Duration::from_millis(1));
         self

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    errors::{gone, of_recv},
+    errors::{gone, late, of_recv},
     link::{Link, Linked},
     message::Carried,
 };
@@ -38,7 +38,6 @@ pub(super) enum Came {
     /// It is no message of AMQP.
     Unreadable {
         info: DeliveryInfo,
-        why: String,
     },
 }
 
@@ -58,11 +57,12 @@ pub(super) struct Orders {
 struct Order {
     info: DeliveryInfo,
     state: TerminalDeliveryState,
-    answer: oneshot::Sender<bool>,
+    answer: oneshot::Sender<Settled>,
 }
 
 impl Orders {
-    /// Says what becomes of a delivery. Written is all that can be known of it: AMQP answers no settlement of this kind.
+    /// Says what becomes of a delivery. Written is all that can be known of it: AMQP answers no settlement of this kind. Whoever asks is
+    /// answered in time: each step of the link's task has a time limit, and the answers end with the task.
     pub(super) async fn settle(
         &self,
         info: &DeliveryInfo,
@@ -74,11 +74,8 @@ impl Orders {
             return Ok(Settled::LeaseLost);
         }
         match answered.await {
-            Ok(true) => Ok(Settled::Done),
-            Ok(false) | Err(_) => {
-                let why = "the link ended meanwhile";
-                Err(TransportError::new(ErrorKind::UnknownOutcome, SETTLING, why))
-            }
+            Ok(settled) => Ok(settled),
+            Err(_) => Err(TransportError::new(ErrorKind::UnknownOutcome, SETTLING, "the link ended meanwhile")),
         }
     }
 
@@ -97,9 +94,16 @@ impl Pump {
         let receiver = link.receiver(RECEIVING, &mut linked.session, address, None).await?;
         let (came_here, came) = mpsc::unbounded_channel();
         let (orders, orders_here) = mpsc::unbounded_channel();
-        let place = link.place().to_owned();
-        let task =
-            Task { linked, receiver, place, prefetch, came: came_here, orders: orders_here, held: HashMap::new() };
+        let task = Task {
+            receiver,
+            linked,
+            place: link.place().to_owned(),
+            patience: link.patience,
+            prefetch,
+            came: came_here,
+            orders: orders_here,
+            held: HashMap::new(),
+        };
         tokio::spawn(task.run());
         Ok(Self { came, orders: Orders { orders } })
     }
@@ -110,6 +114,7 @@ struct Task {
     receiver: Receiver,
     linked: Linked,
     place: String,
+    patience: Duration,
     prefetch: u32,
     came: mpsc::UnboundedSender<Result<Came, TransportError>>,
     orders: mpsc::UnboundedReceiver<Order>,
@@ -119,17 +124,23 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
+        let ended = self.pumped().await;
+        match ended {
+            Ok(()) => self.leave().await,
+            // Who asks may be gone.
+            Err(error) => drop(self.came.send(Err(error))),
+        }
+    }
+
+    /// Until nobody asks any more, or why nothing comes any more.
+    async fn pumped(&mut self) -> Result<(), TransportError> {
         loop {
-            if let Err(error) = self.give_credit().await {
-                // Who asks may be gone.
-                let _ = self.came.send(Err(error));
-                return;
-            }
+            self.give_credit().await?;
             select! {
-                () = self.came.closed() => return self.leave().await,
+                () = self.came.closed() => return Ok(()),
                 order = self.orders.recv() => match order {
-                    Some(order) => self.obey(order).await,
-                    None => return self.leave().await,
+                    Some(order) => self.obey(order).await?,
+                    None => return Ok(()),
                 },
                 given = self.receiver.recv::<Body<Value>>() => {
                     let at = Instant::now();
@@ -138,52 +149,64 @@ impl Task {
                             let (info, message) = delivery.into_parts();
                             Came::Message { info, message: Box::new(message), at }
                         }
-                        Err(RecvError::MessageDecode(error)) => {
-                            let why = format!("it cannot be read as a message of AMQP 1.0: {}", error.source);
-                            Came::Unreadable { info: error.info, why }
-                        }
-                        Err(error) => {
-                            let _ = self.came.send(Err(of_recv(RECEIVING, &self.place, &error)));
-                            return;
-                        }
+                        Err(RecvError::MessageDecode(error)) => Came::Unreadable { info: error.info },
+                        Err(error) => return Err(of_recv(RECEIVING, &self.place, &error)),
                     };
-                    let (Came::Message { info, .. } | Came::Unreadable { info, .. }) = &came;
+                    let (Came::Message { info, .. } | Came::Unreadable { info }) = &came;
                     self.held.insert(info.delivery_id(), info.clone());
+                    // Who asks may be gone, which is seen next.
                     let _ = self.came.send(Ok(came));
                 }
             }
         }
     }
 
-    /// For as many as there is room for, once there is room for half of what may be held.
+    /// For as many as there is room for, once none are under way. A server answers with how many it has sent, and the driver takes that for how
+    /// many have come: with some on their way it would give credit for them twice, and then end the link, since more come than it counts on.
     async fn give_credit(&mut self) -> Result<(), TransportError> {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
-        let (room, credit) = (self.prefetch.saturating_sub(held), self.receiver.credit());
-        if credit >= room || credit > self.prefetch / 2 {
+        let room = self.prefetch.saturating_sub(held);
+        if room == 0 || self.receiver.credit() > 0 {
             return Ok(());
         }
-        let given = self.receiver.set_credit(room).await;
-        given.map_err(|_| gone(RECEIVING, &self.place, None, false))
+        match timeout(self.patience, self.receiver.set_credit(room)).await {
+            Ok(given) => given.map_err(|_| gone(RECEIVING, &self.place, None, false)),
+            Err(_) => Err(late(RECEIVING, &self.place, self.patience, false)),
+        }
     }
 
-    async fn obey(&mut self, Order { info, state, answer }: Order) {
-        self.held.remove(&info.delivery_id());
-        let done = self.receiver.dispose(info, state).await.is_ok();
-        // Who asked may be gone.
-        let _ = answer.send(done);
+    async fn obey(&mut self, Order { info, state, answer }: Order) -> Result<(), TransportError> {
+        // It has been given back since, and the driver would say that all is well.
+        if self.held.remove(&info.delivery_id()).is_none() {
+            let _ = answer.send(Settled::LeaseLost);
+            return Ok(());
+        }
+        match timeout(self.patience, self.receiver.dispose(info, state)).await {
+            // Who asked may be gone.
+            Ok(Ok(())) => drop(answer.send(Settled::Done)),
+            // Not answered: what became of it is not known.
+            Ok(Err(_)) => return Err(gone(RECEIVING, &self.place, None, false)),
+            Err(_) => return Err(late(RECEIVING, &self.place, self.patience, false)),
+        }
+        Ok(())
     }
 
-    /// Gives back what is not settled: a service that locks messages would keep them from all others until their locks run out.
-    async fn leave(self) {
-        let Self { mut receiver, linked, held, .. } = self;
+    /// Gives back what is not settled: a service that locks messages would keep them from all others until their locks run out. What was
+    /// asked for before is done before.
+    async fn leave(mut self) {
         let left = async {
             // Each step is of use only after the one before.
+            while let Ok(order) = self.orders.try_recv() {
+                self.obey(order).await.ok()?;
+            }
+            let Self { mut receiver, linked, held, .. } = self;
             receiver.set_credit(0).await.ok()?;
             receiver.release_all(held.into_values().collect::<Vec<_>>()).await.ok()?;
             receiver.close().await.ok()?;
             linked.close().await;
             Some(())
         };
+        // Beyond it the connection is dropped.
         let _ = timeout(LEAVE, left).await;
     }
 }

@@ -46,6 +46,8 @@ const TOGETHER_MAX: usize = 100;
 const REST: Duration = Duration::from_secs(1);
 /// How often who waits for messages looks whether leases have run out that nobody has settled.
 const LOOK: Duration = Duration::from_secs(5);
+/// Why what the driver cannot read is no message. What it says of that may hold some of the message.
+const UNREADABLE: &str = "it cannot be read as a message of AMQP 1.0";
 /// What the service is told when a message is to go to the sub-queue of dead letters.
 const DEAD_LETTER: &str = "com.microsoft:dead-letter";
 
@@ -158,7 +160,7 @@ impl Receiver for EndpointQueue {
             end.forget(number);
             return Ok(Settled::LeaseLost);
         }
-        let settled = end.settle(&held, settlement).await;
+        let settled = end.settle(number, &held, settlement).await;
         end.held().remove(&number);
         if settled.is_err() {
             // What it failed for may last.
@@ -179,15 +181,15 @@ impl End {
 
     async fn begin(&self) -> Result<Pump, TransportError> {
         let broker = &self.bus.0;
-        Pump::begin(&broker.link, &broker.names.queue_address(&self.endpoint), broker.options.prefetch).await
+        Pump::begin(&broker.link, &broker.names.queue_address(&self.endpoint), broker.options.prefetch.into()).await
     }
 
     /// A message for the endpoint, unless it is none. One that has waited here for long is among the `old`.
     fn take(self: &Arc<Self>, came: Came, orders: &Orders, old: &mut Vec<u64>) -> Option<Delivery> {
         let (info, message, at) = match came {
             Came::Message { info, message, at } => (info, message, at),
-            Came::Unreadable { info, why } => {
-                self.set_aside(info, None, &why, orders);
+            Came::Unreadable { info } => {
+                self.set_aside(info, None, UNREADABLE, orders);
                 return None;
             }
         };
@@ -223,7 +225,12 @@ impl End {
 
     /// Ends a delivery. What is not simply ended is first put, confirmed, where it goes, and only then taken from here: a crash in between
     /// leaves two copies, and never none.
-    async fn settle(self: &Arc<Self>, held: &Held, settlement: Settlement) -> Result<Settled, TransportError> {
+    async fn settle(
+        self: &Arc<Self>,
+        number: u64,
+        held: &Held,
+        settlement: Settlement,
+    ) -> Result<Settled, TransportError> {
         let settle = |state: TerminalDeliveryState| held.orders.settle(&held.info, state);
         match settlement {
             Settlement::Ack => settle(Accepted {}.into()).await,
@@ -234,7 +241,7 @@ impl End {
                     return settle(failed.into()).await;
                 }
                 self.again_after(held, delay, counts).await?;
-                settle(Accepted {}.into()).await
+                self.taken_from_here(number, held).await
             }
             Settlement::Retry { delay: Duration::ZERO, .. } => settle(Released {}.into()).await,
             // Nothing is held back there: it stays here, under a lease that lasts as long as the connection.
@@ -246,9 +253,18 @@ impl End {
             Settlement::DeadLetter { reason } => {
                 let letter = letter_marks(&self.endpoint, None, None, &reason, held.attempts, Timestamp::now());
                 self.bus.0.put_letter(SETTLING, &self.endpoint, &held.envelope, letter).await?;
-                settle(Accepted {}.into()).await
+                self.taken_from_here(number, held).await
             }
         }
+    }
+
+    /// Ends the delivery of what is elsewhere now. That may have taken as long as its lease: then it comes again from here too.
+    async fn taken_from_here(&self, number: u64, held: &Held) -> Result<Settled, TransportError> {
+        // Asked for anew, since it may have been extended meanwhile.
+        if self.held().get(&number).is_none_or(Held::is_lost) {
+            return Ok(Settled::LeaseLost);
+        }
+        held.orders.settle(&held.info, Accepted {}.into()).await
     }
 
     /// Another copy, which says how often the message has been given.
@@ -325,9 +341,13 @@ impl End {
         let (end, orders, why) = (self.clone(), orders.clone(), why.to_owned());
         tokio::spawn(async move {
             let done = match message {
-                // What such a server does with what is rejected is not known, and this cannot be written again: it stays here, and comes
-                // again with the next connection.
-                None if !end.is_service() => return,
+                // What such a server does with what is rejected is not known, and this cannot be written again. Kept, it would take the
+                // room of others for as long as the connection lasts.
+                None if !end.is_service() => {
+                    drop(end);
+                    tokio::time::sleep(REST).await;
+                    return orders.give_back(&info);
+                }
                 Some(message) if !end.is_service() => {
                     let marks = letter_marks(&end.endpoint, None, None, &why, 1, Timestamp::now());
                     let letter = as_letter(message, &marks);
