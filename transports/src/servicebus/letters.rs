@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fe2o3_amqp::{
-    link::RecvError,
+    Receiver,
+    link::{RecvError, delivery::DeliveryInfo},
     types::{messaging::Body, primitives::Value},
 };
 use hapax_core::{
@@ -19,7 +20,7 @@ use tokio::{sync::Mutex, time::timeout};
 use super::{
     Broker, ServiceBus,
     address::Server,
-    errors::{gone, of_recv, store_error},
+    errors::{gone, late, of_recv, store_error},
     message::{Carried, Marks, REASONS, attempts_of, carried, enqueued, envelope_of, text},
 };
 
@@ -32,8 +33,14 @@ const TIME: &str = "x-hapax-time";
 
 /// Letters that one call looks at in each queue: all of them are taken meanwhile. A letter beyond them is found once some before it are gone.
 const LOOKED_AT_MAX: u32 = 10_000;
+/// Letters that are asked for at a time: as many are in memory with their bodies, and are taken although the last one that is wanted is among
+/// them.
+const ASKED_FOR_MAX: u32 = 100;
 /// With nothing for so long there is nothing more: AMQP has no end of a queue.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Longest look, where letters are not locked.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
 
 const ADDING: &str = "adding a dead letter";
 const LISTING: &str = "listing dead letters";
@@ -82,15 +89,16 @@ impl DeadLetters for ServiceBus {
     }
 
     /// Every letter that is looked at is taken and given back, at most 10,000 of each queue in a call, which takes a second more than that;
-    /// meanwhile another program that looks does not see them, and the service counts it as a delivery. What cannot be read as a message
-    /// of hapax is in the queue and not in the list.
+    /// meanwhile another program that looks does not see them, and the service may count it as a delivery. Where that takes longer than a lock
+    /// lasts ([`ServiceBusOptions::lock_duration`](super::ServiceBusOptions::lock_duration), less two seconds; on another server a minute) it
+    /// fails. What cannot be read as a message of hapax is in the queue and not in the list.
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         let _alone = self.0.letters.0.lock().await;
         let mut found: Vec<DeadLetter> = Vec::new();
         let wanted = page.skip.saturating_add(page.limit);
         for address in self.0.places_of_letters(endpoint) {
             let mut count = 0;
-            let looked = self.0.look_through(LISTING, &address, endpoint, |letter| {
+            let looked = self.0.look_through(LISTING, false, &address, endpoint, |letter| {
                 // What was added twice is there twice; it is one letter (promise 2).
                 if page.wants(&letter) && !found.iter().any(|other| other.is_same(&letter)) {
                     found.push(letter);
@@ -114,7 +122,7 @@ impl DeadLetters for ServiceBus {
         endpoints.dedup();
         for endpoint in endpoints {
             for address in self.0.places_of_letters(endpoint) {
-                let looked = self.0.look_through(DISCARDING, &address, endpoint, |found| {
+                let looked = self.0.look_through(DISCARDING, true, &address, endpoint, |found| {
                     let mut fate = Fate::Stays;
                     for (letter, is_gone) in letters.iter().zip(&mut gone) {
                         if letter.is_same(&found) {
@@ -161,41 +169,32 @@ impl Broker {
         self.publish(operation, &self.names.letters_address(endpoint), vec![letter]).await.into_iter().collect()
     }
 
-    /// Shows `judge` each letter at `address`, and does with it what it says.
+    /// Shows `judge` each letter at `address`, and does with it what it says. `writes`: some of them are to go.
     async fn look_through(
         &self,
         operation: &'static str,
+        writes: bool,
         address: &str,
         endpoint: &EndpointName,
         mut judge: impl FnMut(DeadLetter) -> Fate + Send,
     ) -> Result<(), TransportError> {
-        let place = self.link.place();
-        let ended = || gone(operation, place, None, true);
+        let (place, patience) = (self.link.place(), self.link.patience);
+        let names = &self.names;
         let mut linked = self.link.connect().await?;
-        let mut receiver = self.link.receiver(operation, &mut linked.session, address, None).await?;
-        receiver.set_credit(LOOKED_AT_MAX).await.map_err(|_| ended())?;
-        let mut stay = Vec::new();
-        for _ in 0..LOOKED_AT_MAX {
-            let Ok(given) = timeout(QUIET, receiver.recv::<Body<Value>>()).await else { break };
-            let (info, message) = match given {
-                Ok(delivery) => delivery.into_parts(),
-                Err(RecvError::MessageDecode(unreadable)) => {
-                    stay.push(unreadable.info);
-                    continue;
-                }
-                Err(error) => return Err(of_recv(operation, place, &error)),
-            };
-            let letter = envelope_of(&message, &self.names).ok();
-            match letter.map(|envelope| judge(letter_of(&message, envelope, endpoint))) {
-                Some(Fate::Goes) => receiver.accept(info).await.map_err(|_| ended())?,
-                Some(Fate::Last) => {
-                    stay.push(info);
-                    break;
-                }
-                Some(Fate::Stays) | None => stay.push(info),
-            }
-        }
-        // Waited for, so that who looks next sees them.
+        let receiver = self.link.receiver(operation, &mut linked.session, address, None).await?;
+        let mut look = Look { operation, writes, place, receiver, stay: Vec::new() };
+        let judge = |message: &Carried| match envelope_of(message, names) {
+            Ok(envelope) => judge(letter_of(message, envelope, endpoint)),
+            Err(_) => Fate::Stays,
+        };
+        // Within the first lock: what has lapsed is nobody's to take out, and comes again, and again.
+        let limit = if names.server() == Server::ServiceBus { self.options.lease() } else { LOOK_LIMIT };
+        let looked = match timeout(limit, look.through(judge)).await {
+            Ok(looked) => looked,
+            Err(_) => Err(late(operation, place, limit, writes)),
+        };
+        let Look { mut receiver, stay, .. } = look;
+        // Waited for, so that who looks next sees them; and what is to go has gone when the server says that the link has ended.
         let left = async {
             receiver.set_credit(0).await.ok()?;
             receiver.release_all(stay).await.ok()?;
@@ -203,9 +202,60 @@ impl Broker {
             linked.close().await;
             Some(())
         };
-        match timeout(self.link.patience, left).await {
+        let left = timeout(patience, left).await;
+        looked?;
+        match left {
             Ok(Some(())) => Ok(()),
-            _ => Err(ended()),
+            Ok(None) => Err(gone(operation, place, None, writes)),
+            Err(_) => Err(late(operation, place, patience, writes)),
+        }
+    }
+}
+
+/// A queue of letters that is looked through.
+struct Look<'p> {
+    operation: &'static str,
+    writes: bool,
+    place: &'p str,
+    receiver: Receiver,
+    /// To be given back.
+    stay: Vec<DeliveryInfo>,
+}
+
+impl Look<'_> {
+    async fn through(&mut self, mut judge: impl FnMut(&Carried) -> Fate) -> Result<(), TransportError> {
+        let (mut asked_for, mut is_last) = (0, false);
+        loop {
+            // Not while some are on their way: see the pump's.
+            if self.receiver.credit() == 0 {
+                if is_last || asked_for >= LOOKED_AT_MAX {
+                    return Ok(());
+                }
+                let more = ASKED_FOR_MAX.min(LOOKED_AT_MAX - asked_for);
+                let given = self.receiver.set_credit(more).await;
+                given.map_err(|_| gone(self.operation, self.place, None, self.writes))?;
+                asked_for += more;
+            }
+            // What was asked for may come after the last that is wanted, and then it is to be given back as well.
+            let Ok(given) = timeout(QUIET, self.receiver.recv::<Body<Value>>()).await else { return Ok(()) };
+            let (info, message) = match given {
+                Ok(delivery) => delivery.into_parts(),
+                Err(RecvError::MessageDecode(unreadable)) => {
+                    self.stay.push(unreadable.info);
+                    continue;
+                }
+                Err(error) => return Err(of_recv(self.operation, self.place, &error)),
+            };
+            match if is_last { Fate::Stays } else { judge(&message) } {
+                Fate::Goes => {
+                    let accepted = self.receiver.accept(info).await;
+                    accepted.map_err(|_| gone(self.operation, self.place, None, self.writes))?;
+                }
+                fate => {
+                    is_last |= fate == Fate::Last;
+                    self.stay.push(info);
+                }
+            }
         }
     }
 }
