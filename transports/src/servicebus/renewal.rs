@@ -61,15 +61,22 @@ impl Renewal {
         let asked = async {
             let mut current = self.0.lock().await;
             // Taken out: what is given up in the middle is not to be used again.
-            let mut asked = match current.take().filter(|asked| !asked.linked.is_over()) {
-                Some(asked) => asked,
-                None => Asked::begin(link, address).await?,
-            };
-            let renewed = asked.renew(link.place(), tokens).await;
-            if renewed.is_ok() {
-                *current = Some(asked);
+            if let Some(mut kept) = current.take().filter(|kept| !kept.linked.is_over()) {
+                match kept.renew(link.place(), tokens).await {
+                    Ok(renewed) => {
+                        *current = Some(kept);
+                        return Ok(renewed);
+                    }
+                    // The service ends links on which nothing goes for ten minutes, and that is seen only now. A lock that is renewed twice
+                    // is renewed.
+                    Err(error) if error.is_transient() => {}
+                    Err(error) => return Err(error),
+                }
             }
-            renewed
+            let mut asked = Asked::begin(link, address).await?;
+            let renewed = asked.renew(link.place(), tokens).await?;
+            *current = Some(asked);
+            Ok(renewed)
         };
         match timeout(link.patience, asked).await {
             Ok(renewed) => renewed,
@@ -99,7 +106,7 @@ impl Asked {
             let answer = self.receiver.recv::<Body<Value>>().await.map_err(|e| of_recv(EXTENDING, place, &e))?;
             let ended = self.receiver.accept(&answer).await;
             ended.map_err(|_| gone(EXTENDING, place, None, true))?;
-            if self.receiver.credit() <= ANSWERS_MAX / 2 {
+            if self.receiver.credit() == 0 {
                 let given = self.receiver.set_credit(ANSWERS_MAX).await;
                 given.map_err(|_| gone(EXTENDING, place, None, true))?;
             }
