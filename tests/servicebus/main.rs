@@ -11,7 +11,8 @@ use hapax::{
     ServiceBus,
     envelope::{Destination, Outgoing},
     ids::{EndpointName, TypeName},
-    ports::{DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settlement, Transport},
+    ports::{DeadLetter, DeadLetters, DispatchError, Dispatcher, ErrorKind, Page, Settlement, Transport},
+    time::Timestamp,
 };
 use rig::*;
 use tokio::time::Instant;
@@ -171,4 +172,28 @@ async fn what_is_too_large_is_refused_before_anything_is_saved() {
     let bus = options().open(url()).await.unwrap();
     assert!(bus.check(&to(&here, headers)).unwrap_err().0.contains("of properties"));
     assert!(bus.check(&to(&here, envelope(&"x".repeat(190 << 10)))).is_ok());
+}
+
+/// Those that were asked for behind the last one that was wanted are given back too.
+#[tokio::test]
+async fn letters_that_were_looked_at_are_there_for_whoever_looks_next() {
+    const LETTERS: usize = 130;
+    let (queue, here) = (open().await, endpoint());
+    for number in 0..LETTERS {
+        let letter = DeadLetter {
+            envelope: Arc::new(envelope(&number.to_string())),
+            endpoint: here.clone(),
+            saga: None,
+            destination: None,
+            reason: "it is of no use".to_owned(),
+            attempts: 1,
+            time: Timestamp::now(),
+        };
+        queue.add(&letter).await.unwrap();
+    }
+    assert_eq!(queue.list(&here, &Page::first(1)).await.unwrap().len(), 1);
+    let all = queue.list(&here, &Page::first(2 * LETTERS)).await.unwrap();
+    assert_eq!(all.len(), LETTERS);
+    assert_eq!(queue.discard(&all).await.unwrap(), LETTERS);
+    assert_eq!(queue.list(&here, &Page::first(1)).await.unwrap(), []);
 }

@@ -21,10 +21,11 @@
 //!
 //! # Promises and limits
 //! * A message is sent once the server has settled it as accepted. Many are on their way at a time, each with its own outcome; of those that
-//!   are when a link ends, it is not known.
+//!   are when a link ends, it is not known, whatever the server says of the link.
 //! * A lease is a lock of the service ([`ServiceBusOptions::lock_duration`]), and is renewed by the queue's management node. A settlement is not
 //!   answered by AMQP as it is used here: one that is lost with its connection brings the message again, and one for a lock that was lost
 //!   changes nothing. By the clock of this side it is refused before.
+//! * Dead letters are looked at under a lock too, 10,000 of a queue at most, and within one lock.
 //! * The service counts deliveries and takes none back. What does not count, and what is to be given later, is **sent again by its receiver**,
 //!   scheduled, with the count of before, confirmed, and then completed: a crash in between leaves two copies, and never none.
 //! * What is not due is held back by the service itself, by its clock (`x-opt-scheduled-enqueue-time`).
@@ -37,8 +38,8 @@
 //!
 //! # Another server
 //! With `amqp://` this speaks to any server of AMQP 1.0, without what is Service Bus's own: it was written against one. Leases last as long as the
-//! connection there, deliveries are not counted, what is to be tried later waits with its receiver, and dead letters are all in
-//! `hapax.dead-letters.ENDPOINT`.
+//! connection there, deliveries are not counted, what is to be tried later waits with its receiver and takes room of its prefetch, and dead
+//! letters are all in `hapax.dead-letters.ENDPOINT`.
 //!
 //! # Logs
 //! hapax logs no body and no header's value, and the driver logs nothing as hapax builds it.
