@@ -173,7 +173,8 @@ impl Context {
         self.timeout_at(self.now.after(delay), message)
     }
 
-    /// The same at `due`, which some calendar says: a time that is past comes at once.
+    /// Sends `message` to this saga at `due`, as [`timeout`](Self::timeout) does after a delay, and cancelled as exactly. What is due already comes at
+    /// once.
     ///
     /// # Errors
     /// As for [`publish`](Self::publish).

@@ -220,9 +220,8 @@ async fn what_no_broker_takes_is_sent_by_the_sweeper() {
     assert_eq!(shop.sent::<Lapse>().unwrap().len(), 1);
 }
 
-/// However many entities could not be finished: no sweep is held back for it, as it would be beside real waits.
-/// Goal: nothing of a test waits for its turn in time that is not the test's own. Method: time passes by the second while the same fails, as a
-/// circuit wants it before it opens.
+/// Goal: however many entities could not be finished, no sweep is held back for it, and no send waits for its turn in time that is not the test's
+/// own. Method: real time passes by the second while marks fail, since a circuit opens only after a second of it.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_marked_is_over_with_the_next_sweep() {
     let parts = Parts::default();
