@@ -85,7 +85,7 @@ impl Broker {
             )),
             Kind::Redis => {
                 let options = RedisStreams::options().prefix(prefix).connection_name(NAME).lease(LEASE);
-                // The server is not killed here; whether it keeps anything is its owner's affair.
+                // Whether it keeps anything is its owner's affair; only the run's own, which does, is killed.
                 options.may_lose(MayLose::Everything).open(url).await.map(BrokerQueue::Redis)
             }
         }
@@ -96,13 +96,17 @@ impl Broker {
         Kind::of(&self.url).unwrap_or(Kind::RabbitMq)
     }
 
+    /// Whether it answers.
+    pub(crate) async fn ask(&self) -> Result<(), TransportError> {
+        self.open().await.map(drop)
+    }
+
     /// Refuses what cannot be reached.
     pub(crate) async fn check(&self) -> Result<(), Refusal> {
         if self.kind() == Kind::Sqs && !is_host_and_port(sqs_at(&self.url)) {
             Vendor::Aws.check("--transport", "sqs", sqs_at(&self.url))?;
         }
-        let opened = self.open().await;
-        opened.map(drop).map_err(|e| {
+        self.ask().await.map_err(|e| {
             let why = Refusal::caused("--transport", &e);
             Refusal::new(format!("{why}; write {} of a {} that runs", self.kind().form(), self.kind()))
         })
@@ -163,6 +167,11 @@ async fn sqs_client(at: &str) -> Result<aws_sdk_sqs::Client, String> {
     Err(format!("{at} is no HOST:PORT, and this program was built without TLS; build it with --features real"))
 }
 
+/// Whether `url` asks for a broker that the run is to start.
+pub(crate) fn is_private(url: &str) -> bool {
+    Kind::of(url).is_some() && url.split_once(':').is_some_and(|(_, rest)| rest.trim_matches('/').is_empty())
+}
+
 /// Which broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -176,7 +185,11 @@ pub(crate) enum Kind {
 impl Kind {
     /// The one that a URL is for.
     pub(crate) fn of(url: &str) -> Option<Self> {
-        match url.split_once("://")?.0 {
+        let (scheme, rest) = url.split_once(':')?;
+        if !rest.is_empty() && !rest.starts_with("//") {
+            return None;
+        }
+        match scheme {
             "amqp" | "amqps" => Some(Self::RabbitMq),
             "nats" | "tls" => Some(Self::Nats),
             "redis" | "rediss" => Some(Self::Redis),

@@ -87,29 +87,27 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
     let measured = telemetry.as_ref();
 
     let database = place.database().clone();
-    let server = place.server.as_mut();
+    let own = place.own();
     let on_broker = database.broker.is_some();
     let run = match &database.kept {
         Kept::File(file) if options.workers.is_none() && !on_broker && database.dedup.is_none() => {
             shop::run(file, input, options, seed, sabotage.as_ref(), measured).await?
         }
         Kept::File(file) if on_broker => {
-            workers::run::<OnBroker<InFile>>(file, &database, server, input, options, seed, measured).await?
+            workers::run::<OnBroker<InFile>>(file, &database, own, input, options, seed, measured).await?
         }
-        Kept::File(file) => workers::run::<InFile>(file, &database, server, input, options, seed, measured).await?,
+        Kept::File(file) => workers::run::<InFile>(file, &database, own, input, options, seed, measured).await?,
         Kept::Postgres(schema) if on_broker => {
-            workers::run::<OnBroker<InPostgres>>(schema, &database, server, input, options, seed, measured).await?
+            workers::run::<OnBroker<InPostgres>>(schema, &database, own, input, options, seed, measured).await?
         }
         Kept::Postgres(schema) => {
-            workers::run::<InPostgres>(schema, &database, server, input, options, seed, measured).await?
+            workers::run::<InPostgres>(schema, &database, own, input, options, seed, measured).await?
         }
         Kept::MySql(tables) if on_broker => {
-            workers::run::<OnBroker<InMySql>>(tables, &database, server, input, options, seed, measured).await?
+            workers::run::<OnBroker<InMySql>>(tables, &database, own, input, options, seed, measured).await?
         }
-        Kept::MySql(tables) => {
-            workers::run::<InMySql>(tables, &database, server, input, options, seed, measured).await?
-        }
-        Kept::Service(service) => services::run(service, &database, input, options, seed, measured).await?,
+        Kept::MySql(tables) => workers::run::<InMySql>(tables, &database, own, input, options, seed, measured).await?,
+        Kept::Service(service) => services::run(service, &database, own, input, options, seed, measured).await?,
     };
     let mut books = books::check(&database, input).await?;
     if run.workers == 0 && sabotage.is_none() && options.crashes() == 0.0 {

@@ -70,7 +70,8 @@ pub struct Options {
     /// Send the messages over the RabbitMQ server at this URL (`amqp://USER:PASSWORD@HOST:PORT/VHOST`), over NATS JetStream
     /// (`nats://USER:PASSWORD@HOST:PORT`), Redis Streams (`redis://USER:PASSWORD@HOST:PORT/DATABASE`) or, if the program was built
     /// with that feature, SQS (`sqs://HOST:PORT`, an emulator; `sqs://REGION` with HAPAX_AWS=1) or Kafka (`kafka://HOST:PORT`; messages
-    /// that are not due yet stay in the database), instead of through the database, in queues of the run's own, which go with it; in worker processes
+    /// that are not due yet stay in the database), instead of through the database, in queues of the run's own, which go with it; in worker
+    /// processes. `amqp:`, `nats:`, `redis:` or `sqs:` alone is a broker of the run's own, which is killed, as workers are then
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
 
@@ -108,6 +109,10 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_server: Option<Duration>,
 
+    /// The same for the broker, with --transport amqp:, nats:, redis: or sqs: [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    pub kill_broker: Option<Duration>,
+
     /// Be one of those processes.
     #[arg(long, value_name = "FILE", hide = true)]
     pub worker_of: Option<PathBuf>,
@@ -142,7 +147,7 @@ const CRASHES: f64 = 0.1;
 
 /// Worker processes on a server, unless told otherwise.
 const WORKERS: u32 = 4;
-/// What happens to a server of the run's own, and to the workers on it, unless told otherwise.
+/// What happens to servers of the run's own, and to the workers on them, unless told otherwise.
 const KILL_SERVER: Duration = Duration::from_secs(5);
 const KILL_EVERY: Duration = Duration::from_millis(500);
 const STALL_EVERY: Duration = Duration::from_secs(3);
@@ -191,19 +196,31 @@ impl Options {
     }
 
     pub(crate) fn kill_every(&self) -> Option<Duration> {
-        self.kill_every.or_else(|| self.is_private().then_some(KILL_EVERY))
+        self.kill_every.or_else(|| self.has_own_servers().then_some(KILL_EVERY))
     }
 
     pub(crate) fn stall_every(&self) -> Option<Duration> {
-        self.stall_every.or_else(|| self.is_private().then_some(STALL_EVERY))
+        self.stall_every.or_else(|| self.has_own_servers().then_some(STALL_EVERY))
     }
 
     pub(crate) fn kill_server(&self) -> Option<Duration> {
-        self.kill_server.or_else(|| self.is_private().then_some(KILL_SERVER))
+        self.kill_server.or_else(|| self.has_own_database().then_some(KILL_SERVER))
     }
 
-    fn is_private(&self) -> bool {
+    pub(crate) fn kill_broker(&self) -> Option<Duration> {
+        self.kill_broker.or_else(|| self.has_own_broker().then_some(KILL_SERVER))
+    }
+
+    fn has_own_database(&self) -> bool {
         self.store.as_deref().is_some_and(place::is_private)
+    }
+
+    fn has_own_broker(&self) -> bool {
+        self.transport.as_deref().is_some_and(broker::is_private)
+    }
+
+    fn has_own_servers(&self) -> bool {
+        self.has_own_database() || self.has_own_broker()
     }
 
     /// Refuses what does not go together.
@@ -239,24 +256,39 @@ impl Options {
             return refuse("--break works in one process on a file; leave out --store, or name a file with it");
         }
         let in_workers = on_server || self.transport.is_some() || self.dedup.is_some() || self.workers.is_some();
-        let is_kafka = self.transport.as_deref().and_then(broker::Kind::of) == Some(broker::Kind::Kafka);
-        if is_kafka && self.store.as_deref().is_some_and(place::is_service) {
-            return refuse(
-                "Kafka holds nothing back until it is due, and that store cannot either; with --transport kafka://.. give a file, or a PostgreSQL or MariaDB server",
-            );
-        }
+        self.check_broker()?;
         if self.pooler.is_some() && !self.store.as_deref().is_some_and(place::is_postgres) {
             return refuse(
                 "--pooler stands before a PostgreSQL server; give that one's own URL too, with --store postgres://..",
             );
         }
-        if self.kill_server.is_some() && !self.is_private() {
+        if self.kill_server.is_some() && !self.has_own_database() {
             return refuse(
                 "--kill-server kills a server of the run's own and no other; give --store postgres: too, or mysql:",
             );
         }
         if !in_workers && (self.kill_every.is_some() || self.stall_every.is_some()) {
             return refuse("--kill-every and --stall-every are for worker processes; give --workers N too");
+        }
+        Ok(())
+    }
+
+    fn check_broker(&self) -> Result<(), Refusal> {
+        let own = self.transport.as_deref().filter(|url| broker::is_private(url));
+        if own.is_some_and(|url| broker::Kind::of(url) == Some(broker::Kind::Kafka)) {
+            return Err(Refusal::new(
+                "--transport kafka: what stands in for Kafka keeps messages in its memory and is not to be killed; start one with `cargo xtask emulator kafka` and write kafka://HOST:PORT",
+            ));
+        }
+        if own.is_some_and(|url| !["amqp", "nats", "redis", "sqs"].contains(&url.trim_end_matches(['/', ':']))) {
+            return Err(Refusal::new(
+                "--transport: a broker of the run's own has no certificates; write amqp:, nats: or redis:, or the whole URL of one that runs",
+            ));
+        }
+        if self.kill_broker.is_some() && own.is_none() {
+            return Err(Refusal::new(
+                "--kill-broker kills a broker of the run's own and no other; give --transport amqp: too, or nats:, redis: or sqs:",
+            ));
         }
         Ok(())
     }
@@ -315,6 +347,7 @@ mod tests {
             (&["--workers", "2", "--kill-every", "often"], "not a time; give one such as 100ms or 2s"),
             (&["--workers", "2", "--kill-every", "0s"], "a time of nothing"),
             (&["--kill-server", "2"], "not a time"),
+            (&["--kill-broker", "2"], "not a time"),
             (&["--workers", "2", "--break", "blind-save"], "cannot be used with"),
         ] {
             let said = refused(arguments);
@@ -336,10 +369,11 @@ mod tests {
             (&["--store", "postgres:db.example"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--transport", "stomp://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
-            (
-                &["--transport", "kafka://broker", "--store", "dynamodb://localhost:8000"],
-                "give a file, or a PostgreSQL or MariaDB server",
-            ),
+            (&["--transport", "nats:localhost"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
+            (&["--transport", "kafka:"], "`cargo xtask emulator kafka`"),
+            (&["--transport", "rediss://"], "write amqp:, nats: or redis:"),
+            (&["--transport", "nats://localhost", "--kill-broker", "1s"], "give --transport amqp: too"),
+            (&["--transport", "redis:", "--kill-server", "1s"], "give --store postgres: too"),
             (&["--store", "postgres:", "--break", "blind-save"], "leave out --store, or name a file with it"),
         ] {
             let options = Options::try_parse_from([&["orders"], arguments].concat()).unwrap();
@@ -357,5 +391,13 @@ mod tests {
         let theirs = options(&["--store", "postgres://shop@db/shop"]);
         assert_eq!((theirs.kill_server(), theirs.kill_every()), (None, None));
         assert!(theirs.check().is_ok());
+        let broker = options(&["--transport", "nats:"]);
+        assert_eq!((broker.kill_broker(), broker.kill_server()), (Some(KILL_SERVER), None));
+        assert_eq!((broker.kill_every(), broker.stall_every()), (Some(KILL_EVERY), Some(STALL_EVERY)));
+        assert!(
+            broker.check().is_ok()
+                && options(&["--transport", "kafka://host", "--store", "cosmos://a:1"]).check().is_ok()
+        );
+        assert_eq!(options(&["--transport", "nats://localhost"]).kill_broker(), None);
     }
 }

@@ -134,6 +134,9 @@ impl fmt::Display for Report {
             if let Some(kills) = run.server_kills {
                 row("server killed", kills, "SIGKILL to all of its processes, then started again")?;
             }
+            if let Some(kills) = run.broker_kills {
+                row("broker killed", kills, "the same")?;
+            }
         }
         writeln!(f, "{:<24}{seconds:>8.1} s  {per_second:.0} messages a second", "time")?;
         if let Some(kept) = kept {

@@ -67,9 +67,10 @@ pub(crate) struct Run {
     pub(crate) kills: u64,
     /// Workers that were stopped beyond their leases.
     pub(crate) stalls: u64,
-    /// Where store and queue were, if in workers; and how often that was killed, if it was the run's own.
+    /// Where store and queue were, if in workers; and how often that, or the broker, was killed, if it was the run's own.
     pub(crate) place: String,
     pub(crate) server_kills: Option<u64>,
+    pub(crate) broker_kills: Option<u64>,
     /// What the observer has counted, if all was in this process.
     pub(crate) counted: Counted,
     pub(crate) passes_dropped: u64,
@@ -161,6 +162,7 @@ pub(crate) async fn run(
         stalls: 0,
         place: String::new(),
         server_kills: None,
+        broker_kills: None,
         counted: watch.counted(),
         passes_dropped: drops.dropped(),
         card_calls,

@@ -30,7 +30,7 @@ use crate::{
     input::Input,
     look::Look,
     messages::{PlaceOrder, StockArrived},
-    place::{Database, Kept, PrivateServer},
+    place::{Database, Kept, Own},
     refusal::again,
     say,
     shop::{self, ENDPOINT, Run, STUCK},
@@ -49,12 +49,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How often the dead letters are looked at. An order that is one is not decided, and takes up room until somebody has dealt with it.
 const DESK_EVERY: Duration = Duration::from_secs(1);
 
-/// Opens the database, starts the workers, lets everybody in, and closes when all is done. A server of the run's own is
+/// Opens the database, starts the workers, lets everybody in, and closes when all is done. Servers of the run's own are
 /// killed as the options say.
 pub(crate) async fn run<B: Backend>(
     place: &B::Place,
     database: &Database,
-    server: Option<&mut PrivateServer>,
+    mut own: Own<'_>,
     input: &Input,
     options: &Options,
     seed: u64,
@@ -67,12 +67,11 @@ pub(crate) async fn run<B: Backend>(
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, telemetry.map(Telemetry::workers), seed)?;
     let mut day = Day::begin(&opened, database, input, desk, crew.moved.clone());
-    let mut server = server;
     let ended = tokio::select! {
         done = day.go_on() => done,
         refusal = disk::full(database) => Err(refusal),
         trouble = crew.harass(options) => Err(trouble),
-        trouble = harass_server(&mut server, options) => Err(trouble),
+        trouble = own.harass(options.kill_server(), options.kill_broker()) => Err(trouble),
     };
     let ended = match ended {
         // Workers that cannot write to the ledger end; each says so, and here it is said once for all of them.
@@ -81,13 +80,8 @@ pub(crate) async fn run<B: Backend>(
     };
     day.bar.finish_and_clear();
     let time = begun.elapsed();
-    let server_kills = match server {
-        Some(server) => {
-            server.restart().await?; // The day may have ended at the very moment at which it was killed.
-            Some(server.kills)
-        }
-        None => None,
-    };
+    own.restart().await?; // The day may have ended at the very moment at which one was killed.
+    let [server_kills, broker_kills] = [&own.database, &own.broker].map(|server| Some(server.as_ref()?.kills));
     // After a refusal nothing that is under way is waited for: it may be what cannot be done.
     let ended = match ended {
         Ok(over) => day.end(&mut crew, over).await,
@@ -106,7 +100,7 @@ pub(crate) async fn run<B: Backend>(
         (_, None) => format!("{kept}, store and queue"),
     };
     let (kills, stalls) = (crew.kills, crew.stalls);
-    ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, ..Run::default() })
+    ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, broker_kills, ..Run::default() })
 }
 
 /// The desk for the dead letters is in this process, and reaches what the workers have.
@@ -139,13 +133,6 @@ async fn make(apart: &Apart) -> Result<ObjectDedup, Refusal> {
             };
             Err(full.unwrap_or_else(|| Refusal::of_store(&format!("{apart} cannot be used"), &e)))
         }
-    }
-}
-
-async fn harass_server(server: &mut Option<&mut PrivateServer>, options: &Options) -> Refusal {
-    match (server, options.kill_server()) {
-        (Some(server), Some(period)) => server.harass(period).await,
-        _ => std::future::pending().await,
     }
 }
 

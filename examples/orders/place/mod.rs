@@ -3,6 +3,7 @@
 
 mod file;
 mod pooler;
+mod private;
 mod reached;
 mod server;
 mod service;
@@ -15,12 +16,17 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use server::{PrivateServer, Schema, is_postgres, is_private, is_server, is_slip};
+pub(crate) use private::{Own, PrivateServer};
+pub(crate) use server::{Schema, is_postgres, is_private, is_server, is_slip};
 pub(crate) use service::{Kind as ServiceKind, Service, is_host_and_port, is_service};
 pub(crate) use tables::Tables;
 use uuid::Uuid;
 
-use crate::{Options, Refusal, apart::Apart, broker::Broker};
+use crate::{
+    Options, Refusal,
+    apart::Apart,
+    broker::{self, Broker},
+};
 
 /// How long a server may be away, until a run gives up: far above what one needs that was killed and started again.
 const AWAY_MAX: Duration = Duration::from_secs(30);
@@ -157,7 +163,9 @@ pub(crate) struct Place {
     /// The folder to remove.
     temporary: Option<PathBuf>,
     /// The run's own; it ends with the run.
-    pub(crate) server: Option<PrivateServer>,
+    server: Option<PrivateServer>,
+    /// The same for its messages, before its folder. What is left in it says nothing, and is not kept.
+    broker: Option<(PrivateServer, Folder)>,
 }
 
 impl Place {
@@ -169,23 +177,36 @@ impl Place {
             apart.check().await?;
         }
         let mut place = Self::find_database(options).await?;
-        if let Some(url) = &options.transport {
-            let broker = Broker::new(url);
-            if let Err(refusal) = broker.check().await {
-                place.leave().await;
-                return Err(refusal);
-            }
-            place.database.broker = Some(broker);
+        if let Some(url) = &options.transport
+            && let Err(refusal) = place.find_broker(url).await
+        {
+            place.leave().await;
+            return Err(refusal);
         }
         place.database.dedup = dedup;
         Ok(place)
+    }
+
+    async fn find_broker(&mut self, url: &str) -> Result<(), Refusal> {
+        let Some(kind) = broker::Kind::of(url).filter(|_| broker::is_private(url)) else {
+            let broker = Broker::new(url);
+            broker.check().await?;
+            self.database.broker = Some(broker);
+            return Ok(());
+        };
+        let folder = Folder::new()?;
+        let mut server = PrivateServer::of_transport(&folder.0, kind)?;
+        server.restart().await?;
+        self.database.broker = Some(Broker::new(&server.furnish().await?));
+        self.broker = Some((server, folder));
+        Ok(())
     }
 
     async fn find_database(options: &Options) -> Result<Self, Refusal> {
         let Some(store) = options.store.as_deref() else {
             let folder = Folder::new()?;
             let database = Database::file(&folder.0.join("orders.db"));
-            return Ok(Self { database, temporary: Some(folder.keep()), server: None });
+            return Ok(Self { database, temporary: Some(folder.keep()), server: None, broker: None });
         };
         if is_service(store) {
             let folder = Folder::new()?;
@@ -193,14 +214,15 @@ impl Place {
             service.check().await?;
             let kept = Kept::Service(service);
             let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None, dedup: None };
-            return Ok(Self { database, temporary: Some(folder.keep()), server: None });
+            return Ok(Self { database, temporary: Some(folder.keep()), server: None, broker: None });
         }
         if !is_server(store) {
-            return Ok(Self { database: Database::file(&file::find(store).await?), temporary: None, server: None });
+            let database = Database::file(&file::find(store).await?);
+            return Ok(Self { database, temporary: None, server: None, broker: None });
         }
         let folder = Folder::new()?;
         let (url, server) = if is_private(store) {
-            let mut server = PrivateServer::create(&folder.0, store)?;
+            let mut server = PrivateServer::of_store(&folder.0, store)?;
             server.restart().await?;
             (server.furnish().await?, Some(server))
         } else {
@@ -219,11 +241,16 @@ impl Place {
             Kept::Postgres(schema.behind(options.pooler.as_deref()))
         };
         let database = Database { kept, ledger: folder.0.join("cards.db"), broker: None, dedup: None };
-        Ok(Self { database, temporary: Some(folder.keep()), server })
+        Ok(Self { database, temporary: Some(folder.keep()), server, broker: None })
     }
 
     pub(crate) const fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// What it has of its own, and kills.
+    pub(crate) fn own(&mut self) -> Own<'_> {
+        Own { database: self.server.as_mut(), broker: self.broker.as_mut().map(|(server, _)| server) }
     }
 
     /// Keeps what is temporary.
@@ -246,7 +273,7 @@ impl Place {
 
     /// Removes what is temporary from a server that is not the run's own.
     pub(crate) async fn leave(&self) {
-        if let Some(broker) = &self.database.broker {
+        if let (Some(broker), None) = (&self.database.broker, &self.broker) {
             broker.remove().await; // What is left in them says nothing: the books are in the database.
         }
         if let (Some(apart), Some(_)) = (&self.database.dedup, &self.temporary) {
@@ -269,6 +296,7 @@ impl Drop for Place {
 }
 
 /// A temporary folder, since databases put files of their own beside them. It goes with this.
+#[derive(Debug)]
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,32 +1,15 @@
-//! A schema on a PostgreSQL server, and servers of either kind of the run's own that may be killed.
+//! A schema on a PostgreSQL server, and what kind of server a store names.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    str::FromStr,
-    time::Duration,
-};
+use std::{fmt, str::FromStr, time::Duration};
 
-use hapax_servers::{MySqlServer, PostgresServer};
-use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection, PgConnection, postgres::PgConnectOptions,
-};
-use tokio::time::{Instant, sleep, timeout};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, postgres::PgConnectOptions};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{
-    AWAY_MAX,
-    reached::{self, Meant, words},
-};
+use super::reached::{self, Meant, words};
 use crate::{Refusal, say};
 
-/// Between two questions whether a server answers by now.
-const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Connections of the run's own server: room for many workers, and for those of killed ones that it has not missed yet.
-const SETTINGS: [&str; 1] = ["max_connections=500"];
 pub(super) const SCHEMES: [&str; 4] = ["postgres:", "postgresql:", "mysql:", "mariadb:"];
-/// Of the run's own MariaDB server.
-const DATABASE: &str = "orders";
 
 fn rest(store: &str) -> Option<&str> {
     SCHEMES.iter().find_map(|scheme| store.strip_prefix(scheme))
@@ -198,123 +181,6 @@ fn may_not(options: &PgConnectOptions, at: &str, error: &sqlx::Error) -> Refusal
             format!("{at}: no schema can be made for the run: {words}; mend that, or name another server with --store")
         }
     })
-}
-
-/// A server of the run's own, which may be killed. It ends with this.
-#[derive(Debug)]
-pub(crate) struct PrivateServer {
-    server: Server,
-    folder: PathBuf,
-    pub(crate) kills: u64,
-}
-
-#[derive(Debug)]
-enum Server {
-    Postgres(PostgresServer),
-    MySql(MySqlServer),
-}
-
-impl Server {
-    fn run(&mut self) -> Result<(), Refusal> {
-        match self {
-            Self::Postgres(server) => server.run(),
-            Self::MySql(server) => server.run(),
-        }
-        .map_err(no_server)
-    }
-
-    fn kill(&mut self) {
-        match self {
-            Self::Postgres(server) => server.kill(),
-            Self::MySql(server) => server.kill(),
-        }
-    }
-
-    fn log(&self) -> String {
-        match self {
-            Self::Postgres(server) => server.log(),
-            Self::MySql(server) => server.log(),
-        }
-    }
-
-    /// Whether it answers.
-    async fn ask(&self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Postgres(server) => PgConnection::connect(&server.url()).await?.close().await,
-            Self::MySql(server) => MySqlConnection::connect(&server.url("mysql")).await?.close().await,
-        }
-    }
-}
-
-impl PrivateServer {
-    /// One with nothing in it, in `folder`, of the kind that `store` asks for. It does not run yet.
-    pub(super) fn create(folder: &Path, store: &str) -> Result<Self, Refusal> {
-        let server = if is_mysql(store) {
-            MySqlServer::create(folder, &SETTINGS).map(Server::MySql)
-        } else {
-            PostgresServer::create(folder, &SETTINGS).map(Server::Postgres)
-        };
-        Ok(Self { server: server.map_err(no_server)?, folder: folder.to_owned(), kills: 0 })
-    }
-
-    /// Its URL, once it has a database.
-    pub(super) async fn furnish(&self) -> Result<String, Refusal> {
-        match &self.server {
-            Server::Postgres(server) => Ok(server.url()),
-            Server::MySql(server) => {
-                let made = async {
-                    let mut connection = MySqlConnection::connect(&server.url("mysql")).await?;
-                    let sql = format!("CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4");
-                    connection.execute(AssertSqlSafe(sql)).await?;
-                    connection.close().await
-                };
-                made.await.map_err(|e: sqlx::Error| no_server(format!("it makes no database: {e}")))?;
-                Ok(server.url(DATABASE))
-            }
-        }
-    }
-
-    /// How to look at what a kept one holds.
-    pub(super) fn how_to_start(&self) -> String {
-        let data = self.folder.join("data");
-        match self.server {
-            Server::Postgres(_) => format!("start it with `postgres -D {}`", data.display()),
-            Server::MySql(_) => format!("start it with `mariadbd --no-defaults --datadir={}`", data.display()),
-        }
-    }
-
-    /// Kills it every `period`, SIGKILL to all of its processes, and starts it again; ends with what went wrong.
-    pub(crate) async fn harass(&mut self, period: Duration) -> Refusal {
-        loop {
-            sleep(period).await;
-            self.server.kill();
-            self.kills += 1;
-            if let Err(refusal) = self.restart().await {
-                return refusal;
-            }
-        }
-    }
-
-    /// Runs it, if it does not run, and waits until it answers.
-    pub(crate) async fn restart(&mut self) -> Result<(), Refusal> {
-        let begun = Instant::now();
-        loop {
-            self.server.run()?;
-            match self.server.ask().await {
-                Ok(()) => return Ok(()),
-                Err(e) if begun.elapsed() > AWAY_MAX => {
-                    let log = self.server.log();
-                    let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-                    return Err(no_server(format!("it does not answer: {e}; the last it said: {last}")));
-                }
-                Err(_) => sleep(ASK_EVERY).await,
-            }
-        }
-    }
-}
-
-fn no_server(why: String) -> Refusal {
-    Refusal::new(format!("no server of the run's own: {why}; or name one that runs, with --store"))
 }
 
 #[cfg(test)]

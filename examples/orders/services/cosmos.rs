@@ -15,12 +15,13 @@ use hapax::{
     CosmosDb, Sender, SqliteQueue,
     codec::{FRAME_BYTES, record::decode_outbox},
     ids::EndpointName,
-    ports::{ErrorKind, StoreError},
+    ports::{ErrorKind, Schedule, StoreError},
 };
 #[cfg(feature = "real")]
 use hapax_servers::real::Front;
 use serde_json::Value;
 
+use super::Beside;
 use crate::{
     Refusal,
     backend::Backend,
@@ -28,7 +29,6 @@ use crate::{
     look::{EntityRow, LetterRow, from_hex},
     order::Order,
     place::Service,
-    workers::LEASE,
 };
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -43,7 +43,7 @@ const KEY: &str = "aGFwYXg=";
 /// In one database, with the queues in a file.
 pub(crate) struct InCosmosDb {
     store: CosmosDb,
-    queue: SqliteQueue,
+    beside: Beside,
 }
 
 impl Backend for InCosmosDb {
@@ -56,28 +56,32 @@ impl Backend for InCosmosDb {
             .await
             .map_err(|e| StoreError::new(ErrorKind::Unavailable, "reaching Cosmos DB", e.to_string()).caused_by(e))?;
         let store = CosmosDb::options(client, place.name()).create_if_missing(new).open().await?;
-        let queue = SqliteQueue::options().lease(LEASE).migrate(new).open(place.queue()).await?;
-        Ok(Self { store, queue })
+        let beside = Beside::open(place, new).await?;
+        Ok(Self { store, beside })
     }
 
     fn store(&self) -> &CosmosDb {
         &self.store
     }
 
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        Some(self.beside.schedule.clone())
+    }
+
     fn queue(&self) -> &SqliteQueue {
-        &self.queue
+        &self.beside.queue
     }
 
     fn sender(&self) -> Sender {
-        self.queue.sender()
+        self.beside.queue.sender()
     }
 
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
-        self.queue.backlog(endpoint).await
+        self.beside.queue.backlog(endpoint).await
     }
 
     async fn close(&self) {
-        self.queue.close().await;
+        self.beside.schedule.close().await;
     }
 }
 

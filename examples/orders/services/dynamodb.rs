@@ -11,9 +11,10 @@ use hapax::{
     DynamoDb, Sender, SqliteQueue,
     codec::{FRAME_BYTES, record::decode_outbox},
     ids::EndpointName,
-    ports::{ErrorKind, StoreError},
+    ports::{ErrorKind, Schedule, StoreError},
 };
 
+use super::Beside;
 use crate::{
     Refusal,
     backend::Backend,
@@ -22,7 +23,6 @@ use crate::{
     order::Order,
     place::Service,
     shop::ENDPOINT,
-    workers::LEASE,
 };
 
 type Item = HashMap<String, AttributeValue>;
@@ -33,7 +33,7 @@ const BATCH: usize = 100;
 /// In one table, with the queues in a file.
 pub(crate) struct InDynamoDb {
     store: DynamoDb,
-    queue: SqliteQueue,
+    beside: Beside,
 }
 
 impl Backend for InDynamoDb {
@@ -45,28 +45,32 @@ impl Backend for InDynamoDb {
         let unreached = |why: String| StoreError::new(ErrorKind::Unavailable, "reaching DynamoDB", why);
         let table = DynamoDb::options(client(place).await.map_err(unreached)?, place.name());
         let store = table.create_if_missing(new).open().await?;
-        let queue = SqliteQueue::options().lease(LEASE).migrate(new).open(place.queue()).await?;
-        Ok(Self { store, queue })
+        let beside = Beside::open(place, new).await?;
+        Ok(Self { store, beside })
     }
 
     fn store(&self) -> &DynamoDb {
         &self.store
     }
 
+    fn schedule(&self) -> Option<impl Schedule + Clone + 'static> {
+        Some(self.beside.schedule.clone())
+    }
+
     fn queue(&self) -> &SqliteQueue {
-        &self.queue
+        &self.beside.queue
     }
 
     fn sender(&self) -> Sender {
-        self.queue.sender()
+        self.beside.queue.sender()
     }
 
     async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, StoreError> {
-        self.queue.backlog(endpoint).await
+        self.beside.queue.backlog(endpoint).await
     }
 
     async fn close(&self) {
-        self.queue.close().await;
+        self.beside.schedule.close().await;
     }
 }
 

@@ -7,15 +7,34 @@ pub(crate) mod cosmos;
 #[cfg(feature = "dynamodb")]
 pub(crate) mod dynamodb;
 
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+use hapax::{Sqlite, SqliteQueue, ports::StoreError};
+
 use crate::{
     Options, Refusal,
     input::Input,
-    place::{Database, Service, ServiceKind},
+    place::{Database, Own, Service, ServiceKind},
     shop::Run,
     telemetry::Telemetry,
 };
 #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
 use crate::{broker::OnBroker, worker, workers};
+
+/// What a service does not have, in a file: queues, and a schedule for what a broker cannot hold back until it is due.
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+struct Beside {
+    schedule: Sqlite,
+    queue: SqliteQueue,
+}
+
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+impl Beside {
+    async fn open(service: &Service, new: bool) -> Result<Self, StoreError> {
+        let schedule = Sqlite::options(service.queue()).create_if_missing(new).migrate(new).open().await?;
+        let queue = SqliteQueue::options().lease(workers::LEASE).migrate(new).on(&schedule).await?;
+        Ok(Self { schedule, queue })
+    }
+}
 
 #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
 fn not_built(kind: ServiceKind) -> Refusal {
@@ -27,6 +46,7 @@ fn not_built(kind: ServiceKind) -> Refusal {
 pub(crate) async fn run(
     service: &Service,
     database: &Database,
+    own: Own<'_>,
     input: &Input,
     options: &Options,
     seed: u64,
@@ -35,24 +55,24 @@ pub(crate) async fn run(
     match (service.kind, database.broker.is_some()) {
         #[cfg(feature = "dynamodb")]
         (ServiceKind::DynamoDb, false) => {
-            Box::pin(workers::run::<dynamodb::InDynamoDb>(service, database, None, input, options, seed, telemetry))
+            Box::pin(workers::run::<dynamodb::InDynamoDb>(service, database, own, input, options, seed, telemetry))
                 .await
         }
         #[cfg(feature = "dynamodb")]
         (ServiceKind::DynamoDb, true) => {
             Box::pin(workers::run::<OnBroker<dynamodb::InDynamoDb>>(
-                service, database, None, input, options, seed, telemetry,
+                service, database, own, input, options, seed, telemetry,
             ))
             .await
         }
         #[cfg(feature = "cosmos")]
         (ServiceKind::CosmosDb, false) => {
-            Box::pin(workers::run::<cosmos::InCosmosDb>(service, database, None, input, options, seed, telemetry)).await
+            Box::pin(workers::run::<cosmos::InCosmosDb>(service, database, own, input, options, seed, telemetry)).await
         }
         #[cfg(feature = "cosmos")]
         (ServiceKind::CosmosDb, true) => {
             Box::pin(workers::run::<OnBroker<cosmos::InCosmosDb>>(
-                service, database, None, input, options, seed, telemetry,
+                service, database, own, input, options, seed, telemetry,
             ))
             .await
         }

@@ -1,0 +1,133 @@
+//! The job with every store of entities and every broker, while workers are killed and stopped; and, where the broker can be the run's own,
+//! while that is killed too. Which of them run each time is said in `.config/nextest.toml`: each server among them
+//! once, beside the tests of each broker with a file; all run by `cargo xtask test --all`.
+#![cfg(all(feature = "dynamodb", feature = "cosmos", feature = "sqs", feature = "kafka"))]
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use program::{orders, words};
+
+/// Two of the first thirty become dead letters at once, and one after its rule has given it up.
+const ORDERS: &str = "30";
+
+/// Where the tests' server is: set by `cargo xtask test`, which finds or starts one.
+fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("no {variable} to test with: run `cargo xtask test`"))
+}
+
+/// The same of what is served by HTTP, as the program wants it.
+fn emulator(scheme: &str, variable: &str) -> String {
+    server(variable).replace("http://", &format!("{scheme}://"))
+}
+
+/// Runs it and expects the books to balance, and somebody to have been killed.
+fn balanced(broker: &str, arguments: &[&str]) -> String {
+    let output = orders(arguments);
+    let report = words(&output);
+    assert_eq!(output.status.code(), Some(0), "{report}");
+    assert!(report.contains("charged exactly once") && !report.contains("still there"), "{report}");
+    assert!(report.contains(&format!("messages over {broker}")), "{report}");
+    assert_ne!(number(&report, "  killed"), 0, "{report}");
+    assert!(number(&report, "dead letters") >= 2, "{report}");
+    report
+}
+
+fn number(report: &str, row: &str) -> u64 {
+    let row = report.lines().find_map(|line| line.strip_prefix(row)).unwrap_or_else(|| panic!("no {row}: {report}"));
+    row.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Who is killed on Kafka has its partitions given to others after six seconds, and on an emulator each call takes longer.
+fn goes_on(broker: &str, transport: &str, store: Option<&str>) {
+    let faults = match broker {
+        "Kafka" => ["--kill-every", "2s", "--stall-every", "5s"],
+        _ => ["--kill-every", "700ms", "--stall-every", "2s"],
+    };
+    let usual = ["--orders", ORDERS, "--workers", "2", "--transport", transport];
+    let store = store.map(|store| ["--store", store]);
+    balanced(broker, &[&usual[..], &faults, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
+}
+
+macro_rules! pairs {
+    ($($module:ident: $broker:literal at $url:expr;)*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn goes_with_a_file() {
+                goes_on($broker, &$url, None);
+            }
+
+            #[test]
+            fn goes_with_postgres() {
+                goes_on($broker, &$url, Some(&server("HAPAX_TEST_POSTGRES")));
+            }
+
+            #[test]
+            fn goes_with_mysql() {
+                goes_on($broker, &$url, Some(&server("HAPAX_TEST_MYSQL")));
+            }
+
+            #[test]
+            fn goes_with_dynamodb() {
+                goes_on($broker, &$url, Some(&emulator("dynamodb", "HAPAX_TEST_DYNAMODB")));
+            }
+
+            #[test]
+            fn goes_with_cosmos() {
+                goes_on($broker, &$url, Some(&emulator("cosmos", "HAPAX_TEST_COSMOS")));
+            }
+        }
+    )*};
+}
+
+pairs! {
+    rabbitmq: "RabbitMQ" at server("HAPAX_TEST_RABBITMQ");
+    nats: "NATS" at server("HAPAX_TEST_NATS");
+    redis: "Redis" at server("HAPAX_TEST_REDIS");
+    kafka: "Kafka" at server("HAPAX_TEST_KAFKA");
+    sqs: "SQS" at emulator("sqs", "HAPAX_TEST_SQS");
+}
+
+/// The broker is killed every few seconds as long as orders are open: so there are enough of them for one kill at least.
+fn outlives_kills(broker: &str, transport: &str, orders: &str) {
+    // RabbitMQ takes seconds to let anybody in, so that not much would be done between two kills.
+    let killed = ["--kill-broker", if broker == "RabbitMQ" { "4s" } else { "2s" }, "--kill-every", "1s"];
+    let report =
+        balanced(broker, &[&["--orders", orders, "--workers", "2", "--transport", transport], &killed[..]].concat());
+    assert_ne!(number(&report, "broker killed"), 0, "{report}");
+}
+
+mod killed {
+    use super::*;
+
+    #[test]
+    fn the_books_balance_while_rabbitmq_and_workers_are_killed() {
+        outlives_kills("RabbitMQ", "amqp:", "100");
+    }
+
+    #[test]
+    fn the_books_balance_while_nats_and_workers_are_killed() {
+        outlives_kills("NATS", "nats:", "100");
+    }
+
+    #[test]
+    fn the_books_balance_while_redis_and_workers_are_killed() {
+        outlives_kills("Redis", "redis://", "100");
+    }
+
+    #[test]
+    fn the_books_balance_while_sqs_and_workers_are_killed() {
+        outlives_kills("SQS", "sqs:", "40");
+    }
+
+    /// And the database, all at once.
+    #[test]
+    fn the_books_balance_while_nats_and_postgres_and_workers_are_killed() {
+        let killed = ["--kill-broker", "2s", "--kill-server", "3s", "--kill-every", "1s"];
+        let places = ["--store", "postgres:", "--transport", "nats:"];
+        let report = balanced("NATS", &[&["--orders", "100", "--workers", "2"], &places[..], &killed[..]].concat());
+        assert!(number(&report, "broker killed") > 0 && number(&report, "server killed") > 0, "{report}");
+    }
+}
