@@ -10,6 +10,7 @@ mod rig;
 mod server;
 mod tls;
 mod tools;
+mod volume;
 
 use std::{sync::Arc, time::Duration};
 

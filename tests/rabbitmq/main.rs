@@ -8,6 +8,7 @@ mod rig;
 mod server;
 mod tls;
 mod tools;
+mod volume;
 
 use std::{sync::Arc, time::Duration};
 
