@@ -9,7 +9,7 @@ use hapax::ports::Receiver;
 const MINUTE: Duration = Duration::from_secs(60);
 /// What a busy machine takes beyond what was said.
 const MARGIN: Duration = Duration::from_secs(10);
-const TIMES: usize = 3;
+const TIMES: usize = 2;
 
 /// While its broker is away. `within`: how long receiving may take to be told, as its options say.
 pub(crate) async fn is_told_again_and_again(receiver: &dyn Receiver, within: Duration) {

@@ -19,10 +19,10 @@ use hapax::{
 };
 use serde::{Deserialize, Serialize};
 
-const RETENTION: Duration = Duration::from_millis(1000);
-const DEADLINE: Duration = Duration::from_millis(400);
+const RETENTION: Duration = Duration::from_millis(500);
+const DEADLINE: Duration = Duration::from_millis(200);
 /// Much longer than the retention.
-const LONG: Duration = Duration::from_millis(3000);
+const LONG: Duration = Duration::from_millis(1500);
 /// Between two tries of what cannot succeed yet.
 const REST: Duration = Duration::from_millis(100);
 /// What has to come comes long before this, on any machine.
