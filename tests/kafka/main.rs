@@ -1,5 +1,6 @@
 //! Queues on Kafka: the promises of every transport, and what is Kafka's own.
 
+mod away;
 mod begin;
 mod cut;
 mod endpoints;

@@ -22,7 +22,7 @@ use tokio::{
 use super::rig::*;
 
 /// Passes on what comes, until told otherwise.
-struct Proxy {
+pub(crate) struct Proxy {
     port: u16,
     /// What the server says is taken and not passed on.
     is_deaf: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn to(server: String) -> Self {
+    pub(crate) async fn to(server: String) -> Self {
         let server = server.split_once("//").unwrap().1.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -51,12 +51,12 @@ impl Proxy {
         proxy
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
     /// From now on nothing comes back.
-    fn deafen(&self) {
+    pub(crate) fn deafen(&self) {
         self.is_deaf.store(true, Ordering::SeqCst);
     }
 

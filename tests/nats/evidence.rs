@@ -10,6 +10,17 @@ use hapax::{
 
 use super::rig::*;
 
+#[path = "../broker/evidence.rs"]
+mod broker;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_remembered_is_forgotten_when_the_queue_has_shown_that_it_is_gone() {
+    for ordered in [false, true] {
+        let queue = options().ordered_keys(ordered).open(url()).await.unwrap();
+        broker::entries_go_when_the_queue_has_shown_that_their_messages_are_gone(queue, endpoint()).await;
+    }
+}
+
 fn topic() -> TypeName {
     TypeName::parse(unique("shop.told")).unwrap()
 }

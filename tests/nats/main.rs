@@ -1,6 +1,9 @@
 //! Queues on NATS JetStream: the promises of every transport, and what is JetStream's own.
 
+mod away;
+mod credentials;
 mod cut;
+mod declared;
 mod endpoints;
 mod evidence;
 mod foreign;
@@ -247,6 +250,18 @@ async fn what_cannot_be_opened_says_why_and_what_to_do() {
     expect(failed(credentials), ErrorKind::Misconfigured, ".creds");
     let undeclared = options().prefix(&unique("none")[..30]).declare(false).open(url()).await;
     expect(failed(undeclared), ErrorKind::Misconfigured, "NatsOptions::declare");
+}
+
+/// Without replicas it is on the disk only after the server's own time, which the server does not tell: so hapax does, each time.
+#[tokio::test]
+async fn what_a_confirmation_is_worth_is_said_when_it_is_opened() {
+    let logged = LogLines::here();
+    options().sync_interval(Duration::from_secs(77)).open(url()).await.unwrap();
+    let said = logged.with("sync_interval=77s");
+    let [said] = &said[..] else { panic!("it is said {} times: {said:?}", said.len()) };
+    for what in ["INFO", "replicas=", "server=", "a machine that loses power may lose what was confirmed"] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
 }
 
 #[tokio::test]

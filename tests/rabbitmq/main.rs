@@ -1,5 +1,6 @@
 //! Queues on RabbitMQ: the promises of every transport, and what is RabbitMQ's own.
 
+mod away;
 mod endpoints;
 mod foreign;
 mod logged;

@@ -71,7 +71,7 @@ impl Line {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    fn keep_answers(&self, keep: bool) {
+    pub(crate) fn keep_answers(&self, keep: bool) {
         self.state.keeps_answers.store(keep, Ordering::Relaxed);
     }
 

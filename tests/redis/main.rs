@@ -1,5 +1,6 @@
 //! Queues on Redis Streams: the promises of every transport, and what is Redis' own.
 
+mod away;
 mod bell;
 mod cut;
 mod endpoints;
@@ -220,6 +221,51 @@ async fn a_program_that_had_a_prefix_to_itself_removes_all_of_it() {
     drop(ends);
     queue.remove(&[here]).await.unwrap();
     assert_eq!(keys(&mut connection).await, Vec::<String>::new());
+}
+
+/// All of them are in memory at once; the first is asked for alone, since nobody knows how large it is.
+#[tokio::test]
+async fn a_call_gives_no_more_once_it_has_many_bytes() {
+    const MESSAGES: usize = 40;
+    let (queue, here) = (open().await, endpoint());
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let large = "x".repeat(1_000_000);
+    for _ in 0..MESSAGES / 8 {
+        let few: Vec<_> = (0..8).map(|_| to(&here, envelope(&large))).collect();
+        send(&queue, &few).await;
+    }
+    let mut came = Vec::new();
+    while came.iter().sum::<usize>() < MESSAGES {
+        let given = tokio::time::timeout(PATIENCE, ends.receiver.receive(512)).await.expect("nothing came").unwrap();
+        for delivery in &given {
+            ack(&ends, delivery).await;
+        }
+        came.push(given.len());
+    }
+    // 8 MiB are passed with the ninth, and those that are read with it are twice as many at most.
+    assert!(came.iter().all(|given| *given <= 16), "{came:?}");
+    assert!(came[0] >= 9, "{came:?}");
+}
+
+/// Where nobody else may connect.
+#[tokio::test]
+async fn a_server_is_reached_over_a_socket() {
+    let server = RedisServer::start_with(&[("unixsocket", "redis.sock"), ("unixsocketperm", "777")]).await;
+    let socket = server.folder().join("redis.sock");
+    for scheme in ["unix", "redis+unix"] {
+        let queue = RedisStreams::open(format!("{scheme}://{}", socket.display())).await.unwrap();
+        assert!(format!("{queue:?}").contains("redis.sock"), "{queue:?}");
+        let here = endpoint();
+        let ends = queue.connect(&here, &[]).await.unwrap();
+        nothing(&ends, Duration::from_millis(300)).await; // It waits to be told.
+        send(&queue, &[to(&here, envelope("over a socket"))]).await;
+        let delivery = next(&ends).await;
+        assert_eq!(body(&delivery), "over a socket");
+        ack(&ends, &delivery).await;
+    }
+    let nobody = RedisStreams::open(format!("unix://{}", server.folder().join("none").display())).await.unwrap_err();
+    assert_eq!(nobody.kind(), ErrorKind::Unavailable, "{nobody:?}");
+    assert!(nobody.to_string().contains("none"), "{nobody}");
 }
 
 #[tokio::test]

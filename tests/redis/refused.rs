@@ -74,6 +74,21 @@ async fn servers_of_other_kinds_are_refused_with_the_reason() {
     misconfigured(open(replica.url()).await, "is a replica");
 }
 
+/// With these options some keys have a time to live; a server whose owner lets it drop such keys may drop a queue.
+#[tokio::test]
+async fn a_server_that_drops_keys_with_a_time_to_live_is_refused_where_queues_have_one() {
+    let server = RedisServer::start_with(&[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-lru")]).await;
+    let removed = RedisStreams::options().remove_unused(std::time::Duration::from_secs(60));
+    misconfigured(removed.clone().open(server.url()).await, "RedisStreamsOptions::remove_unused");
+    misconfigured(RedisStreams::options().ordered_keys(true).open(server.url()).await, "maxmemory-policy volatile-lru");
+    // None of the others' have one.
+    RedisStreams::open(server.url()).await.unwrap();
+    // And no memory is too little where there is no bound.
+    let mut connection = plain(&server.url()).await;
+    ask::<String>(&mut connection, "CONFIG SET maxmemory 0").await;
+    removed.open(server.url()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_server_without_memory_takes_nothing_until_some_is_handled() {
     let server = RedisServer::start_with(&[("maxmemory", "8mb"), ("maxmemory-policy", "noeviction")]).await;

@@ -1,5 +1,6 @@
 //! Queues on SQS: the promises of every transport, and what is SQS' own.
 
+mod away;
 mod endpoints;
 mod foreign;
 mod leases;

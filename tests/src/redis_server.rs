@@ -58,6 +58,12 @@ impl RedisServer {
         self.server.url()
     }
 
+    /// Where its data is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.scratch.folder()
+    }
+
     /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {

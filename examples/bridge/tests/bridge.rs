@@ -17,6 +17,7 @@ use hapax::{
     ids::{EndpointName, TypeName},
     ports::{Connected, Delivery, Settlement},
 };
+use hapax_servers::RedisServer;
 
 const ORDERS: u64 = 400;
 /// Messages that have come across between two kills.
@@ -157,6 +158,36 @@ async fn what_is_published_on_rabbitmq_is_on_nats_under_one_id_while_the_bridge_
 #[tokio::test]
 async fn what_is_published_on_nats_is_on_rabbitmq_under_one_id_while_the_bridge_is_killed() {
     bridged(&broker("HAPAX_TEST_NATS"), &broker("HAPAX_TEST_RABBITMQ")).await;
+}
+
+/// A server that keeps what it confirms, in a folder of its own: the bridge is refused by any other.
+async fn redis(folder: &Folder) -> RedisServer {
+    let mut server = RedisServer::create(&folder.0).unwrap();
+    let is_there = async {
+        loop {
+            server.run().unwrap();
+            if Broker::open(&server.url(), "br").await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_there).await.unwrap_or_else(|_| panic!("it does not answer"));
+    server
+}
+
+#[tokio::test]
+async fn what_is_published_on_rabbitmq_is_on_redis_under_one_id_while_the_bridge_is_killed() {
+    let folder = Folder::new();
+    let redis = redis(&folder).await;
+    bridged(&broker("HAPAX_TEST_RABBITMQ"), &redis.url()).await;
+}
+
+#[tokio::test]
+async fn what_is_published_on_redis_is_on_nats_under_one_id_while_the_bridge_is_killed() {
+    let folder = Folder::new();
+    let redis = redis(&folder).await;
+    bridged(&redis.url(), &broker("HAPAX_TEST_NATS")).await;
 }
 
 /// Goal: bridges of one broker and one file take nothing from each other, and of both directions nothing goes round. Method: two go from one

@@ -103,6 +103,8 @@ impl Link {
         if let Some(tls) = tls(&options.tls, uses_tls).map_err(misconfigured)? {
             connect = connect.require_tls(true).tls_client_config(tls);
         }
+        let addresses = addresses.into_iter().map(nameless).collect::<Result<Vec<_>, _>>();
+        let addresses = addresses.map_err(|e| misconfigured(format!("{place}: {e}")))?;
         let connected = timeout(options.patience, connect.connect(addresses)).await;
         let client = match connected {
             Ok(Ok(client)) => client,
@@ -198,6 +200,14 @@ fn heard(event: &Event, told: &watch::Sender<Line>, place: &str) {
         Event::ClientError(error) => tracing::debug!("{place}: {error}"),
         Event::LameDuckMode | Event::Draining => tracing::info!("{place} is about to end the connection"),
     }
+}
+
+/// An address without who connects: the driver shows addresses in its logs, at `debug`, and does not look for a user there.
+fn nameless(address: ServerAddr) -> std::io::Result<ServerAddr> {
+    let mut url = address.into_inner();
+    // They are refused where there is no host, and then there is no user either.
+    let _ = (url.set_username(""), url.set_password(None));
+    ServerAddr::from_url(url)
 }
 
 fn not_connected(place: &str, error: &async_nats::ConnectError) -> TransportError {

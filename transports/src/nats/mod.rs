@@ -56,12 +56,13 @@
 //!
 //! # Tested
 //! nats-server 2.9.10: one server, also killed; by hand a cluster of three with three replicas, whose servers were killed one after the other.
-//! Leaf nodes, credentials and other versions are untested.
+//! Credentials of accounts that an operator vouches for. Leaf nodes and other versions are untested.
 //!
 //! # Source
 //! NATS documentation: JetStream's consumers, its model, and its wire API; ADR-8 and ADR-13 for pull consumers. The server's own
 //! `server/consumer.go` of 2.9.10 for what an acknowledgement does whose lease has run out.
 
+mod declared;
 mod dispatcher;
 mod errors;
 mod letters;

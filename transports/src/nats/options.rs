@@ -179,9 +179,9 @@ impl NatsOptions {
         self
     }
 
-    /// Whether streams and consumers that are missing are declared. Default yes. With no, they only have to be there, which is seen
-    /// when this is opened and an endpoint connects: for accounts that may not configure. Let another declare them once, with the
-    /// same options, by connecting each endpoint.
+    /// Whether streams and consumers that are missing are declared. Default yes. With no, they have to be there, and as the promises of
+    /// this transport need them, which is seen when this is opened and an endpoint connects; what is otherwise is refused by name. For accounts
+    /// that may not configure: let another declare them once, with the same options, by connecting each endpoint.
     pub const fn declare(mut self, declare: bool) -> Self {
         self.declare = declare;
         self

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::{
     Broker,
+    declared::Look,
     errors::{refusal, unanswered},
     names::{Names, Part},
+    options::HEADERS_BYTES,
 };
 
 /// For how long it is kept that a delivery did not count. A message whose next delivery is later counts one more.
@@ -119,9 +121,6 @@ impl Broker {
     }
 
     async fn stream(&self, name: &str, subjects: Vec<String>, more: &Value) -> Result<(), TransportError> {
-        if !self.options.declare {
-            return self.link.ask(DECLARING, format!("STREAM.INFO.{name}"), &json!({})).await.map(drop);
-        }
         let mut config = json!({
             "name": name,
             "subjects": subjects,
@@ -139,7 +138,12 @@ impl Broker {
         if let (Some(config), Some(more)) = (config.as_object_mut(), more.as_object()) {
             config.extend(more.clone());
         }
-        self.link.ask(DECLARING, format!("STREAM.CREATE.{name}"), &config).await.map(drop)
+        if self.options.declare {
+            return self.link.ask(DECLARING, format!("STREAM.CREATE.{name}"), &config).await.map(drop);
+        }
+        let info = self.link.ask(DECLARING, format!("STREAM.INFO.{name}"), &json!({})).await?;
+        let look = Look::at_stream(&info["config"], &config, self.bytes_max + HEADERS_BYTES);
+        look.judged(DECLARING, self.link.place(), ("stream", name), (&format!("STREAM.UPDATE.{name}"), &config))
     }
 
     async fn consumer(
@@ -150,9 +154,6 @@ impl Broker {
         from: &str,
         part: Part,
     ) -> Result<(), TransportError> {
-        if !self.options.declare {
-            return self.link.ask(DECLARING, format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await.map(drop);
-        }
         // One at a time, for order; else the server holds nothing back: what waits for its due time is given and not settled.
         let pending = if matches!(part, Part::Slot(_)) { 1 } else { -1 };
         let mut config = json!({
@@ -168,8 +169,15 @@ impl Broker {
         if let (Some(config), false) = (config.as_object_mut(), filter.is_empty()) {
             config.insert("filter_subject".into(), filter.into());
         }
-        let request = json!({ "stream_name": stream, "config": config });
-        self.link.ask(DECLARING, format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"), &request).await.map(drop)
+        let (subject, request) =
+            (format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"), json!({ "stream_name": stream, "config": config }));
+        if self.options.declare {
+            return self.link.ask(DECLARING, subject, &request).await.map(drop);
+        }
+        let info = self.link.ask(DECLARING, format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await?;
+        let look = Look::at_consumer(&info["config"], &request["config"], self.options.replicas);
+        let consumer = format!("{stream} {name}");
+        look.judged(DECLARING, self.link.place(), ("consumer", &consumer), (&subject, &request))
     }
 }
 

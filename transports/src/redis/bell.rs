@@ -137,7 +137,7 @@ impl End {
             Err(e) => return drop(answer.send(Err(e))),
         };
         // Where there is an order, nothing is looked for before the answer.
-        let looks = !is_ordered && self.trimmed().await;
+        let looks = !is_ordered && self.trimmed();
         let then = match is_ordered {
             // What is taken for who is gone by then would be given back, and would come behind what came after it.
             true => cmd("PING"),

@@ -37,6 +37,8 @@ pub(super) struct Link {
     place: String,
     name: String,
     accepted: MayLose,
+    /// Whether some of the keys have a time to live.
+    expires: bool,
     pub(super) patience: Duration,
 }
 
@@ -87,7 +89,8 @@ impl Link {
         let name = options.connection_name.clone().unwrap_or_else(|| "hapax".into());
         let client = client(info, &options.tls)
             .map_err(|e| misconfigured("a certificate or key cannot be read: give them as PEM".into()).caused_by(e))?;
-        Ok(Self { client, place, name, accepted: options.may_lose, patience: options.patience })
+        let expires = options.unused_max.is_some() || options.ordered_keys;
+        Ok(Self { client, place, name, accepted: options.may_lose, expires, patience: options.patience })
     }
 
     /// The server, for messages.
@@ -145,7 +148,8 @@ impl Link {
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
         let survey = Survey::of(&mut connection, &self.place).await?;
-        let (may_lose, run) = (survey.judge(&self.place, self.accepted)?, survey.run().map(str::to_owned));
+        let may_lose = survey.judge(&self.place, self.accepted, self.expires)?;
+        let run = survey.run().map(str::to_owned);
         // Blanks are not allowed in it, and it is of no further use.
         let name: String = self.name.chars().filter(char::is_ascii_graphic).collect();
         let _ = cmd("CLIENT").arg("SETNAME").arg(name).query_async::<Value>(&mut connection).await;

@@ -40,7 +40,8 @@
 //!   every transport of hapax.
 //! * A lease lasts as long as the options say and is extended while a message is handled. Who settles after another has taken the message
 //!   over, or after the lease has run out, changes nothing.
-//! * Nothing is handed over before it is asked for. A call gives at most 512 messages, and no more once they have 8 MiB.
+//! * Nothing is handed over before it is asked for. A call gives at most 512 messages, and no more once they have 8 MiB: they are read one, two, four
+//!   and so on at a time, 32 at most, and what is read with the last of them is given too.
 //! * Leases, delays and due times end by the server's clock. One that is set forward ends them early, one that is set back
 //!   late.
 //! * Delays are of any length. Who waits is told at once of what is sent, and looks for what was put off, or left by one that

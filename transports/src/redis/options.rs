@@ -214,7 +214,8 @@ impl RedisStreamsOptions {
     ///
     /// # Errors
     /// [`TransportError`] for a malformed URL or prefix, for a server that cannot be reached or does not let this account
-    /// in, and for one that may lose or evict what it has confirmed; the message names the remedy.
+    /// in, and for one that may lose or evict what it has confirmed, or a key that these options give a time to live; the message names the
+    /// remedy.
     pub async fn open(self, url: impl AsRef<str>) -> Result<RedisStreams, TransportError> {
         let names = Names::new(&self.prefix)
             .map_err(|problem| TransportError::new(ErrorKind::Misconfigured, "opening Redis queues", problem))?;

@@ -33,7 +33,7 @@ use super::{
 
 /// Most messages that one call gives: more would keep the server from others, and other processes idle.
 const TAKE_MAX: usize = 512;
-/// Bytes that one call gives, the last few messages aside: all of them are in memory at once.
+/// Bytes that one call gives, those aside that are read with the last of them: all of them are in memory at once.
 const TAKE_BYTES_MAX: usize = 8 << 20;
 /// How often whoever waits looks for what was put off or left by others. What is sent is told.
 const POLL: Duration = Duration::from_millis(240);
@@ -232,7 +232,7 @@ impl End {
     }
 
     pub(super) async fn taken(self: &Arc<Self>, max: usize) -> Result<Taken, TransportError> {
-        let looks = self.trimmed().await;
+        let looks = self.trimmed();
         let taken = self.taken_now(max, looks).await;
         if taken.is_err() {
             if looks {
@@ -303,11 +303,13 @@ impl End {
         call
     }
 
-    /// Removes what may be removed, now and then. Whether it is time to look for leases that have run out.
-    pub(super) async fn trimmed(&self) -> bool {
+    /// Removes what may be removed, now and then. Whether it is time to look for leases that have run out. Nobody waits for it: who receives
+    /// from a server that does not answer is to be told so by what it asks for itself.
+    pub(super) fn trimmed(self: &Arc<Self>) -> bool {
         let (looks, trims) = self.begin_looks();
         if trims {
-            self.trim().await;
+            let end = self.clone();
+            tokio::spawn(async move { end.trim().await });
         }
         looks
     }

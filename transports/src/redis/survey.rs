@@ -55,8 +55,8 @@ impl Survey {
         if waits { MayLose::Nothing } else { MayLose::Seconds }
     }
 
-    /// What it may lose, if that is `accepted` and nothing else is wrong with it.
-    pub(super) fn judge(&self, place: &str, accepted: MayLose) -> Result<MayLose, TransportError> {
+    /// What it may lose, if that is `accepted` and nothing else is wrong with it. `expires`: some of our keys have a time to live.
+    pub(super) fn judge(&self, place: &str, accepted: MayLose, expires: bool) -> Result<MayLose, TransportError> {
         let refused = |why: String| Err(TransportError::new(ErrorKind::Misconfigured, CONNECTING, why));
         let version = self.says("redis_version").unwrap_or("none");
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
@@ -72,9 +72,15 @@ impl Survey {
             return refused(format!("{place} is a replica: connect to the server that it copies"));
         }
         let policy = self.says("maxmemory_policy").unwrap_or("noeviction");
-        if self.says("maxmemory").is_some_and(|most| most != "0") && policy.starts_with("allkeys") {
+        let is_bounded = self.says("maxmemory").is_some_and(|most| most != "0");
+        if is_bounded && policy.starts_with("allkeys") {
             return refused(format!(
                 "{place} drops whole queues when it is short of memory (maxmemory-policy {policy}): set `maxmemory-policy noeviction`"
+            ));
+        }
+        if is_bounded && policy.starts_with("volatile") && expires {
+            return refused(format!(
+                "{place} drops keys that have a time to live when it is short of memory (maxmemory-policy {policy}): queues have one with RedisStreamsOptions::remove_unused, and who receives with ordered_keys. Set `maxmemory-policy noeviction`, or do without these"
             ));
         }
         let found = self.may_lose();
@@ -131,13 +137,13 @@ mod tests {
             (while_rewriting, MayLose::Seconds, "MayLose::Seconds"),
         ] {
             let survey = survey(&[told]);
-            assert_eq!(survey.judge("it", MayLose::Everything).unwrap(), found);
-            let refused = survey.judge("it", MayLose::Nothing).unwrap_err();
+            assert_eq!(survey.judge("it", MayLose::Everything, false).unwrap(), found);
+            let refused = survey.judge("it", MayLose::Nothing, false).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Misconfigured);
             assert!(refused.to_string().contains(says) && refused.to_string().contains("appendonly"), "{refused}");
         }
-        assert_eq!(survey(&[]).judge("it", MayLose::Nothing).unwrap(), MayLose::Nothing);
-        assert!(survey(&[nothing]).judge("it", MayLose::Seconds).is_err());
+        assert_eq!(survey(&[]).judge("it", MayLose::Nothing, false).unwrap(), MayLose::Nothing);
+        assert!(survey(&[nothing]).judge("it", MayLose::Seconds, false).is_err());
     }
 
     /// Managed servers do not let everybody read their settings.
@@ -145,8 +151,8 @@ mod tests {
     fn settings_that_are_not_told_are_not_taken_for_good() {
         let mut silent = survey(&[]);
         silent.0.retain(|name, _| !name.contains("append"));
-        assert!(silent.judge("it", MayLose::Nothing).unwrap_err().to_string().contains("CONFIG GET"));
-        assert_eq!(silent.judge("it", MayLose::Seconds).unwrap(), MayLose::Seconds);
+        assert!(silent.judge("it", MayLose::Nothing, false).unwrap_err().to_string().contains("CONFIG GET"));
+        assert_eq!(silent.judge("it", MayLose::Seconds, false).unwrap(), MayLose::Seconds);
     }
 
     #[test]
@@ -157,11 +163,15 @@ mod tests {
             (&[("role", "slave")], "replica"),
             (&[("maxmemory", "1000000"), ("maxmemory_policy", "allkeys-lru")], "maxmemory-policy"),
         ] {
-            let refused = survey(told).judge("it", MayLose::Everything).unwrap_err().to_string();
+            let refused = survey(told).judge("it", MayLose::Everything, false).unwrap_err().to_string();
             assert!(refused.contains(says), "{refused}");
         }
         // Keys of queues have no time to live, unless that was asked for.
         let volatile = survey(&[("maxmemory", "1000000"), ("maxmemory_policy", "volatile-lru")]);
-        assert!(volatile.judge("it", MayLose::Nothing).is_ok());
+        assert!(volatile.judge("it", MayLose::Nothing, false).is_ok());
+        let refused = volatile.judge("it", MayLose::Nothing, true).unwrap_err().to_string();
+        assert!(refused.contains("volatile-lru") && refused.contains("remove_unused"), "{refused}");
+        let unbounded = survey(&[("maxmemory_policy", "volatile-lru")]);
+        assert!(unbounded.judge("it", MayLose::Nothing, true).is_ok());
     }
 }

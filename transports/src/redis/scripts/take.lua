@@ -11,7 +11,8 @@ local looks, alone, unused = ARGV[6] == '1', ARGV[7] == '1', tonumber(ARGV[8])
 local PARKED = 'later'
 -- A receiver that has nothing and has not asked for so long is gone.
 local GONE = 3600000
--- Messages that are read at a time, so that their bytes can be counted in between.
+-- Messages that are read at a time, so that their bytes can be counted in between: one at first, and twice as many each time, since nobody
+-- knows how large they are before they are read.
 local STEP = 32
 -- So often at most: what is not due yet is put off by the way, and gives nothing.
 local STEPS = 64
@@ -98,10 +99,11 @@ end
 if takes_over and has_room() then redis.call('SET', active, consumer, 'PX', lease) end
 
 -- What is left has to come before what is new, where there is an order.
-local left, steps = (alone and is_left) and 0 or most - #again, 0
+local left, steps, step = (alone and is_left) and 0 or most - #again, 0, 1
 while left > 0 and bytes < bytes_max and steps < STEPS do
   steps = steps + 1
-  local wanted = math.min(left, STEP)
+  local wanted = math.min(left, step)
+  step = math.min(step * 2, STEP)
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', wanted, 'STREAMS', queue, '>')
   if not read then break end
   local entries = read[1][2]
