@@ -1,12 +1,17 @@
 //! Queues on RabbitMQ: the promises of every transport, and what is RabbitMQ's own.
 
+mod consumer_timeout;
+mod cut;
 mod endpoints;
+mod events;
 mod foreign;
 mod logged;
 mod refused;
 mod rig;
 mod server;
+mod still;
 mod tls;
+mod too_large;
 mod tools;
 
 use std::{sync::Arc, time::Duration};
