@@ -190,6 +190,10 @@ mod import {}
 #[doc = include_str!("../docs/nats.md")]
 mod jetstream {}
 
+#[cfg(all(doctest, feature = "rabbitmq", feature = "memory"))]
+#[doc = include_str!("../docs/rabbitmq.md")]
+mod rabbitmq_chapter {}
+
 #[cfg(all(doctest, feature = "object"))]
 #[doc = include_str!("../docs/object.md")]
 mod object {}

@@ -18,6 +18,8 @@ pub struct RabbitMqServer {
     folder: PathBuf,
     /// For clients, and for other nodes, of which there are none.
     ports: [u16; 2],
+    /// Of its application `rabbit`, as arguments of its machine.
+    settings: String,
 }
 
 impl RabbitMqServer {
@@ -27,13 +29,33 @@ impl RabbitMqServer {
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
         let port = || free_port().map_err(|e| format!("there is no free port: {e}"));
-        Ok(Self { running: None, folder: folder.to_owned(), ports: [port()?, port()?] })
+        Ok(Self { running: None, folder: folder.to_owned(), ports: [port()?, port()?], settings: String::new() })
     }
 
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}", self.ports[0])
+    }
+
+    /// Sets the number `name` of its application `rabbit` from its next start on: such as `max_message_size`, in bytes, `consumer_timeout` and
+    /// `channel_tick_interval`, in milliseconds.
+    pub fn set(&mut self, name: &str, number: u64) {
+        self.settings.push_str(&format!(" -rabbit {name} {number}"));
+    }
+
+    /// Also answers to `rabbitmqadmin` from its next start on. The port.
+    ///
+    /// # Errors
+    /// Its settings cannot be written, or there is no free port.
+    pub fn answer_to_tools(&mut self) -> Result<u16, String> {
+        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let settings = format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
+        for (name, text) in [("rabbitmq.conf", settings.as_str()), ("enabled_plugins", "[rabbitmq_management].\n")] {
+            let file = self.folder.join(name);
+            fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
+        Ok(port)
     }
 
     /// Also answers to TLS from its next start on, with `certificate.pem` and `key.pem` of its folder, and believes clients by
@@ -76,8 +98,9 @@ impl RabbitMqServer {
         server.env("RABBITMQ_NODENAME", format!("hapax-{port}@localhost"));
         server.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1").env("RABBITMQ_NODE_PORT", port.to_string());
         // It registers nowhere, so that nothing outlives it.
+        let arguments = format!("-start_epmd false -erl_epmd_port {nodes}{}", self.settings);
         server.env("RABBITMQ_DIST_PORT", nodes.to_string());
-        server.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", format!("-start_epmd false -erl_epmd_port {nodes}"));
+        server.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", arguments);
         server.env("RABBITMQ_MNESIA_BASE", file("mnesia")).env("RABBITMQ_LOG_BASE", file("logs"));
         server.env("RABBITMQ_PID_FILE", file("pid")).env("RABBITMQ_CONFIG_FILE", file("rabbitmq"));
         server.env("RABBITMQ_ENABLED_PLUGINS_FILE", file("enabled_plugins"));

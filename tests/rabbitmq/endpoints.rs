@@ -8,7 +8,7 @@ use hapax_tests::RabbitMqServer;
 use super::rig::{endpoint, open};
 
 #[path = "../broker/endpoints.rs"]
-mod broker;
+pub(crate) mod broker;
 
 const MESSAGES: usize = 600;
 /// See `server.rs`: a queue that is younger may not outlive it.

@@ -1,13 +1,18 @@
 //! Queues on RabbitMQ: the promises of every transport, and what is RabbitMQ's own.
 
 mod away;
+mod consumer_timeout;
+mod cut;
 mod endpoints;
+mod events;
 mod foreign;
 mod logged;
 mod refused;
 mod rig;
 mod server;
+mod still;
 mod tls;
+mod too_large;
 mod tools;
 mod volume;
 

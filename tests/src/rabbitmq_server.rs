@@ -21,11 +21,35 @@ impl RabbitMqServer {
     /// # Panics
     /// When RabbitMQ's program is not there, or does not start.
     pub async fn start() -> Self {
-        let scratch = Scratch::new("rabbitmq-server");
-        let server = hapax_servers::RabbitMqServer::create(scratch.folder());
-        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch };
+        Self::start_with(&[]).await
+    }
+
+    /// The same, with some numbers of its application `rabbit` set.
+    ///
+    /// # Panics
+    /// The same.
+    pub async fn start_with(settings: &[(&str, u64)]) -> Self {
+        let mut server = Self::create();
+        settings.iter().for_each(|(name, number)| server.server.set(name, *number));
         server.restart().await;
         server
+    }
+
+    /// The same, with what `rabbitmqadmin` asks, and its port.
+    ///
+    /// # Panics
+    /// The same.
+    pub async fn start_with_tools() -> (Self, u16) {
+        let mut server = Self::create();
+        let port = server.server.answer_to_tools().unwrap_or_else(|why| panic!("{why}"));
+        server.restart().await;
+        (server, port)
+    }
+
+    fn create() -> Self {
+        let scratch = Scratch::new("rabbitmq-server");
+        let server = hapax_servers::RabbitMqServer::create(scratch.folder());
+        Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch }
     }
 
     /// Its URL.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{
     Broker, RabbitMq,
-    errors::{error_of, late},
+    errors::{error_of, late, too_large},
     message::{HEADERS_BYTES_MAX, Marks, headers_bytes, properties_of},
     names::{delayed, topic_key},
     topology::short,
@@ -60,16 +60,17 @@ pub(super) struct Parcel {
 #[async_trait]
 impl Dispatcher for RabbitMq {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
-        let (bytes, bytes_max) = (outgoing.envelope.size(), self.0.options.message_bytes_max);
+        let options = &self.0.options;
+        let (bytes, bytes_max) = (outgoing.envelope.size(), options.message_bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
         }
         // It is asked before every save.
         const { assert!(OWN_FIELDS_BYTES_MAX < HEADERS_BYTES_MAX) };
-        if has_own_fields_only(&outgoing.envelope) {
+        if has_own_fields_only(&outgoing.envelope) && options.cloud_events.is_none() {
             return Ok(());
         }
-        let bytes = headers_bytes(&outgoing.envelope);
+        let bytes = headers_bytes(&outgoing.envelope, options);
         if bytes > HEADERS_BYTES_MAX {
             return Err(Refused(format!(
                 "the headers have {bytes} bytes; RabbitMQ takes {HEADERS_BYTES_MAX} in one frame"
@@ -97,7 +98,7 @@ impl Dispatcher for RabbitMq {
         let broker = self.0.clone();
         let published = self.0.dispatches.ask(parcels, bytes, move |caller| broker.publish_together(caller)).await;
         tell(&mut results, published, DISPATCHING);
-        results
+        results.into_iter().map(|result| result.map_err(for_good)).collect()
     }
 }
 
@@ -106,7 +107,7 @@ impl Broker {
     async fn publish_together(self: Arc<Self>, mut caller: Caller<Parcel, Result<(), TransportError>>) {
         while let Some((parcels, askers)) = caller.next() {
             match self.publish_once(DISPATCHING, &parcels).await {
-                Err(e) if askers.len() > 1 && is_refused(&e) => self.publish_apart(&parcels, askers).await,
+                Err(e) if parcels.len() > 1 && is_refused(&e) => self.publish_apart(&parcels, askers).await,
                 published => {
                     let mut published = each(DISPATCHING, published, parcels.len()).into_iter();
                     for asker in askers {
@@ -125,19 +126,41 @@ impl Broker {
         for asker in askers {
             let (these, others) = rest.split_at(asker.count());
             rest = others;
-            let published = match &away {
-                None => self.publish_once(DISPATCHING, these).await,
+            asker.answer_from(&mut self.publish_halves(these, &mut away).await.into_iter());
+        }
+    }
+
+    /// What one has asked for. Where the server refuses it, first one half and then the other, until the refused one is alone: a table's relay
+    /// asks for what many have stored, and what stands behind that one would never be sent.
+    async fn publish_halves(
+        &self,
+        these: &[Parcel],
+        away: &mut Option<TransportError>,
+    ) -> Vec<Result<(), TransportError>> {
+        let (mut results, mut left) = (Vec::with_capacity(these.len()), vec![these]);
+        while let Some(part) = left.pop() {
+            let published = match away.as_ref() {
+                None => self.publish_once(DISPATCHING, part).await,
                 Some(e) => Err(again(DISPATCHING, e)),
             };
-            // A server that is gone, or does not answer, would be waited for once more for each that is left.
-            if let Err(e) = &published
-                && away.is_none()
-                && !is_refused(e)
-            {
-                away = Some(again(DISPATCHING, e));
+            match published {
+                Err(e) if part.len() > 1 && is_refused(&e) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    left.extend([second, first]);
+                }
+                published => {
+                    // A server that is gone, or does not answer, would be waited for once more for each that is left.
+                    if let Err(e) = &published
+                        && away.is_none()
+                        && !is_refused(e)
+                    {
+                        *away = Some(again(DISPATCHING, e));
+                    }
+                    results.extend(each(DISPATCHING, published, part.len()));
+                }
             }
-            asker.answer_from(&mut each(DISPATCHING, published, these.len()).into_iter());
         }
+        results
     }
 
     fn parcel(&self, outgoing: &Outgoing, now: Timestamp) -> Parcel {
@@ -147,7 +170,7 @@ impl Broker {
         // An event that nobody subscribes goes nowhere; one that is to wait must have a queue for that.
         let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
         let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
-        let properties = properties_of(envelope, &marks, &self.names, now);
+        let properties = properties_of(envelope, &marks, &self.names, &self.options, now);
         Parcel { route, may_go_nowhere, properties, body: envelope.body.clone() }
     }
 
@@ -213,7 +236,11 @@ impl Broker {
             }
             Ok(Err(e)) => {
                 lent.ended();
-                return Err(error_of(operation, place, e, true));
+                let e = match parcels.len() {
+                    1 => too_large(operation, place, e),
+                    _ => Err(e),
+                };
+                return Err(e.unwrap_or_else(|e| error_of(operation, place, e, true)));
             }
             Err(_) => return Err(late(operation, place, patience, true)),
         }
@@ -245,6 +272,14 @@ impl Broker {
                 *result = Err(TransportError::new(ErrorKind::Unavailable, operation, why));
             }
         }
+    }
+}
+
+/// What the server takes less of than this was told it does is never sent.
+fn for_good(error: DispatchError) -> DispatchError {
+    match error {
+        DispatchError::Transient(e) if e.kind() == ErrorKind::TooLarge => DispatchError::Permanent(e),
+        error => error,
     }
 }
 

@@ -36,6 +36,46 @@ fn kind_of(error: &lapin::Error, place: &str, written: bool) -> (ErrorKind, Stri
     (cut_off(written), away(place))
 }
 
+/// The server ends a channel on which something was not settled in its time, and says so in these words.
+const TIMED_OUT: &str = "timed out";
+/// And a channel on which a message came that it does not take, with the size and the limit.
+const LARGER: &str = "larger than";
+
+/// Messages come no longer: the channel, the connection or the queue is gone.
+pub(super) fn ended(operation: &'static str, place: &str, cause: Option<lapin::Error>) -> TransportError {
+    let is_late = cause.as_ref().is_some_and(|cause| is_refused_with(cause, TIMED_OUT));
+    let why = match is_late {
+        true => {
+            "has waited for a settlement for longer than its consumer_timeout, and gives all that was given and not settled again: shorten the handler, or raise consumer_timeout of the server above what handlers take"
+        }
+        false => "has ended the connection, or the queue is gone",
+    };
+    let error = TransportError::new(ErrorKind::Unavailable, operation, format!("{place} {why}"));
+    match cause {
+        Some(cause) => error.caused_by(cause),
+        None => error,
+    }
+}
+
+/// Of a message that was alone on its channel: nothing was sent, and it never will be.
+pub(super) fn too_large(
+    operation: &'static str,
+    place: &str,
+    error: lapin::Error,
+) -> Result<TransportError, lapin::Error> {
+    if !is_refused_with(&error, LARGER) {
+        return Err(error);
+    }
+    let why = "does not take a message of this size: allow as much as RabbitMqOptions::message_bytes_max there (max_message_size), or less here";
+    Ok(TransportError::new(ErrorKind::TooLarge, operation, format!("{place} {why}")).caused_by(error))
+}
+
+fn is_refused_with(error: &lapin::Error, words: &str) -> bool {
+    let lapin::ErrorKind::ProtocolError(protocol) = error.kind() else { return false };
+    matches!(protocol.kind(), AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED))
+        && protocol.get_message().as_str().contains(words)
+}
+
 /// The connection has ended.
 pub(super) fn gone(operation: &'static str, place: &str, written: bool) -> TransportError {
     TransportError::new(cut_off(written), operation, away(place))

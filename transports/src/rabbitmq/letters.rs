@@ -64,7 +64,7 @@ impl DeadLetters for RabbitMq {
         let broker = &self.0;
         let letter = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
         let marks = Marks { attempts: *attempts, waits: true, letter };
-        let properties = properties_of(envelope, &marks, &broker.names, Timestamp::now());
+        let properties = properties_of(envelope, &marks, &broker.names, &broker.options, Timestamp::now());
         let added = broker.put_letter(ADDING, endpoint, properties, &envelope.body).await;
         added.map_err(|e| store_error(ADDING, e))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hapax_core::{
-    envelope::{ContentType, Destination, Envelope, Headers, ReadError, plain},
+    envelope::{ContentType, Destination, Envelope, Headers, ReadError, cloudevents, plain},
     ids::{CorrelationId, MessageId, TypeName},
     time::Timestamp,
 };
@@ -12,7 +12,7 @@ use lapin::{
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-use super::names::Names;
+use super::{RabbitMqOptions, events, names::Names};
 
 /// Bytes that headers may take together: all of them travel in one frame, of 128 KiB unless configured.
 pub(super) const HEADERS_BYTES_MAX: usize = 100 << 10;
@@ -48,25 +48,39 @@ pub(super) struct Marks {
     pub(super) letter: Vec<(&'static str, String)>,
 }
 
+/// The headers of `envelope`, the content type among them.
+fn headers_of(envelope: &Envelope, options: &RabbitMqOptions) -> Vec<(String, String)> {
+    match &options.cloud_events {
+        Some(source) => events::headers_of(envelope, source),
+        None => plain::to_headers(envelope),
+    }
+}
+
 /// How many bytes the headers of `envelope` take.
-pub(super) fn headers_bytes(envelope: &Envelope) -> usize {
-    let all = plain::to_headers(envelope);
+pub(super) fn headers_bytes(envelope: &Envelope, options: &RabbitMqOptions) -> usize {
+    let all = headers_of(envelope, options);
     all.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES).sum()
 }
 
 /// The properties of `envelope`, which is sent at `now`.
-pub(super) fn properties_of(envelope: &Envelope, marks: &Marks, names: &Names, now: Timestamp) -> BasicProperties {
+pub(super) fn properties_of(
+    envelope: &Envelope,
+    marks: &Marks,
+    names: &Names,
+    options: &RabbitMqOptions,
+    now: Timestamp,
+) -> BasicProperties {
     let mut table = FieldTable::default();
     let mut put = |name: &str, value: AMQPValue| {
         if let Ok(name) = ShortString::try_new(name) {
             table.insert(name, value);
         }
     };
-    for (name, value) in plain::to_headers(envelope).into_iter().filter(|(name, _)| name != "content-type") {
+    for (name, value) in headers_of(envelope, options).into_iter().filter(|(name, _)| name != "content-type") {
         put(&name, AMQPValue::LongString(value.into()));
     }
     let application: Vec<&str> = envelope.headers.iter().map(|(name, _)| name).collect();
-    if !application.is_sorted() {
+    if options.cloud_events.is_none() && !application.is_sorted() {
         put(ORDER, AMQPValue::LongString(application.join(",").into()));
     }
     if marks.attempts > 0 {
@@ -117,7 +131,8 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// The envelope of a message that came, and how often it was given, this time included.
+/// The envelope of a message that came, and how often it was given, this time included. It may be plain, or a CloudEvent in binary or in
+/// structured mode.
 pub(super) fn envelope_of(
     properties: &BasicProperties,
     body: Vec<u8>,
@@ -131,28 +146,41 @@ pub(super) fn envelope_of(
             DELIVERY_COUNT => returned = number(value),
             ORDER => order = value_text(value),
             name if name.starts_with(OURS) || SERVERS.iter().any(|of_server| name.starts_with(of_server)) => {}
-            name => headers.extend(value_text(value).map(|value| (name.to_owned(), value))),
+            name => headers.extend(header_text(name, value).map(|value| (name.to_owned(), value))),
         }
     }
     if let Some(text) = properties.content_type() {
         headers.push(("content-type".into(), text.as_str().as_bytes().to_vec()));
     }
     let foreign = !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("hapax-message-id"));
+    let is_structured = properties.content_type().as_ref().is_some_and(|kind| {
+        let kind = kind.as_str().get(..cloudevents::STRUCTURED_CONTENT_TYPE.len());
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case(cloudevents::STRUCTURED_CONTENT_TYPE))
+    });
+    let is_event = foreign && (is_structured || events::is_event(&headers));
     let text_of = |property: &Option<ShortString>| property.as_ref().map(|text| text.as_str().to_owned());
     let defaults = plain::Defaults {
         message_id: text_of(properties.message_id()).and_then(|id| MessageId::parse(&id).ok()),
         message_type: text_of(properties.kind()).and_then(|name| TypeName::parse(name).ok()),
         content_type: text_of(properties.content_type()).and_then(|text| ContentType::parse(&text).ok()),
     };
-    let mut envelope = plain::from_headers(headers, body, &defaults)?;
-    if foreign {
+    let mut envelope = match is_event {
+        true if is_structured => cloudevents::from_structured(&body)?,
+        true => events::envelope_of(headers, body)?,
+        false => plain::from_headers(headers, body, &defaults)?,
+    };
+    // An event says these itself where it says them, and always when it happened: the server may stamp what is sent.
+    if foreign && envelope.correlation_id.is_none() {
         envelope.correlation_id = text_of(properties.correlation_id()).and_then(|id| CorrelationId::parse(id).ok());
-        envelope.occurred_at =
-            properties.timestamp().map(|seconds| Timestamp::from_millis(seconds.saturating_mul(1000)));
+    }
+    if foreign && envelope.reply_to.is_none() {
         let queue = text_of(properties.reply_to());
         envelope.reply_to = queue.and_then(|queue| names.endpoint(&queue)).map(Destination::Endpoint);
     }
-    if let Some(order) = order {
+    if foreign && !is_event {
+        envelope.occurred_at = properties.timestamp().map(time_of);
+    }
+    if let Some(order) = order.filter(|_| !is_event) {
         envelope.headers = in_order(&envelope.headers, &String::from_utf8_lossy(&order));
     }
     let attempts = before.saturating_add(returned).saturating_add(1);
@@ -234,6 +262,21 @@ fn number(value: &AMQPValue) -> i64 {
     }
 }
 
+/// AMQP counts in seconds.
+const fn time_of(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds.saturating_mul(1000))
+}
+
+/// The value of the header `name` as text; a time as an attribute of an event has it is written as events write it.
+fn header_text(name: &str, value: &AMQPValue) -> Option<Vec<u8>> {
+    match value {
+        AMQPValue::Timestamp(seconds) if events::attribute(name).is_some() => {
+            Some(time_of(*seconds).to_string().into_bytes())
+        }
+        value => value_text(value),
+    }
+}
+
 /// A header's value as text; `None` for what is no single value.
 fn value_text(value: &AMQPValue) -> Option<Vec<u8>> {
     Some(match value {
@@ -249,4 +292,62 @@ fn value_text(value: &AMQPValue) -> Option<Vec<u8>> {
         }
         whole => number(whole).to_string().into_bytes(),
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use hapax_core::envelope::cloudevents::Source;
+
+    use super::*;
+
+    fn envelope() -> Envelope {
+        let kind = TypeName::parse("shop.added").unwrap();
+        let mut envelope = Envelope::new(MessageId::parse("Order 7/ü %41").unwrap(), kind, br#"{"n":1}"#.to_vec());
+        envelope.correlation_id = Some(CorrelationId::parse("process 1").unwrap());
+        envelope.occurred_at = Some(Timestamp::from_millis(1_700_000_000_999));
+        envelope.reply_to = Some(Destination::parse("endpoint:billing").unwrap());
+        for (name, value) in [("zebra", "first"), ("apple", " second, \"100 %\" "), ("content-type", "taken")] {
+            envelope.headers.set(name, value).unwrap();
+        }
+        envelope
+    }
+
+    fn names() -> Names {
+        Names::new("hapax").unwrap()
+    }
+
+    #[test]
+    fn what_is_sent_in_either_form_comes_back_as_it_was() {
+        let events = RabbitMqOptions::new().cloud_events(Source::parse("/shop").unwrap());
+        for options in [RabbitMqOptions::new(), events] {
+            let sent = envelope();
+            let marks = Marks { attempts: 2, ..Marks::default() };
+            let properties = properties_of(&sent, &marks, &names(), &options, Timestamp::now());
+            let (came, attempts) = envelope_of(&properties, sent.body.to_vec(), &names()).unwrap();
+            assert_eq!((&*came, attempts), (&sent, 3));
+            assert!(headers_bytes(&sent, &options) > 100);
+        }
+    }
+
+    #[test]
+    fn attributes_of_an_event_may_have_types_of_amqp() {
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        let mut table = FieldTable::default();
+        for (name, value) in [
+            ("cloudEvents_specversion", text("1.0")),
+            ("cloudEvents_id", text("7")),
+            ("cloudEvents_source", text("/shop")),
+            ("cloudEvents_type", text("shop.added")),
+            ("cloudEvents_time", AMQPValue::Timestamp(1_700_000_000)),
+            ("cloudEvents_count", AMQPValue::LongInt(3)),
+            ("sent", AMQPValue::Timestamp(1_700_000_000)),
+        ] {
+            table.insert(name.into(), value);
+        }
+        let properties = BasicProperties::default().with_headers(table).with_timestamp(5);
+        let (came, _) = envelope_of(&properties, Vec::new(), &names()).unwrap();
+        assert_eq!(came.occurred_at, Some(Timestamp::from_millis(1_700_000_000_000)));
+        assert_eq!((came.headers.value("count"), came.headers.value("sent")), (Some("3"), Some("1700000000")));
+    }
 }

@@ -18,7 +18,9 @@
 //! # What a message looks like
 //! AMQP's own fields hold what AMQP has a field for: `message-id`, `correlation-id`, `type`, `content-type`, `timestamp`
 //! (in seconds), `reply-to` (the queue of an endpoint), `expiration`, `delivery-mode` 2. The headers are those of
-//! [`plain`](hapax_core::envelope::plain), which hold all of it exactly. A message of another producer needs a `message-id`
+//! [`plain`](hapax_core::envelope::plain), which hold all of it exactly, or those of a CloudEvent in binary mode
+//! ([`RabbitMqOptions::cloud_events`]), whose attributes begin with `cloudEvents:`. What is received may be either, and a CloudEvent in structured
+//! mode (`content-type` `application/cloudevents+json`). Another plain message needs a `message-id`
 //! and a `type`; one without, or one that is malformed, is set aside among the dead letters, with the reason.
 //!
 //! # Promises and limits
@@ -27,8 +29,9 @@
 //!   for a message that is not due yet is seen when it is due. Without one it goes to `hapax.unrouted`.
 //! * What is sent at the same time goes together, 8 MiB at a time unless one message alone has more. At most 65,536 messages or 256 MiB wait to be
 //!   sent; what comes then fails for now. One whose caller has gone while it waits is not sent.
-//! * A lease lasts as long as the connection. RabbitMQ itself ends a delivery after `consumer_timeout` (30 minutes unless
-//!   configured), so a handler that takes longer gets its message twice.
+//! * A lease lasts as long as the connection. RabbitMQ itself ends a channel on which a message was not settled within `consumer_timeout` (30 minutes
+//!   unless configured, which the protocol does not tell): a handler that takes longer gets its message twice, and an error says why.
+//! * What the server takes less of than it was told here (`max_message_size`) fails for good; what was on its way with it is sent again.
 //! * An acknowledgement is not answered by AMQP: one that is lost with its connection brings the message again.
 //! * Delays are counted in milliseconds and begin at the sender, by its clock. Each is split into powers of two, and the
 //!   message waits in one queue after the other, so that a long delay never holds up a short one; a due time is met within
@@ -52,7 +55,7 @@
 //! `trace` is not for production: it shows frames.
 //!
 //! # Tested
-//! RabbitMQ 3.10.8, one node. Clusters and other versions are untested.
+//! RabbitMQ 3.10.8, one node. Clusters and other versions are untested. The chapter `docs/rabbitmq.md` says what is tested, and what to know before it runs.
 //!
 //! # Source
 //! Delays in powers of two: NServiceBus, "Delayed delivery" of its RabbitMQ transport. RabbitMQ's guides to quorum queues,
@@ -60,6 +63,7 @@
 
 mod dispatcher;
 mod errors;
+mod events;
 mod letters;
 mod link;
 mod message;

@@ -1,6 +1,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
-use hapax_core::ports::{ErrorKind, TransportError};
+use hapax_core::{
+    envelope::cloudevents::Source,
+    ports::{ErrorKind, TransportError},
+};
 
 use super::{Broker, RabbitMq, dispatcher, letters::Letters, link::Link, names::Names, publisher::Publisher};
 
@@ -36,6 +39,7 @@ pub struct RabbitMqOptions {
     pub(super) patience: Duration,
     pub(super) declare: bool,
     pub(super) unused_max: Option<Duration>,
+    pub(super) cloud_events: Option<Source>,
     pub(super) connection_name: Option<String>,
     pub(super) tls: Tls,
     prefix: String,
@@ -70,6 +74,7 @@ impl RabbitMqOptions {
             patience: PATIENCE,
             declare: true,
             unused_max: None,
+            cloud_events: None,
             connection_name: None,
             tls: Tls::default(),
             prefix: PREFIX.to_owned(),
@@ -84,7 +89,7 @@ impl RabbitMqOptions {
     }
 
     /// Largest message, in bytes, at most 127 MiB. Default 1 MiB. Larger ones are refused before anything is saved. Set it no higher than the
-    /// server's `max_message_size`, of which the protocol tells nothing: what the server refuses has been saved, and is tried again.
+    /// server's `max_message_size`, of which the protocol tells nothing: what the server refuses has been saved, and is set aside among the dead letters, with its destination.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes.min(MESSAGE_BYTES_LIMIT);
         self
@@ -127,6 +132,13 @@ impl RabbitMqOptions {
     /// endpoint that is busy: keep them in a store.
     pub fn remove_unused(mut self, after: Duration) -> Self {
         self.unused_max = Some(after.clamp(UNUSED_MIN, UNUSED_LIMIT));
+        self
+    }
+
+    /// Sends messages as CloudEvents in binary mode, as from `source`, instead of with plain headers. Default no. What is received
+    /// may be either, whatever is said here.
+    pub fn cloud_events(mut self, source: Source) -> Self {
+        self.cloud_events = Some(source);
         self
     }
 

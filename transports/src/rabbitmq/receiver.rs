@@ -15,7 +15,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use hapax_core::{
     envelope::{Destination, Envelope, ReadError},
     ids::{EndpointName, TypeName},
-    ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, TransportError},
+    ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError},
     time::Timestamp,
 };
 use lapin::{
@@ -29,7 +29,7 @@ use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 use super::{
     RabbitMq,
     dispatcher::{Parcel, Route},
-    errors::{error_of, gone, late},
+    errors::{ended, error_of, gone, late},
     letters::letter_marks,
     link::Linked,
     message::{Marks, as_letter, envelope_of, properties_of},
@@ -109,10 +109,9 @@ impl Receiver for EndpointQueue {
                 given = if deliveries.len() < max.max(1) { consumer.next().now_or_never() } else { None };
             }
             // The end is told once. What has come before it is the server's again, like all that is not settled.
-            if given.is_some() {
+            if let Some(end) = given {
                 self.0.lost(consuming.take());
-                let why = format!("{} has ended the connection, or the queue is gone", self.0.rabbit.0.link.place());
-                return Err(TransportError::new(ErrorKind::Unavailable, RECEIVING, why));
+                return Err(ended(RECEIVING, self.0.rabbit.0.link.place(), end.and_then(Result::err)));
             }
             if !deliveries.is_empty() {
                 return Ok(deliveries);
@@ -219,8 +218,9 @@ impl End {
             Settlement::DeadLetter { reason } => {
                 let letter = letter_marks(&self.endpoint, None, None, &reason, Timestamp::now());
                 let marks = Marks { attempts: held.attempts, letter, waits: true };
-                let properties = properties_of(&held.envelope, &marks, &self.rabbit.0.names, Timestamp::now());
-                self.rabbit.0.put_letter(SETTLING, &self.endpoint, properties, &held.envelope.body).await?;
+                let (broker, now) = (&self.rabbit.0, Timestamp::now());
+                let properties = properties_of(&held.envelope, &marks, &broker.names, &broker.options, now);
+                broker.put_letter(SETTLING, &self.endpoint, properties, &held.envelope.body).await?;
             }
         }
         self.acknowledge(held).await
@@ -263,7 +263,7 @@ impl End {
         let here = Destination::Endpoint(self.endpoint.clone());
         let waiting = broker.waiting(now.after(delay), now, &here);
         let marks = Marks { attempts, waits: waiting.is_some(), letter: Vec::new() };
-        let properties = properties_of(&held.envelope, &marks, &broker.names, now);
+        let properties = properties_of(&held.envelope, &marks, &broker.names, &broker.options, now);
         self.put(waiting.unwrap_or_else(|| broker.route(&here)), properties, &held.envelope.body).await
     }
 
