@@ -21,11 +21,26 @@ impl RabbitMqServer {
     /// # Panics
     /// When RabbitMQ's program is not there, or does not start.
     pub async fn start() -> Self {
-        let scratch = Scratch::new("rabbitmq-server");
-        let server = hapax_servers::RabbitMqServer::create(scratch.folder());
-        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch };
+        let mut server = Self::new();
         server.restart().await;
         server
+    }
+
+    /// The same, with the plugin by which it speaks AMQP 1.0 too, on the same port.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub async fn with_amqp_1_0() -> Self {
+        let mut server = Self::new();
+        server.server.enable("rabbitmq_amqp1_0").unwrap_or_else(|why| panic!("{why}"));
+        server.restart().await;
+        server
+    }
+
+    fn new() -> Self {
+        let scratch = Scratch::new("rabbitmq-server");
+        let server = hapax_servers::RabbitMqServer::create(scratch.folder());
+        Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch }
     }
 
     /// Its URL.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hapax_core::{
-    envelope::{ContentType, Destination, Envelope, Headers, ReadError, plain},
+    envelope::{ContentType, Destination, Envelope, ReadError, plain},
     ids::{CorrelationId, MessageId, TypeName},
     time::Timestamp,
 };
@@ -13,6 +13,7 @@ use lapin::{
 };
 
 use super::names::Names;
+use crate::header_order::{in_order, order_of};
 
 /// Bytes that headers may take together: all of them travel in one frame, of 128 KiB unless configured.
 pub(super) const HEADERS_BYTES_MAX: usize = 100 << 10;
@@ -65,9 +66,8 @@ pub(super) fn properties_of(envelope: &Envelope, marks: &Marks, names: &Names, n
     for (name, value) in plain::to_headers(envelope).into_iter().filter(|(name, _)| name != "content-type") {
         put(&name, AMQPValue::LongString(value.into()));
     }
-    let application: Vec<&str> = envelope.headers.iter().map(|(name, _)| name).collect();
-    if !application.is_sorted() {
-        put(ORDER, AMQPValue::LongString(application.join(",").into()));
+    if let Some(order) = order_of(envelope) {
+        put(ORDER, AMQPValue::LongString(order.into()));
     }
     if marks.attempts > 0 {
         put(ATTEMPTS, AMQPValue::LongLongInt(marks.attempts.into()));
@@ -157,19 +157,6 @@ pub(super) fn envelope_of(
     }
     let attempts = before.saturating_add(returned).saturating_add(1);
     Ok((Arc::new(envelope), u32::try_from(attempts).unwrap_or(u32::MAX)))
-}
-
-/// `headers` with those of `order` first, in that order.
-fn in_order(headers: &Headers, order: &str) -> Headers {
-    let mut sorted = Headers::default();
-    let first = order.split(',').filter_map(|name| headers.value(name).map(|value| (name, value)));
-    for (name, value) in first.chain(headers.iter()) {
-        if sorted.value(name).is_none() {
-            // It was a header before, so it is one again.
-            let _ = sorted.set(name, value);
-        }
-    }
-    sorted
 }
 
 /// The properties of a message that is no envelope, as a dead letter: what says who it is, and nothing that would end it
