@@ -1,5 +1,7 @@
 //! What a URL says of a cluster.
 
+use percent_encoding::percent_decode_str;
+
 use super::options::Secrets;
 
 /// Where Kafka is unless the URL says.
@@ -59,21 +61,7 @@ fn broker(host: &str) -> Option<String> {
 
 /// With what `%` and two hexadecimal digits stand for.
 fn unescaped(text: &str) -> String {
-    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(code) if *byte == b'%' => {
-                plain.push(code);
-                at += 3;
-            }
-            _ => {
-                plain.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use hapax_core::{
     envelope::{Envelope, Headers, ReadError, cloudevents, plain},
     ids::MessageId,
 };
+use percent_encoding::percent_decode_str;
 
 use super::{NatsOptions, names::Names};
 
@@ -80,21 +81,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// What [`escaped`] was given.
 pub(super) fn unescaped(text: &str) -> String {
-    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(code) if *byte == b'%' => {
-                plain.push(code);
-                at += 3;
-            }
-            _ => {
-                plain.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// A reason, or as much of it as there is room for.

@@ -7,6 +7,7 @@
 //! CloudEvents, AMQP Protocol Binding 1.0.2, sections 3.1.3.1 and 3.1.3.2, and what later drafts of it add.
 
 use hapax_core::envelope::{Envelope, ReadError, cloudevents};
+use percent_encoding::percent_decode_str;
 
 /// What names of attributes begin with when they are written.
 const WRITTEN: &str = "cloudEvents:";
@@ -64,21 +65,7 @@ fn escaped(value: &[u8]) -> Vec<u8> {
 
 /// What core has percent-encoded, which is all of it that is no printable ASCII.
 fn unescaped(text: &str) -> String {
-    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(code) if *byte == b'%' => {
-                plain.push(code);
-                at += 3;
-            }
-            _ => {
-                plain.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
