@@ -30,9 +30,7 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages that wait at most: the broker is not what is to be filled.
 const BACKLOG_MAX: u64 = 50_000;
-/// With `HAPAX_THOROUGH`, as the promise is to be shown.
-pub(crate) const MANY: u32 = 1_000_000;
-const NAMES: [&str; 2] = ["front", "back"];
+pub(crate) const NAMES: [&str; 2] = ["front", "back"];
 
 /// A broker on which nobody else has an endpoint of these names.
 pub(crate) trait Broker: Send + Sync + 'static {
@@ -41,12 +39,43 @@ pub(crate) trait Broker: Send + Sync + 'static {
     /// A repeat within a moment is dropped by the server.
     const DROPS_REPEATS: bool = false;
 
+    async fn start(ordered: bool) -> Self;
+
     async fn open(&self) -> Self::Queue;
+
+    /// Nothing is left on a server that others use.
+    async fn ends(&self) {}
 }
 
-/// How many: few for each push, `many` with `HAPAX_THOROUGH`.
-pub(crate) fn messages(few: u32, many: u32) -> u32 {
-    if std::env::var_os("HAPAX_THOROUGH").is_some() { many } else { few }
+/// For each push.
+const FEW: u32 = 5_000;
+/// With `HAPAX_THOROUGH`, as the promise is to be shown.
+const MANY: u32 = 1_000_000;
+/// Processes that die in the middle.
+const DEATHS: u64 = 2;
+
+/// The tests of a broker.
+macro_rules! volumes {
+    ($broker:ty) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn of_a_volume_each_message_has_its_effect_once() {
+            broker::pass_through::<$broker>(false).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn of_a_volume_in_order_each_message_has_its_effect_once_and_each_key_its_order() {
+            broker::pass_through::<$broker>(true).await;
+        }
+    };
+}
+pub(crate) use volumes;
+
+/// Few for each push, many with `HAPAX_THOROUGH`, through both endpoints of a new broker.
+pub(crate) async fn pass_through<B: Broker>(ordered: bool) {
+    let messages = if std::env::var_os("HAPAX_THOROUGH").is_some() { MANY } else { FEW };
+    let broker = Arc::new(B::start(ordered).await);
+    passes_through(broker.clone(), messages, DEATHS, ordered).await;
+    broker.ends().await;
 }
 
 #[derive(Serialize, Deserialize)]
@@ -208,8 +237,8 @@ async fn until(runs: &Runs, enough: impl Fn([u64; 2]) -> bool) -> bool {
 }
 
 /// `messages` through both endpoints, of which a process dies `deaths` times and another one takes its place.
-pub(crate) async fn passes_through<B: Broker>(broker: B, messages: u32, deaths: u64, ordered: bool) {
-    let (broker, volume, begun) = (Arc::new(broker), Volume::of(messages), Instant::now());
+async fn passes_through<B: Broker>(broker: Arc<B>, messages: u32, deaths: u64, ordered: bool) {
+    let (volume, begun) = (Volume::of(messages), Instant::now());
     let shared = Shared { ordered, ..Shared::default() };
     let mut processes = vec![Process::start(&broker, &shared), Process::start(&broker, &shared)];
     let queue = broker.open().await;
