@@ -16,6 +16,9 @@ use crate::{Refusal, backend::Backend, itself::Vendor, place::is_host_and_port, 
 
 /// What is sent ahead to one worker: what a kill gives to the others is this much, and no more waits for one that is stopped.
 const PREFETCH: u16 = 64;
+/// How long an answer of NATS is waited for: what is asked just as its server is killed is never answered, and is asked again while the run has
+/// patience left.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long SQS waits for a message before it says that there is none: what comes for a worker that was killed meanwhile is hidden.
 #[cfg(feature = "sqs")]
 const WAIT: Duration = Duration::from_secs(1);
@@ -58,7 +61,7 @@ impl Broker {
             }
             Kind::Nats => {
                 let options = Nats::options().prefix(prefix).prefetch(PREFETCH).lease(LEASE).connection_name(NAME);
-                options.open(url).await.map(BrokerQueue::Nats)
+                options.patience(ANSWER).open(url).await.map(BrokerQueue::Nats)
             }
             #[cfg(feature = "sqs")]
             Kind::Sqs => {
