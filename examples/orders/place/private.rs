@@ -22,6 +22,8 @@ use crate::{
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Connections of a database server: room for many workers, and for those of killed ones that it has not missed yet.
 const SETTINGS: [&str; 1] = ["max_connections=500"];
+/// What queues are called by which it is seen whether a broker answers.
+const ASKED: &str = "orders-asked";
 /// On a MariaDB server.
 const DATABASE: &str = "orders";
 
@@ -101,7 +103,8 @@ impl Server {
         match self {
             Self::Postgres(_) => async { PgConnection::connect(&url).await?.close().await }.await.map_err(in_words),
             Self::MySql(_) => async { MySqlConnection::connect(&url).await?.close().await }.await.map_err(in_words),
-            _ => Broker::new(&url).ask().await.map_err(in_words),
+            // Always by the same name: what a transport declares when it is opened stays on the server.
+            _ => Broker::named(&url, ASKED).ask().await.map_err(in_words),
         }
     }
 
