@@ -22,6 +22,7 @@ use crate::{
     Options, Refusal,
     apart::Apart,
     backend::Backend,
+    broker::Kind,
     card_service::CardService,
     crew::Crew,
     desk::Desk,
@@ -44,6 +45,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(1);
 const ORDERS_AT_A_TIME: usize = 300;
 /// On a server, which is away now and then, an order may take longer than on a file.
 const STUCK_ON_SERVER: Duration = Duration::from_secs(120);
+/// How late a RabbitMQ server that was killed gives what waits for its time: it is between two of its queues then, where nobody counts it.
+const LATE: Duration = Duration::from_secs(200);
 /// How often the database is looked at for orders that are decided.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often the dead letters are looked at. An order that is one is not decided, and takes up room until somebody has dealt with it.
@@ -67,6 +70,10 @@ pub(crate) async fn run<B: Backend>(
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, telemetry.map(Telemetry::workers), seed)?;
     let mut day = Day::begin(&opened, database, input, desk, crew.moved.clone());
+    if own.broker.is_some() && database.broker.as_ref().is_some_and(|broker| broker.kind() == Kind::RabbitMq) {
+        say(format_args!("RabbitMQ is to be quiet for {LATE:?} before the books are checked"));
+        day.quiet = LATE;
+    }
     let ended = tokio::select! {
         done = day.go_on() => done,
         refusal = disk::full(database) => Err(refusal),
@@ -146,6 +153,8 @@ struct Day<'d, B> {
     desk: Desk,
     /// How long what fails may be tried again.
     patience: Duration,
+    /// How long nothing is to be left before all is done.
+    quiet: Duration,
     open: HashSet<String>,
     /// Told the crew: something has been decided.
     moved: Arc<AtomicBool>,
@@ -162,6 +171,7 @@ impl<'d, B: Backend> Day<'d, B> {
             look: Look::into(database),
             desk,
             patience: database.patience(),
+            quiet: backend.hides_for(),
             open: HashSet::new(),
             moved,
             bar: shop::bar(input.orders.len()),
@@ -194,8 +204,12 @@ impl<'d, B: Backend> Day<'d, B> {
                 read = Instant::now();
             }
             quiet = if over { quiet } else { Instant::now() };
-            if over && quiet.elapsed() >= self.backend.hides_for() {
-                return Ok(true);
+            if over {
+                if quiet.elapsed() >= self.quiet {
+                    return Ok(true);
+                }
+                moved = Instant::now(); // Nothing is left that could move.
+                continue;
             }
             let stuck = if self.patience.is_zero() { STUCK } else { STUCK_ON_SERVER };
             if moved.elapsed() > stuck {
