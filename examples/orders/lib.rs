@@ -67,7 +67,7 @@ pub async fn run(options: &Options) -> Result<Report, Refusal> {
     let input = read(options)?;
     // Before anything is made that would be left behind, and after the input was read, which may be from a keyboard.
     let mut interruptions = Interruptions::listen()?;
-    let mut place = Place::find(options).await?;
+    let mut place = Box::pin(Place::find(options)).await?;
     let report = tokio::select! {
         biased;
         interrupted = interruptions.next() => Err(interrupted),
@@ -89,25 +89,33 @@ async fn run_in(place: &mut Place, input: &Input, options: &Options) -> Result<R
     let database = place.database().clone();
     let own = place.own();
     let on_broker = database.broker.is_some();
+    // In boxes: each is large, and a test thread's stack is not.
     let run = match &database.kept {
         Kept::File(file) if options.workers.is_none() && !on_broker && database.dedup.is_none() => {
             shop::run(file, input, options, seed, sabotage.as_ref(), measured).await?
         }
         Kept::File(file) if on_broker => {
-            workers::run::<OnBroker<InFile>>(file, &database, own, input, options, seed, measured).await?
+            Box::pin(workers::run::<OnBroker<InFile>>(file, &database, own, input, options, seed, measured)).await?
         }
-        Kept::File(file) => workers::run::<InFile>(file, &database, own, input, options, seed, measured).await?,
+        Kept::File(file) => {
+            Box::pin(workers::run::<InFile>(file, &database, own, input, options, seed, measured)).await?
+        }
         Kept::Postgres(schema) if on_broker => {
-            workers::run::<OnBroker<InPostgres>>(schema, &database, own, input, options, seed, measured).await?
+            Box::pin(workers::run::<OnBroker<InPostgres>>(schema, &database, own, input, options, seed, measured))
+                .await?
         }
         Kept::Postgres(schema) => {
-            workers::run::<InPostgres>(schema, &database, own, input, options, seed, measured).await?
+            Box::pin(workers::run::<InPostgres>(schema, &database, own, input, options, seed, measured)).await?
         }
         Kept::MySql(tables) if on_broker => {
-            workers::run::<OnBroker<InMySql>>(tables, &database, own, input, options, seed, measured).await?
+            Box::pin(workers::run::<OnBroker<InMySql>>(tables, &database, own, input, options, seed, measured)).await?
         }
-        Kept::MySql(tables) => workers::run::<InMySql>(tables, &database, own, input, options, seed, measured).await?,
-        Kept::Service(service) => services::run(service, &database, own, input, options, seed, measured).await?,
+        Kept::MySql(tables) => {
+            Box::pin(workers::run::<InMySql>(tables, &database, own, input, options, seed, measured)).await?
+        }
+        Kept::Service(service) => {
+            Box::pin(services::run(service, &database, own, input, options, seed, measured)).await?
+        }
     };
     let mut books = books::check(&database, input).await?;
     if run.workers == 0 && sabotage.is_none() && options.crashes() == 0.0 {

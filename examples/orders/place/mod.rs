@@ -178,7 +178,7 @@ impl Place {
         }
         let mut place = Self::find_database(options).await?;
         if let Some(url) = &options.transport
-            && let Err(refusal) = place.find_broker(url).await
+            && let Err(refusal) = Box::pin(place.find_broker(url)).await
         {
             place.leave().await;
             return Err(refusal);
