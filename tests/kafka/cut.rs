@@ -1,9 +1,9 @@
 //! A broker that is out of reach, or does only half of it, while something is under way.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
-use hapax::ports::{DispatchError, Dispatcher, Transport};
+use hapax::ports::{DispatchError, Dispatcher, Settled, Settlement, Transport};
 
 use super::{proxy::Proxied, rig::*};
 
@@ -69,4 +69,46 @@ async fn what_was_not_committed_of_one_partition_among_several_is_not_settled() 
         }
     };
     tokio::time::timeout(PATIENCE, rounds).await.expect("no commit is of both partitions");
+}
+
+/// For a moment, after which they are still its own, and for longer than a session, after which they come again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_before_the_broker_was_away_is_settled_or_comes_again() {
+    const MESSAGES: usize = 8;
+    let (proxied, here) = (Proxied::start().await, endpoint());
+    let queue = options().partitions(2).patience(Duration::from_secs(5)).open(proxied.url()).await.unwrap();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    for away in [Duration::from_millis(200), SESSION * 2] {
+        let mut open = HashMap::new();
+        for number in 0..MESSAGES {
+            send(&queue, &[to(&here, envelope(&number.to_string()))]).await;
+        }
+        while open.len() < MESSAGES {
+            let delivery = next(&ends).await;
+            open.insert(delivery.envelope.message_id.clone(), delivery);
+        }
+        proxied.goes();
+        tokio::time::sleep(away).await;
+        proxied.comes_back();
+        let accounted = async {
+            while !open.is_empty() {
+                for delivery in open.clone().into_values() {
+                    if let Ok(Settled::Done) = ends.receiver.settle(&delivery.receipt, Settlement::Ack).await {
+                        open.remove(&delivery.envelope.message_id);
+                    }
+                }
+                // What is not settled comes again, or has gone in spite of its answer.
+                if let Ok(Ok(given)) = tokio::time::timeout(Duration::from_millis(500), ends.receiver.receive(1)).await
+                {
+                    open.extend(given.into_iter().map(|again| (again.envelope.message_id.clone(), again)));
+                }
+                if queue.backlog(&here).await.is_ok_and(|left| left == 0) {
+                    open.clear();
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, accounted).await.expect("some are neither settled nor come again");
+        let empty = async { while !queue.backlog(&here).await.is_ok_and(|left| left == 0) {} };
+        tokio::time::timeout(PATIENCE, empty).await.expect("what is settled is not committed");
+    }
 }

@@ -10,6 +10,9 @@ mod raw;
 mod rebalance;
 mod refused;
 mod rig;
+mod sent;
+mod stalls;
+mod wire;
 
 use std::sync::Arc;
 
@@ -75,6 +78,30 @@ async fn a_retry_holds_up_its_partition_only_where_order_is_kept() {
         let delay = std::time::Duration::from_millis(if ordered { 300 } else { 2000 });
         settle(&ends, &first, Settlement::Retry { delay, counts: true }).await;
         assert_eq!(body(&next(&ends).await), if ordered { "first" } else { "second" });
+    }
+}
+
+/// Of many that are there already, in a single partition.
+#[tokio::test]
+async fn no_more_are_given_ahead_than_it_was_told() {
+    const AHEAD: u16 = 3;
+    let queue = options().partitions(1).prefetch(AHEAD).open(url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let sent: Vec<_> = (0..20).map(|number| to(&here, envelope(&number.to_string()))).collect();
+    send(&queue, &sent).await;
+    let mut given = std::collections::VecDeque::new();
+    for _ in 0..AHEAD {
+        given.push_back(next(&ends).await);
+    }
+    let more = std::time::Duration::from_secs(1);
+    for delivery in sent.iter().take(5) {
+        let ahead = tokio::time::timeout(more, ends.receiver.receive(1)).await;
+        assert!(ahead.is_err(), "more than {AHEAD} are given and not settled: {ahead:?}");
+        let first = given.pop_front().unwrap();
+        assert_eq!(first.envelope.message_id, delivery.envelope.message_id);
+        ack(&ends, &first).await;
+        given.push_back(next(&ends).await);
     }
 }
 

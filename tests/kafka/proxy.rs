@@ -12,6 +12,8 @@ use std::{
 };
 
 use hapax_tests::KafkaServer;
+
+use super::wire::{PRODUCE, Produced, produced};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -19,7 +21,6 @@ use tokio::{
 };
 
 /// Kinds of requests, as Kafka's protocol numbers them, and the first version of each whose lengths are short.
-const PRODUCE: (i16, i16) = (0, 9);
 const COMMIT: (i16, i16) = (8, 8);
 const METADATA: i16 = 3;
 const CREATE_TOPICS: i16 = 19;
@@ -44,11 +45,21 @@ struct Script {
     gone: Option<String>,
     /// A topic of which the next commit of several partitions is refused for one of them.
     refused: Option<String>,
+    /// A topic of which the next answer that something is stored does not come, and ends its connection.
+    unanswered: Option<String>,
+    /// What was sent, all of it.
+    produced: Vec<Produced>,
 }
 
 /// An answer that is to be changed.
 #[derive(Debug)]
-struct Change {
+enum Change {
+    Lost,
+    Made(Made),
+}
+
+#[derive(Debug)]
+struct Made {
     topic: String,
     /// Where it speaks of the topic, its first partition has this error.
     code: Option<i16>,
@@ -128,6 +139,21 @@ impl Proxied {
     pub(crate) fn has_refused(&self) -> bool {
         self.script().refused.is_none()
     }
+
+    /// Has the broker store what comes next for a topic, and nobody hear of it: the answer is lost with its connection.
+    pub(crate) fn loses_an_answer(&self, topic: &str) {
+        self.script().unanswered = Some(topic.to_owned());
+    }
+
+    /// Whether one was lost, or is about to be.
+    pub(crate) fn has_lost_it(&self) -> bool {
+        self.script().unanswered.is_none()
+    }
+
+    /// What was to be stored in a topic, in this order.
+    pub(crate) fn produced(&self, topic: &str) -> Vec<Produced> {
+        self.script().produced.iter().filter(|produced| produced.topic == topic).cloned().collect()
+    }
 }
 
 async fn passes(client: TcpStream, server: TcpStream, script: &Mutex<Script>) {
@@ -137,11 +163,15 @@ async fn passes(client: TcpStream, server: TcpStream, script: &Mutex<Script>) {
     let asks = pass(from_client, to_server, |request| {
         let change = script.lock().unwrap().asked(request);
         changes.lock().unwrap().extend(change.map(|change| (number(request, 4), change)));
+        Ok(())
     });
     let answers = pass(from_server, to_client, |answer| {
-        if let Some(change) = changes.lock().unwrap().remove(&number(answer, 0)) {
-            change.is_made(answer);
+        match changes.lock().unwrap().remove(&number(answer, 0)) {
+            Some(Change::Lost) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Change::Made(made)) => made.is_made(answer),
+            None => {}
         }
+        Ok(())
     });
     // Whoever of the two ends it.
     tokio::select! {
@@ -153,12 +183,12 @@ async fn passes(client: TcpStream, server: TcpStream, script: &Mutex<Script>) {
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut change: impl FnMut(&mut Vec<u8>),
+    mut change: impl FnMut(&mut Vec<u8>) -> io::Result<()>,
 ) -> io::Result<()> {
     loop {
         let mut frame = vec![0; from.read_u32().await?.try_into().unwrap()];
         from.read_exact(&mut frame).await?;
-        change(&mut frame);
+        change(&mut frame)?;
         to.write_u32(frame.len().try_into().unwrap()).await?;
         to.write_all(&frame).await?;
     }
@@ -168,6 +198,13 @@ impl Script {
     /// What is to be changed in the answer to a request; what is refused does not reach the broker either.
     fn asked(&mut self, request: &mut [u8]) -> Option<Change> {
         let (kind, version) = (short(request, 0), short(request, 2));
+        let produced = produced(request);
+        let is_lost = produced.iter().any(|produced| self.unanswered.as_ref() == Some(&produced.topic));
+        self.produced.extend(produced);
+        if is_lost {
+            self.unanswered = None;
+            return Some(Change::Lost);
+        }
         if kind == CREATE_TOPICS && self.gone.as_ref().is_some_and(|topic| behind(request, topic).is_some()) {
             self.gone = None;
         }
@@ -176,7 +213,7 @@ impl Script {
             let end = behind(request, &topic)?;
             request[end - topic.len()..end].copy_from_slice(other(&topic).as_bytes());
             let code = (kind == PRODUCE.0).then_some(UNKNOWN_TOPIC);
-            return Some(Change { topic, code, has_short_lengths: version >= PRODUCE.1 });
+            return Some(Change::Made(Made { topic, code, has_short_lengths: version >= PRODUCE.1 }));
         }
         if kind == COMMIT.0 {
             let topic = self.refused.clone()?;
@@ -189,14 +226,14 @@ impl Script {
             if count > 1 {
                 self.refused = None;
                 request[at + 4..at + 12].fill(0); // The offset behind the partition's own number.
-                return Some(Change { topic, code: Some(METADATA_TOO_LARGE), has_short_lengths });
+                return Some(Change::Made(Made { topic, code: Some(METADATA_TOO_LARGE), has_short_lengths }));
             }
         }
         None
     }
 }
 
-impl Change {
+impl Made {
     fn is_made(&self, answer: &mut [u8]) {
         if let Some(end) = behind(answer, &other(&self.topic)) {
             answer[end - self.topic.len()..end].copy_from_slice(self.topic.as_bytes());

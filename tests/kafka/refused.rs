@@ -47,6 +47,41 @@ async fn who_may_not_declare_works_with_what_is_there_and_is_told_what_is_missin
     ack(&ends, &next(&ends).await).await;
 }
 
+/// Made by somebody else, otherwise than they have to be: each in turn, beside others that will do.
+#[tokio::test]
+async fn topics_that_lose_messages_or_take_none_are_refused_by_name_and_with_a_remedy() {
+    let queue = open().await;
+    for (of, configured, remedy) in [
+        ("queue", ("cleanup.policy", "compact"), "set it to `delete`"),
+        ("queue", ("retention.ms", "60000"), "raise `retention.ms`, or lower KafkaOptions::redelivery_max"),
+        (
+            "queue",
+            ("max.message.bytes", "65536"),
+            "raise `max.message.bytes`, or lower KafkaOptions::message_bytes_max",
+        ),
+        ("queue", ("min.insync.replicas", "2"), "Lower `min.insync.replicas`, or raise its replication factor"),
+        ("dead-letters", ("cleanup.policy", "delete"), "set it to `compact`"),
+        ("notes", ("cleanup.policy", "compact,delete"), "set it to `compact`"),
+        ("topic", ("cleanup.policy", "compact"), "set it to `delete`"),
+    ] {
+        let (here, published) = (endpoint(), topic());
+        let name = if of == "topic" { format!("{PREFIX}.topic.{published}") } else { format!("{PREFIX}.{of}.{here}") };
+        make_topic_with(&name, 1, &[configured]).await;
+        let error = queue.connect(&here, std::slice::from_ref(&published)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains(&format!("topic `{name}`")) && told.contains(remedy), "{configured:?}: {told}");
+    }
+    // What is only less than would be declared will do: fewer partitions, and a retention that is as long as an endpoint may fall behind.
+    let here = endpoint();
+    let day = (24 * 3600 * 1000).to_string();
+    make_topic_with(&format!("{PREFIX}.queue.{here}"), 1, &[("cleanup.policy", "delete"), ("retention.ms", &day)])
+        .await;
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &[to(&here, envelope("taken"))]).await;
+    ack(&ends, &next(&ends).await).await;
+}
+
 /// Nothing is given before it is noted. The broker of the tests takes what is sent to a topic that is gone, and does not make it anew: so the
 /// proxy before it has it be gone, until somebody makes it.
 #[tokio::test(flavor = "multi_thread")]

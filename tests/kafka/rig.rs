@@ -60,7 +60,13 @@ pub(crate) fn admin() -> AdminClient<DefaultClientContext> {
 
 /// A topic that somebody else has made.
 pub(crate) async fn make_topic(name: &str, partitions: i32) {
+    make_topic_with(name, partitions, &[]).await;
+}
+
+/// The same, configured otherwise than the broker does it by itself.
+pub(crate) async fn make_topic_with(name: &str, partitions: i32, configured: &[(&str, &str)]) {
     let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+    let new = configured.iter().fold(new, |new, (key, value)| new.set(key, value));
     admin().create_topics([&new], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
 }
 

@@ -85,6 +85,13 @@ impl Asker {
         }
     }
 
+    /// On how many brokers a topic is kept, where that is the fewest; none if it is not listed.
+    pub(super) fn replicas(&self, topic: &str) -> Result<Option<usize>, KafkaError> {
+        let metadata = self.consumer.fetch_metadata(Some(topic), self.patience)?;
+        let found = metadata.topics().iter().find(|found| found.name() == topic);
+        Ok(found.and_then(|found| found.partitions().iter().map(|partition| partition.replicas().len()).min()))
+    }
+
     /// All topics whose names begin so.
     pub(super) fn topics(&self, beginning: &str) -> Result<Vec<String>, KafkaError> {
         let metadata = self.consumer.fetch_metadata(None, self.patience)?;

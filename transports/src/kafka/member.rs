@@ -69,6 +69,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
     let (mut heard_at, mut active_at) = (Instant::now(), Instant::now());
+    let prefetch = usize::from(end.broker().options.prefetch);
     let (mut commits_at, mut looks_at, mut missing_at) = (Instant::now(), Instant::now(), None);
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
@@ -86,6 +87,9 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
                     Told::Missing => missing_at = missing_at.or_else(|| Some(Instant::now())),
                 },
                 None => break,
+            }
+            if end.state().is_full(prefetch) {
+                break; // What is there is held back first.
             }
             polled = consumer.poll(Duration::ZERO);
         }
@@ -108,7 +112,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
         if commits_at <= Instant::now() && commit(end, &consumer) {
             commits_at = Instant::now() + REST;
         }
-        pause(end, &consumer).map_err(failed)?;
+        pause(end, &consumer, prefetch).map_err(failed)?;
         if heard_at.elapsed() > SILENCE {
             heard_at = Instant::now();
             ask(end, &consumer);
@@ -171,8 +175,8 @@ fn ask(end: &End, consumer: &Client) {
 }
 
 /// Has the client library hold back what there is no room for.
-fn pause(end: &End, consumer: &Client) -> KafkaResult<()> {
-    let changed = end.state().pauses(usize::from(end.broker().options.prefetch), Instant::now());
+fn pause(end: &End, consumer: &Client, prefetch: usize) -> KafkaResult<()> {
+    let changed = end.state().pauses(prefetch, Instant::now());
     for (places, is_paused) in changed.into_iter().filter(|(places, _)| !places.is_empty()) {
         let mut list = TopicPartitionList::new();
         for (topic, partition) in &places {

@@ -80,6 +80,7 @@ mod producing;
 mod receiver;
 mod shelf;
 mod state;
+mod terms;
 mod topology;
 mod undecodable;
 mod upkeep;

@@ -138,9 +138,14 @@ impl State {
         self.lanes.iter().filter(|(_, lane)| lane.is_paused).map(|(place, _)| place.clone()).collect()
     }
 
+    /// Whether as many are not settled as may be.
+    pub(super) fn is_full(&self, open_max: usize) -> bool {
+        self.lanes.values().map(Lane::open).sum::<usize>() >= open_max
+    }
+
     /// Partitions of which no more is to be taken now, and those of which more is again.
     pub(super) fn pauses(&mut self, open_max: usize, now: Instant) -> Pauses {
-        let is_full = self.lanes.values().map(Lane::open).sum::<usize>() >= open_max;
+        let is_full = self.is_full(open_max);
         let (mut paused, mut resumed) = (Vec::new(), Vec::new());
         for (place, lane) in &mut self.lanes {
             let wanted = is_full || lane.is_full() || lane.is_held(now);

@@ -47,14 +47,24 @@ impl Broker {
         types: &[TypeName],
     ) -> Result<Arc<Mutex<Asker>>, TransportError> {
         let pen = Pen { topic: self.names.notes(endpoint), endpoint: endpoint.clone() };
-        self.declared(DECLARING, &pen.topic, Use::Keys).await?;
-        self.declared(DECLARING, &self.names.dead_letters(endpoint), Use::Keys).await?;
         let topics: Vec<Arc<str>> = types.iter().map(|kind| self.names.topic(kind).into()).collect();
-        for topic in &topics {
-            self.declared(DECLARING, topic, Use::Messages).await?;
-        }
+        let keys = [pen.topic.clone(), self.names.dead_letters(endpoint)].map(|topic| (topic, Use::Keys));
+        let mut all = Vec::from(keys);
+        all.extend(topics.iter().map(|topic| (topic.to_string(), Use::Messages)));
         // The last, so that whoever finds it finds the rest.
-        let is_first = self.declared(DECLARING, &self.names.queue(endpoint), Use::Messages).await?;
+        all.push((self.names.queue(endpoint), Use::Messages));
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for (topic, what) in all {
+            let is_there = self.is_there(DECLARING, &topic).await?;
+            if is_there { found.push((topic, what)) } else { missing.push((topic, what)) }
+        }
+        // Before its queue is made: that it was made now tells what is new.
+        self.verified(DECLARING, &found).await?;
+        let (own, mut is_first) = (self.names.queue(endpoint), false);
+        for (topic, what) in missing {
+            let is_made = self.declared(DECLARING, &topic, what).await?;
+            is_first = is_made && topic == own;
+        }
         let asker = self.link.asker_of(&self.names.group(endpoint)).await?;
         let noted = pen.topic.clone();
         let (is_here, starts) = self
