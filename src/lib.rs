@@ -48,6 +48,7 @@
 //! | `rabbitmq` | `RabbitMq`: queues on a RabbitMQ server | no |
 //! | `redis` | `RedisStreams`: queues on a Redis server | no |
 //! | `kafka` | `Kafka`: queues on Kafka; needs a C compiler, make and zlib | no |
+//! | `preview-kafka-transactions` | a preview: what one dispatch sends to Kafka in one transaction; never run against Apache Kafka | no |
 //! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; compiled, never run | no |
 //! | `sqs` | `Sqs`: queues on Amazon SQS | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |

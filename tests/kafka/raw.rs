@@ -5,6 +5,10 @@ use std::{
     net::TcpStream,
 };
 
+/// What a batch says of itself: that it belongs to a transaction, and that nobody is given it.
+const TRANSACTION: i16 = 1 << 4;
+const CONTROL: i16 = 1 << 5;
+
 /// Puts a record into partition 0 of `topic`, with one header whose name is any bytes.
 pub(crate) fn put(server: &str, topic: &str, header: &[u8], body: &[u8]) {
     let mut record = vec![0]; // Attributes.
@@ -18,6 +22,19 @@ pub(crate) fn put(server: &str, topic: &str, header: &[u8], body: &[u8]) {
     let mut records = Vec::new();
     bytes(&mut records, &record);
     put_batch(server, topic, 0, &records);
+}
+
+/// The end of a transaction that is committed, which nobody is given.
+pub(crate) fn put_end(server: &str, topic: &str) {
+    let mut record = vec![0];
+    varint(&mut record, 0);
+    varint(&mut record, 0);
+    bytes(&mut record, &[0, 0, 0, 1]); // A commit.
+    bytes(&mut record, &[0; 6]); // Of any coordinator.
+    varint(&mut record, 0);
+    let mut records = Vec::new();
+    bytes(&mut records, &record);
+    put_batch(server, topic, TRANSACTION | CONTROL, &records);
 }
 
 /// A batch that says that it is compressed by zstd, and is not.

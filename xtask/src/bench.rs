@@ -19,10 +19,12 @@ const NPM_RELAY: &str = "bench/peers/pg-transactional-outbox";
 /// Benchmarks of stores whose client libraries take long to build: a feature each, and an emulator.
 const SERVICES: [&str; 2] = ["dynamodb", "cosmos"];
 
-/// Benchmarks of brokers, behind this word: a feature each, of which only this one needs an emulator.
+/// Benchmarks of brokers, behind this word: a feature each. For these, something is started that stands in for the broker.
 const TRANSPORT: &str = "transport";
-const BROKERS: [&str; 4] = ["nats", "rabbitmq", "redis", EMULATED];
-const EMULATED: &str = "sqs";
+const BROKERS: [&str; 5] = ["kafka", "nats", "rabbitmq", "redis", "sqs"];
+const EMULATED: [&str; 2] = ["kafka", "sqs"];
+/// Tansu counts wrongly where a batch of several messages ends.
+const BATCH: [&str; 2] = ["--batch", "1"];
 
 /// Hands the arguments on and the exit code back.
 pub(crate) fn run(args: &[String]) -> ExitCode {
@@ -48,6 +50,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     command.arg("--").args(args);
     if let Some(emulator) = &emulator {
         command.args(["--server", &emulator.url]);
+        if args.iter().any(|arg| arg == "kafka") && !args.iter().any(|arg| arg == BATCH[0]) {
+            command.args(BATCH);
+        }
     }
     match command.status() {
         // No code, or one too large for a code: it was ended from outside.
@@ -73,7 +78,7 @@ fn feature(args: &[String]) -> Option<Feature<'_>> {
         TRANSPORT => args.get(1).map(String::as_str).filter(|name| BROKERS.contains(name))?,
         name => SERVICES.into_iter().find(|service| *service == name)?,
     };
-    Some(Feature { name, is_emulated: name == EMULATED || SERVICES.contains(&name) })
+    Some(Feature { name, is_emulated: EMULATED.contains(&name) || SERVICES.contains(&name) })
 }
 
 /// Builds all at once, and where that fails each by itself, so that one keeps no other from being measured. What cannot be
@@ -149,7 +154,8 @@ mod tests {
         assert_eq!(feature("dynamodb --check"), some("dynamodb", true));
         assert_eq!(feature("transport redis --check"), some("redis", false));
         assert_eq!(feature("transport sqs"), some("sqs", true));
-        for line in ["", "sqlite", "redis", "transport", "transport --help", "transport kafka"] {
+        assert_eq!(feature("transport kafka"), some("kafka", true));
+        for line in ["", "sqlite", "redis", "transport", "transport --help", "transport pulsar"] {
             assert_eq!(feature(line), None, "{line}");
         }
     }

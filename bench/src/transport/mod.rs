@@ -5,6 +5,8 @@
 
 mod desk;
 mod history;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
 mod options;
@@ -22,7 +24,7 @@ use std::{fmt, time::Duration};
 
 pub(crate) use options::{HELP, Options, parse};
 
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
 use options::Broker;
 use options::{IDLE, SPEED, STORE};
 use place::{Load, Place};
@@ -62,6 +64,8 @@ pub(crate) fn bench(options: &Options) -> Result<bool, AnyError> {
 
 async fn figures(options: &Options) -> Result<Vec<Figure>, AnyError> {
     match options.broker {
+        #[cfg(feature = "kafka")]
+        Broker::Kafka => measured::<kafka::Topics>(options).await,
         #[cfg(feature = "nats")]
         Broker::Nats => measured::<nats::Streams>(options).await,
         #[cfg(feature = "rabbitmq")]
@@ -70,14 +74,20 @@ async fn figures(options: &Options) -> Result<Vec<Figure>, AnyError> {
         Broker::Redis => measured::<redis::Streams>(options).await,
         #[cfg(feature = "sqs")]
         Broker::Sqs => measured::<sqs::Service>(options).await,
-        #[cfg(not(all(feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs")))]
+        #[cfg(not(all(
+            feature = "kafka",
+            feature = "nats",
+            feature = "rabbitmq",
+            feature = "redis",
+            feature = "sqs"
+        )))]
         broker => Err(format!("built without {}: cargo xtask bench builds with it", broker.title()).into()),
     }
 }
 
 /// What was declared is removed, whatever happened.
 async fn measured<P: Place>(options: &Options) -> Result<Vec<Figure>, AnyError> {
-    let place = P::open(&options.server).await?;
+    let place = P::open(options).await?;
     let figures = match options.messages {
         Some(messages) => followed(&place, options, messages).await,
         None => rounds(&place, options).await,

@@ -11,6 +11,7 @@ use hapax::Nats;
 
 use super::{
     desk::{Desk, Outgoing},
+    options::Options,
     place::{Named, Place, Queues},
     progress::Progress,
 };
@@ -28,8 +29,8 @@ impl Place for Streams {
 
     const DROPS_REPEATS: bool = true;
 
-    async fn open(url: &str) -> Result<Self, AnyError> {
-        Ok(Self { url: url.to_owned(), named: Named::new() })
+    async fn open(options: &Options) -> Result<Self, AnyError> {
+        Ok(Self { url: options.server.clone(), named: Named::new() })
     }
 
     fn named(&self) -> &Named {

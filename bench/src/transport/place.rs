@@ -18,7 +18,7 @@ use hapax::{
 };
 use uuid::Uuid;
 
-use super::{desk::Desk, progress::Progress};
+use super::{desk::Desk, options::Options, progress::Progress};
 use crate::{
     AnyError,
     candidate::endpoint::outgoing,
@@ -35,7 +35,7 @@ pub(super) trait Place: Sized {
     /// Whether it takes a message under an id that it has had a moment ago for a repeat, and keeps it no second time.
     const DROPS_REPEATS: bool;
 
-    fn open(server: &str) -> impl Future<Output = Result<Self, AnyError>> + Send;
+    fn open(options: &Options) -> impl Future<Output = Result<Self, AnyError>> + Send;
 
     fn named(&self) -> &Named;
 

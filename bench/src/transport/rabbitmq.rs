@@ -13,6 +13,7 @@ use lapin::{
 
 use super::{
     desk::{Desk, Outgoing},
+    options::Options,
     place::{Named, Place, Queues},
     progress::Progress,
 };
@@ -31,8 +32,8 @@ impl Place for Exchange {
 
     const DROPS_REPEATS: bool = false;
 
-    async fn open(url: &str) -> Result<Self, AnyError> {
-        Ok(Self { url: url.to_owned(), named: Named::new() })
+    async fn open(options: &Options) -> Result<Self, AnyError> {
+        Ok(Self { url: options.server.clone(), named: Named::new() })
     }
 
     fn named(&self) -> &Named {

@@ -11,6 +11,7 @@ use hapax::{RedisStreams, transports::redis::MayLose};
 
 use super::{
     desk::Desk,
+    options::Options,
     place::{Named, Place, Queues},
     progress::Progress,
 };
@@ -47,7 +48,8 @@ impl Place for Streams {
 
     const DROPS_REPEATS: bool = false;
 
-    async fn open(url: &str) -> Result<Self, AnyError> {
+    async fn open(options: &Options) -> Result<Self, AnyError> {
+        let url = options.server.as_str();
         // The driver's error may show the URL, and with it a password.
         let misread = |_| "--server: write redis://USER:PASSWORD@HOST:PORT/DATABASE";
         let info = url.into_connection_info().map_err(misread)?;

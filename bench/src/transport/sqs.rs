@@ -12,6 +12,7 @@ use hapax::Sqs;
 
 use super::{
     desk::{Desk, Outgoing},
+    options::Options,
     place::{Named, Place, Queues},
     progress::Progress,
 };
@@ -35,8 +36,8 @@ impl Place for Service {
 
     const DROPS_REPEATS: bool = false;
 
-    async fn open(url: &str) -> Result<Self, AnyError> {
-        Ok(Self { client: Sqs::local_client(url), named: Named::new() })
+    async fn open(options: &Options) -> Result<Self, AnyError> {
+        Ok(Self { client: Sqs::local_client(&options.server), named: Named::new() })
     }
 
     fn named(&self) -> &Named {

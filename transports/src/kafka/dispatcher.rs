@@ -54,6 +54,10 @@ impl Dispatcher for Kafka {
                 }
             });
         }
+        #[cfg(feature = "preview-kafka-transactions")]
+        if let Some(transacting) = &self.0.transacting {
+            return self.0.in_one_transaction(transacting, results, parcels).await;
+        }
         let mut puts = self.0.link.producing.put_all(&parcels).await.into_iter().zip(&parcels);
         for result in results.iter_mut().filter(|result| result.is_ok()) {
             if let Some((Err(e), parcel)) = puts.next() {

@@ -151,6 +151,11 @@ impl Lane {
         self.next = offset + 1;
     }
 
+    /// Nothing that is given lies between what came and `position`.
+    pub(super) fn passed(&mut self, position: i64) {
+        self.next = self.next.max(position);
+    }
+
     /// The next message that may be given now. Where order is kept, what is put off holds up what is behind it.
     pub(super) fn give(&mut self, now: Instant, in_order: bool) -> Option<Next> {
         for (offset, open) in &mut self.open {

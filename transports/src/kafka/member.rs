@@ -24,6 +24,7 @@ use super::{
     lane::Unreadable,
     link::millis,
     message::{headers_in, message_of, reason_of},
+    passing::pass_over,
     receiver::{End, RECEIVING},
     undecodable::is_undecodable,
 };
@@ -71,6 +72,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let (mut heard_at, mut active_at) = (Instant::now(), Instant::now());
     let prefetch = usize::from(end.broker().options.prefetch);
     let (mut commits_at, mut looks_at, mut missing_at) = (Instant::now(), Instant::now(), None);
+    let mut passes_at = Instant::now();
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
         let mut undecodable = None;
@@ -107,6 +109,10 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
             }
             looks_at = Instant::now() + SILENCE;
         }
+        if passes_at <= Instant::now() {
+            pass_over(end, &consumer);
+            passes_at = Instant::now() + REST;
+        }
         end.note();
         end.set_aside();
         if commits_at <= Instant::now() && commit(end, &consumer) {
@@ -136,6 +142,10 @@ fn config(end: &End) -> ClientConfig {
         .set("max.poll.interval.ms", millis(POLL_INTERVAL.max(options.session)))
         .set("queued.min.messages", options.prefetch.to_string())
         .set("queued.max.messages.kbytes", AHEAD_KIB);
+    #[cfg(feature = "preview-kafka-transactions")]
+    if options.reads_committed() {
+        config.set("isolation.level", "read_committed");
+    }
     config
 }
 

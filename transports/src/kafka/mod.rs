@@ -38,10 +38,10 @@
 //! * *Where reading begins:* a subscription begins with what is published after it was made, and that place is noted; a partition that is added
 //!   begins at its beginning; an endpoint that was away for so long that the broker has forgotten its offsets goes on where it has noted
 //!   to be. A place that is not there any more is told as an error, by [`receive`](hapax_core::ports::Receiver::receive) and in the log, and then reading begins with what is left.
-//! * *Evidence:* the ends of all partitions that the group reads, and the offsets that it has committed. Messages of transactions are read
-//!   whether committed or not. Where the last record of a partition belongs to a transaction and is none that is given, a mark passes with
-//!   the next message.
-//! * Transactions are not used: there is a dedup store for what they would be for.
+//! * *Evidence:* the ends of all partitions that the group reads, open transactions included, and the offsets that it has committed. What nobody is given, the end
+//!   of a transaction or what was aborted, is passed over once nothing comes behind it.
+//! * *Transactions* are not used, and messages of others' transactions are read whether committed or not, unless the feature `preview-kafka-transactions`
+//!   is on and they are asked for (`KafkaOptions::transactions`): there is a dedup store for what they would be for.
 //!
 //! # What a cluster needs
 //! Kafka 2.4 or later, for topics that are declared with the broker's own number of replicas; else [`KafkaOptions::replicas`] and 0.11. What a user has to
@@ -76,12 +76,15 @@ mod message;
 mod names;
 mod notes;
 mod options;
+mod passing;
 mod producing;
 mod receiver;
 mod shelf;
 mod state;
 mod terms;
 mod topology;
+#[cfg(feature = "preview-kafka-transactions")]
+mod transactions;
 mod undecodable;
 mod upkeep;
 
@@ -98,6 +101,8 @@ use marks::Offsets;
 use names::Names;
 pub use options::{KafkaOptions, Mechanism};
 use receiver::EndpointQueue;
+#[cfg(feature = "preview-kafka-transactions")]
+pub use transactions::Transactions;
 
 /// Queues on a Kafka cluster. Cloning gives another handle to the same clients.
 #[derive(Clone)]
@@ -107,6 +112,8 @@ struct Broker {
     link: Link,
     names: Names,
     options: KafkaOptions,
+    #[cfg(feature = "preview-kafka-transactions")]
+    transacting: Option<transactions::Transacting>,
 }
 
 impl Kafka {

@@ -68,6 +68,12 @@ impl Names {
         format!("{}.{}", self.prefix, word(endpoint.as_str()))
     }
 
+    /// The transactional id of a process.
+    #[cfg(feature = "preview-kafka-transactions")]
+    pub(super) fn process(&self, name: &str) -> String {
+        format!("{}.{name}", self.prefix)
+    }
+
     /// The topic that a message for `destination` goes by.
     pub(super) fn address(&self, destination: &Destination) -> String {
         match destination {

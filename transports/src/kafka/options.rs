@@ -67,6 +67,11 @@ pub struct KafkaOptions {
     pub(super) connection_name: Option<String>,
     pub(super) mechanism: Mechanism,
     pub(super) tls: Tls,
+    #[cfg(feature = "preview-kafka-transactions")]
+    pub(super) transactions: Option<super::Transactions>,
+    /// As goes with transactions, if nothing was said.
+    #[cfg(feature = "preview-kafka-transactions")]
+    pub(super) read_committed: Option<bool>,
     prefix: String,
 }
 
@@ -149,6 +154,10 @@ impl KafkaOptions {
             connection_name: None,
             mechanism: Mechanism::Plain,
             tls: Tls::default(),
+            #[cfg(feature = "preview-kafka-transactions")]
+            transactions: None,
+            #[cfg(feature = "preview-kafka-transactions")]
+            read_committed: None,
             prefix: PREFIX.to_owned(),
         }
     }
@@ -288,6 +297,14 @@ impl KafkaOptions {
         let names = Names::new(&self.prefix)
             .map_err(|problem| TransportError::new(ErrorKind::Misconfigured, "opening Kafka queues", problem))?;
         let link = Link::open(url.as_ref(), &self, names.nobodys()).await?;
-        Ok(Kafka(Arc::new(Broker { link, names, options: self })))
+        #[cfg(feature = "preview-kafka-transactions")]
+        let transacting = super::transactions::opened(&self, &link, &names).await?;
+        Ok(Kafka(Arc::new(Broker {
+            link,
+            names,
+            options: self,
+            #[cfg(feature = "preview-kafka-transactions")]
+            transacting,
+        })))
     }
 }

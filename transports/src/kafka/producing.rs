@@ -112,6 +112,12 @@ impl Producing {
         Ok(Self { config, place, patience: options.patience, current })
     }
 
+    /// How its clients are configured.
+    #[cfg(feature = "preview-kafka-transactions")]
+    pub(super) const fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
     fn current(&self) -> Arc<Client> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
