@@ -51,6 +51,7 @@
 //! | `preview-kafka-transactions` | a preview: what one dispatch sends to Kafka in one transaction; never run against Apache Kafka | no |
 //! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; compiled, never run | no |
 //! | `sqs` | `Sqs`: queues on Amazon SQS | no |
+//! | `preview-servicebus` | `ServiceBus`: queues on Azure Service Bus; never run against the service itself | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |
 //! | `partitioned-log` | `PartitionedLog`: logs with partitions inside the process, as Kafka has them; for tests | no |
 //! | `memory` | `Memory`: the reference store | no |
@@ -110,6 +111,8 @@ pub use hapax_transports::PostgresQueue;
 pub use hapax_transports::RabbitMq;
 #[cfg(feature = "redis")]
 pub use hapax_transports::RedisStreams;
+#[cfg(feature = "preview-servicebus")]
+pub use hapax_transports::ServiceBus;
 #[cfg(feature = "sqlite-queue")]
 pub use hapax_transports::SqliteQueue;
 #[cfg(feature = "sqs")]
@@ -129,6 +132,8 @@ pub mod transports {
     pub use hapax_transports::rabbitmq;
     #[cfg(feature = "redis")]
     pub use hapax_transports::redis;
+    #[cfg(feature = "preview-servicebus")]
+    pub use hapax_transports::servicebus;
     #[cfg(feature = "mysql-queue")]
     pub use hapax_transports::sql::mysql as mysql_queue;
     #[cfg(feature = "postgres-queue")]

@@ -58,6 +58,15 @@ impl RabbitMqServer {
         Ok(port)
     }
 
+    /// Has `plugin`, one that comes with it, from its next start on.
+    ///
+    /// # Errors
+    /// Its settings cannot be written.
+    pub fn enable(&self, plugin: &str) -> Result<(), String> {
+        let file = self.folder.join("enabled_plugins");
+        fs::write(&file, format!("[{plugin}].\n")).map_err(|e| format!("{}: {e}", file.display()))
+    }
+
     /// Also answers to TLS from its next start on, with `certificate.pem` and `key.pem` of its folder, and believes clients by
     /// `authority.pem` there. Whether they must show a certificate is `asks`. The port.
     ///

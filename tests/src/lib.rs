@@ -73,6 +73,10 @@ mod sqs_chapter {}
 #[doc = include_str!("../../docs/tenants.md")]
 mod tenants_on_postgres_chapter {}
 
+#[cfg(all(doctest, feature = "servicebus"))]
+#[doc = include_str!("../../docs/servicebus.md")]
+mod servicebus_chapter {}
+
 pub use backend::{Backend, Scratch, purged, scheduled};
 pub use contended::contended;
 #[cfg(feature = "cosmos")]

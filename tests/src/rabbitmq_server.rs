@@ -46,6 +46,17 @@ impl RabbitMqServer {
         (server, port)
     }
 
+    /// The same, with the plugin by which it speaks AMQP 1.0 too, on the same port.
+    ///
+    /// # Panics
+    /// The same.
+    pub async fn with_amqp_1_0() -> Self {
+        let mut server = Self::create();
+        server.server.enable("rabbitmq_amqp1_0").unwrap_or_else(|why| panic!("{why}"));
+        server.restart().await;
+        server
+    }
+
     fn create() -> Self {
         let scratch = Scratch::new("rabbitmq-server");
         let server = hapax_servers::RabbitMqServer::create(scratch.folder());

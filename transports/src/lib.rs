@@ -1,5 +1,7 @@
 //! Transports for hapax. A feature compiles one in; it never selects one.
 
+#[cfg(any(feature = "preview-servicebus", feature = "rabbitmq"))]
+mod header_order;
 #[cfg(feature = "in-process")]
 pub mod in_process;
 #[cfg(feature = "kafka")]
@@ -14,6 +16,8 @@ pub mod partitioned_log;
 pub mod rabbitmq;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "preview-servicebus")]
+pub mod servicebus;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 #[cfg(feature = "sqs")]
@@ -33,6 +37,8 @@ pub use nats::Nats;
 pub use partitioned_log::PartitionedLog;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMq;
+#[cfg(feature = "preview-servicebus")]
+pub use servicebus::ServiceBus;
 #[cfg(feature = "mysql")]
 pub use sql::mysql::MySqlQueue;
 #[cfg(feature = "postgres")]

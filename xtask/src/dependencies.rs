@@ -55,6 +55,12 @@ const ABSENT: [(&str, &[&str], &[&str]); 15] = [
         &["--no-default-features", "--features", "sqs,tls-ring"],
         &["aws-lc-rs", "aws-lc-sys", "hyper-tls", "openssl"],
     ),
+    // Its client names no cryptography, and must not be let choose one.
+    (
+        "hapax",
+        &["--no-default-features", "--features", "preview-servicebus,tls-ring"],
+        &["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"],
+    ),
     (
         "hapax",
         &["--no-default-features", "--features", "cosmos"],

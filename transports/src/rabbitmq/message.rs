@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hapax_core::{
-    envelope::{ContentType, Destination, Envelope, Headers, ReadError, cloudevents, plain},
+    envelope::{ContentType, Destination, Envelope, ReadError, cloudevents, plain},
     ids::{CorrelationId, MessageId, TypeName},
     time::Timestamp,
 };
@@ -13,6 +13,7 @@ use lapin::{
 };
 
 use super::{RabbitMqOptions, events, names::Names};
+use crate::header_order::{in_order, order_of};
 
 /// Bytes that headers may take together: all of them travel in one frame, of 128 KiB unless configured.
 pub(super) const HEADERS_BYTES_MAX: usize = 100 << 10;
@@ -79,9 +80,10 @@ pub(super) fn properties_of(
     for (name, value) in headers_of(envelope, options).into_iter().filter(|(name, _)| name != "content-type") {
         put(&name, AMQPValue::LongString(value.into()));
     }
-    let application: Vec<&str> = envelope.headers.iter().map(|(name, _)| name).collect();
-    if options.cloud_events.is_none() && !application.is_sorted() {
-        put(ORDER, AMQPValue::LongString(application.join(",").into()));
+    if options.cloud_events.is_none()
+        && let Some(order) = order_of(envelope)
+    {
+        put(ORDER, AMQPValue::LongString(order.into()));
     }
     if marks.attempts > 0 {
         put(ATTEMPTS, AMQPValue::LongLongInt(marks.attempts.into()));
@@ -185,19 +187,6 @@ pub(super) fn envelope_of(
     }
     let attempts = before.saturating_add(returned).saturating_add(1);
     Ok((Arc::new(envelope), u32::try_from(attempts).unwrap_or(u32::MAX)))
-}
-
-/// `headers` with those of `order` first, in that order.
-fn in_order(headers: &Headers, order: &str) -> Headers {
-    let mut sorted = Headers::default();
-    let first = order.split(',').filter_map(|name| headers.value(name).map(|value| (name, value)));
-    for (name, value) in first.chain(headers.iter()) {
-        if sorted.value(name).is_none() {
-            // It was a header before, so it is one again.
-            let _ = sorted.set(name, value);
-        }
-    }
-    sorted
 }
 
 /// The properties of a message that is no envelope, as a dead letter: what says who it is, and nothing that would end it

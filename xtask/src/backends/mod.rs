@@ -15,6 +15,7 @@ mod rabbitmq;
 mod real;
 mod redis;
 mod server;
+mod servicebus;
 #[cfg(test)]
 mod tests;
 
@@ -58,7 +59,7 @@ const fn served(
 }
 
 /// All that there are, and all that will be: one with a server is a backend as soon as its package has the feature.
-const BACKENDS: [Backend; 19] = [
+const BACKENDS: [Backend; 20] = [
     embedded("memory", "hapax-stores", "memory"),
     embedded("sqlite", "hapax-stores", "sqlite"),
     embedded("in-process", "hapax-transports", "in-process"),
@@ -79,6 +80,7 @@ const BACKENDS: [Backend; 19] = [
     served("azure-blob", "hapax-stores", "object", &objects::AzureBlob),
     served("s3", "hapax-stores", "object", &objects::S3),
     served("sqs", "hapax-transports", "sqs", &objects::Sqs),
+    served("servicebus", "hapax-transports", "preview-servicebus", &servicebus::ServiceBus),
 ];
 
 impl Backend {

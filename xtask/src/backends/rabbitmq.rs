@@ -100,7 +100,7 @@ impl Server for RabbitMq {
 }
 
 /// Host and port.
-fn place(url: &str) -> Option<String> {
+pub(super) fn place(url: &str) -> Option<String> {
     let rest = url.strip_prefix("amqp://")?;
     let authority = rest.split(['/', '?']).next()?;
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);

@@ -25,7 +25,7 @@ const AWS: &str = "HAPAX_AWS";
 const AZURE: &str = "HAPAX_AZURE";
 const AWS_TAKES: &str = "a region, and credentials as AWS's own tools find them";
 
-pub(super) const REAL: [Real; 5] = [
+pub(super) const REAL: [Real; 6] = [
     Real {
         backend: "dynamodb",
         variable: AWS,
@@ -47,6 +47,13 @@ pub(super) const REAL: [Real; 5] = [
         variable: AZURE,
         program: "object_dedup",
         takes: "HAPAX_AZURE_BLOB_ACCOUNT and HAPAX_AZURE_BLOB_KEY",
+        proxied: None,
+    },
+    Real {
+        backend: "servicebus",
+        variable: AZURE,
+        program: "servicebus",
+        takes: "HAPAX_AZURE_SERVICEBUS (a connection string), HAPAX_AZURE_GROUP, and `az`, logged in",
         proxied: None,
     },
 ];

@@ -52,7 +52,7 @@ pub(crate) const STORES: Part = Part {
     backends: &[("dynamodb_store", "dynamodb"), ("cosmos_store", "cosmos")],
 };
 
-/// The shell around the heart, who asks it, and queues: those that need no server, and those on Kafka, NATS, RabbitMQ, Redis and SQS.
+/// The shell around the heart, who asks it, and queues: those that need no server, and those on Kafka, NATS, RabbitMQ, Redis, Service Bus and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
     places: &[
@@ -80,6 +80,7 @@ pub(crate) const ENDPOINT: Part = Part {
         ("rabbitmq", "rabbitmq"),
         ("redis", "redis"),
         ("sqs", "sqs"),
+        ("servicebus", "servicebus"),
     ],
 };
 
@@ -100,7 +101,7 @@ const WITHIN_TRANSPORTS: &str = "hapax-transports";
 /// As a test program: those of the emulators, a workspace of its own, in whose process an account has several regions.
 const OF_EMULATORS: &str = "cosmos_regions";
 /// As test programs, and features: those whose client libraries take long to build, so that they are not among the usual features.
-const APART: [&str; 2] = ["sqs", "kafka"];
+const APART: [&str; 3] = ["sqs", "kafka", "servicebus"];
 /// Lines of a run that are shown when it did not do what it should.
 const LINES_MAX: usize = 20;
 

@@ -1,0 +1,173 @@
+use std::time::Duration;
+
+use fe2o3_amqp::{
+    Connection, Receiver, Sender, Session,
+    connection::ConnectionHandle,
+    link::receiver::CreditMode,
+    sasl_profile::SaslProfile,
+    session::SessionHandle,
+    types::{
+        definitions::{ReceiverSettleMode, SenderSettleMode},
+        messaging::{Source, Target},
+    },
+};
+use hapax_core::ports::{ErrorKind, TransportError};
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{
+    ServiceBusOptions,
+    address::Address,
+    errors::{late, of_begin, of_open, of_receiver, of_sender, of_tls},
+    tls::Tls,
+};
+
+/// After so long without a word from the server a connection is taken for lost, in milliseconds. The service itself ends one that is silent for
+/// four minutes; messages of a process that is cut off go to nobody meanwhile.
+const IDLE_MILLIS: u32 = 60_000;
+
+/// Highest number of a session on one connection: more than there are queues and topics to send to at a time, and those that are being left.
+/// A server may take fewer.
+const CHANNEL_MAX: u16 = 1023;
+
+pub(super) const CONNECTING: &str = "connecting to Service Bus";
+
+/// How a namespace is reached.
+pub(super) struct Link {
+    address: Address,
+    tls: Tls,
+    place: String,
+    name: String,
+    pub(super) patience: Duration,
+}
+
+/// A connection with one session. Dropped, both are ended.
+pub(super) struct Linked {
+    // Before its connection.
+    pub(super) session: SessionHandle<()>,
+    connection: ConnectionHandle<()>,
+}
+
+impl Linked {
+    /// As far as is known here.
+    pub(super) fn is_over(&self) -> bool {
+        self.connection.is_closed() || self.session.is_ended()
+    }
+
+    /// Another session on the same connection: what a server refuses ends the session it was asked on, with all that is on it.
+    pub(super) async fn another_session(&mut self) -> Result<SessionHandle<()>, fe2o3_amqp::session::BeginError> {
+        Session::begin(&mut self.connection).await
+    }
+
+    /// Takes leave, once all is written. Nothing where the server has not said that the session has ended: it says so after all that came
+    /// before. Links are left by this, and not by themselves: RabbitMQ's plugin answers a link that is closed as one that is only detached,
+    /// which the driver takes for a failure.
+    pub(super) async fn close(mut self) -> Option<()> {
+        let ended = self.session.end().await.ok();
+        // Whatever it says, it is over.
+        let _ = self.connection.close().await;
+        ended
+    }
+}
+
+impl Link {
+    pub(super) fn new(address: Address, options: &ServiceBusOptions) -> Result<Self, TransportError> {
+        let misconfigured = |why: String| TransportError::new(ErrorKind::Misconfigured, CONNECTING, why);
+        let tls = Tls::of(options, address.is_tls).map_err(misconfigured)?;
+        let name = options.connection_name.clone().unwrap_or_else(|| "hapax".into());
+        Ok(Self { place: address.place(), address, tls, name, patience: options.patience })
+    }
+
+    /// The server, for messages.
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    pub(super) const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// A new connection. Lost ones are not mended by the driver: what was unsettled or unconfirmed on one has to be accounted for by
+    /// whoever had it.
+    pub(super) async fn connect(&self) -> Result<Linked, TransportError> {
+        match timeout(self.patience, self.connected()).await {
+            Ok(linked) => linked,
+            Err(_) => Err(late(CONNECTING, &self.place, self.patience, false)),
+        }
+    }
+
+    async fn connected(&self) -> Result<Linked, TransportError> {
+        let Address { host, port, account, .. } = &self.address;
+        let away = |error: std::io::Error| {
+            let why = format!("{} cannot be reached: look at host and port", self.place);
+            TransportError::new(ErrorKind::Unavailable, CONNECTING, why).caused_by(error)
+        };
+        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(away)?;
+        stream.set_nodelay(true).map_err(away)?;
+        let profile = match account {
+            Some((username, password)) => SaslProfile::Plain { username: username.clone(), password: password.clone() },
+            None => SaslProfile::Anonymous,
+        };
+        // Each process and connection its own: the service tells them apart by that.
+        let id = format!("{}-{:016x}", self.name, fastrand::u64(..));
+        let builder = Connection::builder().container_id(id).hostname(host.as_str()).sasl_hostname(host.as_str());
+        let builder = builder.idle_time_out(IDLE_MILLIS).channel_max(CHANNEL_MAX).sasl_profile(profile);
+        // TLS is ours: the driver's own would choose its cryptography for the whole program.
+        let opened = match self.tls.over(host, stream).await.map_err(|e| of_tls(CONNECTING, &self.place, e))? {
+            super::tls::Stream::Plain(stream) => builder.open_with_stream(stream).await,
+            #[cfg(feature = "tls-ring")]
+            super::tls::Stream::Tls(stream) => builder.open_with_stream(stream).await,
+        };
+        let mut connection = opened.map_err(|e| of_open(CONNECTING, &self.place, e))?;
+        let session = Session::begin(&mut connection).await.map_err(|e| of_begin(CONNECTING, &self.place, &e))?;
+        Ok(Linked { session, connection })
+    }
+
+    /// A link on which messages go to `address`, each confirmed.
+    pub(super) async fn sender(
+        &self,
+        operation: &'static str,
+        session: &mut SessionHandle<()>,
+        address: &str,
+    ) -> Result<Sender, TransportError> {
+        let attach = Sender::builder()
+            .name(link_name(address))
+            .target(Target::builder().address(address).build())
+            .sender_settle_mode(SenderSettleMode::Unsettled)
+            .attach(session);
+        match timeout(self.patience, attach).await {
+            Ok(attached) => attached.map_err(|e| of_sender(operation, &self.place, e)),
+            Err(_) => Err(late(operation, &self.place, self.patience, false)),
+        }
+    }
+
+    /// A link on which messages come from `address`, none before credit is given, to be settled one by one.
+    pub(super) async fn receiver(
+        &self,
+        operation: &'static str,
+        session: &mut SessionHandle<()>,
+        address: &str,
+        answers_at: Option<&str>,
+    ) -> Result<Receiver, TransportError> {
+        let mut target = Target::builder();
+        if let Some(answers_at) = answers_at {
+            target = target.address(answers_at);
+        }
+        let attach = Receiver::builder()
+            .name(link_name(address))
+            .source(Source::builder().address(address).build())
+            .target(target.build())
+            .sender_settle_mode(SenderSettleMode::Unsettled)
+            .receiver_settle_mode(ReceiverSettleMode::First)
+            .credit_mode(CreditMode::Manual)
+            .attach(session);
+        match timeout(self.patience, attach).await {
+            Ok(attached) => attached.map_err(|e| of_receiver(operation, &self.place, e)),
+            Err(_) => Err(late(operation, &self.place, self.patience, false)),
+        }
+    }
+}
+
+/// No two links of a container may have one name.
+fn link_name(address: &str) -> String {
+    format!("{address}-{:016x}", fastrand::u64(..))
+}
