@@ -6,6 +6,7 @@ mod cut;
 mod endpoints;
 mod foreign;
 mod proxy;
+#[allow(dead_code, reason = "shared with the tests of transactions")]
 mod raw;
 mod rebalance;
 mod refused;

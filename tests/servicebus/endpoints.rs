@@ -75,6 +75,7 @@ impl Dispatcher for Counted {
     }
 }
 
+#[derive(Debug)]
 struct Counting {
     receiver: Arc<dyn Receiver>,
     counts: Counts,

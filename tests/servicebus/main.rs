@@ -50,10 +50,10 @@ async fn what_has_no_queue_fails_for_now_and_harms_no_other() {
     let ends = queue.connect(&here, &[]).await.unwrap();
     let name = unique("nobody");
     let (bus, nowhere) = if is_azure() {
-        (queue.bus.clone(), Destination::Endpoint(EndpointName::parse(&name).unwrap()))
+        (queue.bus.clone(), Destination::Endpoint(EndpointName::parse(name.as_str()).unwrap()))
     } else {
         let bus = options().addresses("/amq/queue/", "/exchange/").open(url()).await.unwrap();
-        (bus, Destination::Topic(TypeName::parse(&name).unwrap()))
+        (bus, Destination::Topic(TypeName::parse(name.as_str()).unwrap()))
     };
     let lost = || Outgoing { destination: nowhere.clone(), envelope: Arc::new(envelope("lost")) };
     for round in 0..3 {

@@ -1,6 +1,6 @@
 //! Transports for hapax. A feature compiles one in; it never selects one.
 
-#[cfg(any(feature = "preview-servicebus", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "preview-servicebus", feature = "rabbitmq"))]
 mod header_order;
 #[cfg(feature = "in-process")]
 pub mod in_process;

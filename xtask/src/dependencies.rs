@@ -21,7 +21,7 @@ pub(crate) const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// What must not come along: package, features, and the crates that would break the promise of that choice.
-const ABSENT: [(&str, &[&str], &[&str]); 15] = [
+const ABSENT: [(&str, &[&str], &[&str]); 16] = [
     ("hapax", &["--no-default-features"], &["sqlx", "sqlx-core", "libsqlite3-sys", "rmp-serde", "bincode"]),
     ("hapax", &[], &["rmp-serde", "bincode"]),
     // TLS is chosen by the user, and so is its library.

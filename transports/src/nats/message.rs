@@ -5,12 +5,13 @@ use std::sync::Arc;
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use hapax_core::{
-    envelope::{Envelope, Headers, ReadError, cloudevents, plain},
+    envelope::{Envelope, ReadError, cloudevents, plain},
     ids::MessageId,
 };
 use percent_encoding::percent_decode_str;
 
 use super::{NatsOptions, names::Names};
+use crate::header_order::{in_order, order_of};
 
 /// The broker's own field for who a message is.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
@@ -45,9 +46,8 @@ pub(super) fn headers_of(envelope: &Envelope, options: &NatsOptions) -> Vec<(Str
         return cloudevents::to_binary(envelope, source);
     }
     let mut headers = plain::to_headers(envelope);
-    let application: Vec<&str> = envelope.headers.iter().map(|(name, _)| name).collect();
-    if !application.is_sorted() {
-        headers.push((ORDER.to_owned(), application.join(",")));
+    if let Some(order) = order_of(envelope) {
+        headers.push((ORDER.to_owned(), order));
     }
     headers
 }
@@ -132,19 +132,6 @@ pub(super) fn envelope_of(
         envelope.headers = in_order(&envelope.headers, order);
     }
     Ok(Arc::new(envelope))
-}
-
-/// `headers` with those of `order` first, in that order.
-fn in_order(headers: &Headers, order: &str) -> Headers {
-    let mut sorted = Headers::default();
-    let first = order.split(',').filter_map(|name| headers.value(name).map(|value| (name, value)));
-    for (name, value) in first.chain(headers.iter()) {
-        if sorted.value(name).is_none() {
-            // It was a header before, so it is one again.
-            let _ = sorted.set(name, value);
-        }
-    }
-    sorted
 }
 
 /// The headers of a message that is no envelope, as a dead letter: all but those that the broker would act on.
