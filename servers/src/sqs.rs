@@ -4,7 +4,7 @@ use std::{
     process::Command,
 };
 
-use crate::leash::{Leashed, Servant, free_port};
+use crate::leash::{Leashed, Servant, free_port, made};
 
 /// The program that moto is served by.
 const EMULATOR: &str = include_str!("sqs_emulator.py");
@@ -53,7 +53,8 @@ impl SqsServer {
         if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
             return Ok(());
         }
-        let python = python()?;
+        let python = made(PYTHON)
+            .ok_or("there is no emulator of SQS: `cargo xtask test sqs` installs it, with Python and pip")?;
         let mut server = Command::new(python);
         server.args(["-c", EMULATOR, &self.port.to_string()]);
         if self.keeps {
@@ -75,14 +76,4 @@ impl SqsServer {
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
-}
-
-/// The one that moto is installed for.
-fn python() -> Result<PathBuf, String> {
-    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from);
-    let python = std::path::absolute(target.join(PYTHON)).ok().filter(|python| python.is_file());
-    python.ok_or_else(|| {
-        "there is no emulator of SQS: `cargo xtask test sqs` installs it, with Python and pip".to_owned()
-    })
 }

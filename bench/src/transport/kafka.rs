@@ -165,7 +165,8 @@ impl Lane {
 
     /// How many messages are over by it. Nothing but messages is in these topics, so that offsets count them.
     fn committed(&mut self, at: i64) -> usize {
-        let before = std::mem::replace(&mut self.committed, at.max(self.committed));
+        let next = at.max(self.committed);
+        let before = std::mem::replace(&mut self.committed, next);
         usize::try_from(self.committed - before).unwrap_or_default()
     }
 }

