@@ -25,6 +25,9 @@ use super::{
 /// four minutes; messages of a process that is cut off go to nobody meanwhile.
 const IDLE_MILLIS: u32 = 60_000;
 
+/// How long the end of a session is waited for before its connection is closed, which is an answer as good.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
 /// Highest number of a session on one connection: more than there are queues and topics to send to at a time, and those that are being left.
 /// A server may take fewer.
 const CHANNEL_MAX: u16 = 1023;
@@ -58,14 +61,18 @@ impl Linked {
         Session::begin(&mut self.connection).await
     }
 
-    /// Takes leave, once all is written. Nothing where the server has not said that the session has ended: it says so after all that came
-    /// before. Links are left by this, and not by themselves: RabbitMQ's plugin answers a link that is closed as one that is only detached,
+    /// Takes leave, once all is written. Nothing where the server has said neither that the session has ended nor that the connection has: it
+    /// says so after all that came before. RabbitMQ's plugin now and then leaves the end of a session without an answer, and answers that of its
+    /// connection. Links are left by this, and not by themselves: RabbitMQ's plugin answers a link that is closed as one that is only detached,
     /// which the driver takes for a failure.
     pub(super) async fn close(mut self) -> Option<()> {
-        let ended = self.session.end().await.ok();
-        // Whatever it says, it is over.
-        let _ = self.connection.close().await;
-        ended
+        // Of a session that was ended by the server, with an error, nothing is known.
+        let ended = timeout(END_LIMIT, self.session.end()).await;
+        let closed = self.connection.close().await;
+        match ended {
+            Ok(ended) => ended.ok(),
+            Err(_) => closed.ok(),
+        }
     }
 }
 
