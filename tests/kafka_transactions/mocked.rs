@@ -103,12 +103,19 @@ async fn sent(queue: &Kafka, outgoing: &[Outgoing]) {
 
 /// What is made anew rests before.
 async fn sent_soon(queue: &Kafka, outgoing: &[Outgoing]) {
+    let last = std::sync::Mutex::new(Vec::new());
     let sent = async {
-        while queue.dispatch(outgoing).await.iter().any(Result::is_err) {
+        loop {
+            let results = queue.dispatch(outgoing).await;
+            if results.iter().all(Result::is_ok) {
+                break;
+            }
+            *last.lock().unwrap() = results;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, sent).await.expect("it never goes on");
+    let sent = tokio::time::timeout(PATIENCE, sent).await;
+    assert!(sent.is_ok(), "it never goes on: {:?}", last.lock().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,6 +65,23 @@ impl Terms {
     }
 }
 
+/// Whether asking again would change nothing: this user may not ask, or the broker answers nobody. Whatever else there is may pass, and is an error.
+const fn is_never_told(code: Code) -> bool {
+    matches!(
+        code,
+        Code::TopicAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::UnsupportedFeature
+            | Code::UnsupportedVersion
+    )
+}
+
+fn not_told(place: &str, why: &dyn std::fmt::Display) {
+    tracing::warn!(
+        "{place} does not tell how topics are configured ({why}): what may be wrong with them shows later. Grant DescribeConfigs, if the broker has it"
+    );
+}
+
 impl Broker {
     /// That topics which were there before are such as this relies on. Where a broker or a user's permissions do not let that be asked, it is
     /// taken on trust, and the log says so. How many partitions one has is its own affair.
@@ -81,13 +98,18 @@ impl Broker {
             topics.iter().map(|(topic, _)| ResourceSpecifier::Topic(topic)).collect();
         let within = AdminOptions::new().request_timeout(Some(self.link.patience));
         let told = self.link.admin()?.describe_configs(&asked, &within).await;
-        for resource in told.map_err(|e| failure(operation, place, &e, false))? {
+        let told = match told {
+            Err(e) if e.rdkafka_error_code().is_some_and(is_never_told) => {
+                not_told(place, &e);
+                return Ok(());
+            }
+            told => told.map_err(|e| failure(operation, place, &e, false))?,
+        };
+        for resource in told {
             let resource = match resource {
                 Ok(resource) => resource,
-                Err(code @ (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)) => {
-                    tracing::warn!(
-                        "{place} does not tell how a topic is configured ({code}): what may be wrong with it shows later. Grant DescribeConfigs"
-                    );
+                Err(code) if is_never_told(code) => {
+                    not_told(place, &code);
                     continue;
                 }
                 Err(code) => return Err(failure(operation, place, &rdkafka::error::KafkaError::AdminOp(code), false)),
