@@ -221,9 +221,15 @@ async fn who_was_awake_when_its_transaction_timed_out_goes_on() {
     let transactions = Transactions::of(&mocked.name).timeout(Duration::from_secs(1));
     let queue = mocked.try_open(mocked.options().transactions(transactions)).await.unwrap();
     mocked.answers(Key::EndTxn, Code::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, ALWAYS);
-    all_are(&failed(&queue, &mocked.both()).await, ErrorKind::UnknownOutcome, "did not say whether");
-    mocked.cluster.clear_request_errors(Key::EndTxn);
-    mocked.answers(Key::EndTxn, Code::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, 1);
+    let both = mocked.both();
+    // Answered only once it has been open for longer than it may.
+    let refused = async {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        mocked.cluster.clear_request_errors(Key::EndTxn);
+        mocked.answers(Key::EndTxn, Code::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, 1);
+    };
+    let (errors, ()) = tokio::join!(failed(&queue, &both), refused);
+    all_are(&errors, ErrorKind::UnknownOutcome, "did not say whether");
     sent_soon(&queue, &mocked.both()).await;
 }
 

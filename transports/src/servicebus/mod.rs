@@ -46,7 +46,7 @@
 //!
 //! # Tested
 //! Against RabbitMQ 3.10.8 with its plugin `rabbitmq_amqp1_0`, which shows the core of AMQP 1.0. Everything that is Service Bus's own is unproven;
-//! the chapter `docs/servicebus.md` has the table, which also says what has not run yet.
+//! the chapter `docs/servicebus.md` has the table.
 //!
 //! # Source
 //! OASIS AMQP 1.0, parts 2, 3 and 5; Microsoft, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide" and "Request/response-based

@@ -1,6 +1,5 @@
 //! Programs that packages of Python bring.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::machine::Machine;
