@@ -69,6 +69,19 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
+    let worked = work(end, &consumer);
+    // Who leaves while a group is formed leaves it half formed with some brokers, Tansu 0.6 among them: so does who cannot go on.
+    let until = Instant::now() + SILENCE.min(end.broker().options.session);
+    while !consumer.context().is_in() && Instant::now() < until {
+        drop(consumer.poll(IDLE));
+    }
+    worked // What it has is handed over when the consumer goes.
+}
+
+/// Until it is told to stop or cannot go on.
+fn work(end: &Arc<End>, consumer: &Client) -> Result<(), TransportError> {
+    let link = &end.broker().link;
+    let failed = |e: KafkaError| failure(RECEIVING, link.place(), &e, false);
     let (mut heard_at, mut active_at) = (Instant::now(), Instant::now());
     let prefetch = usize::from(end.broker().options.prefetch);
     let (mut commits_at, mut looks_at, mut missing_at) = (Instant::now(), Instant::now(), None);
@@ -83,7 +96,7 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
                     (heard_at, active_at) = (Instant::now(), Instant::now());
                     end.came(&message);
                 }
-                Some(Err(e)) => match told(end, &consumer, e)? {
+                Some(Err(e)) => match told(end, consumer, e)? {
                     Told::Passes => {}
                     Told::Undecodable(e) => undecodable = Some(e),
                     Told::Missing => missing_at = missing_at.or_else(|| Some(Instant::now())),
@@ -110,26 +123,21 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
             looks_at = Instant::now() + SILENCE;
         }
         if passes_at <= Instant::now() {
-            pass_over(end, &consumer);
+            pass_over(end, consumer);
             passes_at = Instant::now() + REST;
         }
         end.note();
         end.set_aside();
-        if commits_at <= Instant::now() && commit(end, &consumer) {
+        if commits_at <= Instant::now() && commit(end, consumer) {
             commits_at = Instant::now() + REST;
         }
-        pause(end, &consumer, prefetch).map_err(failed)?;
+        pause(end, consumer, prefetch).map_err(failed)?;
         if heard_at.elapsed() > SILENCE {
             heard_at = Instant::now();
-            ask(end, &consumer);
+            ask(end, consumer);
         }
     }
-    // Who leaves while a group is formed leaves it half formed with some brokers, Tansu 0.6 among them.
-    let until = Instant::now() + SILENCE.min(end.broker().options.session);
-    while !consumer.context().is_in() && Instant::now() < until {
-        drop(consumer.poll(IDLE));
-    }
-    Ok(()) // What it has is handed over when the consumer goes.
+    Ok(())
 }
 
 fn config(end: &End) -> ClientConfig {

@@ -48,13 +48,15 @@ pub(super) struct Report(Box<dyn FnOnce(Put) + Send + Sync>);
 /// Who is told of what a client has sent.
 struct Told {
     heard: Heard,
-    /// It was told that a topic is not there, and goes on saying so of its own accord, for minutes, though it is made meanwhile.
+    /// It was told that a topic is not there, and goes on saying so of its own accord, for minutes, though it is made meanwhile; or it has given
+    /// up on a message, and the numbers of those behind it do not fit any more.
     is_stale: AtomicBool,
 }
 
 impl Told {
     fn of(&self, put: &Put) {
-        if put.as_ref().is_err_and(is_unknown_topic) {
+        let is_late = |e: &KafkaError| e.rdkafka_error_code() == Some(Code::MessageTimedOut);
+        if put.as_ref().is_err_and(|e| is_unknown_topic(e) || is_late(e)) {
             self.is_stale.store(true, Ordering::Relaxed);
         }
     }
