@@ -128,16 +128,16 @@ async fn what_one_call_sends_is_there_when_it_is_told_so() {
     }
 }
 
-/// Each journey takes 50 ms, and each transaction at least three: one after the other they would take ten seconds.
+/// Each journey takes 250 ms, and each transaction at least three: one after the other they would take 45 seconds, whatever the machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_calls_send_at_the_same_time_goes_in_few_transactions() {
     const CALLS: usize = 60;
     let mocked = Mocked::start();
     let queue = mocked.try_open(mocked.options().patience(PATIENCE)).await.unwrap();
-    mocked.cluster.broker_round_trip_time(-1, Duration::from_millis(50)).unwrap();
+    mocked.cluster.broker_round_trip_time(-1, Duration::from_millis(250)).unwrap();
     let (begun, both) = (Instant::now(), mocked.both());
     join_all((0..CALLS).map(|_| sent(&queue, &both))).await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(22), "{:?}", begun.elapsed());
     mocked.cluster.broker_round_trip_time(-1, Duration::ZERO).unwrap();
     assert_eq!(mocked.records(&mocked.here), CALLS as i64);
 }
@@ -264,8 +264,10 @@ async fn what_makes_transactions_impossible_is_told_when_it_is_opened() {
         ),
         (Code::RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT, ErrorKind::Misconfigured, "transaction.max.timeout.ms"),
     ] {
-        mocked.answers(Key::InitProducerId, code, 1);
+        // Not once: the producer without transactions asks the same, and which of them asks first is not certain.
+        mocked.answers(Key::InitProducerId, code, ALWAYS);
         let error = mocked.try_open(mocked.options()).await.unwrap_err();
+        mocked.cluster.clear_request_errors(Key::InitProducerId);
         all_are(&[error], kind, says);
     }
     // A broker that has none, and one that cannot end any: the first message tells.

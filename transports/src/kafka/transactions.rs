@@ -207,7 +207,7 @@ impl KafkaOptions {
     }
 
     pub(super) fn reads_committed(&self) -> bool {
-        self.read_committed.unwrap_or(self.transactions.is_some())
+        self.read_committed.unwrap_or_else(|| self.transactions.is_some())
     }
 }
 
