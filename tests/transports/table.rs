@@ -83,7 +83,7 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Line> {
     let table = text.lines().skip_while(|line| *line != HEAD).skip(2).take_while(|line| line.starts_with('|'));
     table
         .filter_map(|line| {
-            let mut cells = line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned());
+            let mut cells = line.trim_matches('|').split('|').map(|cell| unquoted(cell.trim()).to_owned());
             let mut next = || cells.next();
             let name = next()?;
             let line = Line {
@@ -101,6 +101,12 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Line> {
             Some((name, line))
         })
         .collect()
+}
+
+/// Without the quotes of what is quoted as a whole; a cell may also begin with something that is.
+fn unquoted(cell: &str) -> &str {
+    let inner = cell.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+    inner.filter(|inner| !inner.contains('`')).unwrap_or(cell)
 }
 
 pub(crate) fn render(lines: &BTreeMap<String, Line>) -> String {
