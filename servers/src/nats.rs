@@ -84,7 +84,14 @@ impl NatsServer {
         if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
             return Ok(());
         }
-        let own = std::env::var_os(PROGRAM).map(PathBuf::from).or_else(|| made(MADE));
+        let named = std::env::var_os(PROGRAM).filter(|named| !named.is_empty()).map(PathBuf::from);
+        if let Some(named) = named.as_ref().filter(|named| !named.is_file()) {
+            return Err(format!(
+                "{PROGRAM} is {}, and there is no such file: name the program of NATS",
+                named.display()
+            ));
+        }
+        let own = named.or_else(|| made(MADE));
         // One of somebody's own may be in a folder that no servant may read.
         let servants = if own.is_some() { &["root"][..] } else { &SERVANTS[..] };
         let program = own

@@ -98,6 +98,11 @@ impl Broker {
         if self.link.is_known(topic) {
             return Ok(());
         }
+        // The one client that asks does so one question at a time: all that is sent there at once would wait for an answer each.
+        let _looking = self.link.looking.lock().await;
+        if self.link.is_known(topic) {
+            return Ok(());
+        }
         match destination {
             Destination::Topic(_) => self.declared(DISPATCHING, topic, Use::Messages).await.map(drop),
             Destination::Endpoint(endpoint) if !self.is_there(DISPATCHING, topic).await? => {

@@ -44,6 +44,8 @@ pub(super) struct Link {
     /// By group.
     askers: Mutex<HashMap<String, Arc<Mutex<Asker>>>>,
     known: Mutex<HashSet<String>>,
+    /// Held by who looks whether a topic is there before something is sent to it.
+    pub(super) looking: tokio::sync::Mutex<()>,
 }
 
 impl Link {
@@ -61,7 +63,8 @@ impl Link {
         let asker = Arc::new(Mutex::new(asker));
         let patience = options.patience;
         let (askers, known) = (Mutex::default(), Mutex::default());
-        let link = Self { base, secrets, place, patience, producing, asker, askers, known };
+        let link =
+            Self { base, secrets, place, patience, producing, asker, askers, known, looking: Default::default() };
         link.ask(CONNECTING, move |asker| asker.partitions(&nobodys).map(drop)).await?;
         Ok(link)
     }
