@@ -4,6 +4,7 @@
 
 use hapax::{
     Kafka,
+    ids::EndpointName,
     ports::{Connected, DispatchError, Dispatcher, ErrorKind, Settlement, Transport},
     transports::kafka::Transactions,
 };
@@ -13,6 +14,15 @@ use rdkafka::{
 };
 
 use crate::{raw, rig::*};
+
+/// An endpoint that is given what is committed, and its topic, which has one partition.
+async fn reader() -> (Kafka, EndpointName, Connected, String) {
+    let queue = options().partitions(1).read_committed(true).open(url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let topic = format!("{PREFIX}.queue.{here}");
+    (queue, here, ends, topic)
+}
 
 async fn passes(ends: &Connected, mark: &hapax::ports::Mark) {
     let marks = ends.marks.clone().unwrap();
@@ -120,10 +130,7 @@ async fn a_new_start_takes_over_and_who_had_the_name_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_open_is_given_once_it_is_committed_and_no_mark_passes_before() {
-    let queue = options().partitions(1).read_committed(true).open(url()).await.unwrap();
-    let here = endpoint();
-    let ends = queue.connect(&here, &[]).await.unwrap();
-    let topic = format!("{PREFIX}.queue.{here}");
+    let (_queue, _, ends, topic) = reader().await;
     let other = tokio::task::spawn_blocking(move || open_transaction(&topic, "open")).await.unwrap();
     let mark = ends.marks.clone().unwrap().end().await.unwrap();
     let soon = tokio::time::timeout(SESSION * 2, ends.receiver.receive(1)).await;
@@ -139,10 +146,7 @@ async fn what_is_open_is_given_once_it_is_committed_and_no_mark_passes_before() 
 /// Tansu 0.6 gives it all the same, and its end with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_aborted_is_not_given_by_a_broker_that_tells_what_was() {
-    let queue = options().partitions(1).read_committed(true).open(url()).await.unwrap();
-    let here = endpoint();
-    let ends = queue.connect(&here, &[]).await.unwrap();
-    let topic = format!("{PREFIX}.queue.{here}");
+    let (queue, here, ends, topic) = reader().await;
     let abort = move || open_transaction(&topic, "aborted").abort_transaction(PATIENCE).unwrap();
     tokio::task::spawn_blocking(abort).await.unwrap();
     send(&queue, &[to(&here, keyed("a", "behind it"))]).await;

@@ -163,6 +163,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_never_told_is_taken_on_trust_and_what_may_pass_is_not() {
+        for never in [Code::TopicAuthorizationFailed, Code::UnsupportedVersion, Code::UnsupportedFeature] {
+            assert!(is_never_told(never), "{never}");
+        }
+        for passing in [Code::RequestTimedOut, Code::OperationTimedOut, Code::NotCoordinator, Code::Unknown] {
+            assert!(!is_never_told(passing), "{passing}");
+        }
+    }
+
+    #[test]
     fn what_loses_messages_or_takes_none_is_told_with_its_remedy() {
         let cleanup = |policy: &str| Terms { cleanup: Some(policy.into()), ..Terms::default() };
         for (what, terms, remedy) in [
