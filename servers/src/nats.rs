@@ -97,11 +97,11 @@ impl NatsServer {
         let program = own
             .or_else(|| find("nats-server"))
             .ok_or("there is no program `nats-server`: install NATS (`apt-get install nats-server`)")?;
-        let mut server = Command::new(program);
+        let mut server = Command::new(&program);
         server.arg("-c").arg(self.folder.join(SETTINGS));
         let servant = Servant::of(&self.folder, servants)?;
         let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("nats-server cannot be run: {e}"))?);
+        self.running = Some(running.map_err(|e| format!("{} cannot be run: {e}", program.display()))?);
         Ok(())
     }
 
