@@ -38,6 +38,10 @@ pub(crate) trait Broker: Send + Sync + 'static {
 
     /// A repeat within a moment is dropped by the server.
     const DROPS_REPEATS: bool = false;
+    /// For each push.
+    const FEW: u32 = 5_000;
+    /// With `HAPAX_THOROUGH`, as the promise is to be shown.
+    const MANY: u32 = 1_000_000;
 
     async fn start(ordered: bool) -> Self;
 
@@ -47,10 +51,6 @@ pub(crate) trait Broker: Send + Sync + 'static {
     async fn ends(&self) {}
 }
 
-/// For each push.
-const FEW: u32 = 5_000;
-/// With `HAPAX_THOROUGH`, as the promise is to be shown.
-const MANY: u32 = 1_000_000;
 /// Processes that die in the middle.
 const DEATHS: u64 = 2;
 
@@ -72,7 +72,7 @@ pub(crate) use volumes;
 
 /// Few for each push, many with `HAPAX_THOROUGH`, through both endpoints of a new broker.
 pub(crate) async fn pass_through<B: Broker>(ordered: bool) {
-    let messages = if std::env::var_os("HAPAX_THOROUGH").is_some() { MANY } else { FEW };
+    let messages = if std::env::var_os("HAPAX_THOROUGH").is_some() { B::MANY } else { B::FEW };
     let broker = Arc::new(B::start(ordered).await);
     passes_through(broker.clone(), messages, DEATHS, ordered).await;
     broker.ends().await;

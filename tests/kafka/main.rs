@@ -13,6 +13,9 @@ mod refused;
 mod rig;
 mod sent;
 mod stalls;
+mod tls;
+mod tools;
+mod volume;
 mod wire;
 
 use std::sync::Arc;

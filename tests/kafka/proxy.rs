@@ -14,11 +14,13 @@ use std::{
 use hapax_tests::KafkaServer;
 
 use super::wire::{PRODUCE, Produced, produced};
+use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::broadcast,
 };
+use tokio_rustls::TlsAcceptor;
 
 /// Kinds of requests, as Kafka's protocol numbers them, and the first version of each whose lengths are short.
 const COMMIT: (i16, i16) = (8, 8);
@@ -68,6 +70,15 @@ struct Made {
 
 impl Proxied {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// One whose clients speak TLS to it.
+    pub(crate) async fn start_with_tls(tls: ServerConfig) -> Self {
+        Self::start_with(Some(TlsAcceptor::from(Arc::new(tls)))).await
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = KafkaServer::behind(port);
@@ -78,7 +89,8 @@ impl Proxied {
             Self { _server: server, port, is_away: is_away.clone(), cuts: cuts.clone(), script: script.clone() };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (mut cut, script) = (cuts.subscribe(), script.clone());
+                client.set_nodelay(true).unwrap(); // A length and what it is the length of are two packets.
+                let (mut cut, script, tls) = (cuts.subscribe(), script.clone(), tls.clone());
                 if is_away.load(Ordering::SeqCst) {
                     continue; // It ends at once.
                 }
@@ -86,14 +98,28 @@ impl Proxied {
                     let mut tries = 0;
                     let server = loop {
                         match TcpStream::connect(("127.0.0.1", to)).await {
-                            Ok(server) => break server,
+                            Ok(server) => {
+                                server.set_nodelay(true).unwrap();
+                                break server;
+                            }
                             Err(_) if tries < 100 => tokio::time::sleep(Duration::from_millis(50)).await,
                             Err(_) => return,
                         }
                         tries += 1;
                     };
+                    let passes = async {
+                        match tls {
+                            None => passes(client, server, &script).await,
+                            // Who is not let in has heard why.
+                            Some(tls) => {
+                                if let Ok(client) = tls.accept(client).await {
+                                    passes(client, server, &script).await;
+                                }
+                            }
+                        }
+                    };
                     tokio::select! {
-                        _ = passes(client, server, &script) => {}
+                        () = passes => {}
                         _ = cut.recv() => {}
                     }
                 });
@@ -156,9 +182,9 @@ impl Proxied {
     }
 }
 
-async fn passes(client: TcpStream, server: TcpStream, script: &Mutex<Script>) {
+async fn passes(client: impl AsyncRead + AsyncWrite, server: TcpStream, script: &Mutex<Script>) {
     let changes: Mutex<HashMap<[u8; 4], Change>> = Mutex::default();
-    let (from_client, to_client) = client.into_split();
+    let (from_client, to_client) = tokio::io::split(client);
     let (from_server, to_server) = server.into_split();
     let asks = pass(from_client, to_server, |request| {
         let change = script.lock().unwrap().asked(request);

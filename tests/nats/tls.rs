@@ -1,67 +1,15 @@
 //! Over TLS, with an authority of one's own.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::time::Duration;
 
 use hapax::{
     Nats,
     ports::{ErrorKind, Transport, TransportError},
     transports::nats::NatsOptions,
 };
-use hapax_tests::NatsServer;
+use hapax_tests::{NatsServer, Signed};
 
 use super::rig::{ack, body, endpoint, envelope, next, send, to};
-
-/// An authority, and what it has signed: files in a folder.
-struct Signed(hapax_tests::Scratch);
-
-impl Signed {
-    /// `None`, said aloud, where there is no `openssl`.
-    fn new() -> Option<Self> {
-        let scratch = hapax_tests::Scratch::new("certificates");
-        let signed = Self(scratch);
-        let begun = signed.openssl(
-            "req -x509 -newkey rsa:2048 -nodes -keyout authority.key -out authority.pem -days 2 -subj /CN=authority",
-        );
-        if begun.is_none() {
-            eprintln!("SKIPPED: there is no openssl to make certificates with: `apt-get install openssl`");
-            return None;
-        }
-        signed.sign("server", "subjectAltName=DNS:localhost");
-        signed.sign("client", "extendedKeyUsage=clientAuth");
-        Some(signed)
-    }
-
-    fn sign(&self, name: &str, extension: &str) {
-        std::fs::write(self.0.file("extension"), extension).unwrap();
-        let asked = format!("req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}");
-        self.openssl(&asked).unwrap();
-        let signed = format!(
-            "x509 -req -in {name}.csr -CA authority.pem -CAkey authority.key -CAcreateserial -out {name}.pem -days 2 -extfile extension"
-        );
-        self.openssl(&signed).unwrap();
-    }
-
-    fn openssl(&self, arguments: &str) -> Option<()> {
-        let mut openssl = Command::new("openssl");
-        let done = openssl.args(arguments.split(' ')).current_dir(self.0.folder()).output().ok()?;
-        assert!(done.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&done.stderr));
-        Some(())
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.file(name)).unwrap()
-    }
-
-    /// For a server.
-    fn copy_to(&self, folder: &Path) {
-        for (from, name) in
-            [("server.pem", "certificate.pem"), ("server.key", "key.pem"), ("authority.pem", "authority.pem")]
-        {
-            // Readable for the server's user.
-            std::fs::write(folder.join(name), self.read(from)).unwrap();
-        }
-    }
-}
 
 fn options() -> NatsOptions {
     Nats::options().patience(Duration::from_secs(10))

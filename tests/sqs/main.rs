@@ -11,6 +11,7 @@ mod rig;
 mod server;
 #[path = "faults.rs"]
 mod sqs_proxied;
+mod volume;
 
 use std::{sync::Arc, time::Duration};
 

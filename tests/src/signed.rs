@@ -27,7 +27,11 @@ impl Signed {
         Some(signed)
     }
 
-    fn sign(&self, name: &str, extension: &str) {
+    /// Signs one more, of which `NAME.pem` and `NAME.key` are read.
+    ///
+    /// # Panics
+    /// When that does not work.
+    pub fn sign(&self, name: &str, extension: &str) {
         std::fs::write(self.0.file("extension"), extension).expect("a folder that can be written to");
         let asked = format!("req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}");
         self.openssl(&asked).expect("openssl was there a moment ago");

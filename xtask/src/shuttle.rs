@@ -62,6 +62,14 @@ pub(crate) fn explore(filters: &[String]) -> Result<String, String> {
     }
 }
 
+/// Builds the tests and runs none.
+pub(crate) fn build() -> Command {
+    let mut command = process::cargo(ARGS);
+    build_for(&mut command);
+    command.arg("--no-run");
+    command
+}
+
 /// Sets what a command of cargo needs beside [`ARGS`].
 pub(crate) fn build_for(command: &mut Command) {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();

@@ -89,22 +89,24 @@ fn work(end: &Arc<End>, consumer: &Client) -> Result<(), TransportError> {
     while !end.stops.load(Ordering::Acquire) {
         let wait = if end.state().is_busy() || active_at.elapsed() < REST { BUSY } else { IDLE };
         let mut undecodable = None;
-        let mut polled = consumer.poll(wait);
-        for _ in 0..TAKEN_MAX {
-            match polled {
-                Some(Ok(message)) => {
+        let (mut polled, mut taken) = (consumer.poll(wait), 0);
+        while let Some(one) = polled {
+            match one {
+                Ok(message) => {
                     (heard_at, active_at) = (Instant::now(), Instant::now());
                     end.came(&message);
                 }
-                Some(Err(e)) => match told(end, consumer, e)? {
+                Err(e) => match told(end, consumer, e)? {
                     Told::Passes => {}
                     Told::Undecodable(e) => undecodable = Some(e),
                     Told::Missing => missing_at = missing_at.or_else(|| Some(Instant::now())),
                 },
-                None => break,
             }
-            if end.state().is_full(prefetch) {
-                break; // What is there is held back first.
+            taken += 1;
+            // What is full is held back first. Nothing is asked for that is not taken: the client library has given it then, and gives it to
+            // nobody again.
+            if taken == TAKEN_MAX || end.state().is_full(prefetch) {
+                break;
             }
             polled = consumer.poll(Duration::ZERO);
         }

@@ -129,9 +129,14 @@ fn account(said: &str) -> Result<String, String> {
 
 /// Builds both. What is up to date takes no time.
 fn build(machine: &Machine) -> Result<(), String> {
+    process::run(&mut building(machine))
+}
+
+pub(super) fn building(machine: &Machine) -> Command {
     // With their tests, whose dependencies have more features: else the tests would build all of them again.
     let mut cargo = process::cargo(["build", "--all-targets", "--locked", "--manifest-path", MANIFEST]);
-    process::run(cargo.env("CARGO_TARGET_DIR", target(machine)))
+    cargo.env("CARGO_TARGET_DIR", target(machine));
+    cargo
 }
 
 /// Where they are built.

@@ -22,6 +22,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::lines::Seen;
 use crate::report::{Report, Verdict};
@@ -176,6 +177,11 @@ impl Backends {
         let mut backends = listed(workspace);
         backends.retain(|backend| wanted(backend.name));
         Self::from(workspace, &backends, BTreeSet::new(), &Machine::here())
+    }
+
+    /// Builds the emulators.
+    pub(crate) fn emulators_build() -> Command {
+        emulators::building(&Machine::here())
     }
 
     /// Where what the emulators are made of is built.

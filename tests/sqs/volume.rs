@@ -1,0 +1,36 @@
+//! A volume of messages over SQS, on an emulator of the test's own.
+
+use std::time::Duration;
+
+use hapax::Sqs;
+use hapax_tests::SqsServer;
+
+#[path = "../broker/volume.rs"]
+mod broker;
+
+/// As long as one that died keeps what it was given.
+const LEASE: Duration = Duration::from_secs(5);
+
+struct Queues {
+    server: SqsServer,
+    ordered: bool,
+}
+
+impl broker::Broker for Queues {
+    type Queue = Sqs;
+
+    /// Fewer than elsewhere: the emulator serves one request at a time.
+    const FEW: u32 = 1_000;
+    const MANY: u32 = 20_000;
+
+    async fn start(ordered: bool) -> Self {
+        Self { server: SqsServer::start().await, ordered }
+    }
+
+    async fn open(&self) -> Sqs {
+        let options = Sqs::options().lease(LEASE).ordered_keys(self.ordered).wait(Duration::from_secs(2));
+        options.open(&Sqs::local_client(&self.server.url())).await.unwrap()
+    }
+}
+
+broker::volumes!(Queues);
