@@ -109,6 +109,27 @@ async fn no_more_are_given_ahead_than_it_was_told() {
     }
 }
 
+/// More than are taken between two looks at what is settled.
+#[tokio::test]
+async fn of_many_that_are_there_at_once_each_is_given() {
+    const MANY: usize = 2000;
+    let (queue, here) = (options().partitions(1).prefetch(4000).open(url()).await.unwrap(), endpoint());
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let sent: Vec<_> = (0..MANY).map(|number| to(&here, envelope(&number.to_string()))).collect();
+    send(&queue, &sent).await;
+    let mut given = std::collections::BTreeSet::new();
+    let all = async {
+        while given.len() < MANY {
+            for delivery in ends.receiver.receive(MANY).await.unwrap() {
+                given.insert(body(&delivery).parse::<usize>().unwrap());
+            }
+        }
+    };
+    let all = tokio::time::timeout(PATIENCE, all).await;
+    let lost: Vec<usize> = (0..MANY).filter(|number| !given.contains(number)).collect();
+    assert!(all.is_ok(), "not given: {lost:?}");
+}
+
 #[tokio::test]
 async fn what_does_not_fit_is_refused_before_it_is_saved_and_what_fits_may_be_set_aside() {
     let (queue, here) = (open().await, endpoint());

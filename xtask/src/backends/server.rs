@@ -241,7 +241,7 @@ fn start_once(
 }
 
 /// Installs the Debian package. Says so: it changes the machine.
-pub(super) fn install(name: &str, package: &str, machine: &Machine) -> Result<(), String> {
+fn install(name: &str, package: &str, machine: &Machine) -> Result<(), String> {
     let apt = machine.program(&["apt-get"]).ok_or("there is no apt-get")?;
     println!("there is no {name}: installing the Debian package {package}");
     let run = |args: &[&str]| process::run(Command::new(&apt).env("DEBIAN_FRONTEND", "noninteractive").args(args));
