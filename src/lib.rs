@@ -49,7 +49,7 @@
 //! | `redis` | `RedisStreams`: queues on a Redis server | no |
 //! | `kafka` | `Kafka`: queues on Kafka; needs a C compiler, make and zlib | no |
 //! | `preview-kafka-transactions` | a preview: what one dispatch sends to Kafka in one transaction; never run against Apache Kafka | no |
-//! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; compiled, never run | no |
+//! | `kafka-tls` | TLS and SCRAM to Kafka, by OpenSSL built from its source; SCRAM untested | no |
 //! | `sqs` | `Sqs`: queues on Amazon SQS | no |
 //! | `preview-servicebus` | `ServiceBus`: queues on Azure Service Bus; never run against the service itself | no |
 //! | `in-process` | `InProcess`: queues inside the process, with faults on request | yes |

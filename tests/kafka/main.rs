@@ -11,6 +11,7 @@ mod raw;
 mod rebalance;
 mod refused;
 mod rig;
+mod sasl;
 mod sent;
 mod stalls;
 mod tls;

@@ -13,7 +13,10 @@ use std::{
 
 use hapax_tests::KafkaServer;
 
-use super::wire::{PRODUCE, Produced, produced};
+use super::{
+    sasl::let_in,
+    wire::{PRODUCE, Produced, produced},
+};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -53,6 +56,34 @@ struct Script {
     produced: Vec<Produced>,
 }
 
+/// What clients come in by.
+#[derive(Clone)]
+enum Door {
+    Open,
+    Tls(TlsAcceptor),
+    /// A user's name and password.
+    Asks((&'static str, &'static str)),
+}
+
+impl Door {
+    /// Who is not let in has heard why.
+    async fn passes(&self, mut client: TcpStream, mut server: TcpStream, script: &Mutex<Script>) {
+        match self {
+            Self::Open => passes(client, server, script).await,
+            Self::Tls(tls) => {
+                if let Ok(client) = tls.accept(client).await {
+                    passes(client, server, script).await;
+                }
+            }
+            Self::Asks(login) => {
+                if let_in(&mut client, &mut server, *login).await.is_ok() {
+                    passes(client, server, script).await;
+                }
+            }
+        }
+    }
+}
+
 /// An answer that is to be changed.
 #[derive(Debug)]
 enum Change {
@@ -70,15 +101,20 @@ struct Made {
 
 impl Proxied {
     pub(crate) async fn start() -> Self {
-        Self::start_with(None).await
+        Self::start_with(Door::Open).await
+    }
+
+    /// One that lets in nobody else.
+    pub(crate) async fn start_with_password(user: &'static str, password: &'static str) -> Self {
+        Self::start_with(Door::Asks((user, password))).await
     }
 
     /// One whose clients speak TLS to it.
     pub(crate) async fn start_with_tls(tls: ServerConfig) -> Self {
-        Self::start_with(Some(TlsAcceptor::from(Arc::new(tls)))).await
+        Self::start_with(Door::Tls(TlsAcceptor::from(Arc::new(tls)))).await
     }
 
-    async fn start_with(tls: Option<TlsAcceptor>) -> Self {
+    async fn start_with(door: Door) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = KafkaServer::behind(port);
@@ -90,7 +126,7 @@ impl Proxied {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 client.set_nodelay(true).unwrap(); // A length and what it is the length of are two packets.
-                let (mut cut, script, tls) = (cuts.subscribe(), script.clone(), tls.clone());
+                let (mut cut, script, door) = (cuts.subscribe(), script.clone(), door.clone());
                 if is_away.load(Ordering::SeqCst) {
                     continue; // It ends at once.
                 }
@@ -107,19 +143,8 @@ impl Proxied {
                         }
                         tries += 1;
                     };
-                    let passes = async {
-                        match tls {
-                            None => passes(client, server, &script).await,
-                            // Who is not let in has heard why.
-                            Some(tls) => {
-                                if let Ok(client) = tls.accept(client).await {
-                                    passes(client, server, &script).await;
-                                }
-                            }
-                        }
-                    };
                     tokio::select! {
-                        () = passes => {}
+                        () = door.passes(client, server, &script) => {}
                         _ = cut.recv() => {}
                     }
                 });

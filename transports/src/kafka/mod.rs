@@ -55,7 +55,7 @@
 //! hapax logs no body and no header's value, and never a password or a key.
 //!
 //! # Tested
-//! Tansu 0.6 alone. **Apache Kafka itself is untested**, and so are SASL and clusters; the feature `kafka-tls` was never run.
+//! Tansu 0.6 alone. **Apache Kafka itself is untested**, and so are SCRAM and clusters; TLS and SASL PLAIN have run against a proxy before it.
 //!
 //! # Source
 //! The Kafka protocol guide; librdkafka's `INTRODUCTION.md` and `CONFIGURATION.md` of 2.12; KIP-211 for how long offsets are kept; the Kafka protocol
