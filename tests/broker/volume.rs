@@ -28,8 +28,6 @@ use tokio::sync::oneshot;
 
 /// Something happens within this, on any machine; leases run out, too.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Messages that wait at most: the broker is not what is to be filled.
-const BACKLOG_MAX: u64 = 50_000;
 pub(crate) const NAMES: [&str; 2] = ["front", "back"];
 
 /// A broker on which nobody else has an endpoint of these names.
@@ -42,6 +40,10 @@ pub(crate) trait Broker: Send + Sync + 'static {
     const FEW: u32 = 5_000;
     /// With `HAPAX_THOROUGH`, as the promise is to be shown.
     const MANY: u32 = 1_000_000;
+    /// Messages that wait at most: the broker is not what is to be filled.
+    const BACKLOG_MAX: u64 = 50_000;
+    /// Whether what one that died had taken comes again in its place.
+    const KEEPS_ITS_PLACE: bool = true;
 
     async fn start(ordered: bool) -> Self;
 
@@ -74,7 +76,8 @@ pub(crate) use volumes;
 pub(crate) async fn pass_through<B: Broker>(ordered: bool) {
     let messages = if std::env::var_os("HAPAX_THOROUGH").is_some() { B::MANY } else { B::FEW };
     let broker = Arc::new(B::start(ordered).await);
-    passes_through(broker.clone(), messages, DEATHS, ordered).await;
+    let deaths = if ordered && !B::KEEPS_ITS_PLACE { 0 } else { DEATHS };
+    passes_through(broker.clone(), messages, deaths, ordered).await;
     broker.ends().await;
 }
 
@@ -183,12 +186,12 @@ impl Process {
 }
 
 /// Sends all, some of it twice, a round after the other.
-async fn send_all<Q: Dispatcher + Clone + 'static>(queue: Q, volume: Volume, runs: Runs) {
+async fn send_all<B: Broker>(queue: B::Queue, volume: Volume, runs: Runs) {
     let sender = Sender::new(Arc::new(queue.clone()));
     let front = Destination::Endpoint("front".parse().unwrap());
     for number in 0..volume.numbers {
         let sent = u64::from(number) * u64::from(volume.keys);
-        while sent.saturating_sub(runs[0].load(Ordering::Relaxed)) > BACKLOG_MAX {
+        while sent.saturating_sub(runs[0].load(Ordering::Relaxed)) > B::BACKLOG_MAX {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let mut left = Vec::new();
@@ -247,7 +250,7 @@ async fn passes_through<B: Broker>(broker: Arc<B>, messages: u32, deaths: u64, o
         queue.connect(&name.parse().unwrap(), &[]).await.unwrap();
     }
     let all = volume.messages();
-    let sending = tokio::spawn(send_all(queue, volume, shared.runs.clone()));
+    let sending = tokio::spawn(send_all::<B>(queue, volume, shared.runs.clone()));
     for death in 1..=deaths {
         let due = all * death / (deaths + 1);
         assert!(until(&shared.runs, |[front, _]| front >= due).await, "nothing goes on before death {death}");

@@ -29,6 +29,10 @@ use tokio_rustls::TlsAcceptor;
 const COMMIT: (i16, i16) = (8, 8);
 const METADATA: i16 = 3;
 const CREATE_TOPICS: i16 = 19;
+const WHICH: (i16, i16) = (18, 3);
+const DESCRIBE_CONFIGS: i16 = 32;
+/// No broker has a kind of requests of this number.
+const NONE: i16 = i16::MAX;
 const UNKNOWN_TOPIC: i16 = 3;
 /// One that the client library does not try again by itself.
 const METADATA_TOO_LARGE: i16 = 12;
@@ -52,6 +56,8 @@ struct Script {
     refused: Option<String>,
     /// A topic of which the next answer that something is stored does not come, and ends its connection.
     unanswered: Option<String>,
+    /// It says that it does not tell how topics are configured.
+    tells_no_terms: bool,
     /// What was sent, all of it.
     produced: Vec<Produced>,
 }
@@ -89,6 +95,8 @@ impl Door {
 enum Change {
     Lost,
     Made(Made),
+    /// One of the kinds of requests that the broker takes is not among them.
+    Without(i16),
 }
 
 #[derive(Debug)]
@@ -201,6 +209,11 @@ impl Proxied {
         self.script().unanswered.is_none()
     }
 
+    /// Has the broker be one that does not tell how topics are configured, for who connects from now on.
+    pub(crate) fn tells_no_terms(&self) {
+        self.script().tells_no_terms = true;
+    }
+
     /// What was to be stored in a topic, in this order.
     pub(crate) fn produced(&self, topic: &str) -> Vec<Produced> {
         self.script().produced.iter().filter(|produced| produced.topic == topic).cloned().collect()
@@ -220,6 +233,7 @@ async fn passes(client: impl AsyncRead + AsyncWrite, server: TcpStream, script: 
         match changes.lock().unwrap().remove(&number(answer, 0)) {
             Some(Change::Lost) => return Err(io::ErrorKind::ConnectionAborted.into()),
             Some(Change::Made(made)) => made.is_made(answer),
+            Some(Change::Without(kind)) => leave_out(answer, kind),
             None => {}
         }
         Ok(())
@@ -255,6 +269,10 @@ impl Script {
         if is_lost {
             self.unanswered = None;
             return Some(Change::Lost);
+        }
+        if kind == WHICH.0 && self.tells_no_terms {
+            assert!(version >= WHICH.1, "its lengths are read as short ones");
+            return Some(Change::Without(DESCRIBE_CONFIGS));
         }
         if kind == CREATE_TOPICS && self.gone.as_ref().is_some_and(|topic| behind(request, topic).is_some()) {
             self.gone = None;
@@ -294,6 +312,13 @@ impl Made {
             answer[at..at + 2].copy_from_slice(&code.to_be_bytes());
         }
     }
+}
+
+/// Behind a number and an error come how many there are, and of each its kind, two versions, and nothing more.
+fn leave_out(answer: &mut [u8], kind: i16) {
+    let mut entries = answer[7..].chunks_exact_mut(7);
+    let entry = entries.find(|entry| short(entry, 0) == kind).expect("the broker has it");
+    entry[..2].copy_from_slice(&NONE.to_be_bytes());
 }
 
 /// A name as long that nobody has.

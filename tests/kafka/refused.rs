@@ -6,6 +6,8 @@ use hapax::{
     ports::{DispatchError, Dispatcher, ErrorKind, Transport, TransportError},
 };
 
+use hapax_tests::LogLines;
+
 use super::{proxy::Proxied, rig::*};
 
 #[tokio::test]
@@ -45,6 +47,21 @@ async fn who_may_not_declare_works_with_what_is_there_and_is_told_what_is_missin
     let ends = guest.connect(&here, &[]).await.unwrap();
     send(&guest, &[to(&here, envelope("by a guest"))]).await;
     ack(&ends, &next(&ends).await).await;
+}
+
+/// It is not asked again and again what it never tells.
+#[tokio::test]
+async fn a_broker_that_does_not_tell_how_topics_are_configured_is_taken_on_trust() {
+    let (broker, here) = (Proxied::start().await, endpoint());
+    let made_before = options().open(broker.url()).await.unwrap();
+    drop(made_before.connect(&here, &[]).await.unwrap());
+    broker.tells_no_terms();
+    let log = LogLines::here();
+    let queue = options().open(broker.url()).await.unwrap();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &[to(&here, envelope("on trust"))]).await;
+    ack(&ends, &next(&ends).await).await;
+    assert_ne!(log.with("does not tell how topics are configured"), Vec::<String>::new());
 }
 
 /// Made by somebody else, otherwise than they have to be: each in turn, beside others that will do.

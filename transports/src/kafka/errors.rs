@@ -3,10 +3,18 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use super::options::Secrets;
 
+/// What was answered, also to who asks as an administrator: of that the library itself tells no code.
+pub(super) fn code_of(error: &KafkaError) -> Option<Code> {
+    match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        error => error.rdkafka_error_code(),
+    }
+}
+
 /// What a broker or the client has answered to `operation`. `written`: what was asked for may have happened all the same.
 pub(super) fn failure(operation: &'static str, place: &str, error: &KafkaError, written: bool) -> TransportError {
     let unanswered = if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
-    let Some(code) = error.rdkafka_error_code() else {
+    let Some(code) = code_of(error) else {
         return TransportError::new(unanswered, operation, format!("{place} does not do it: {error}"));
     };
     let (kind, why) = match code {
@@ -78,18 +86,12 @@ pub(super) fn unusable(operation: &'static str, error: &KafkaError, secrets: &Se
 
 /// Whether the message was refused for its size, here or there.
 pub(super) fn is_too_large(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::MessageBatchTooLarge)
-    )
+    matches!(code_of(error), Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::MessageBatchTooLarge))
 }
 
 /// Whether the topic is not there, as far as who was asked knows.
 pub(super) fn is_unknown_topic(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition)
-    )
+    matches!(code_of(error), Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition))
 }
 
 #[cfg(test)]
@@ -112,6 +114,9 @@ mod tests {
         let late = KafkaError::MessageProduction(Code::MessageTimedOut);
         assert!(failure("sending", "Kafka", &late, true).is_unknown_outcome());
         assert!(!failure("asking", "Kafka", &late, false).is_unknown_outcome());
+        let admin = |code| failure("declaring", "Kafka", &KafkaError::AdminOp(code), true).kind();
+        assert_eq!(admin(Code::InvalidReplicationFactor), ErrorKind::Misconfigured);
+        assert_eq!(admin(Code::TopicAuthorizationFailed), ErrorKind::Denied);
         let refused = KafkaError::MessageProduction(Code::NotEnoughReplicas);
         assert_eq!(failure("sending", "Kafka", &refused, true).kind(), ErrorKind::Unavailable);
     }

@@ -9,7 +9,12 @@ use rdkafka::{
     error::RDKafkaErrorCode as Code,
 };
 
-use super::{Broker, KafkaOptions, errors::failure, options::HEADERS_BYTES, topology::Use};
+use super::{
+    Broker, KafkaOptions,
+    errors::{code_of, failure},
+    options::HEADERS_BYTES,
+    topology::Use,
+};
 
 /// What a topic is configured to, as far as that is told.
 #[derive(Debug, Default)]
@@ -99,7 +104,7 @@ impl Broker {
         let within = AdminOptions::new().request_timeout(Some(self.link.patience));
         let told = self.link.admin()?.describe_configs(&asked, &within).await;
         let told = match told {
-            Err(e) if e.rdkafka_error_code().is_some_and(is_never_told) => {
+            Err(e) if code_of(&e).is_some_and(is_never_told) => {
                 not_told(place, &e);
                 return Ok(());
             }
