@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 const COMMIT: (i16, i16) = (8, 8);
 const METADATA: i16 = 3;
 const CREATE_TOPICS: i16 = 19;
-const WHICH: (i16, i16) = (18, 3);
+pub(crate) const WHICH: (i16, i16) = (18, 3);
 const DESCRIBE_CONFIGS: i16 = 32;
 /// No broker has a kind of requests of this number.
 const NONE: i16 = i16::MAX;
@@ -251,12 +251,22 @@ async fn pass(
     mut change: impl FnMut(&mut Vec<u8>) -> io::Result<()>,
 ) -> io::Result<()> {
     loop {
-        let mut frame = vec![0; from.read_u32().await?.try_into().unwrap()];
-        from.read_exact(&mut frame).await?;
+        let mut frame = read(&mut from).await?;
         change(&mut frame)?;
-        to.write_u32(frame.len().try_into().unwrap()).await?;
-        to.write_all(&frame).await?;
+        write(&mut to, &frame).await?;
     }
+}
+
+/// A request or an answer, without its length.
+pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; from.read_u32().await?.try_into().unwrap()];
+    from.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+pub(crate) async fn write(to: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
+    to.write_u32(frame.len().try_into().unwrap()).await?;
+    to.write_all(frame).await
 }
 
 impl Script {

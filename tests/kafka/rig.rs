@@ -214,3 +214,13 @@ pub(crate) async fn settle(ends: &Connected, delivery: &Delivery, settlement: Se
 pub(crate) async fn ack(ends: &Connected, delivery: &Delivery) {
     settle(ends, delivery, Settlement::Ack).await;
 }
+
+/// A message there and back, by a way that is to be shown to work.
+pub(crate) async fn sends_and_receives(queue: &Kafka) {
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(queue, &[to(&here, envelope("there and back"))]).await;
+    let delivery = next(&ends).await;
+    assert_eq!(body(&delivery), "there and back");
+    ack(&ends, &delivery).await;
+}

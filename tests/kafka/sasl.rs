@@ -4,31 +4,22 @@ use std::{io, time::Duration};
 
 use hapax::{
     Kafka,
-    ports::{ErrorKind, Transport},
+    ports::{ErrorKind, TransportError},
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 
-use super::{proxy::Proxied, rig::*};
+use super::{
+    proxy::{Proxied, WHICH, read, write},
+    rig::*,
+};
 
 /// Kinds of requests, as Kafka's protocol numbers them.
 const HANDSHAKE: i16 = 17;
-const WHICH: i16 = 18;
 const AUTHENTICATE: i16 = 36;
 const AUTHENTICATION_FAILED: i16 = 58;
-
-async fn frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
-    let mut frame = vec![0; from.read_u32().await?.try_into().unwrap()];
-    from.read_exact(&mut frame).await?;
-    Ok(frame)
-}
-
-async fn put(to: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
-    to.write_u32(frame.len().try_into().unwrap()).await?;
-    to.write_all(frame).await
-}
 
 /// Asks who is there until that is known; nobody else gets to the broker.
 ///
@@ -41,16 +32,16 @@ pub(crate) async fn let_in(
 ) -> io::Result<()> {
     let expected = format!("\0{user}\0{password}");
     loop {
-        let request = frame(client).await?;
+        let request = read(client).await?;
         let (kind, number) = (i16::from_be_bytes([request[0], request[1]]), &request[4..8]);
         match kind {
-            WHICH => {
-                put(server, &request).await?;
-                let answer = frame(server).await?;
-                put(client, &answer).await?;
+            _ if kind == WHICH.0 => {
+                write(server, &request).await?;
+                let answer = read(server).await?;
+                write(client, &answer).await?;
             }
             // No error, and one mechanism.
-            HANDSHAKE => put(client, &[number, &[0, 0, 0, 0, 0, 1, 0, 5], b"PLAIN"].concat()).await?,
+            HANDSHAKE => write(client, &[number, &[0, 0, 0, 0, 0, 1, 0, 5], b"PLAIN"].concat()).await?,
             AUTHENTICATE => {
                 let version = i16::from_be_bytes([request[2], request[3]]);
                 assert!(version < 2, "its lengths are read as those of before");
@@ -58,7 +49,7 @@ pub(crate) async fn let_in(
                 let code = if knows { 0 } else { AUTHENTICATION_FAILED }.to_be_bytes();
                 // No text, nothing more to say, and from version 1 on: for ever.
                 let life = vec![0; if version == 1 { 8 } else { 0 }];
-                put(client, &[number, &code, &[0xff, 0xff], &[0; 4], &life].concat()).await?;
+                write(client, &[number, &code, &[0xff, 0xff], &[0; 4], &life].concat()).await?;
                 return if knows { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) };
             }
             _ => return Err(io::ErrorKind::PermissionDenied.into()),
@@ -71,14 +62,9 @@ async fn who_knows_the_password_is_let_in_and_nobody_else() {
     let broker = Proxied::start_with_password("shop", "corner 7").await;
     let url = |login: &str| broker.url().replace("kafka://", &format!("kafka://{login}@"));
     let queue = options().open(url("shop:corner%207")).await.unwrap();
-    let here = endpoint();
-    let ends = queue.connect(&here, &[]).await.unwrap();
-    send(&queue, &[to(&here, envelope("let in"))]).await;
-    let delivery = next(&ends).await;
-    assert_eq!(body(&delivery), "let in");
-    ack(&ends, &delivery).await;
+    sends_and_receives(&queue).await;
     let soon = || options().patience(Duration::from_secs(3));
-    let said = |opened: Result<Kafka, hapax::ports::TransportError>| {
+    let said = |opened: Result<Kafka, TransportError>| {
         let error = opened.expect_err("it is let in");
         (error.kind(), format!("{error:?}"))
     };

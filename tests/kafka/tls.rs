@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Kafka,
-    ports::{ErrorKind, Transport, TransportError},
+    ports::{ErrorKind, TransportError},
 };
 use hapax_tests::Signed;
 use rustls::{
@@ -37,15 +37,6 @@ async fn broker(signed: &Signed, asks: bool) -> Proxied {
     Proxied::start_with_tls(begun.with_single_cert(certificates(signed, "broker"), key).unwrap()).await
 }
 
-async fn sends_and_receives(queue: Kafka) {
-    let here = endpoint();
-    let ends = queue.connect(&here, &[]).await.unwrap();
-    send(&queue, &[to(&here, envelope("over TLS"))]).await;
-    let delivery = next(&ends).await;
-    assert_eq!(body(&delivery), "over TLS");
-    ack(&ends, &delivery).await;
-}
-
 /// What is refused is tried again until then.
 const SOON: Duration = Duration::from_secs(3);
 
@@ -68,11 +59,11 @@ async fn a_broker_of_an_authority_of_ones_own_is_trusted_when_that_is_named() {
     let said = refused(opened);
     assert!(said.contains("certificate"), "{said}");
     let trusting = options().certificate_authority(signed.read("authority.pem"));
-    sends_and_receives(trusting.clone().open(&url).await.unwrap()).await;
+    sends_and_receives(&trusting.clone().open(&url).await.unwrap()).await;
     // The right authority, and another server's name.
     let said = refused(trusting.patience(SOON).open(url.replace("127.0.0.1", "localhost")).await);
     assert!(said.contains("certificate") && said.contains("localhost"), "{said}");
-    sends_and_receives(options().danger_accept_any_certificate().open(&url).await.unwrap()).await;
+    sends_and_receives(&options().danger_accept_any_certificate().open(&url).await.unwrap()).await;
 }
 
 #[tokio::test]
@@ -89,6 +80,6 @@ async fn a_broker_that_asks_for_certificates_is_shown_one() {
     {
         return eprintln!("SKIPPED: built without TLS: `cargo xtask test`");
     }
-    sends_and_receives(opened.unwrap()).await;
+    sends_and_receives(&opened.unwrap()).await;
     refused(trusting.patience(SOON).open(&url).await);
 }
