@@ -248,7 +248,7 @@ impl<A> Asker<A> {
 }
 
 impl Unanswered {
-    fn error(self, operation: &'static str) -> TransportError {
+    pub(crate) fn error(self, operation: &'static str) -> TransportError {
         match self {
             Self::Full => {
                 let why = format!(

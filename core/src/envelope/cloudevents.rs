@@ -99,7 +99,7 @@ impl fmt::Display for Source {
 pub fn to_binary(envelope: &Envelope, source: &Source) -> Vec<(String, String)> {
     let mut headers = vec![(CONTENT_TYPE.to_owned(), envelope.content_type.as_str().to_owned())];
     for (name, value) in attributes(envelope, source) {
-        headers.push((format!("{PREFIX}{name}"), encode(&value)));
+        headers.push((format!("{PREFIX}{name}"), encode(value)));
     }
     headers
 }

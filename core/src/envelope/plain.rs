@@ -73,7 +73,7 @@ pub fn to_headers(envelope: &Envelope) -> Vec<(String, String)> {
     let mut headers = vec![(CONTENT_TYPE.to_owned(), envelope.content_type.as_str().to_owned())];
     for field in Field::ALL {
         if let Some(text) = field.text(envelope) {
-            headers.push((format!("{PREFIX}{}", field.plain()), encode(&text)));
+            headers.push((field.plain().to_owned(), encode(text)));
         }
     }
     headers.extend(envelope.headers.iter().map(|(name, value)| (written_name(name).into_owned(), encode(value))));
@@ -102,13 +102,13 @@ pub fn from_headers<N: AsRef<str>, V: AsRef<[u8]>>(
     let mut content_type_text = None;
     let mut rest = Vec::new();
     for (name, value) in headers {
-        let name = name.as_ref().to_ascii_lowercase();
-        if let Some(field) = name.strip_prefix(PREFIX).and_then(Field::with_plain) {
+        let name = lower(name.as_ref());
+        if let Some(field) = Field::with_plain(&name) {
             fields.put(field, &name, decode_field(&name, value.as_ref())?)?;
         } else if name == CONTENT_TYPE {
             put_once(&mut content_type_text, &name, verbatim(value.as_ref()))?;
         } else {
-            rest.push((name, value));
+            rest.push((name.into_owned(), value));
         }
     }
 
@@ -132,15 +132,18 @@ pub fn from_headers<N: AsRef<str>, V: AsRef<[u8]>>(
     let mut envelope = Envelope::new(message_id, message_type, body);
     envelope.content_type =
         content_type.or_else(|| defaults.content_type.clone()).unwrap_or(super::received::UNKNOWN_CONTENT);
-    fields.set_all(&mut envelope, |field, _, invalid| {
-        Err(ReadError::invalid(format!("{PREFIX}{}", field.plain()), invalid))
-    })?;
+    fields.set_all(&mut envelope, |field, _, invalid| Err(ReadError::invalid(field.plain(), invalid)))?;
     envelope.headers = kept.finish(&envelope.message_id);
     Ok(envelope)
 }
 
 const fn missing(name: &'static str, remedy: &'static str) -> ReadError {
     ReadError::Missing { name, remedy }
+}
+
+/// In lower case, in which nearly all come.
+fn lower(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
 }
 
 /// Under which name the application header `name` goes.
@@ -150,7 +153,8 @@ fn written_name(name: &str) -> Cow<'_, str> {
     }
     let unknown = name.strip_prefix(UNKNOWN).filter(|name| {
         // Only what a reader takes for unknown again; an application must not write the envelope's own fields.
-        name.strip_prefix(PREFIX).is_some_and(|field| Field::with_plain(field).is_none() && !field.starts_with(HEADER))
+        let field = name.strip_prefix(PREFIX);
+        field.is_some_and(|field| Field::with_plain(name).is_none() && !field.starts_with(HEADER))
     });
     unknown.unwrap_or(name).into()
 }
@@ -163,21 +167,21 @@ fn read_name(name: &str) -> &str {
 impl Field {
     const fn plain(self) -> &'static str {
         match self {
-            Self::MessageId => "message-id",
-            Self::Type => "type",
-            Self::IdempotencyKey => "idempotency-key",
-            Self::CorrelationId => "correlation-id",
-            Self::CausationId => "causation-id",
-            Self::PartitionKey => "partition-key",
-            Self::Schema => "schema",
-            Self::OccurredAt => "occurred-at",
-            Self::Due => "due",
-            Self::Expires => "expires",
-            Self::Tenant => "tenant",
-            Self::TraceParent => "traceparent",
-            Self::ReplyTo => "reply-to",
-            Self::Timeout => "timeout",
-            Self::Sequence => "sequence",
+            Self::MessageId => "hapax-message-id",
+            Self::Type => "hapax-type",
+            Self::IdempotencyKey => "hapax-idempotency-key",
+            Self::CorrelationId => "hapax-correlation-id",
+            Self::CausationId => "hapax-causation-id",
+            Self::PartitionKey => "hapax-partition-key",
+            Self::Schema => "hapax-schema",
+            Self::OccurredAt => "hapax-occurred-at",
+            Self::Due => "hapax-due",
+            Self::Expires => "hapax-expires",
+            Self::Tenant => "hapax-tenant",
+            Self::TraceParent => "hapax-traceparent",
+            Self::ReplyTo => "hapax-reply-to",
+            Self::Timeout => "hapax-timeout",
+            Self::Sequence => "hapax-sequence",
         }
     }
 

@@ -64,8 +64,13 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 const ENCODED_IN_LIST: &AsciiSet = &ENCODED.add(b'&').add(b'=');
 
 /// `text` in printable ASCII without blanks, percent-encoded.
-pub(super) fn encode(text: &str) -> String {
-    utf8_percent_encode(text, ENCODED).to_string()
+pub(super) fn encode<'t>(text: impl Into<Cow<'t, str>>) -> String {
+    let text = text.into();
+    let encoded = match Cow::from(utf8_percent_encode(&text, ENCODED)) {
+        Cow::Borrowed(same) if same.len() == text.len() => None, // Most say nothing that has to be.
+        encoded => Some(encoded.into_owned()),
+    };
+    encoded.unwrap_or_else(|| text.into_owned())
 }
 
 /// The same for a value in a list.

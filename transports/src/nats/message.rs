@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use hapax_core::{
     envelope::{Envelope, ReadError, cloudevents, plain},
@@ -103,13 +103,13 @@ pub(super) fn envelope_of(
     let (mut kept, mut id, mut order) = (Vec::<(&str, &str)>::new(), None, None);
     for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
         let name: &str = name.as_ref();
-        let lower = name.to_ascii_lowercase();
         for value in values.iter().map(|value| value.as_str()) {
-            match lower.as_str() {
-                ORDER => order = Some(value),
-                lower if lower.eq_ignore_ascii_case(MESSAGE_ID) => id = Some(value),
-                lower if lower.starts_with(OURS) || lower.starts_with(SERVERS) => {}
-                _ => kept.push((name, value)),
+            if name.eq_ignore_ascii_case(ORDER) {
+                order = Some(value);
+            } else if name.eq_ignore_ascii_case(MESSAGE_ID) {
+                id = Some(value);
+            } else if !begins_with(name, OURS) && !begins_with(name, SERVERS) {
+                kept.push((name, value));
             }
         }
     }
@@ -139,7 +139,7 @@ pub(super) fn as_letter(headers: Option<&HeaderMap>) -> Vec<(String, String)> {
     let mut kept = Vec::new();
     for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
         let name: &str = name.as_ref();
-        let of_server = name.to_ascii_lowercase().starts_with(SERVERS);
+        let of_server = begins_with(name, SERVERS);
         let name = match name.eq_ignore_ascii_case(MESSAGE_ID) {
             true => WAS_ID,
             false if of_server => continue,
@@ -150,6 +150,11 @@ pub(super) fn as_letter(headers: Option<&HeaderMap>) -> Vec<(String, String)> {
     kept
 }
 
+/// In any case.
+fn begins_with(name: &str, start: &str) -> bool {
+    name.get(..start.len()).is_some_and(|its| its.eq_ignore_ascii_case(start))
+}
+
 /// What a message says under `name`, as it is.
 pub(super) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).map(|value| value.as_str().to_owned())
@@ -158,31 +163,46 @@ pub(super) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
 /// How it is told where a delivery is settled: `$JS.ACK`, what the server is called where it is one of several, and then this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) stream: String,
-    pub(super) consumer: String,
+    pub(super) reply: Subject,
+    /// Where in it the stream begins. The rest is read from there: every message has one, and few are asked for more.
+    begins: usize,
     pub(super) delivered: u64,
     pub(super) sequence: u64,
-    /// When it was published, as the server says it.
-    pub(super) published: String,
 }
 
 impl Place {
     /// Newer servers put a domain and an account before the rest.
-    pub(super) fn parse(reply: &str) -> Option<Self> {
-        let tokens: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
-        let rest = match tokens.len() {
-            7 => tokens.as_slice(),
-            9.. => tokens.get(2..)?,
+    pub(super) fn parse(reply: Subject) -> Option<Self> {
+        const START: &str = "$JS.ACK.";
+        let rest = reply.strip_prefix(START)?;
+        let dots = rest.bytes().filter(|byte| *byte == b'.').count();
+        let rest = match dots {
+            6 => rest,
+            8.. => rest.splitn(3, '.').nth(2)?,
             _ => return None,
         };
-        let [stream, consumer, delivered, sequence, _, published, ..] = rest else { return None };
-        Some(Self {
-            stream: (*stream).to_owned(),
-            consumer: (*consumer).to_owned(),
-            delivered: delivered.parse().ok()?,
-            sequence: sequence.parse().ok()?,
-            published: (*published).to_owned(),
-        })
+        let begins = reply.len() - rest.len();
+        let mut counts = rest.split('.').skip(2);
+        let mut count = || counts.next()?.parse().ok();
+        let (delivered, sequence) = (count()?, count()?);
+        Some(Self { reply, begins, delivered, sequence })
+    }
+
+    pub(super) fn stream(&self) -> &str {
+        self.token(0)
+    }
+
+    pub(super) fn consumer(&self) -> &str {
+        self.token(1)
+    }
+
+    /// When it was published, as the server says it.
+    pub(super) fn published(&self) -> &str {
+        self.token(5)
+    }
+
+    fn token(&self, number: usize) -> &str {
+        self.reply.get(self.begins..).and_then(|rest| rest.split('.').nth(number)).unwrap_or_default()
     }
 }
 
@@ -251,17 +271,20 @@ mod tests {
 
     #[test]
     fn where_a_delivery_is_settled_is_read_as_old_and_new_servers_say_it() {
-        let expected = Place {
-            stream: "q".into(),
-            consumer: "c".into(),
-            delivered: 2,
-            sequence: 7,
-            published: "1700000000000000000".into(),
-        };
         for reply in ["$JS.ACK.q.c.2.7.9.1700000000000000000.3", "$JS.ACK._.acc.q.c.2.7.9.1700000000000000000.3.x"] {
-            assert_eq!(Place::parse(reply).as_ref(), Some(&expected), "{reply}");
+            let place = Place::parse(reply.into()).unwrap();
+            assert_eq!((place.delivered, place.sequence), (2, 7), "{reply}");
+            assert_eq!(
+                [place.stream(), place.consumer(), place.published()],
+                ["q", "c", "1700000000000000000"],
+                "{reply}"
+            );
+            assert_eq!(place.reply.as_str(), reply);
         }
-        assert_eq!(Place::parse("_INBOX.x"), None);
-        assert_eq!(Place::parse("$JS.ACK.q.c"), None);
+        let not_one =
+            ["_INBOX.x", "$JS.ACK.q.c", "$JS.ACK.q.c.2.7.9.17", "$JS.ACK.a.q.c.2.7.9.17.3", "$JS.ACK.q.c.x.7.9.17.3"];
+        for reply in not_one {
+            assert_eq!(Place::parse(reply.into()), None, "{reply}");
+        }
     }
 }

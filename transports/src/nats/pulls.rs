@@ -35,8 +35,7 @@ const LEFT: &str = "Nats-Pending-Messages";
 /// A message that waits to be given.
 pub(super) struct Ready {
     pub(super) envelope: Arc<Envelope>,
-    pub(super) reply: Subject,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Place,
     /// How many of its deliveries do not count.
     pub(super) uncounted: u32,
     /// When it came: its lease began before.
@@ -53,8 +52,7 @@ impl Ready {
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) envelope: Arc<Envelope>,
-    pub(super) reply: Subject,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Place,
     pub(super) uncounted: u32,
     pub(super) attempts: u32,
     until: Instant,
@@ -64,7 +62,6 @@ impl Held {
     pub(super) fn of(ready: &Ready, lease: Duration) -> Self {
         Self {
             envelope: ready.envelope.clone(),
-            reply: ready.reply.clone(),
             place: ready.place.clone(),
             uncounted: ready.uncounted,
             attempts: ready.attempts(),
@@ -183,21 +180,20 @@ impl Pulls {
 
     /// Where a message that came is settled; `None` for a word of the server's. It is looked at until it is [ready](Self::ready), or
     /// [not given](Self::not_given).
-    pub(super) fn came(&self, message: &Message) -> Option<(Subject, Place)> {
+    pub(super) fn came(&self, message: &Message) -> Option<Place> {
         if let Some(status) = message.status {
             self.told(message, status);
             return None;
         }
-        let reply = message.reply.clone()?;
-        let place = Place::parse(&reply)?;
-        let of = |source: &Source| source.stream == place.stream && source.consumer == place.consumer;
+        let place = Place::parse(message.reply.clone()?)?;
+        let of = |source: &Source| source.stream == place.stream() && source.consumer == place.consumer();
         let source = self.sources.iter().position(of)?;
         let mut state = self.state();
         if let Some(asked) = state.asked.get_mut(source) {
             asked.messages = asked.messages.saturating_sub(1);
         }
         state.looked_at += 1;
-        Some((reply, place))
+        Some(place)
     }
 
     fn told(&self, message: &Message, status: StatusCode) {
@@ -253,7 +249,7 @@ impl Pulls {
             }
             if now.duration_since(ready.since) > self.lease / 4 {
                 held.until = now + self.lease;
-                refresh.push(held.reply.clone());
+                refresh.push(held.place.reply.clone());
             }
             let (number, attempts) = (state.next, held.attempts);
             state.next += 1;
@@ -273,7 +269,7 @@ impl Pulls {
         let mut state = self.state();
         let held = state.held.get_mut(&number).filter(|held| !held.is_lost())?;
         held.until = Instant::now() + self.lease;
-        Some(held.reply.clone())
+        Some(held.place.reply.clone())
     }
 
     pub(super) fn let_go(&self, number: u64) {
@@ -285,9 +281,9 @@ impl Pulls {
     pub(super) fn all(&self) -> Vec<Subject> {
         let (mut state, now) = (self.state(), Instant::now());
         let lease = self.lease;
-        let ready = state.ready.drain(..).filter(|ready| ready.since + lease > now).map(|ready| ready.reply);
+        let ready = state.ready.drain(..).filter(|ready| ready.since + lease > now).map(|ready| ready.place.reply);
         let mut all: Vec<Subject> = ready.collect();
-        all.extend(state.held.drain().filter(|(_, held)| held.until > now).map(|(_, held)| held.reply));
+        all.extend(state.held.drain().filter(|(_, held)| held.until > now).map(|(_, held)| held.place.reply));
         all
     }
 }

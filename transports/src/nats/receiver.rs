@@ -179,12 +179,12 @@ impl End {
 
     /// A message for the endpoint, unless it is none, or not due yet.
     fn came(self: &Arc<Self>, message: async_nats::Message) {
-        let Some((reply, place)) = self.pulls.came(&message) else { return };
+        let Some(place) = self.pulls.came(&message) else { return };
         let since = Instant::now();
         let names = &self.nats.0.names;
         match super::message::envelope_of(&message.subject, message.headers.as_ref(), message.payload.clone(), names) {
             Ok(envelope) => {
-                let ready = Ready { envelope, reply, place: Arc::new(place), uncounted: 0, since };
+                let ready = Ready { envelope, place, uncounted: 0, since };
                 // Only what was given before can have been given without being counted.
                 if ready.place.delivered <= 1 && !is_early(&ready) {
                     return self.pulls.ready(ready);
@@ -200,7 +200,7 @@ impl End {
             Err(problem) => {
                 let (end, reason) = (self.clone(), reason_of(&problem));
                 tokio::spawn(async move {
-                    end.set_aside(reply, message, reason).await;
+                    end.set_aside(place.reply, message, reason).await;
                     end.pulls.not_given();
                 });
             }
@@ -286,7 +286,7 @@ impl End {
             let mut line = link.line();
             let losses = line.borrow().losses;
             let request = Request::new().payload(what.clone()).timeout(Some(within));
-            let asked = link.client.send_request(held.reply.clone(), request);
+            let asked = link.client.send_request(held.place.reply.clone(), request);
             tokio::select! {
                 biased;
                 answer = asked => return match answer {

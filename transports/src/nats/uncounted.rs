@@ -30,6 +30,6 @@ impl Broker {
     }
 
     fn subject_of(&self, place: &Place) -> String {
-        self.names.uncounted_of(&place.stream, &place.consumer, place.sequence, &place.published)
+        self.names.uncounted_of(place.stream(), place.consumer(), place.sequence, place.published())
     }
 }

@@ -309,7 +309,7 @@ fn said(error: &TransportError) -> Option<&lapin::Error> {
 }
 
 /// The same error, told of another message.
-fn again(operation: &'static str, error: &TransportError) -> TransportError {
+pub(super) fn again(operation: &'static str, error: &TransportError) -> TransportError {
     let text = error.to_string();
     let text = text.strip_prefix(operation).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
     let again = TransportError::new(error.kind(), operation, text);

@@ -62,6 +62,7 @@
 //! consumer acknowledgements and publisher confirms.
 
 mod dispatcher;
+mod endings;
 mod errors;
 mod events;
 mod letters;

@@ -1,12 +1,11 @@
 use std::{
     collections::HashMap,
     fmt,
-    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -19,9 +18,9 @@ use hapax_core::{
     time::Timestamp,
 };
 use lapin::{
-    Acker, BasicProperties, Channel, Consumer,
+    BasicProperties, Channel, Consumer,
     message::Delivery as Given,
-    options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
+    options::{BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
 use tokio::{sync::Mutex as AsyncMutex, time::timeout};
@@ -29,7 +28,8 @@ use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 use super::{
     RabbitMq,
     dispatcher::{Parcel, Route},
-    errors::{ended, error_of, gone, late},
+    endings::{Endings, How, SETTLING, Tagged, Unsettled, endings},
+    errors::{ended, error_of, late},
     letters::letter_marks,
     link::Linked,
     message::{Marks, as_letter, envelope_of, properties_of},
@@ -37,14 +37,10 @@ use super::{
 };
 
 const RECEIVING: &str = "receiving messages";
-const SETTLING: &str = "settling a message";
 /// What comes less than this before its due time is given: clocks differ by more.
 const EARLY: Duration = Duration::from_millis(10);
 /// Before a message that could not be put where it belongs is tried again, or given back, from where it comes again at once.
 const REST: Duration = Duration::from_secs(1);
-/// How often whoever waits for the answer to a settlement looks whether its connection has ended. No answer takes as long by
-/// itself: it comes once what was said is written.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// One endpoint's end of a queue, with a connection of its own: a server that holds publishers back goes on delivering.
 pub(super) struct EndpointQueue(Arc<End>);
@@ -55,6 +51,7 @@ struct End {
     types: Vec<TypeName>,
     consuming: AsyncMutex<Option<Consuming>>,
     held: Mutex<HashMap<u64, Held>>,
+    endings: Endings,
     next: AtomicU64,
     /// A connection was, so that what it needs is declared before the next one.
     lost: AtomicBool,
@@ -66,12 +63,13 @@ struct Consuming {
     /// Held since the consumer ends with it.
     _channel: Channel,
     consumer: Consumer,
+    unsettled: Arc<Unsettled>,
 }
 
 /// A message that is not settled.
 #[derive(Clone)]
 struct Held {
-    acker: Acker,
+    tagged: Tagged,
     envelope: Arc<Envelope>,
     attempts: u32,
 }
@@ -80,12 +78,14 @@ impl EndpointQueue {
     /// It begins to consume when it is first asked for messages: the server hands them out to whoever consumes, asked or
     /// not, and those that one holds who never asks would be kept from all others.
     pub(super) fn new(rabbit: RabbitMq, endpoint: EndpointName, types: &[TypeName]) -> Self {
+        let endings = endings(rabbit.0.options.patience);
         Self(Arc::new(End {
             rabbit,
             endpoint,
             types: types.to_vec(),
             consuming: AsyncMutex::default(),
             held: Mutex::default(),
+            endings,
             next: AtomicU64::new(1),
             lost: AtomicBool::new(false),
         }))
@@ -97,15 +97,15 @@ impl Receiver for EndpointQueue {
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
         let mut consuming = self.0.consuming.lock().await;
         loop {
-            let consumer = match &mut *consuming {
-                Some(consuming) => &mut consuming.consumer,
-                None => &mut consuming.insert(self.0.consume().await?).consumer,
+            let Consuming { consumer, unsettled, .. } = match &mut *consuming {
+                Some(consuming) => consuming,
+                None => consuming.insert(self.0.consume().await?),
             };
             // From the first on nothing is waited for: a call that is dropped has taken nothing.
             let mut given = Some(consumer.next().await);
             let mut deliveries: Vec<Delivery> = Vec::new();
             while let Some(Some(Ok(message))) = given {
-                deliveries.extend(self.0.take(message));
+                deliveries.extend(self.0.take(message, unsettled));
                 given = if deliveries.len() < max.max(1) { consumer.next().now_or_never() } else { None };
             }
             // The end is told once. What has come before it is the server's again, like all that is not settled.
@@ -164,7 +164,7 @@ impl End {
         match timeout(patience, begun).await {
             Ok(Ok((channel, consumer))) => {
                 self.lost.store(false, Ordering::Relaxed);
-                Ok(Consuming { _connection: connection, _channel: channel, consumer })
+                Ok(Consuming { _connection: connection, _channel: channel, consumer, unsettled: Arc::default() })
             }
             Ok(Err(e)) => Err(error_of(RECEIVING, place, e, false)),
             Err(_) => Err(late(RECEIVING, place, patience, false)),
@@ -179,14 +179,15 @@ impl End {
     }
 
     /// A message for the endpoint, unless it is none, or not due yet.
-    fn take(self: &Arc<Self>, given: Given) -> Option<Delivery> {
-        let Given { properties, data, acker, .. } = given;
+    fn take(self: &Arc<Self>, given: Given, unsettled: &Arc<Unsettled>) -> Option<Delivery> {
+        let Given { properties, data, acker, delivery_tag, .. } = given;
         if !acker.usable() {
             return None; // It came ahead of a connection's end, and is the server's again.
         }
+        let tagged = Tagged::new(acker, delivery_tag, unsettled);
         match envelope_of(&properties, data.clone(), &self.rabbit.0.names) {
             Ok((envelope, attempts)) => {
-                let held = Held { acker, envelope: envelope.clone(), attempts };
+                let held = Held { tagged, envelope: envelope.clone(), attempts };
                 if envelope.due.is_some_and(|due| Timestamp::now().after(EARLY) < due) {
                     self.put_off(held);
                     return None;
@@ -196,7 +197,7 @@ impl End {
                 Some(Delivery { envelope, receipt: Receipt::number(number), attempts })
             }
             Err(problem) => {
-                self.set_aside(acker, properties, data, reason_of(&problem));
+                self.set_aside(tagged, properties, data, reason_of(&problem));
                 None
             }
         }
@@ -205,7 +206,7 @@ impl End {
     /// Ends a delivery. What is not simply acknowledged is first put, confirmed, where it goes, and only then taken from
     /// here: a crash in between leaves two copies, and never none.
     async fn settle(&self, held: &Held, settlement: Settlement) -> Result<Settled, TransportError> {
-        if !held.acker.usable() {
+        if !held.tagged.is_held() {
             return Ok(Settled::LeaseLost);
         }
         match settlement {
@@ -227,34 +228,12 @@ impl End {
     }
 
     async fn acknowledge(&self, held: &Held) -> Result<Settled, TransportError> {
-        self.answered(&held.acker, held.acker.ack(BasicAckOptions::default())).await
+        self.rabbit.0.end(&self.endings, held.tagged.clone(), How::Acknowledged).await
     }
 
     /// To the server, which counts it and gives it again at once.
     async fn give_back(&self, held: &Held) -> Result<Settled, TransportError> {
-        let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
-        self.answered(&held.acker, held.acker.nack(options)).await
-    }
-
-    /// The driver forgets what it is asked for at the very moment at which it notices that the connection has ended, so the
-    /// answer is not waited for longer than the connection lasts.
-    async fn answered(
-        &self,
-        acker: &Acker,
-        asked: impl Future<Output = lapin::Result<bool>>,
-    ) -> Result<Settled, TransportError> {
-        let (place, patience) = (self.rabbit.0.link.place(), self.rabbit.0.options.patience);
-        let (mut asked, begun) = (pin!(asked), Instant::now());
-        loop {
-            match timeout(LOOK.min(patience), &mut asked).await {
-                Ok(Ok(true)) => return Ok(Settled::Done),
-                Ok(Ok(false)) => return Ok(Settled::LeaseLost),
-                Ok(Err(e)) => return Err(error_of(SETTLING, place, e, true)),
-                Err(_) if acker.poisoned() => return Err(gone(SETTLING, place, true)),
-                Err(_) if begun.elapsed() >= patience => return Err(late(SETTLING, place, patience, true)),
-                Err(_) => {}
-            }
-        }
+        self.rabbit.0.end(&self.endings, held.tagged.clone(), How::GivenBack).await
     }
 
     /// Another copy, which says how often the message has been given.
@@ -274,8 +253,8 @@ impl End {
 
     /// Waits on for its due time: one delay may be too short for it, and clocks differ.
     fn put_off(self: &Arc<Self>, held: Held) {
-        let acker = held.acker.clone();
-        self.put_in_the_end(acker, "putting off a message that is not due", move |end| {
+        let tagged = held.tagged.clone();
+        self.put_in_the_end(tagged, "putting off a message that is not due", move |end| {
             let held = held.clone();
             Box::pin(async move {
                 let delay = held.envelope.due.map_or(Duration::ZERO, |due| due.since(Timestamp::now()));
@@ -286,11 +265,11 @@ impl End {
     }
 
     /// What is no message of ours, with its properties as they came.
-    fn set_aside(self: &Arc<Self>, acker: Acker, properties: BasicProperties, data: Vec<u8>, reason: String) {
+    fn set_aside(self: &Arc<Self>, tagged: Tagged, properties: BasicProperties, data: Vec<u8>, reason: String) {
         tracing::error!(endpoint = %self.endpoint, reason, "a message that cannot be read is set aside among the dead letters");
         let marks = letter_marks(&self.endpoint, None, None, &reason, Timestamp::now());
         let (properties, data) = (as_letter(&properties, &marks), Bytes::from(data));
-        self.put_in_the_end(acker, "setting a message aside", move |end| {
+        self.put_in_the_end(tagged, "setting a message aside", move |end| {
             let (properties, data) = (properties.clone(), data.clone());
             Box::pin(async move { end.rabbit.0.put_letter(SETTLING, &end.endpoint, properties, &data).await })
         });
@@ -298,17 +277,17 @@ impl End {
 
     /// Puts a message where it belongs and then acknowledges it, however often it takes; in a task of its own, since nobody
     /// waits for it. It ends with the connection, or with this end, and then the message comes again.
-    fn put_in_the_end<F>(self: &Arc<Self>, acker: Acker, what: &'static str, put: F)
+    fn put_in_the_end<F>(self: &Arc<Self>, tagged: Tagged, what: &'static str, put: F)
     where
         F: Fn(Arc<Self>) -> BoxFuture<'static, Result<(), TransportError>> + Send + 'static,
     {
         let weak = Arc::downgrade(self);
         tokio::spawn(async move {
-            while acker.usable() {
+            while tagged.is_held() {
                 // Not held while it rests: the connection goes with the last who holds it.
                 let Some(end) = weak.upgrade() else { return };
                 match put(end.clone()).await {
-                    Ok(()) => return drop(end.answered(&acker, acker.ack(BasicAckOptions::default())).await),
+                    Ok(()) => return drop(end.rabbit.0.end(&end.endings, tagged, How::Acknowledged).await),
                     Err(e) => tracing::warn!(error = ?e, "{what} failed; tried again"),
                 }
                 drop(end);
