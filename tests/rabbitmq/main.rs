@@ -12,6 +12,7 @@ mod rig;
 mod server;
 mod still;
 mod tls;
+mod together;
 mod too_large;
 mod tools;
 mod volume;
