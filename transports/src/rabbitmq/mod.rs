@@ -32,7 +32,8 @@
 //! * A lease lasts as long as the connection. RabbitMQ itself ends a channel on which a message was not settled within `consumer_timeout` (30 minutes
 //!   unless configured, which the protocol does not tell): a handler that takes longer gets its message twice, and an error says why.
 //! * What the server takes less of than it was told here (`max_message_size`) fails for good; what was on its way with it is sent again.
-//! * An acknowledgement is not answered by AMQP: one that is lost with its connection brings the message again.
+//! * An acknowledgement is not answered by AMQP: one that is lost with its connection brings the message again. What was given first and is settled at
+//!   the same time is acknowledged by one word to the server, which writes one entry to its log for it.
 //! * Delays are counted in milliseconds and begin at the sender, by its clock. Each is split into powers of two, and the
 //!   message waits in one queue after the other, so that a long delay never holds up a short one; a due time is met within
 //!   a 2,048th of the delay. Beyond 49 days it is put off again at the endpoint; a
