@@ -3,7 +3,7 @@ use std::{collections::HashSet, error::Error, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use hapax_core::{
-    envelope::{Destination, Outgoing},
+    envelope::{Destination, Envelope, Outgoing},
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
     time::Timestamp,
 };
@@ -53,8 +53,19 @@ pub(super) struct Parcel {
     pub(super) route: Route,
     /// No queue is fine too. The server does not send such a message back, and so the driver does not log it.
     pub(super) may_go_nowhere: bool,
-    pub(super) properties: BasicProperties,
+    pub(super) fields: Fields,
     pub(super) body: Bytes,
+}
+
+/// What AMQP carries beside a body.
+pub(super) enum Fields {
+    /// Made when it is sent, since the driver keeps what it is given, and a copy costs as much: of a message that waits for its due time, or
+    /// of one that does not.
+    Of {
+        envelope: Arc<Envelope>,
+        waits: bool,
+    },
+    Made(BasicProperties),
 }
 
 #[async_trait]
@@ -166,12 +177,21 @@ impl Broker {
     fn parcel(&self, outgoing: &Outgoing, now: Timestamp) -> Parcel {
         let envelope = &outgoing.envelope;
         let waits = envelope.due.and_then(|due| self.waiting(due, now, &outgoing.destination));
-        let marks = Marks { waits: waits.is_some(), ..Marks::default() };
+        let fields = Fields::Of { envelope: envelope.clone(), waits: waits.is_some() };
         // An event that nobody subscribes goes nowhere; one that is to wait must have a queue for that.
         let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
         let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
-        let properties = properties_of(envelope, &marks, &self.names, &self.options, now);
-        Parcel { route, may_go_nowhere, properties, body: envelope.body.clone() }
+        Parcel { route, may_go_nowhere, fields, body: envelope.body.clone() }
+    }
+
+    fn properties(&self, fields: &Fields) -> BasicProperties {
+        match fields {
+            Fields::Of { envelope, waits } => {
+                let marks = Marks { waits: *waits, ..Marks::default() };
+                properties_of(envelope, &marks, &self.names, &self.options, Timestamp::now())
+            }
+            Fields::Made(properties) => properties.clone(),
+        }
     }
 
     pub(super) fn route(&self, destination: &Destination) -> Route {
@@ -209,7 +229,7 @@ impl Broker {
                 let mandatory = !parcel.may_go_nowhere;
                 let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
                 let (exchange, key) = (short(&parcel.route.exchange)?, short(&parcel.route.key)?);
-                let properties = parcel.properties.clone();
+                let properties = self.properties(&parcel.fields);
                 match lent.channel.basic_publish(exchange, key, options, &parcel.body, properties).await {
                     Ok(confirm) => confirms.push(confirm),
                     Err(e) => return Err(why_ended(e, confirms).await),

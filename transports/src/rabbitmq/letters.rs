@@ -18,7 +18,7 @@ use tokio::{sync::Mutex, time::timeout};
 
 use super::{
     Broker, RabbitMq,
-    dispatcher::{Parcel, Route},
+    dispatcher::{Fields, Parcel, Route},
     errors::{error_of, late},
     message::{Marks, envelope_of, properties_of, text_of},
     topology::short,
@@ -114,7 +114,7 @@ impl Broker {
         body: &Bytes,
     ) -> Result<(), TransportError> {
         let route = Route { exchange: String::new(), key: self.names.dead_letters(endpoint) };
-        let parcel = [Parcel { route, may_go_nowhere: false, properties, body: body.clone() }];
+        let parcel = [Parcel { route, may_go_nowhere: false, fields: Fields::Made(properties), body: body.clone() }];
         // The first letter finds no queue, and is returned.
         if self.publish(operation, &parcel).await.into_iter().all(|put| put.is_ok()) {
             return Ok(());

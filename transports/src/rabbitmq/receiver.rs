@@ -27,7 +27,7 @@ use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 
 use super::{
     RabbitMq,
-    dispatcher::{Parcel, Route},
+    dispatcher::{Fields, Parcel, Route},
     endings::{Endings, How, SETTLING, Tagged, Unsettled, endings},
     errors::{ended, error_of, late},
     letters::letter_marks,
@@ -247,7 +247,7 @@ impl End {
     }
 
     async fn put(&self, route: Route, properties: BasicProperties, body: &Bytes) -> Result<(), TransportError> {
-        let parcel = Parcel { route, may_go_nowhere: false, properties, body: body.clone() };
+        let parcel = Parcel { route, may_go_nowhere: false, fields: Fields::Made(properties), body: body.clone() };
         self.rabbit.0.publish(SETTLING, &[parcel]).await.into_iter().collect()
     }
 
