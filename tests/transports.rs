@@ -8,6 +8,10 @@
 mod declared;
 #[path = "transports/seen.rs"]
 mod seen;
+#[cfg(feature = "servicebus")]
+#[allow(dead_code, reason = "the rig of its own tests")]
+#[path = "servicebus/rig.rs"]
+mod servicebus;
 #[path = "transports/table.rs"]
 mod table;
 

@@ -1,7 +1,7 @@
 //! What is settled at the same time goes to the server as one word: of nothing but that.
 
 use futures_util::future::join_all;
-use hapax::ports::{Settled, Settlement};
+use hapax::ports::{Settled, Settlement, Transport as _};
 
 use super::rig::*;
 

@@ -59,6 +59,10 @@ pub(crate) async fn all() -> Vec<(&'static str, Option<Opened>)> {
         ("Sqs", of(sqs, "HAPAX_TEST_SQS").await),
         #[cfg(not(feature = "sqs"))]
         ("Sqs", None),
+        #[cfg(feature = "servicebus")]
+        ("ServiceBus", of(servicebus, "HAPAX_TEST_SERVICEBUS").await),
+        #[cfg(not(feature = "servicebus"))]
+        ("ServiceBus", None),
     ]
 }
 
@@ -232,6 +236,23 @@ async fn kafka(url: String) -> Opened {
         seen_on: "Tansu 0.6; Apache Kafka itself untested".to_owned(),
         usual: Arc::new(usual),
         ordered: Some(Arc::new(ordered)),
+        ..in_process()
+    }
+}
+
+/// As on any server of AMQP 1.0. What it declares of the service's own, nothing has held it to.
+#[cfg(feature = "servicebus")]
+async fn servicebus(url: String) -> Opened {
+    let seen_on = version("RabbitMQ", &rabbitmq_version(&url).await, 2);
+    Opened {
+        feature: "preview-servicebus",
+        order: "none",
+        confirmed: "a disposition",
+        seen_on: format!(
+            "{seen_on}, as any server of AMQP 1.0; [nothing of the service itself](docs/servicebus.md#what-is-unproven)"
+        ),
+        usual: Arc::new(crate::servicebus::Queues::open(url).await),
+        ordered: None,
         ..in_process()
     }
 }

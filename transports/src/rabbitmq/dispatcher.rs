@@ -65,7 +65,7 @@ pub(super) enum Fields {
         envelope: Arc<Envelope>,
         waits: bool,
     },
-    Made(BasicProperties),
+    Made(Box<BasicProperties>),
 }
 
 #[async_trait]
@@ -190,7 +190,7 @@ impl Broker {
                 let marks = Marks { waits: *waits, ..Marks::default() };
                 properties_of(envelope, &marks, &self.names, &self.options, Timestamp::now())
             }
-            Fields::Made(properties) => properties.clone(),
+            Fields::Made(properties) => (**properties).clone(),
         }
     }
 

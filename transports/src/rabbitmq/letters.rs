@@ -114,7 +114,8 @@ impl Broker {
         body: &Bytes,
     ) -> Result<(), TransportError> {
         let route = Route { exchange: String::new(), key: self.names.dead_letters(endpoint) };
-        let parcel = [Parcel { route, may_go_nowhere: false, fields: Fields::Made(properties), body: body.clone() }];
+        let parcel =
+            [Parcel { route, may_go_nowhere: false, fields: Fields::Made(Box::new(properties)), body: body.clone() }];
         // The first letter finds no queue, and is returned.
         if self.publish(operation, &parcel).await.into_iter().all(|put| put.is_ok()) {
             return Ok(());

@@ -247,7 +247,8 @@ impl End {
     }
 
     async fn put(&self, route: Route, properties: BasicProperties, body: &Bytes) -> Result<(), TransportError> {
-        let parcel = Parcel { route, may_go_nowhere: false, fields: Fields::Made(properties), body: body.clone() };
+        let parcel =
+            Parcel { route, may_go_nowhere: false, fields: Fields::Made(Box::new(properties)), body: body.clone() };
         self.rabbit.0.publish(SETTLING, &[parcel]).await.into_iter().collect()
     }
 
