@@ -67,7 +67,7 @@ const ENCODED_IN_LIST: &AsciiSet = &ENCODED.add(b'&').add(b'=');
 pub(super) fn encode<'t>(text: impl Into<Cow<'t, str>>) -> String {
     let text = text.into();
     let encoded = match Cow::from(utf8_percent_encode(&text, ENCODED)) {
-        Cow::Borrowed(same) if same.len() == text.len() => None, // Most say nothing that has to be.
+        Cow::Borrowed(same) if same.len() == text.len() => None, // Most are as they were; what is one escape and nothing else is borrowed too.
         encoded => Some(encoded.into_owned()),
     };
     encoded.unwrap_or_else(|| text.into_owned())

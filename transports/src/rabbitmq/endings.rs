@@ -125,8 +125,8 @@ impl Broker {
         let mut tags = unsettled.tags();
         for (word, said) in words.into_iter().zip(said) {
             for (tag, place) in word.of {
-                // What may have been said stays: it is in no other word then.
-                if said.is_ok() {
+                // Where it is not known whether this was said, another acknowledgement may say it too; of what was to be given back it must not.
+                if word.how == How::Acknowledged || matches!(said, Ok(Settled::Done)) {
                     tags.remove(&tag);
                 }
                 if let Some(ended) = ended.get_mut(place) {
