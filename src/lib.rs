@@ -62,6 +62,7 @@
 //! | `deflate` | bodies that are compressed on their way | no |
 //! | `check` | your own handlers, gone through in everything that can happen to them: for tests | no |
 //! | `otel` | spans and metrics for OpenTelemetry | no |
+//! | `fuzzing` | doors for hapax's own tests of decoders: no promise is made of them | no |
 //! | `testing` | an endpoint in virtual time for your tests; conformance suites for adapters, fault hooks | no |
 //!
 //! # README

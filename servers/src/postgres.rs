@@ -38,9 +38,35 @@ impl PostgresServer {
         Ok(Self { running: None, folder: folder.to_owned(), settings, port })
     }
 
+    /// A standby named `name` of `primary`, which answers at `port`, with all that is in it, in `folder`, as [`create`](Self::create) does. It
+    /// does not run yet.
+    ///
+    /// # Errors
+    /// PostgreSQL's programs are not there, or the primary does not let itself be copied: one line.
+    pub fn follow(folder: &Path, primary: &Self, port: u16, name: &str) -> Result<Self, String> {
+        let servant = Servant::of(folder, &SERVANTS)?;
+        let mut copy = Command::new(program("pg_basebackup")?);
+        copy.arg("--pgdata").arg(folder.join("data")).args(["--write-recovery-conf", "--wal-method=stream"]);
+        copy.args(["--checkpoint=fast", "--no-sync", "--dbname"]);
+        copy.arg(format!("postgres://postgres@127.0.0.1:{port}/postgres?application_name={name}"));
+        let made = servant.runs(copy.current_dir(folder)).output();
+        let made = made.map_err(|e| format!("pg_basebackup cannot be run: {e}"))?;
+        if !made.status.success() {
+            return Err(format!("pg_basebackup failed: {}", String::from_utf8_lossy(&made.stderr).trim()));
+        }
+        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        Ok(Self { running: None, folder: folder.to_owned(), settings: primary.settings.clone(), port })
+    }
+
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
     pub fn settings(&mut self, settings: &[&str]) {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     /// Its URL.

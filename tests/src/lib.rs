@@ -15,6 +15,7 @@ pub mod http_faults;
 mod hurt;
 #[cfg(feature = "kafka")]
 mod kafka_server;
+mod line;
 mod log;
 #[cfg(feature = "databases")]
 mod mysql;
@@ -88,6 +89,7 @@ pub use dynamodb::DynamoDbTable;
 pub use hurt::{Saves, Told};
 #[cfg(feature = "kafka")]
 pub use kafka_server::KafkaServer;
+pub use line::{Line, Trouble, Weather};
 pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]
 pub use mysql::MySqlTables;

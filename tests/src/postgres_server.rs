@@ -34,6 +34,42 @@ impl PostgresServer {
         server
     }
 
+    /// A standby named `name` of `primary`, once it answers.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start), or when the primary does not let itself be copied.
+    pub async fn following(primary: &Self, name: &str) -> Self {
+        Self::following_through(primary, primary.server.port(), name).await
+    }
+
+    /// The same by a line at `port`.
+    ///
+    /// # Panics
+    /// The same.
+    pub async fn following_through(primary: &Self, port: u16, name: &str) -> Self {
+        let scratch = Scratch::new("postgres-standby");
+        let server = hapax_servers::PostgresServer::follow(scratch.folder(), &primary.server, port, name);
+        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch };
+        server.restart().await;
+        server
+    }
+
+    /// Makes a standby the primary, once it takes writes.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn promote(&self) {
+        let mut connection = PgConnection::connect(&self.url()).await.expect("a connection");
+        let promoted = sqlx::query_scalar("SELECT pg_promote()").fetch_one(&mut connection).await;
+        assert!(promoted.unwrap_or(false), "it is not promoted: {}", self.log());
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.server.port()
+    }
+
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
@@ -53,6 +89,28 @@ impl PostgresServer {
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
     pub fn settings(&mut self, settings: &[&str]) {
         self.server.settings(settings);
+    }
+
+    /// Sets `name` for every session, until all new ones have it.
+    ///
+    /// # Panics
+    /// When it cannot be set.
+    pub async fn set_for_all(&self, name: &str, value: &str) {
+        let connect = async || PgConnection::connect(&self.url()).await.expect("a connection");
+        let mut connection = connect().await;
+        for statement in [format!("ALTER SYSTEM SET {name} = '{value}'"), "SELECT pg_reload_conf()".to_owned()] {
+            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.expect("it is set");
+        }
+        let (shown, began) = (format!("SHOW {name}"), Instant::now());
+        while sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(shown.clone()))
+            .fetch_one(&mut connect().await)
+            .await
+            .expect("it is shown")
+            != value
+        {
+            assert!(began.elapsed() < START_LIMIT, "the server does not read its settings");
+            tokio::time::sleep(ASK_EVERY).await;
+        }
     }
 
     /// Is a standby from its next start on, or the primary again.

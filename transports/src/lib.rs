@@ -1,5 +1,7 @@
 //! Transports for hapax. A feature compiles one in; it never selects one.
 
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 #[cfg(any(feature = "nats", feature = "preview-servicebus", feature = "rabbitmq"))]
 mod header_order;
 #[cfg(feature = "in-process")]

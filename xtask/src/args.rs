@@ -11,6 +11,8 @@ cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite;
                                        `bench transport NAME` is that of a broker: nats, rabbitmq, redis or sqs;
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
+cargo xtask soak [ARG...]              two endpoints in many processes under faults of every kind; ARGs go to hapax-soak (--minutes N, --store S, --transport T, --help)
+cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask shuttle [FILTER...]        what the shell's tasks share, in thousands of orders of their steps
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
@@ -35,6 +37,9 @@ pub(crate) enum Command {
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
+    Fuzz(Fuzz),
+    /// Everything behind `soak`, for hapax-soak to judge.
+    Soak(Vec<String>),
     /// The emulator of the backend of this name.
     Emulator(String),
     /// Parts of test names; none: all of those that are interleaved.
@@ -53,6 +58,20 @@ pub(crate) enum Command {
     /// Parts of the names of those that are tried; none: all.
     Survivors(Vec<String>),
     Verify(Extent),
+}
+
+/// What is fuzzed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fuzz {
+    /// Names of targets; none: all.
+    pub(crate) targets: Vec<String>,
+    /// Each, for so long.
+    pub(crate) seconds: u32,
+}
+
+impl Fuzz {
+    /// Long enough for nothing new to be found at the end.
+    const SECONDS: u32 = 600;
 }
 
 /// How much is gone through.
@@ -85,7 +104,11 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
     };
     match command.as_str() {
         "help" | "--help" | "-h" => Ok(Command::Help),
-        _ if rest.iter().any(|arg| arg == "--help" || arg == "-h") && command != "bench" => Ok(Command::Help),
+        _ if rest.iter().any(|arg| arg == "--help" || arg == "-h")
+            && !["bench", "soak"].contains(&command.as_str()) =>
+        {
+            Ok(Command::Help)
+        }
         "test" => wanted(rest).map(Command::Test),
         "ci" => match rest {
             [] => Ok(Command::Ci { tests: true, all: false }),
@@ -95,6 +118,8 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
+        "fuzz" => fuzz(rest).map(Command::Fuzz),
+        "soak" => Ok(Command::Soak(rest.to_vec())),
         "emulator" => match rest {
             [name] if !name.starts_with('-') => Ok(Command::Emulator(name.clone())),
             _ => Err("emulator needs one backend: try `cargo xtask emulator dynamodb`".to_owned()),
@@ -133,6 +158,24 @@ fn names(command: &str, args: &[String]) -> Result<Vec<String>, String> {
         None => Ok(args.to_vec()),
         Some(flag) => Err(format!("`{flag}` is not for {command}: it takes names of mutants")),
     }
+}
+
+fn fuzz(args: &[String]) -> Result<Fuzz, String> {
+    let mut fuzz = Fuzz { targets: Vec::new(), seconds: Fuzz::SECONDS };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--seconds" => {
+                let seconds = args.next().and_then(|seconds| seconds.parse().ok()).filter(|seconds| *seconds > 0);
+                fuzz.seconds = seconds.ok_or("`--seconds` needs a number of seconds, at least 1")?;
+            }
+            flag if flag.starts_with('-') => {
+                return Err(format!("`{flag}` is not for fuzz: it takes names of targets and --seconds N"));
+            }
+            name => fuzz.targets.push(name.to_owned()),
+        }
+    }
+    Ok(fuzz)
 }
 
 fn wanted(args: &[String]) -> Result<Wanted, String> {

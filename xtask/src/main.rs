@@ -11,6 +11,7 @@ mod bench;
 mod ci;
 mod dependencies;
 mod features;
+mod fuzz;
 mod lines;
 mod mutants;
 mod orphans;
@@ -18,6 +19,7 @@ mod policy;
 mod process;
 mod report;
 mod shuttle;
+mod soak;
 mod spdx;
 mod survivors;
 mod test;
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         Ok(Command::Test(wanted)) => test::run(&wanted),
         Ok(Command::Ci { tests, all }) => ci::run(tests, all),
         Ok(Command::Bench(args)) => bench::run(&args),
+        Ok(Command::Fuzz(wanted)) => fuzz::run(&wanted),
+        Ok(Command::Soak(args)) => soak::run(&args),
         Ok(Command::Emulator(name)) => match backends::emulate(&name) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {

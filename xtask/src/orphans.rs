@@ -7,7 +7,7 @@ use crate::process;
 use crate::workspace::Workspace;
 
 /// Workspaces of their own, whose targets the graph of this one does not have.
-const APART: [&str; 2] = ["bench/peers", "servers/emulators"];
+const APART: [&str; 3] = ["bench/peers", "servers/emulators", "tests/fuzz"];
 
 /// Every Rust file that git knows is a target, or is named by one that is built: as a module, or by its path.
 ///

@@ -67,6 +67,8 @@ mod commits;
 mod dealt;
 mod dispatcher;
 mod errors;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod lane;
 mod letters;
 mod link;
@@ -91,6 +93,8 @@ mod upkeep;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

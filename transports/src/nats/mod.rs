@@ -65,6 +65,8 @@
 mod declared;
 mod dispatcher;
 mod errors;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod letters;
 mod link;
 mod marks;
@@ -82,6 +84,8 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use dispatcher::Dispatches;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

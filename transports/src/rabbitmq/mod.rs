@@ -66,6 +66,8 @@ mod dispatcher;
 mod endings;
 mod errors;
 mod events;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod letters;
 mod link;
 mod message;
@@ -80,6 +82,8 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use dispatcher::Dispatches;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

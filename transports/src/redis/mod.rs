@@ -72,6 +72,8 @@ mod answer;
 mod bell;
 mod dispatcher;
 mod errors;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod held;
 mod lease;
 mod letters;
@@ -90,6 +92,8 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use dispatcher::Dispatches;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

@@ -64,6 +64,8 @@ mod attributes;
 mod batches;
 mod dispatcher;
 mod errors;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod letters;
 mod link;
 mod message;
@@ -85,6 +87,8 @@ use aws_sdk_sqs::{
     Client,
     config::{BehaviorVersion, Config, Credentials, Region},
 };
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

@@ -1,0 +1,125 @@
+//! Everything that reads bytes from outside, each given any bytes: it may refuse them, and must neither panic nor take more memory than they are worth.
+//! What is read is written again and read as the same, where there is a writer.
+//!
+//! For the targets of `cargo xtask fuzz`, and for `corpus.rs`, which gives them what was found and kept.
+
+use std::{fmt, str::FromStr};
+
+use hapax_core::{
+    codec::record,
+    envelope::{
+        ContentType, Destination,
+        cloudevents::{self, Source},
+        plain,
+    },
+    ids::{CorrelationId, DedupKey, EndpointName, MessageId, PartitionKey, SagaKey, SagaName, TypeName},
+    ports::BodyRecord,
+};
+
+/// A decoder by the name of its target and of its folder in `corpus/`.
+pub(crate) type Named = (&'static str, fn(&[u8]));
+
+pub(crate) const ALL: [Named; 5] =
+    [("records", records), ("plain", plain), ("cloudevents", cloudevents), ("ids", ids), ("brokers", brokers)];
+
+/// What stores and queues have kept of entities, outgoing messages and envelopes.
+pub(crate) fn records(data: &[u8]) {
+    if let Ok(entity) = record::decode_outbox(Default::default(), data) {
+        let again = record::encode_outbox(&entity).expect("what was read can be written");
+        assert_eq!(record::decode_outbox(Default::default(), &again).expect("and read"), entity);
+    }
+    if let Ok(outgoing) = record::decode_outgoing(data) {
+        let again = record::encode_outgoing(&outgoing).expect("what was read can be written");
+        assert_eq!(record::decode_outgoing(&again).expect("and read"), outgoing);
+    }
+    if let Ok(envelope) = record::decode_envelope(data) {
+        let again = record::encode_envelope(&envelope).expect("what was read can be written");
+        assert_eq!(record::decode_envelope(&again).expect("and read"), envelope);
+    }
+}
+
+/// Headers and a body: a header each line, an empty line, the body; so that a person can read what was found.
+fn parts(data: &[u8]) -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
+    let (mut headers, mut rest) = (Vec::new(), data);
+    loop {
+        let at = rest.iter().position(|byte| *byte == b'\n');
+        let (line, behind) = at.map_or((rest, &[][..]), |at| (&rest[..at], &rest[at + 1..]));
+        rest = behind;
+        if line.is_empty() {
+            return (headers, rest.to_vec());
+        }
+        let at = line.iter().position(|byte| *byte == b':');
+        let (name, value) = at.map_or((line, &[][..]), |at| (&line[..at], &line[at + 1..]));
+        headers.push((String::from_utf8_lossy(name).into_owned(), value.to_vec()));
+    }
+}
+
+/// Headers in the plain form, as any program may send them.
+pub(crate) fn plain(data: &[u8]) {
+    let (headers, body) = parts(data);
+    let defaults = plain::Defaults {
+        message_id: "default".parse().ok(),
+        message_type: "default".parse().ok(),
+        content_type: None,
+    };
+    for defaults in [defaults, plain::Defaults::default()] {
+        let Ok(envelope) = plain::from_headers(headers.clone(), body.clone(), &defaults) else { continue };
+        let again = plain::from_headers(plain::to_headers(&envelope), body.clone(), &plain::Defaults::default());
+        assert_eq!(again.expect("what was read can be written, and read"), envelope);
+    }
+}
+
+/// Events in both modes.
+pub(crate) fn cloudevents(data: &[u8]) {
+    let source = Source::parse("fuzz").expect("a source");
+    let (headers, body) = parts(data);
+    if let Ok(envelope) = cloudevents::from_binary(headers, body.clone()) {
+        let again = cloudevents::from_binary(cloudevents::to_binary(&envelope, &source), body);
+        assert_eq!(again.expect("what was read can be written, and read"), envelope);
+    }
+    if let Ok(envelope) = cloudevents::from_structured(data) {
+        let again = cloudevents::from_structured(&cloudevents::to_structured(&envelope, &source));
+        assert_eq!(again.expect("what was read can be written, and read"), envelope);
+    }
+}
+
+fn comes_back<T: FromStr + fmt::Display + fmt::Debug + PartialEq>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        assert_eq!(value.to_string().parse::<T>().ok(), Some(value));
+    }
+}
+
+/// Names and ids, as they come in headers, rows and addresses.
+pub(crate) fn ids(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    comes_back::<MessageId>(text);
+    comes_back::<EndpointName>(text);
+    comes_back::<SagaName>(text);
+    comes_back::<SagaKey>(text);
+    comes_back::<PartitionKey>(text);
+    comes_back::<CorrelationId>(text);
+    comes_back::<TypeName>(text);
+    if let Ok(destination) = Destination::parse(text) {
+        assert_eq!(Destination::parse(&destination.to_string()).ok(), Some(destination));
+    }
+    let _ = ContentType::parse(text);
+    if let Some(key) = DedupKey::from_hex(text) {
+        assert_eq!(DedupKey::from_hex(&key.to_string()), Some(key));
+    }
+    if let Ok(record) = BodyRecord::decode(text) {
+        let again = BodyRecord::decode(&record.encode()).expect("what was read can be written, and read");
+        assert_eq!(again.encode(), record.encode());
+    }
+}
+
+/// Messages as brokers hand them over, whoever has sent them.
+pub(crate) fn brokers(data: &[u8]) {
+    let Some((which, data)) = data.split_first() else { return };
+    match which % 5 {
+        0 => hapax::transports::nats::fuzz(data),
+        1 => hapax::transports::rabbitmq::fuzz(data),
+        2 => hapax::transports::redis::fuzz(data),
+        3 => hapax::transports::sqs::fuzz(data),
+        _ => hapax::transports::kafka::fuzz(data),
+    }
+}

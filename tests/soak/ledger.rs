@@ -1,0 +1,229 @@
+//! The books of a run: what is stored and what came out, against what was sent. Nothing here asks a worker.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use hapax::{
+    Sender,
+    envelope::Outgoing,
+    ids::{DedupKey, EntityKey, Scope},
+    ports::{DispatchError, Dispatcher, Page, Refused, Stored},
+};
+
+use crate::{
+    AnyError,
+    load::envelope,
+    messages::{BACK, FRONT, Handled, Ledger, Step},
+    place::Store,
+    sink::Sink,
+};
+
+/// Faults that are named of each kind.
+const NAMED_MAX: usize = 5;
+/// Marks that are asked for at a time.
+const MARKS: usize = 200;
+/// Letters that are read at a time.
+const LETTERS: usize = 500;
+/// Bytes in front of a stored state: its codec, and its schema.
+const FRAME: usize = 2;
+
+/// What the books found.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    /// Steps that had to have their effects.
+    pub(crate) steps: u64,
+    pub(crate) effects: [u64; 2],
+    pub(crate) letters: u64,
+    pub(crate) marks: u64,
+    /// What came out a second time, or more often.
+    pub(crate) copies: u64,
+    pub(crate) faults: Vec<String>,
+}
+
+/// Faults of a kind.
+#[derive(Default)]
+struct Found(Vec<String>, u64);
+
+impl Found {
+    fn add(&mut self, what: impl FnOnce() -> String) {
+        self.1 += 1;
+        if self.0.len() < NAMED_MAX {
+            self.0.push(what());
+        }
+    }
+
+    fn told(self, kind: &str, faults: &mut Vec<String>) {
+        if self.1 > 0 {
+            faults.push(format!("{} {kind}: {}", self.1, self.0.join("; ")));
+        }
+    }
+}
+
+fn scope(endpoint: &str) -> Result<Arc<Scope>, AnyError> {
+    Ok(Arc::new(Scope { endpoint: endpoint.parse()?, saga: "ledger".parse()? }))
+}
+
+fn entity_key(endpoint: &str, key: u32) -> Result<EntityKey, AnyError> {
+    Ok(EntityKey::new(scope(endpoint)?, key.to_string().parse()?))
+}
+
+/// What an entity has handled, in order.
+async fn handled(store: &Store, endpoint: &str, key: u32) -> Result<Handled, AnyError> {
+    let loaded = store.entities.load(&entity_key(endpoint, key)?, &[]).await?;
+    let Some(Stored { entity, .. }) = loaded.stored else { return Ok(Handled::default()) };
+    let state = entity.state.get(FRAME..).ok_or("a state without a frame")?;
+    Ok(serde_json::from_slice::<Ledger>(state)?.handled)
+}
+
+/// How many steps both endpoints have handled.
+pub(crate) async fn effects(store: &Store, keys: &[u32]) -> Result<[u64; 2], AnyError> {
+    let mut effects = [0; 2];
+    for (count, endpoint) in effects.iter_mut().zip([FRONT, BACK]) {
+        for key in keys {
+            *count += u64::from(handled(store, endpoint, *key).await?.count());
+        }
+    }
+    Ok(effects)
+}
+
+/// Whether anything waits to be sent.
+pub(crate) async fn waits(store: &Store) -> Result<bool, AnyError> {
+    for endpoint in [FRONT, BACK] {
+        if !store.entities.pending(&scope(endpoint)?, Duration::ZERO, None, 1).await?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The books of `rounds` steps of each of the keys.
+pub(crate) async fn judge(store: &Store, sink: &Sink, keys: &[u32], rounds: u32) -> Result<Books, AnyError> {
+    let mut books = Books { copies: sink.copies(), faults: sink.faults(), ..Books::default() };
+    let [mut lost, mut twice, mut strange, mut misplaced, mut gone, mut extra] =
+        std::array::from_fn(|_| Found::default());
+    for &key in keys {
+        let steps = (0..rounds).map(|number| Step { key, number });
+        let due: BTreeSet<u32> = steps.filter(|step| !step.is_ruined()).map(|step| step.number).collect();
+        books.steps += due.len() as u64;
+        for (at, endpoint) in [FRONT, BACK].into_iter().enumerate() {
+            let handled = handled(store, endpoint, key).await?;
+            let mut seen = BTreeSet::new();
+            for (number, place) in handled.iter().zip(1..) {
+                let step = Step { key, number };
+                books.effects[at] += 1;
+                if !due.contains(&number) {
+                    strange.add(|| format!("{step:?} at {endpoint}"));
+                } else if !seen.insert(number) {
+                    twice.add(|| format!("{step:?} at {endpoint}"));
+                } else if sink.of(step).is_some_and(|come| come.places[at] != place) {
+                    misplaced.add(|| format!("{step:?} is at {place} of {endpoint}, and told {:?}", sink.of(step)));
+                }
+            }
+            for number in due.difference(&seen) {
+                lost.add(|| format!("{:?} at {endpoint}", Step { key, number: *number }));
+            }
+        }
+        for number in &due {
+            let step = Step { key, number: *number };
+            if sink.of(step).is_none() {
+                gone.add(|| format!("{step:?}"));
+            }
+        }
+    }
+    if sink.distinct() > books.steps {
+        extra.add(|| format!("{} came out", sink.distinct()));
+    }
+    let faults = &mut books.faults;
+    lost.told("lost", faults);
+    twice.told("with two effects", faults);
+    strange.told("that nobody may handle, handled", faults);
+    misplaced.told("told as if at another place", faults);
+    gone.told("never came out", faults);
+    extra.told("too many", faults);
+    if waits(store).await? {
+        books.faults.push("something still waits in an outbox".to_owned());
+    }
+    judge_letters(store, keys, rounds, &mut books).await?;
+    judge_marks(store, sink, keys, rounds, &mut books).await?;
+    Ok(books)
+}
+
+/// Each ruined step is one letter, and nothing else is.
+async fn judge_letters(store: &Store, keys: &[u32], rounds: u32, books: &mut Books) -> Result<(), AnyError> {
+    let all = keys.iter().flat_map(|&key| (0..rounds).map(move |number| Step { key, number }));
+    let ruined = all.filter(|step| step.is_ruined()).map(|step| format!("soak-{}-{}", step.key, step.number));
+    let mut due: BTreeSet<String> = ruined.collect();
+    let mut wrong = Found::default();
+    for endpoint in [FRONT, BACK] {
+        let (name, mut skip) = (endpoint.parse()?, 0);
+        loop {
+            let letters = store.letters.list(&name, &Page { skip, ..Page::first(LETTERS) }).await?;
+            for letter in &letters {
+                books.letters += 1;
+                let id = letter.envelope.message_id.to_string();
+                if !due.remove(&id) {
+                    wrong.add(|| format!("{id} at {endpoint}, {}", letter.reason));
+                }
+            }
+            skip += letters.len();
+            if letters.len() < LETTERS {
+                break;
+            }
+        }
+    }
+    wrong.told("set aside that were not to be, or twice", &mut books.faults);
+    let mut missing = Found::default();
+    for id in due {
+        missing.add(|| id);
+    }
+    missing.told("not among the dead letters", &mut books.faults);
+    Ok(())
+}
+
+/// Of each message that was handled it is remembered that it was.
+async fn judge_marks(store: &Store, sink: &Sink, keys: &[u32], rounds: u32, books: &mut Books) -> Result<(), AnyError> {
+    let sender = Sender::new(Arc::new(Nowhere));
+    let mut forgotten = Found::default();
+    for &key in keys {
+        let [front, back] = [entity_key(FRONT, key)?, entity_key(BACK, key)?];
+        let mut marks = Vec::new();
+        for number in 0..rounds {
+            let step = Step { key, number };
+            if step.is_ruined() {
+                continue;
+            }
+            let mut envelope = envelope(&sender, step)?;
+            marks.push((format!("{step:?} at {FRONT}"), DedupKey::of(&front, &envelope)));
+            if let Some(cause) = sink.of(step).and_then(|come| come.cause) {
+                envelope.message_id = cause.parse()?;
+                marks.push((format!("{step:?} at {BACK}"), DedupKey::of(&back, &envelope)));
+            }
+        }
+        for marks in marks.chunks(MARKS) {
+            let keys: Vec<DedupKey> = marks.iter().map(|(_, key)| *key).collect();
+            let known = store.dedup.contains(&keys).await?;
+            for (what, key) in marks {
+                match known.entry(key) {
+                    Some(_) => books.marks += 1,
+                    None => forgotten.add(|| what.clone()),
+                }
+            }
+        }
+    }
+    forgotten.told("handled and not remembered", &mut books.faults);
+    Ok(())
+}
+
+/// What makes envelopes and sends none.
+#[derive(Debug)]
+struct Nowhere;
+
+#[async_trait::async_trait]
+impl Dispatcher for Nowhere {
+    fn check(&self, _: &Outgoing) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    async fn dispatch(&self, _: &[Outgoing]) -> Vec<Result<(), DispatchError>> {
+        Vec::new()
+    }
+}

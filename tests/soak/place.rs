@@ -1,0 +1,206 @@
+//! Where store and queues are, as a worker is told.
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use hapax::{
+    MySql, Nats, Postgres, RabbitMq, RedisStreams, Sqlite, SqliteQueue,
+    endpoint::EndpointBuilder,
+    ids::EndpointName,
+    ports::{DeadLetters, DedupStore, EntityStore, Schedule, StoreError, Transport, TransportError},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    forgetful::Forgetful,
+    fuse::{Fuse, Fused},
+};
+
+/// What a worker has ahead.
+const PREFETCH: u16 = 64;
+/// How long a server's answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// A store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum StorePlace {
+    Sqlite { file: PathBuf },
+    Postgres { url: String, schema: String },
+    MySql { url: String, prefix: String },
+    DynamoDb { url: String, table: String },
+}
+
+/// Queues.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum QueuePlace {
+    /// In a file.
+    Sqlite {
+        file: PathBuf,
+    },
+    RabbitMq {
+        url: String,
+        prefix: String,
+    },
+    Nats {
+        url: String,
+        prefix: String,
+    },
+    Redis {
+        url: String,
+        prefix: String,
+    },
+}
+
+type Lends = dyn Fn(EndpointBuilder) -> EndpointBuilder + Send + Sync;
+
+/// A store that is open.
+#[derive(Clone)]
+pub(crate) struct Store {
+    pub(crate) entities: Arc<dyn EntityStore>,
+    pub(crate) dedup: Arc<dyn DedupStore>,
+    pub(crate) letters: Arc<dyn DeadLetters>,
+    pub(crate) has_schedule: bool,
+    /// Gives it to an endpoint.
+    pub(crate) lends: Arc<Lends>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.entities.fmt(f)
+    }
+}
+
+/// What is put before a store, for endpoints.
+#[derive(Debug, Clone)]
+pub(crate) enum Front {
+    /// Nothing.
+    Plain,
+    /// It confirms marks and keeps none: what the books must find out.
+    Forgets,
+    /// The process dies at one of its calls.
+    Fused(Fuse),
+}
+
+impl Store {
+    fn of<S: EntityStore + DedupStore + DeadLetters + Clone + 'static>(
+        store: S,
+        front: Front,
+        more: impl Fn(EndpointBuilder, S) -> EndpointBuilder + Send + Sync + 'static,
+    ) -> Self {
+        let port = Arc::new(store.clone());
+        let lent = port.clone();
+        let lends = Arc::new(move |builder: EndpointBuilder| {
+            let builder = match &front {
+                Front::Plain => builder.store(store.clone()),
+                Front::Forgets => builder.store(Forgetful(store.clone())),
+                Front::Fused(fuse) => builder.store(Fused { port: lent.clone(), fuse: fuse.clone() }),
+            };
+            more(builder, store.clone())
+        });
+        Self { entities: port.clone(), dedup: port.clone(), letters: port, has_schedule: false, lends }
+    }
+
+    fn with_schedule<S: EntityStore + DedupStore + DeadLetters + Schedule + Clone + 'static>(
+        store: S,
+        front: Front,
+    ) -> Self {
+        let fuse = match &front {
+            Front::Fused(fuse) => Some(fuse.clone()),
+            Front::Plain | Front::Forgets => None,
+        };
+        let store = Self::of(store, front, move |builder, store| match &fuse {
+            Some(fuse) => builder.schedule(Fused { port: Arc::new(store), fuse: fuse.clone() }),
+            None => builder.schedule(store),
+        });
+        Self { has_schedule: true, ..store }
+    }
+}
+
+impl StorePlace {
+    /// Opens it; makes its tables.
+    pub(crate) async fn open(&self, front: Front) -> Result<Store, StoreError> {
+        match self {
+            Self::Sqlite { file } => {
+                let options = Sqlite::options(file).create_if_missing(true).migrate(true);
+                Ok(Store::with_schedule(options.open().await?, front))
+            }
+            Self::Postgres { url, schema } => {
+                let options = Postgres::options(url).schema(schema).migrate(true).writers(1);
+                Ok(Store::with_schedule(options.open().await?, front))
+            }
+            Self::MySql { url, prefix } => {
+                let options = MySql::options(url).table_prefix(prefix).migrate(true).writers(1);
+                Ok(Store::with_schedule(options.open().await?, front))
+            }
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb { url, table } => {
+                let client = hapax::DynamoDb::local_client(url);
+                let store = hapax::DynamoDb::options(client, table).create_if_missing(true).open().await?;
+                Ok(Store::of(store, front, |builder, _| builder))
+            }
+            #[cfg(not(feature = "dynamodb"))]
+            Self::DynamoDb { .. } => Err(StoreError::new(
+                hapax::ports::ErrorKind::Misconfigured,
+                "opening a store",
+                "this program was built without DynamoDB; build it with --features dynamodb",
+            )),
+        }
+    }
+}
+
+/// Queues that are open.
+#[derive(Debug, Clone)]
+pub(crate) enum Queues {
+    Sqlite(SqliteQueue),
+    RabbitMq(RabbitMq),
+    Nats(Nats),
+    Redis(RedisStreams),
+}
+
+impl Queues {
+    pub(crate) fn transport(&self) -> Arc<dyn Transport> {
+        match self {
+            Self::Sqlite(queue) => Arc::new(queue.clone()),
+            Self::RabbitMq(queue) => Arc::new(queue.clone()),
+            Self::Nats(queue) => Arc::new(queue.clone()),
+            Self::Redis(queue) => Arc::new(queue.clone()),
+        }
+    }
+
+    /// Messages that wait, or are with somebody.
+    pub(crate) async fn backlog(&self, endpoint: &EndpointName) -> Result<u64, String> {
+        match self {
+            Self::Sqlite(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
+            Self::RabbitMq(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
+            Self::Nats(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
+            Self::Redis(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
+        }
+    }
+}
+
+impl QueuePlace {
+    /// Opens them. `lease`: as long as one that died keeps what it was given.
+    pub(crate) async fn open(&self, lease: Duration) -> Result<Queues, TransportError> {
+        const NAME: &str = "hapax-soak";
+        match self {
+            Self::Sqlite { file } => {
+                Ok(Queues::Sqlite(SqliteQueue::options().lease(lease).open(file).await.map_err(away)?))
+            }
+            Self::RabbitMq { url, prefix } => {
+                let options = RabbitMq::options().prefix(prefix).prefetch(PREFETCH).connection_name(NAME);
+                options.open(url).await.map(Queues::RabbitMq)
+            }
+            Self::Nats { url, prefix } => {
+                let options = Nats::options().prefix(prefix).prefetch(PREFETCH).lease(lease).connection_name(NAME);
+                options.patience(PATIENCE).open(url).await.map(Queues::Nats)
+            }
+            Self::Redis { url, prefix } => {
+                let options = RedisStreams::options().prefix(prefix).lease(lease).connection_name(NAME);
+                options.open(url).await.map(Queues::Redis)
+            }
+        }
+    }
+}
+
+fn away(error: StoreError) -> TransportError {
+    TransportError::new(error.kind(), "opening queues", error.to_string()).caused_by(error)
+}

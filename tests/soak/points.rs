@@ -1,0 +1,164 @@
+//! Every crash point: a worker that sends itself SIGKILL before and after its n-th call of a port, for every n and each kind of call; then a clean
+//! worker; then the books, of all of them together.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use hapax::{
+    Sender,
+    ids::EndpointName,
+    ports::{Dispatcher, Transport},
+};
+use hapax_tests::Scratch;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    AnyError,
+    crew::{Crew, Ended},
+    ledger, load,
+    messages::{BACK, FRONT, SINK, Step, Version},
+    options::Options,
+    place::{Front, Queues, Store},
+    servers,
+    sink::{self, Sink},
+    worker::{Plan, Times},
+};
+
+/// All that endpoints ask of a port where something may go wrong. Those that a pair has no use for have no point.
+const CALLS: [&str; 15] = [
+    "connect", "receive", "load", "contains", "save", "dispatch", "insert", "finish", "settle", "extend", "add", "put",
+    "take", "done", "pending",
+];
+/// Without these a run has shown nothing.
+const MET: [&str; 5] = ["receive", "load", "save", "dispatch", "settle"];
+/// Steps of each run: among them one that comes twice, one that is held back, and one that is set aside.
+const STEPS: u32 = 8;
+/// Keys whose first steps are so: those of [`Step`].
+const FIRST_KEY: u32 = 8_000;
+const NEXT_KEY: u32 = 9_980;
+/// One run ends within this.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+
+struct Points {
+    plan: Plan,
+    store: Store,
+    queues: Queues,
+    sender: Sender,
+    dispatcher: Arc<dyn Dispatcher>,
+    sink: Arc<Sink>,
+    keys: Vec<u32>,
+}
+
+/// Whatever is found is an error.
+pub(crate) async fn run(options: &Options) -> Result<(), AnyError> {
+    let scratch = Scratch::new("points");
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    let (store, queues) = (
+        servers::store(options.store, &scratch, seed).await?,
+        servers::queues(options.transport, &scratch, seed).await?,
+    );
+    let plan = Plan {
+        store: store.direct.clone(),
+        queues: queues.direct.clone(),
+        version: Version::Today,
+        forgets: false,
+        fuse: None,
+        times: Times::SHORT,
+    };
+    let opened = queues.direct.open(plan.times.lease).await?;
+    let transport: Arc<dyn Transport> = opened.transport();
+    for name in [FRONT, BACK] {
+        transport.connect(&name.parse()?, &[]).await?;
+    }
+    let dispatcher = transport.connect(&SINK.parse()?, &[]).await?.dispatcher;
+    let (sink, place) = (Arc::<Sink>::default(), queues.direct.clone());
+    let drained = sink.clone();
+    let draining = tokio::spawn(async move { sink::drain(place, &drained).await });
+    let store = store.direct.open(Front::Plain).await?;
+    let sender = Sender::new(dispatcher.clone());
+    let mut points = Points { plan, store, queues: opened, sender, dispatcher, sink, keys: Vec::new() };
+    let met = points.everywhere(options.calls).await?;
+    let books = ledger::judge(&points.store, &points.sink, &points.keys, STEPS).await?;
+    draining.abort();
+    let told: Vec<String> = met.iter().map(|(name, points)| format!("{name} {points}")).collect();
+    println!("{} and {}: {} runs, killed at: {}", options.store, options.transport, points.keys.len(), told.join(", "));
+    println!("{} steps, effects {:?}, {} copies came out", books.steps, books.effects, books.copies);
+    if !books.faults.is_empty() {
+        return Err(books.faults.join("\n").into());
+    }
+    match MET.iter().find(|name| !met.contains_key(*name)) {
+        Some(name) => Err(format!("void: nobody was killed at a call of `{name}`").into()),
+        None => Ok(()),
+    }
+}
+
+impl Points {
+    /// How many points of each kind there were.
+    async fn everywhere(&mut self, calls: u32) -> Result<BTreeMap<&'static str, u32>, AnyError> {
+        let mut met = BTreeMap::new();
+        for name in CALLS {
+            for number in 0..calls {
+                let mut killed = 0;
+                for side in ["before", "after"] {
+                    killed += u32::from(self.point(&format!("{name}-{number}-{side}")).await?);
+                }
+                if killed == 0 {
+                    break;
+                }
+                *met.entry(name).or_default() += killed;
+            }
+        }
+        Ok(met)
+    }
+
+    /// One run. Whether somebody was killed there.
+    async fn point(&mut self, point: &str) -> Result<bool, AnyError> {
+        let key = FIRST_KEY + NEXT_KEY * u32::try_from(self.keys.len())?;
+        self.keys.push(key);
+        let mut left = load::outgoing(&self.sender, (0..STEPS).map(|number| Step { key, number }))?;
+        while !left.is_empty() {
+            let mut results = self.dispatcher.dispatch(&left).await.into_iter();
+            left.retain(|_| results.next().is_none_or(|result| result.is_err()));
+        }
+        let fused = Plan { fuse: Some(point.to_owned()), ..self.plan.clone() };
+        let killed = self.works(fused, key).await.map_err(|why| format!("{point}: {why}"))? == Ended::Killed;
+        if killed {
+            let ended = self.works(self.plan.clone(), key).await.map_err(|why| format!("behind {point}: {why}"))?;
+            if ended == Ended::Killed {
+                return Err(format!("behind {point}: a clean worker was killed").into());
+            }
+        }
+        Ok(killed)
+    }
+
+    /// One worker, until it is killed or everything is done.
+    async fn works(&self, plan: Plan, key: u32) -> Result<Ended, AnyError> {
+        let (mut crew, begun) = (Crew::hire(plan, 1)?, Instant::now());
+        loop {
+            if let Some(ended) = crew.ended()? {
+                return Ok(ended);
+            }
+            if self.is_done(key).await? {
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("it comes to no end: {}", crew.logs()).into());
+            }
+            sleep(LOOK).await;
+        }
+        // It may be killed on its way home.
+        crew.goes_home().await
+    }
+
+    async fn is_done(&self, key: u32) -> Result<bool, AnyError> {
+        let [front, back]: [EndpointName; 2] = [FRONT.parse()?, BACK.parse()?];
+        let steps = u64::from((0..STEPS).filter(|&number| !Step { key, number }.is_ruined()).count() as u32);
+        let is_out =
+            (0..STEPS).map(|number| Step { key, number }).all(|step| step.is_ruined() || self.sink.of(step).is_some());
+        Ok(is_out
+            && ledger::effects(&self.store, &[key]).await? == [steps; 2]
+            && self.queues.backlog(&front).await? == 0
+            && self.queues.backlog(&back).await? == 0
+            && !ledger::waits(&self.store).await?)
+    }
+}

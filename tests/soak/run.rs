@@ -1,0 +1,275 @@
+//! A run: servers, lines, workers, load and faults, then the rest in peace, then the books.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use hapax::ids::EndpointName;
+use hapax_tests::{Line, Scratch, Trouble};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    AnyError,
+    clock::Clock,
+    counts::Counts,
+    crew::{Crew, Done},
+    faults::{self, Event, Fate, Timeline},
+    ledger::{self, Books},
+    load::{self, KEYS, Load},
+    messages::{BACK, FRONT, Version},
+    options::Options,
+    place::{Front, QueuePlace, Queues, Store, StorePlace},
+    servers::{self, Server, Side},
+    sink::{self, Sink},
+    worker::{Plan, Times},
+};
+
+/// Something comes out within this, whatever is done; and when nothing is, all of the rest soon does.
+const PATIENCE: Duration = Duration::from_secs(120);
+const SAMPLE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// At a second of the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) at: Duration,
+    pub(crate) out: u64,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    pub(crate) lasted: Duration,
+    pub(crate) books: Books,
+    pub(crate) counts: Counts,
+    pub(crate) done: Done,
+    pub(crate) clock_steps: u64,
+    /// By side.
+    pub(crate) met: BTreeMap<&'static str, BTreeMap<Trouble, u64>>,
+    pub(crate) server_kills: BTreeMap<&'static str, u64>,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) events: Vec<Event>,
+    /// What was to be met and was not: the run has shown nothing about it.
+    pub(crate) unmet: Vec<String>,
+}
+
+/// What a run has in hand.
+struct Run {
+    options: Options,
+    seed: u64,
+    timeline: Timeline,
+    load: Arc<Load>,
+    sink: Arc<Sink>,
+    // Before its servers.
+    store: Side<StorePlace>,
+    queues: Side<QueuePlace>,
+    clock: Clock,
+    _scratch: Scratch,
+}
+
+/// What was done by the end of the faults.
+struct Harassed {
+    crew: Crew,
+    samples: Vec<Sample>,
+    server_kills: BTreeMap<&'static str, u64>,
+    clock_steps: u64,
+}
+
+pub(crate) async fn run(options: Options) -> Result<Outcome, AnyError> {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("seed {seed}");
+    let scratch = Scratch::new("soak");
+    let store = servers::store(options.store, &scratch, seed).await?;
+    let queues = servers::queues(options.transport, &scratch, seed).await?;
+    let clock = Clock::here()?;
+    let (timeline, load, sink) = (Timeline::begin(), Arc::default(), Arc::default());
+    let run = Run { options, seed, timeline, load, sink, store, queues, clock, _scratch: scratch };
+    run.goes().await
+}
+
+impl Run {
+    async fn goes(mut self) -> Result<Outcome, AnyError> {
+        // Tables and queues are there before anybody is harmed.
+        let store = self.store.direct.open(Front::Plain).await?;
+        let queues = self.queues.direct.open(Times::USUAL.lease).await?;
+        for name in [FRONT, BACK] {
+            queues.transport().connect(&name.parse()?, &[]).await?;
+        }
+        let plan = Plan {
+            store: self.store.lined.clone(),
+            queues: self.queues.lined.clone(),
+            version: Version::Today,
+            forgets: self.options.forgets,
+            fuse: None,
+            times: Times::USUAL,
+        };
+        let crew = Crew::hire(plan, self.options.workers())?;
+        let mut sending = tokio::spawn(load::send(self.queues.direct.clone(), self.load.clone(), self.sink.clone()));
+        let (queue, sink) = (self.queues.direct.clone(), self.sink.clone());
+        let draining = tokio::spawn(async move { sink::drain(queue, &sink).await });
+        let harassed = tokio::select! {
+            harassed = self.harass(crew) => harassed?,
+            ended = &mut sending => return Err(format!("the load has ended: {:?}", ended?.err()).into()),
+        };
+        self.timeline.tell("no more faults, no more load");
+        self.load.ends.store(true, Ordering::SeqCst);
+        let mut harassed = harassed;
+        timeout(PATIENCE, sending).await.map_err(|_| "the load cannot be sent")???;
+        let rounds = self.load.rounds.load(Ordering::SeqCst);
+        self.comes_to_rest(&store, &queues, &mut harassed).await?;
+        let lasted = self.timeline.elapsed();
+        let done = harassed.crew.done;
+        let counts = harassed.crew.ends().await?;
+        draining.abort();
+        let books = ledger::judge(&store, &self.sink, &keys(), rounds).await?;
+        let mut outcome = Outcome {
+            seed: self.seed,
+            lasted,
+            books,
+            counts,
+            done,
+            clock_steps: harassed.clock_steps,
+            met: self.met(),
+            server_kills: harassed.server_kills,
+            samples: harassed.samples,
+            events: self.timeline.events(),
+            unmet: Vec::new(),
+        };
+        outcome.unmet = unmet(&outcome);
+        Ok(outcome)
+    }
+
+    fn met(&self) -> BTreeMap<&'static str, BTreeMap<Trouble, u64>> {
+        let lines = [("store", &self.store.line), ("transport", &self.queues.line)];
+        lines.into_iter().filter_map(|(name, line)| Some((name, line.as_ref()?.met()))).collect()
+    }
+
+    /// Until the time is over: everything at once, each on its own.
+    async fn harass(&mut self, crew: Crew) -> Result<Harassed, AnyError> {
+        let until = Instant::now() + self.options.lasts();
+        let mut fate = Fate::new(self.seed, self.options.pace());
+        let [for_crew, for_store, for_queues, store_sky, queues_sky, of_clock] = std::array::from_fn(|_| fate.fork());
+        let timeline = &self.timeline;
+        let (store_server, queue_server) = (self.store.server.take(), self.queues.server.take());
+        let (store, queues) = (&self.store, &self.queues);
+        let kills = async |server: Option<Server>, name, fate, moves: &dyn Fn(&str)| match server {
+            Some(server) => {
+                let (server, kills) = faults::server(server, name, until, fate, timeline, moves).await;
+                (Some(server), Some(kills))
+            }
+            None => (None, None),
+        };
+        let ended = tokio::time::sleep_until(until);
+        let weather = async {
+            let on = async |line: &Option<Line>, name, fate| match line {
+                Some(line) => faults::weather(line, name, fate, timeline).await,
+                None => std::future::pending().await,
+            };
+            tokio::select! {
+                () = on(&store.line, "store", store_sky) => {}
+                () = on(&queues.line, "transport", queues_sky) => {}
+                () = ended => {}
+            }
+        };
+        let crew = faults::workers(crew, until, for_crew, timeline.clone());
+        let samples = samples(&self.sink, timeline, until);
+        let clock = self.clock.steps(until, of_clock, timeline);
+        let (store_moves, queues_move) = (|place: &str| store.moves(place), |place: &str| queues.moves(place));
+        let (crew, samples, of_store, of_queues, clock_steps, ()) = tokio::join!(
+            crew,
+            samples,
+            kills(store_server, "store", for_store, &store_moves),
+            kills(queue_server, "transport", for_queues, &queues_move),
+            clock,
+            weather
+        );
+        let server_kills = [("store", of_store.1), ("transport", of_queues.1)];
+        (self.store.server, self.queues.server) = (of_store.0, of_queues.0);
+        for line in [&self.store.line, &self.queues.line].into_iter().flatten() {
+            line.weather(None);
+        }
+        let server_kills = server_kills.into_iter().filter_map(|(name, kills)| Some((name, kills?))).collect();
+        let crew = crew?;
+        let samples = samples.map_err(|why| format!("{why}\n{}", crew.logs()))?;
+        Ok(Harassed { crew, samples, server_kills, clock_steps })
+    }
+
+    /// Until nothing is left anywhere.
+    async fn comes_to_rest(&self, store: &Store, queues: &Queues, harassed: &mut Harassed) -> Result<(), AnyError> {
+        let [front, back]: [EndpointName; 2] = [FRONT.parse()?, BACK.parse()?];
+        let (mut last, mut changed) = (Err(String::new()), Instant::now());
+        loop {
+            harassed.crew.look()?;
+            let look = async {
+                let left = [queues.backlog(&front).await?, queues.backlog(&back).await?];
+                let (out, effects) = (self.sink.distinct(), ledger::effects(store, &keys()).await?);
+                let is_at_rest = left == [0, 0] && out >= effects[1] && effects[0] == effects[1];
+                Ok::<_, AnyError>(((left, out, effects), is_at_rest && !ledger::waits(store).await?))
+            };
+            let now = match look.await {
+                Ok((_, true)) => return Ok(()),
+                Ok((now, false)) => Ok(now),
+                Err(why) => Err(why.to_string()), // A connection from before a server was killed.
+            };
+            if now != last {
+                (last, changed) = (now.clone(), Instant::now());
+            }
+            if changed.elapsed() > PATIENCE {
+                let why = format!("nothing changes any more: messages left, out, effects: {now:?}");
+                return Err(format!("{why}\n{}", harassed.crew.logs()).into());
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+fn keys() -> Vec<u32> {
+    (0..KEYS).collect()
+}
+
+/// A look each second; an error where nothing has come out for long.
+async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> Result<Vec<Sample>, String> {
+    let (mut samples, mut last, mut changed) = (Vec::new(), 0, Instant::now());
+    while Instant::now() < until {
+        sleep(SAMPLE).await;
+        let sample = Sample { at: timeline.elapsed(), out: sink.distinct() };
+        if sample.out != last {
+            (last, changed) = (sample.out, Instant::now());
+        }
+        if changed.elapsed() > PATIENCE {
+            return Err(format!("nothing has come out for {PATIENCE:?}, {last} before"));
+        }
+        samples.push(sample);
+    }
+    Ok(samples)
+}
+
+/// What has to be met in every run that is to show anything.
+fn unmet(outcome: &Outcome) -> Vec<String> {
+    let Outcome { done, counts, books, met, server_kills, clock_steps, .. } = outcome;
+    let mut due = vec![
+        ("kills of workers".to_owned(), done.kills),
+        ("workers that stood still".to_owned(), done.stalls),
+        ("workers replaced by the other version".to_owned(), done.replaced),
+        ("steps of the clock".to_owned(), *clock_steps),
+        ("copies that came out".to_owned(), books.copies),
+        ("dead letters".to_owned(), books.letters),
+        ("copies dropped".to_owned(), counts.duplicates),
+        ("races lost, or outcomes unknown".to_owned(), counts.conflicts),
+        ("entries finished by the sweeper".to_owned(), counts.swept),
+    ];
+    if met.contains_key("store") {
+        due.push(("passes whose store was away".to_owned(), counts.unavailable));
+    }
+    if met.contains_key("transport") {
+        due.push(("passes that could not send or mark".to_owned(), counts.unsent));
+    }
+    due.extend(server_kills.iter().map(|(name, kills)| (format!("kills of the {name}"), *kills)));
+    for (side, troubles) in met {
+        due.extend(troubles.iter().map(|(trouble, count)| (format!("{trouble}, to the {side}"), *count)));
+    }
+    due.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect()
+}

@@ -1,0 +1,38 @@
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable},
+};
+
+use super::{message::envelope_of, names::Names};
+use crate::fuzzing::parts;
+
+/// What a server may hand over: headers of several types, and properties.
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    let Ok(names) = Names::new("hapax") else { return };
+    let (headers, body) = parts(data);
+    let (mut table, mut properties) = (FieldTable::default(), BasicProperties::default());
+    for (name, value) in &headers {
+        let text = String::from_utf8_lossy(value);
+        if let Some(name) = name.strip_prefix('#') {
+            let number = text.parse().map_or(AMQPValue::Void, AMQPValue::LongLongInt);
+            table.insert(name.into(), number);
+            continue;
+        }
+        if value.len() <= usize::from(u8::MAX) && name.starts_with('@') {
+            properties = match name.as_str() {
+                "@content-type" => properties.with_content_type((*text).into()),
+                "@message-id" => properties.with_message_id((*text).into()),
+                "@type" => properties.with_type((*text).into()),
+                "@correlation-id" => properties.with_correlation_id((*text).into()),
+                "@reply-to" => properties.with_reply_to((*text).into()),
+                "@expiration" => properties.with_expiration((*text).into()),
+                "@timestamp" => properties.with_timestamp(text.parse().unwrap_or_default()),
+                _ => properties,
+            };
+            continue;
+        }
+        table.insert(name.as_str().into(), AMQPValue::LongString(value.clone().into()));
+    }
+    drop(envelope_of(&properties.with_headers(table), body, &names));
+}

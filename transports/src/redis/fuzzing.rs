@@ -1,0 +1,13 @@
+use super::message::{envelope_of, text_of};
+use crate::fuzzing::parts;
+
+/// What a server may hand over: the fields of an entry.
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    let (headers, body) = parts(data);
+    let mut fields: Vec<(Vec<u8>, Vec<u8>)> =
+        headers.into_iter().map(|(name, value)| (name.into_bytes(), value)).collect();
+    fields.push((b"body".to_vec(), body));
+    drop(envelope_of(&fields));
+    drop(text_of(&fields, "hapax.id"));
+}
