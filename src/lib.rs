@@ -121,6 +121,9 @@ pub use hapax_transports::Sqs;
 
 /// Transports and their settings.
 pub mod transports {
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    pub use hapax_transports::fuzzing;
     #[cfg(feature = "in-process")]
     pub use hapax_transports::in_process;
     #[cfg(feature = "kafka")]

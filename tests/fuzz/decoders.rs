@@ -5,6 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
+use hapax::transports::fuzzing::parts;
 use hapax_core::{
     codec::record,
     envelope::{
@@ -35,22 +36,6 @@ pub(crate) fn records(data: &[u8]) {
     if let Ok(envelope) = record::decode_envelope(data) {
         let again = record::encode_envelope(&envelope).expect("what was read can be written");
         assert_eq!(record::decode_envelope(&again).expect("and read"), envelope);
-    }
-}
-
-/// Headers and a body: a header each line, an empty line, the body; so that a person can read what was found.
-fn parts(data: &[u8]) -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
-    let (mut headers, mut rest) = (Vec::new(), data);
-    loop {
-        let at = rest.iter().position(|byte| *byte == b'\n');
-        let (line, behind) = at.map_or((rest, &[][..]), |at| (&rest[..at], &rest[at + 1..]));
-        rest = behind;
-        if line.is_empty() {
-            return (headers, rest.to_vec());
-        }
-        let at = line.iter().position(|byte| *byte == b':');
-        let (name, value) = at.map_or((line, &[][..]), |at| (&line[..at], &line[at + 1..]));
-        headers.push((String::from_utf8_lossy(name).into_owned(), value.to_vec()));
     }
 }
 

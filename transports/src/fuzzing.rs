@@ -1,8 +1,8 @@
 //! Messages out of any bytes, for `tests/fuzz`.
 
 /// Headers and a body: a header each line, an empty line, the body; so that a person can read what was found.
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
-pub(crate) fn parts(data: &[u8]) -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
+#[must_use]
+pub fn parts(data: &[u8]) -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
     let (mut headers, mut rest) = (Vec::new(), data);
     loop {
         let at = rest.iter().position(|byte| *byte == b'\n');

@@ -1,7 +1,8 @@
 //! Transports for hapax. A feature compiles one in; it never selects one.
 
 #[cfg(feature = "fuzzing")]
-mod fuzzing;
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(any(feature = "nats", feature = "preview-servicebus", feature = "rabbitmq"))]
 mod header_order;
 #[cfg(feature = "in-process")]
