@@ -36,7 +36,8 @@
 //! (`synchronous_standby_names`, as `'ANY 1 (first, second)'`, with `synchronous_commit = on`; less beside it is refused: `local`
 //! waits for none, and `remote_write` for no disk). Lost dedup entries double effects, if the broker gives their messages again
 //! and what they did elsewhere was not lost: set it where the promise has to outlive the primary, and promote only a standby that
-//! was waited for. While none of those named is there, commits wait, and a write's outcome is unknown after its limit.
+//! was waited for. While none of those named is there, commits wait, and a write's outcome is unknown after its limit. A standby that
+//! follows while none is named is warned of when a store is opened.
 //!
 //! A commit whose wait for the standby is cut is an unknown outcome, and nothing is acted on that is on no standby yet: a message
 //! that was seen before, and what waits in an outbox, cost one more commit there. That standbys are named is seen when a
@@ -62,6 +63,7 @@ mod bodies;
 mod connection;
 mod due;
 mod error;
+mod followed;
 mod generations;
 mod long;
 mod migrate;

@@ -22,6 +22,7 @@ use super::{
     arguments::Begin,
     connection::{Dial, Link},
     error::Failure,
+    followed,
     generations::{Generations, View},
     migrate::{self, Contents, SCHEMA},
     names::Names,
@@ -78,6 +79,7 @@ pub(super) async fn open(options: PostgresOptions) -> Result<Postgres, StoreErro
     let failed = |failure: Failure| failure.store_error(OPENING, &place);
     let mut open = dial.open().await.map_err(failed)?;
     dial.tables = Some(check_tables(&mut open.connection, &names, &SCHEMA, options.migrate, &place).await?);
+    followed::warn(&mut open.connection, &place).await.map_err(failed)?;
 
     let mut rare = Link::new(dial.clone(), Some(open));
     let generations = Generations::new(&names, View { live: Vec::new() });
