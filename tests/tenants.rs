@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "tenants/crossing.rs"]
+mod crossing;
 #[path = "tenants/cut.rs"]
 mod cut;
 #[path = "tenants/rig.rs"]

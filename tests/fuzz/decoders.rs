@@ -20,8 +20,15 @@ use hapax_core::{
 /// A decoder by the name of its target and of its folder in `corpus/`.
 pub(crate) type Named = (&'static str, fn(&[u8]));
 
-pub(crate) const ALL: [Named; 5] =
-    [("records", records), ("plain", plain), ("cloudevents", cloudevents), ("ids", ids), ("brokers", brokers)];
+pub(crate) const ALL: [Named; 7] = [
+    ("records", records),
+    ("states", states),
+    ("stores", stores),
+    ("plain", plain),
+    ("cloudevents", cloudevents),
+    ("ids", ids),
+    ("brokers", brokers),
+];
 
 /// What stores and queues have kept of entities, outgoing messages and envelopes.
 pub(crate) fn records(data: &[u8]) {
@@ -36,6 +43,26 @@ pub(crate) fn records(data: &[u8]) {
     if let Ok(envelope) = record::decode_envelope(data) {
         let again = record::encode_envelope(&envelope).expect("what was read can be written");
         assert_eq!(record::decode_envelope(&again).expect("and read"), envelope);
+    }
+}
+
+/// Users' states and bodies in their frames, in every codec.
+pub(crate) fn states(data: &[u8]) {
+    hapax_core::codec::fuzz(data);
+}
+
+/// What stores have of their own around records: items, documents, objects, filters, the server's log.
+pub(crate) fn stores(data: &[u8]) {
+    let Some((which, data)) = data.split_first() else { return };
+    match which % 5 {
+        0 => {
+            let (attributes, rest) = parts(data);
+            hapax::stores::dynamodb::fuzz(&attributes, &rest);
+        }
+        1 => hapax::stores::cosmos::fuzz(data),
+        2 => hapax::stores::object::fuzz(data),
+        3 => hapax::stores::sqlite::fuzz_filter(data),
+        _ => hapax::stores::postgres::outbox::fuzz_log(data),
     }
 }
 
@@ -100,11 +127,14 @@ pub(crate) fn ids(data: &[u8]) {
 /// Messages as brokers hand them over, whoever has sent them.
 pub(crate) fn brokers(data: &[u8]) {
     let Some((which, data)) = data.split_first() else { return };
-    match which % 5 {
+    match which % 6 {
+        5 => hapax::transports::servicebus::fuzz(data),
         0 => hapax::transports::nats::fuzz(data),
         1 => hapax::transports::rabbitmq::fuzz(data),
         2 => hapax::transports::redis::fuzz(data),
         3 => hapax::transports::sqs::fuzz(data),
-        _ => hapax::transports::kafka::fuzz(data),
+        #[cfg(feature = "kafka")]
+        4 => hapax::transports::kafka::fuzz(data),
+        _ => {}
     }
 }

@@ -63,19 +63,18 @@ fn soak(options: Options) -> Result<(), AnyError> {
         return if status.success() { Ok(()) } else { std::process::exit(1) };
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let folder = options.report();
     if options.points {
         return runtime.block_on(points::run(&options));
     }
-    let title = format!("{} and {}", options.store, options.transport);
+    let asked = options.clone();
     let outcome = runtime.block_on(async {
         tokio::select! {
             outcome = run::run(options) => outcome,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
         }
     })?;
-    report::write(&folder, &title, &outcome)?;
-    let faults = &outcome.books.faults;
+    report::write(&asked, &outcome)?;
+    let (faults, title) = (&outcome.books.faults, format!("{} and {}", asked.store, asked.transport));
     if !faults.is_empty() {
         return Err(format!("{title}: seed {}: {}", outcome.seed, faults.join("\n")).into());
     }

@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// What the faults are drawn from. Default: any, and printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Where the report goes. Default: target/soak/STORE-TRANSPORT
+    /// Where the report goes. Default: target/soak/STORE-TRANSPORT, or target/points/STORE-TRANSPORT
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
     /// Instead: a worker that dies before and after its n-th call of each kind, for all n; then a clean one; then the books
@@ -54,7 +54,8 @@ impl Options {
     }
 
     pub(crate) fn report(&self) -> PathBuf {
-        let usual = || PathBuf::from(format!("target/soak/{}-{}", self.store, self.transport));
+        let kind = if self.points { "points" } else { "soak" };
+        let usual = || PathBuf::from(format!("target/{kind}/{}-{}", self.store, self.transport));
         self.report.clone().unwrap_or_else(usual)
     }
 }
@@ -70,6 +71,8 @@ pub(crate) enum Kind {
     MySql,
     #[value(name = "dynamodb")]
     DynamoDb,
+    /// Without a line before it: its clients ask it where it is.
+    Cosmos,
 }
 
 /// Which transport.

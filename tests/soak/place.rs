@@ -27,6 +27,7 @@ pub(crate) enum StorePlace {
     Postgres { url: String, schema: String },
     MySql { url: String, prefix: String },
     DynamoDb { url: String, table: String },
+    Cosmos { url: String, database: String },
 }
 
 /// Queues.
@@ -138,13 +139,23 @@ impl StorePlace {
                 Ok(Store::of(store, front, |builder, _| builder))
             }
             #[cfg(not(feature = "dynamodb"))]
-            Self::DynamoDb { .. } => Err(StoreError::new(
-                hapax::ports::ErrorKind::Misconfigured,
-                "opening a store",
-                "this program was built without DynamoDB; build it with --features dynamodb",
-            )),
+            Self::DynamoDb { .. } => Err(is_absent("dynamodb")),
+            #[cfg(feature = "cosmos")]
+            Self::Cosmos { url, database } => {
+                let layout = hapax::stores::cosmos::Layout::Together;
+                let database = hapax_tests::CosmosDatabase::named(url, database, layout);
+                Ok(Store::of(database.try_options().await?.open().await?, front, |builder, _| builder))
+            }
+            #[cfg(not(feature = "cosmos"))]
+            Self::Cosmos { .. } => Err(is_absent("cosmos")),
         }
     }
+}
+
+#[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+fn is_absent(feature: &str) -> StoreError {
+    let why = format!("this program was built without it; build it with --features {feature}");
+    StoreError::new(hapax::ports::ErrorKind::Misconfigured, "opening a store", why)
 }
 
 /// Queues that are open.

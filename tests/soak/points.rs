@@ -14,10 +14,12 @@ use tokio::time::{Instant, sleep};
 use crate::{
     AnyError,
     crew::{Crew, Ended},
-    ledger, load,
+    ledger::{self, Books},
+    load,
     messages::{BACK, FRONT, SINK, Step, Version},
     options::Options,
     place::{Front, Queues, Store},
+    report::{self, Figures},
     servers,
     sink::{self, Sink},
     worker::{Plan, Times},
@@ -80,16 +82,35 @@ pub(crate) async fn run(options: &Options) -> Result<(), AnyError> {
     let met = points.everywhere(options.calls).await?;
     let books = ledger::judge(&points.store, &points.sink, &points.keys, STEPS).await?;
     draining.abort();
-    let told: Vec<String> = met.iter().map(|(name, points)| format!("{name} {points}")).collect();
-    println!("{} and {}: {} runs, killed at: {}", options.store, options.transport, points.keys.len(), told.join(", "));
-    println!("{} steps, effects {:?}, {} copies came out", books.steps, books.effects, books.copies);
-    if !books.faults.is_empty() {
-        return Err(books.faults.join("\n").into());
-    }
-    match MET.iter().find(|name| !met.contains_key(*name)) {
-        Some(name) => Err(format!("void: nobody was killed at a call of `{name}`").into()),
-        None => Ok(()),
-    }
+    let unmet = MET.iter().find(|name| !met.contains_key(*name));
+    let verdict = match (&*books.faults, unmet) {
+        ([], None) => report::WELL.to_owned(),
+        ([], Some(name)) => format!("Void: nobody was killed at a call of `{name}`."),
+        (faults, _) => format!("**Wrong**: {}", faults.join("; ")),
+    };
+    let runs = u32::try_from(points.keys.len())?;
+    figures(options, runs, &met, &books, &verdict).keep(&options.report())?;
+    if verdict == report::WELL { Ok(()) } else { Err(verdict.into()) }
+}
+
+fn figures(options: &Options, runs: u32, met: &BTreeMap<&'static str, u32>, books: &Books, verdict: &str) -> Figures {
+    let mut rows = vec![
+        ("points".to_owned(), runs.to_string()),
+        ("workers killed".to_owned(), met.values().sum::<u32>().to_string()),
+    ];
+    // In the order of a message's way.
+    let calls = CALLS.iter().filter_map(|name| Some((name, met.get(name)?)));
+    rows.extend(calls.map(|(name, killed)| (format!("at `{name}`"), killed.to_string())));
+    rows.extend([
+        ("steps sent that had to have their effects".to_owned(), books.steps.to_string()),
+        ("effects at the first endpoint".to_owned(), books.effects[0].to_string()),
+        ("effects at the second endpoint".to_owned(), books.effects[1].to_string()),
+        ("copies that came out".to_owned(), books.copies.to_string()),
+        ("dead letters, all of them expected".to_owned(), books.letters.to_string()),
+        ("messages remembered".to_owned(), books.marks.to_string()),
+    ]);
+    let (store, transport) = (options.store.to_string(), options.transport.to_string());
+    Figures { kind: "points", store, transport, figures: rows, verdict: verdict.to_owned() }
 }
 
 impl Points {

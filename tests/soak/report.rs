@@ -2,43 +2,77 @@
 
 use std::{fmt::Write, fs, path::Path};
 
+use serde::Serialize;
+
 use plotters::prelude::{
     ChartBuilder, Color, IntoDrawingArea, IntoFont, LineSeries, RGBColor, Rectangle, SVGBackend, TRANSPARENT,
 };
 
-use crate::{AnyError, run::Outcome};
+use crate::{AnyError, options::Options, run::Outcome};
 
 const SIZE: (u32, u32) = (900, 320);
 const LINE: RGBColor = RGBColor(0x22, 0x8b, 0xe6);
 const INK: RGBColor = RGBColor(0x6b, 0x74, 0x7e);
 const AWAY: RGBColor = RGBColor(0xd6, 0x33, 0x6c);
 
-/// Writes `report.md` and `throughput.svg` into `folder`, and the figures to standard output.
-pub(crate) fn write(folder: &Path, title: &str, outcome: &Outcome) -> Result<(), AnyError> {
-    fs::create_dir_all(folder)?;
-    let figures = figures(title, outcome);
-    println!("{figures}");
+/// What a run has shown, as `cargo xtask campaign` keeps it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    /// `soak` or `points`.
+    pub(crate) kind: &'static str,
+    pub(crate) store: String,
+    pub(crate) transport: String,
+    /// Names and what was counted, in the order in which they are shown.
+    pub(crate) figures: Vec<(String, String)>,
+    pub(crate) verdict: String,
+}
+
+/// Nothing was found that is wrong, and all was met that had to be.
+pub(crate) const WELL: &str = "Nothing lost, nothing twice.";
+
+impl Figures {
+    /// To standard output, and into `folder` as `figures.json`.
+    pub(crate) fn keep(&self, folder: &Path) -> Result<(), AnyError> {
+        fs::create_dir_all(folder)?;
+        println!("{}", self.table());
+        fs::write(folder.join("figures.json"), serde_json::to_string_pretty(self)? + "\n")?;
+        Ok(())
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!("| {} and {} | |\n| --- | ---: |\n", self.store, self.transport);
+        for (name, figure) in &self.figures {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "| {name} | {figure} |");
+        }
+        text + "\n" + &self.verdict + "\n"
+    }
+}
+
+/// Writes `report.md`, `figures.json` and `throughput.svg` into `folder`, and the figures to standard output.
+pub(crate) fn write(options: &Options, outcome: &Outcome) -> Result<(), AnyError> {
+    let (folder, title) = (options.report(), format!("{} and {}", options.store, options.transport));
+    let figures = figures(options, outcome);
+    figures.keep(&folder)?;
     let mut text =
-        format!("# Soak: {title}\n\n{figures}\n![messages a second](throughput.svg)\n\n## What was done\n\n");
+        format!("# Soak: {title}\n\n{}\n![messages a second](throughput.svg)\n\n## What was done\n\n", figures.table());
     for event in &outcome.events {
         writeln!(text, "* {:.1} s: {}", event.at.as_secs_f64(), event.what)?;
     }
     fs::write(folder.join("report.md"), text)?;
-    fs::write(folder.join("throughput.svg"), plot(title, outcome)?)?;
+    fs::write(folder.join("throughput.svg"), plot(&title, outcome)?)?;
     println!("report: {}", folder.join("report.md").display());
     Ok(())
 }
 
-fn figures(title: &str, outcome: &Outcome) -> String {
+fn figures(options: &Options, outcome: &Outcome) -> Figures {
     let Outcome { books, counts, done, .. } = outcome;
     let mut rows = vec![
         ("seed".to_owned(), outcome.seed.to_string()),
         ("seconds".to_owned(), format!("{:.0}", outcome.lasted.as_secs_f64())),
         ("steps sent that had to have their effects".to_owned(), books.steps.to_string()),
-        (
-            "effects at the first, at the second endpoint".to_owned(),
-            format!("{}, {}", books.effects[0], books.effects[1]),
-        ),
+        ("effects at the first endpoint".to_owned(), books.effects[0].to_string()),
+        ("effects at the second endpoint".to_owned(), books.effects[1].to_string()),
         ("copies that came out".to_owned(), books.copies.to_string()),
         ("dead letters, all of them expected".to_owned(), books.letters.to_string()),
         ("messages remembered".to_owned(), books.marks.to_string()),
@@ -47,23 +81,18 @@ fn figures(title: &str, outcome: &Outcome) -> String {
         ("workers replaced by the other version".to_owned(), done.replaced.to_string()),
         ("steps of the clock".to_owned(), outcome.clock_steps.to_string()),
     ];
+    rows.extend(counts.named().into_iter().map(|(name, count)| (name.to_owned(), count.to_string())));
     rows.extend(outcome.server_kills.iter().map(|(side, kills)| (format!("{side} killed"), kills.to_string())));
     for (side, troubles) in &outcome.met {
         rows.extend(troubles.iter().map(|(kind, count)| (format!("{kind}, to the {side}"), count.to_string())));
     }
-    rows.extend(counts.named().into_iter().map(|(name, count)| (name.to_owned(), count.to_string())));
-    let mut text = format!("| {title} | |\n| --- | ---: |\n");
-    for (name, figure) in rows {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "| {name} | {figure} |");
-    }
     let verdict = match (&*books.faults, &*outcome.unmet) {
-        ([], []) => "Nothing lost, nothing twice.".to_owned(),
+        ([], []) => WELL.to_owned(),
         ([], unmet) => format!("Void: there were no {}.", unmet.join(", ")),
         (faults, _) => format!("**Wrong**: {}", faults.join("; ")),
     };
-    let _ = writeln!(text, "\n{verdict}");
-    text
+    let (store, transport) = (options.store.to_string(), options.transport.to_string());
+    Figures { kind: "soak", store, transport, figures: rows, verdict }
 }
 
 /// Messages that came out in each second; red where a server was away.

@@ -8,8 +8,9 @@ use crate::{
     place::{QueuePlace, StorePlace},
 };
 
-/// Where the emulator of DynamoDB is: set by `cargo xtask soak`.
+/// Where emulators are: set by `cargo xtask soak`.
 const DYNAMODB: &str = "HAPAX_TEST_DYNAMODB";
+const COSMOS: &str = "HAPAX_TEST_COSMOS";
 const STANDBY: &str = "hapax_standby";
 
 /// A server that may be killed.
@@ -154,9 +155,7 @@ pub(crate) async fn store(kind: Kind, scratch: &Scratch, seed: u64) -> Result<Si
             Side::of(server, seed, |url| StorePlace::MySql { url, prefix: format!("{name}_") }).await
         }
         Kind::DynamoDb => {
-            let url = std::env::var(DYNAMODB).map_err(|_| {
-                format!("no DynamoDB emulator to run on: use `cargo xtask soak`, or set {DYNAMODB}=http://HOST:PORT")
-            })?;
+            let url = emulator(DYNAMODB)?;
             let place = |url: String| StorePlace::DynamoDb { url, table: name.clone() };
             // It has everything in its memory, so it is not killed.
             let line = Line::to(&host_and_port(&url)?, seed).await?;
@@ -168,7 +167,17 @@ pub(crate) async fn store(kind: Kind, scratch: &Scratch, seed: u64) -> Result<Si
                 server: None,
             })
         }
+        Kind::Cosmos => {
+            let url = emulator(COSMOS)?;
+            let place = || StorePlace::Cosmos { url: url.clone(), database: name.clone() };
+            Ok(Side { direct: place(), lined: place(), line: None, leads: None, server: None })
+        }
     }
+}
+
+fn emulator(variable: &str) -> Result<String, String> {
+    std::env::var(variable)
+        .map_err(|_| format!("no emulator to run on: use `cargo xtask soak`, or set {variable}=http://HOST:PORT"))
 }
 
 pub(crate) async fn queues(broker: Broker, scratch: &Scratch, seed: u64) -> Result<Side<QueuePlace>, AnyError> {

@@ -12,6 +12,7 @@ cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite;
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
 cargo xtask soak [ARG...]              two endpoints in many processes under faults of every kind; ARGs go to hapax-soak (--minutes N, --store S, --transport T, --help)
+cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs of soak, or of crash points, that VERIFICATION.md speaks of, N minutes each (20), N at a time (1)
 cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask shuttle [FILTER...]        what the shell's tasks share, in thousands of orders of their steps
@@ -20,6 +21,7 @@ cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants/relay in a 
 cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stores, in the stores without transactions
 cargo xtask endpoint-mutants [NAME...] the same with those of tests/mutants/endpoint, in the shell around the heart
 cargo xtask otel-mutants [NAME...]     the same with those of tests/mutants/otel, in what is seen of messages from outside
+cargo xtask soak-mutants [NAME...]     those of model/mutants that name a run of the soak: its ledger must find them out, too
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";
@@ -40,6 +42,7 @@ pub(crate) enum Command {
     Fuzz(Fuzz),
     /// Everything behind `soak`, for hapax-soak to judge.
     Soak(Vec<String>),
+    Campaign(Campaign),
     /// The emulator of the backend of this name.
     Emulator(String),
     /// Parts of test names; none: all of those that are interleaved.
@@ -55,9 +58,24 @@ pub(crate) enum Command {
     EndpointMutants(Vec<String>),
     /// The same in spans and metrics.
     OtelMutants(Vec<String>),
+    /// Names of mistakes of the model's that the soak must find out; none: all.
+    SoakMutants(Vec<String>),
     /// Parts of the names of those that are tried; none: all.
     Survivors(Vec<String>),
     Verify(Extent),
+}
+
+/// Which runs of the campaign.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Campaign {
+    /// Every crash point, instead of the soak.
+    pub(crate) points: bool,
+    /// Each run of the soak, for so long.
+    pub(crate) minutes: String,
+    /// Runs at a time.
+    pub(crate) at_once: usize,
+    /// No runs: the page is written anew, from what is kept.
+    pub(crate) page: bool,
 }
 
 /// What is fuzzed.
@@ -120,6 +138,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "bench" => Ok(Command::Bench(rest.to_vec())),
         "fuzz" => fuzz(rest).map(Command::Fuzz),
         "soak" => Ok(Command::Soak(rest.to_vec())),
+        "campaign" => campaign(rest).map(Command::Campaign),
         "emulator" => match rest {
             [name] if !name.starts_with('-') => Ok(Command::Emulator(name.clone())),
             _ => Err("emulator needs one backend: try `cargo xtask emulator dynamodb`".to_owned()),
@@ -137,6 +156,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "store-mutants" => names(command, rest).map(Command::StoreMutants),
         "endpoint-mutants" => names(command, rest).map(Command::EndpointMutants),
         "otel-mutants" => names(command, rest).map(Command::OtelMutants),
+        "soak-mutants" => names(command, rest).map(Command::SoakMutants),
         "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
             None => Ok(Command::Survivors(rest.to_vec())),
             Some(flag) => Err(format!("`{flag}` is not for survivors: it takes parts of the names of mutants")),
@@ -176,6 +196,29 @@ fn fuzz(args: &[String]) -> Result<Fuzz, String> {
         }
     }
     Ok(fuzz)
+}
+
+fn campaign(args: &[String]) -> Result<Campaign, String> {
+    let mut campaign = Campaign { points: false, minutes: "20".to_owned(), at_once: 1, page: false };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().filter(|value| value.parse::<f64>().is_ok_and(|value| value > 0.0));
+        match arg.as_str() {
+            "--points" => campaign.points = true,
+            "--page" => campaign.page = true,
+            "--minutes" => campaign.minutes = number().ok_or("`--minutes` needs a number of minutes")?.clone(),
+            "--at-once" => {
+                let at_once = number().and_then(|value| value.parse().ok());
+                campaign.at_once = at_once.ok_or("`--at-once` needs a number of runs, at least 1")?;
+            }
+            other => {
+                return Err(format!(
+                    "`{other}` is not for campaign: it takes --points, --minutes N, --at-once N and --page"
+                ));
+            }
+        }
+    }
+    Ok(campaign)
 }
 
 fn wanted(args: &[String]) -> Result<Wanted, String> {
@@ -230,6 +273,8 @@ mod tests {
             "store-mutants",
             "endpoint-mutants",
             "otel-mutants",
+            "soak-mutants",
+            "campaign",
             "survivors",
             "verify",
         ] {
@@ -289,6 +334,9 @@ mod tests {
             ("bench", "bench", "cargo xtask bench sqlite"),
             ("emulator", "emulator", "cargo xtask emulator dynamodb"),
             ("emulator dynamodb cosmos", "one backend", "cargo xtask emulator dynamodb"),
+            ("campaign --soak", "`--soak`", "--points"),
+            ("campaign --minutes none", "`--minutes`", "number"),
+            ("campaign --at-once 0", "`--at-once`", "at least 1"),
             ("tla fast", "`fast`", "nothing"),
             ("survivors --all", "`--all`", "names"),
             ("shuttle --all", "`--all`", "names"),

@@ -7,6 +7,7 @@ use crate::args::Wanted;
 use crate::backends::{Backends, EMULATORS};
 use crate::dependencies::{self, ARROWS};
 use crate::features;
+use crate::msrv;
 use crate::orphans;
 use crate::policy::Policy;
 use crate::process;
@@ -80,6 +81,7 @@ fn packages(report: &mut Report) {
         Err(error) => return report.step("packages", || Err(error)),
     };
     report.step("files", || orphans::check(&workspace));
+    report.step("oldest compiler", || msrv::check(&workspace));
     report.step("directions", || dependencies::directions(&workspace));
     report.step("absent", dependencies::absent);
     match Policy::load() {

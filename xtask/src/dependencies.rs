@@ -194,6 +194,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             source: source.map(str::to_owned),
             licence: Some("MIT".to_owned()),
+            rust_version: None,
             features: Vec::new(),
             dependencies: dependencies.iter().map(|d| (*d).to_owned()).collect(),
         }

@@ -2,17 +2,19 @@
 //!
 //! One promise: what `cargo xtask ci` accepts, the shared checks accept, on a machine with nothing but cargo, clippy,
 //! rustfmt, git and a C compiler. Whatever is not there is either replaced or skipped aloud, with the command that would
-//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify` and those of
-//! `bench postgres --plots` and `bench mysql --plots`.
+//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify`, what `campaign` keeps and
+//! those of `bench postgres --plots` and `bench mysql --plots`.
 
 mod args;
 mod backends;
 mod bench;
+mod campaign;
 mod ci;
 mod dependencies;
 mod features;
 mod fuzz;
 mod lines;
+mod msrv;
 mod mutants;
 mod orphans;
 mod policy;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Ok(Command::Bench(args)) => bench::run(&args),
         Ok(Command::Fuzz(wanted)) => fuzz::run(&wanted),
         Ok(Command::Soak(args)) => soak::run(&args),
+        Ok(Command::Campaign(wanted)) => campaign::run(&wanted),
         Ok(Command::Emulator(name)) => match backends::emulate(&name) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Ok(Command::StoreMutants(names)) => mutants::tested::run(&mutants::tested::STORES, &names),
         Ok(Command::EndpointMutants(names)) => mutants::tested::run(&mutants::tested::ENDPOINT, &names),
         Ok(Command::OtelMutants(names)) => mutants::tested::run(&mutants::tested::OTEL, &names),
+        Ok(Command::SoakMutants(names)) => mutants::tested::run(&mutants::tested::SOAK, &names),
         Ok(Command::Survivors(parts)) => survivors::run(&parts),
         Ok(Command::Verify(extent)) => verify::run(extent),
         Err(remedy) => {

@@ -1,35 +1,69 @@
-//! `cargo xtask soak`: builds and runs hapax-soak, and starts the emulator that a store needs.
+//! `cargo xtask soak`: builds and runs hapax-soak, and provides what its store and its broker need beside installed servers.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use crate::{backends, process};
+use crate::{
+    backends::{self, Emulator},
+    process,
+};
 
-/// A store whose client library takes long to build, behind a feature, and which has an emulator.
-const SERVICE: &str = "dynamodb";
-const VARIABLE: &str = "HAPAX_TEST_DYNAMODB";
+/// Stores whose client libraries take long to build: a feature each, an emulator, and the variable that tells where that is.
+const SERVICES: [(&str, &str); 2] = [("dynamodb", "HAPAX_TEST_DYNAMODB"), ("cosmos", "HAPAX_TEST_COSMOS")];
+/// A broker whose program is not the installed one.
+const BROUGHT: &str = "nats";
+
+/// A run that is about to be started; its emulator ends with it.
+#[derive(Debug)]
+pub(crate) struct Soak {
+    pub(crate) command: Command,
+    _emulator: Option<Emulator>,
+}
+
+impl Soak {
+    /// With these arguments. Builds what is not there yet; `with_all`: for every store, so that it is built once for runs on several.
+    ///
+    /// # Errors
+    /// It cannot be built, or there is no emulator.
+    pub(crate) fn prepare(args: &[String], with_all: bool) -> Result<Self, String> {
+        let mut all = vec!["--release", "--locked", "--package", "hapax-soak"];
+        let mut emulator = None;
+        let asked = |name: &str| args.iter().any(|arg| arg == name || arg.ends_with(&format!("={name}")));
+        let service = SERVICES.into_iter().find(|(name, _)| asked(name));
+        if with_all || service.is_some() {
+            all.extend(["--features", "dynamodb,cosmos"]);
+        }
+        if let Some((service, variable)) = service {
+            let started = backends::started(service).map_err(|why| format!("there is no emulator to run on: {why}"))?;
+            emulator = Some((variable, started));
+        }
+        if asked(BROUGHT)
+            && let Some(how) = backends::beside(BROUGHT)
+        {
+            println!("{how}");
+        }
+        let build: Vec<&str> = ["build", "--quiet"].into_iter().chain(all.iter().copied()).collect();
+        process::run(&mut process::cargo(build))?;
+        let run: Vec<&str> = ["run", "--quiet"].into_iter().chain(all).collect();
+        let mut command = process::cargo(run);
+        command.arg("--").args(args);
+        if let Some((variable, emulator)) = &emulator {
+            command.env(variable, &emulator.url);
+        }
+        Ok(Self { command, _emulator: emulator.map(|(_, emulator)| emulator) })
+    }
+}
 
 /// Hands the arguments on and the exit code back.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-soak"]);
-    let mut emulator = None;
-    if args.iter().any(|arg| arg.ends_with(SERVICE)) {
-        command.args(["--features", SERVICE]);
-        match backends::started(SERVICE) {
-            Ok(started) => emulator = Some(started),
-            Err(error) => {
-                eprintln!("there is no emulator to run on: {error}");
-                return ExitCode::FAILURE;
-            }
-        }
-    }
-    if let Some(emulator) = &emulator {
-        command.env(VARIABLE, &emulator.url);
-    }
-    match command.arg("--").args(args).status() {
+    let status = Soak::prepare(args, false).and_then(|mut soak| {
+        let status = soak.command.status();
+        status.map_err(|error| format!("cargo cannot be started: {error}"))
+    });
+    match status {
         // No code, or one too large for a code: it was ended from outside.
         Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
-        Err(error) => {
-            eprintln!("cargo cannot be started: {error}");
+        Err(why) => {
+            eprintln!("{why}");
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::args::Extent;
+use crate::campaign;
 use crate::mutants::{self, Explored, Killed, Patch};
 use crate::process;
 use crate::report::Report;
@@ -62,7 +63,8 @@ pub(crate) fn run(extent: Extent) -> ExitCode {
         // A page about a run that failed would say less than its table does.
         if !report.has_failed() {
             report.step("VERIFICATION.md", || {
-                let page = page(&machine()?, &claims, &matrix, &killed, &growth()?, extent);
+                let (campaign, growth) = (campaign::section()?, growth()?);
+                let page = page(&machine()?, &claims, &matrix, &killed, &growth, &campaign, extent);
                 let file = process::root().join("VERIFICATION.md");
                 std::fs::write(&file, page).map_err(|error| format!("{}: {error}", file.display()))?;
                 Ok(String::new())
@@ -116,6 +118,7 @@ fn page(
     matrix: &[Explored],
     killed: &[(Patch, Killed)],
     growth: &str,
+    campaign: &str,
     extent: Extent,
 ) -> String {
     let mut page = String::from(
@@ -139,6 +142,8 @@ fn page(
     let _ = writeln!(page, "## How the number of worlds grows\n\n{growth}");
     controls(&mut page, matrix);
     mutants_of(&mut page, killed);
+    page.push_str(campaign);
+    page.push('\n');
     page.push_str("## What is not covered\n\n");
     for text in NOT_COVERED {
         let _ = writeln!(page, "- {text}");
@@ -251,12 +256,13 @@ mod tests {
             broken: Some(broken),
             ..Explored::default()
         };
-        let page = page("a machine", &claims, &[quiet, control], &[], "More.", Extent::Usual);
+        let page = page("a machine", &claims, &[quiet, control], &[], "More.", "## The campaign\n", Extent::Usual);
         assert!(page.contains("| quiet |  | 1,200 | 0 | 0 | 0.5 |"), "{page}");
         assert!(page.contains("| lagging-reads |  | effect_at_most_once | 9 |"), "{page}");
         assert!(page.contains("| `effect_at_most_once` | It holds. | 0 mutants, 1 controls |"), "{page}");
         assert!(page.contains("| `no_gap` | It holds. | its control in `model/tests` alone |"), "{page}");
         assert!(page.contains("not part of this run") && page.contains("*Beyond the bounds.*"), "{page}");
+        assert!(page.contains("\n## The campaign\n\n## What is not covered\n"), "{page}");
         assert!(!page.contains("| lagging-reads |  | 0"), "a control is no proof: {page}");
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Package {
     /// Where it comes from; none for a folder of this tree.
     pub(crate) source: Option<String>,
     pub(crate) licence: Option<String>,
+    /// The oldest compiler that it says it can be built with.
+    pub(crate) rust_version: Option<String>,
     pub(crate) features: Vec<String>,
     /// Names of what it needs to be built and used; not what its tests need.
     pub(crate) dependencies: Vec<String>,
@@ -60,6 +62,7 @@ fn package(value: &Value) -> Package {
         version: text(&value["version"]).unwrap_or_default(),
         source: text(&value["source"]),
         licence: text(&value["license"]),
+        rust_version: text(&value["rust_version"]),
         features: value["features"].as_object().into_iter().flat_map(|map| map.keys().cloned()).collect(),
         dependencies: items(&value["dependencies"]).filter(for_use).filter_map(|d| text(&d["name"])).collect(),
     }

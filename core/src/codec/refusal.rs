@@ -3,7 +3,14 @@
 /// Texts of serde that hold a piece of the input, up to what was expected in its place.
 const WITH_CONTENT: [&str; 4] = ["invalid type", "invalid value", "unknown variant", "unknown field"];
 /// Texts that hold none: names of the type's own fields, lengths, and what is wrong with the encoding itself.
-const WITHOUT: [&str; 4] = ["missing field `", "duplicate field `", "invalid length ", "wrong msgpack marker "];
+const WITHOUT: [&str; 6] = [
+    "missing field `",
+    "duplicate field `",
+    "invalid length ",
+    "wrong msgpack marker ",
+    "depth limit exceeded",
+    "values lie in one another ",
+];
 
 /// `text`, as a codec says it, without what stood in the bytes. What a type's own `Deserialize` says may hold anything, and is
 /// left out, but for the place.

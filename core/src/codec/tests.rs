@@ -240,3 +240,32 @@ fn a_message_with_more_fields_than_this_program_knows_is_read() {
         assert_eq!(read.item, "tea");
     }
 }
+
+/// A type that holds itself, of which a body can hold as many as it has bytes.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Deep {
+    inner: Option<Box<Self>>,
+}
+
+#[test]
+fn what_lies_in_one_another_without_end_is_refused_and_ends_no_process() {
+    const LEVELS: usize = 1_000_000;
+    let json = r#"{"inner":"#.repeat(LEVELS).into_bytes();
+    let deep = |codec: Codec| match codec.id() {
+        1 => json.clone(),
+        2 => b"\x81\xa5inner".repeat(LEVELS),
+        _ => vec![1; LEVELS],
+    };
+    for codec in Codec::ALL {
+        let error = codec.decode::<Deep>(&deep(*codec)).unwrap_err().to_string();
+        assert!(
+            error.contains("recursion limit") || error.contains("depth limit") || error.contains("deeper than"),
+            "{error}"
+        );
+        // What people write is far from it.
+        let few = (0..50).fold(Deep::default(), |inner, _| Deep { inner: Some(Box::new(inner)) });
+        let mut bytes = Vec::new();
+        codec.encode(&few, &mut bytes).unwrap();
+        codec.decode::<Deep>(&bytes).unwrap();
+    }
+}

@@ -37,6 +37,8 @@ mod documents;
 mod enqueue;
 mod entities;
 mod error;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod letters;
 mod marks;
 mod options;
@@ -51,6 +53,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use access::Access;
 use azure_data_cosmos::CosmosClient;
 
+#[cfg(feature = "fuzzing")]
+pub use self::fuzzing::fuzz;
 pub use self::options::{CosmosDbOptions, Layout};
 
 /// Name for messages.

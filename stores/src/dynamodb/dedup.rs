@@ -180,7 +180,7 @@ fn check_reply(doing: Doing, reply: usize) -> Result<(), StoreError> {
     Err(doing.error(ErrorKind::TooLarge, why))
 }
 
-fn read(doing: Doing, mut item: Item) -> Result<DedupEntry, StoreError> {
+pub(super) fn read(doing: Doing, mut item: Item) -> Result<DedupEntry, StoreError> {
     let place = Place::of(&item).unwrap_or_else(Place::meta);
     let reply = item.remove(BYTES).map(into_bytes);
     let entry = || {

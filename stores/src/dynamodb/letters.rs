@@ -291,7 +291,7 @@ fn parsed<T: std::str::FromStr>(item: &Item, name: &str) -> Option<T> {
     item.get(name)?.as_n().ok()?.parse().ok()
 }
 
-fn read(item: &Item, endpoint: &EndpointName, envelope: Envelope) -> Option<DeadLetter> {
+pub(super) fn read(item: &Item, endpoint: &EndpointName, envelope: Envelope) -> Option<DeadLetter> {
     let destination = match string(item, DESTINATION) {
         None => None,
         Some(text) => Some(match text.split_once(':')? {

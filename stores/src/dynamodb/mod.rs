@@ -14,6 +14,8 @@ mod clock;
 mod dedup;
 mod enqueue;
 mod entity;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod keys;
 mod letters;
 mod options;
@@ -40,6 +42,8 @@ use aws_sdk_dynamodb::{
     types::ConsumedCapacity,
 };
 
+#[cfg(feature = "fuzzing")]
+pub use self::fuzzing::fuzz;
 use self::{call::Limits, clock::ServiceClock};
 pub use self::{
     dedup::REPLY_BYTES_MAX,

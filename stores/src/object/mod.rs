@@ -47,6 +47,8 @@ mod clock;
 mod directory;
 mod error;
 mod evict;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod names;
 mod objects;
 mod options;
@@ -59,6 +61,8 @@ mod turn;
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use clock::Clock;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use names::Names;
 /// The crate whose clients are given, in the version that they must be of.
 pub use object_store;

@@ -56,6 +56,8 @@ mod address;
 mod commands;
 mod dispatcher;
 mod errors;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod letters;
 mod link;
 mod message;
@@ -71,6 +73,8 @@ use std::{fmt, sync::Arc};
 use address::Server;
 use async_trait::async_trait;
 use dispatcher::Publisher;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

@@ -125,6 +125,12 @@ pub(crate) fn started(name: &str) -> Result<Emulator, String> {
     Ok(Emulator { url: provided.url.clone(), _running: provided })
 }
 
+/// Has what tests bring themselves beside that backend's server, and says how it went.
+pub(crate) fn beside(name: &str) -> Option<String> {
+    let backend = BACKENDS.iter().find(|backend| backend.name == name)?;
+    backend.server?.beside(&Machine::here())
+}
+
 fn emulator(name: &str) -> Result<(&'static dyn Server, Provided), String> {
     let made = |backend: &Backend| backend.server.filter(|server| matches!(server.origin(), Origin::Made { .. }));
     let server = BACKENDS.iter().filter(|backend| backend.name == name).find_map(made);

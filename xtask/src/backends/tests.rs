@@ -212,6 +212,7 @@ fn tree(packages: &[(&str, &[&str])]) -> Workspace {
         version: "1.0.0".to_owned(),
         source: None,
         licence: None,
+        rust_version: None,
         features: features.iter().map(|f| (*f).to_owned()).collect(),
         dependencies: Vec::new(),
     });

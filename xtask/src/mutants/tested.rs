@@ -1,4 +1,4 @@
-//! `cargo xtask relay-mutants`, `store-mutants`, `endpoint-mutants` and `otel-mutants`: mistakes in a part of the shipped source, which the tests must find out.
+//! `cargo xtask relay-mutants`, `store-mutants`, `endpoint-mutants`, `otel-mutants` and `soak-mutants`: mistakes in a part of the shipped source, which the tests must find out.
 //!
 //! Each patch below the part's folder makes one mistake and names the tests that turn red by it. It is applied to a copy of the
 //! tree, and those tests are run there: all of them must fail, and must pass where nothing is changed. The model has no part
@@ -20,6 +20,8 @@ use crate::workspace::Workspace;
 pub(crate) struct Part {
     /// Where its patches are.
     folder: &'static str,
+    /// The line of a patch's header that names the tests which must see it.
+    key: &'static str,
     /// Where a mutant may be made.
     places: &'static [&'static str],
     /// Where its test programs are.
@@ -35,6 +37,7 @@ pub(crate) struct Part {
 /// The relay, its tables and the inbox.
 pub(crate) const RELAY: Part = Part {
     folder: "tests/mutants/relay",
+    key: "test",
     places: &["core/src/relay/", "core/src/inbox.rs", "stores/src/sql/"],
     package: "hapax-tests",
     tests: &[],
@@ -45,6 +48,7 @@ pub(crate) const RELAY: Part = Part {
 /// The stores without transactions.
 pub(crate) const STORES: Part = Part {
     folder: "tests/mutants/stores",
+    key: "test",
     places: &["stores/src/dynamodb/", "stores/src/cosmos/", "stores/src/object/"],
     package: "hapax-tests",
     tests: &["--no-default-features", "--features=dynamodb,cosmos,object"],
@@ -55,6 +59,7 @@ pub(crate) const STORES: Part = Part {
 /// The shell around the heart, who asks it, and queues: those that need no server, and those on Kafka, NATS, RabbitMQ, Redis, Service Bus and SQS.
 pub(crate) const ENDPOINT: Part = Part {
     folder: "tests/mutants/endpoint",
+    key: "test",
     places: &[
         "core/src/endpoint/",
         "core/src/requests/",
@@ -87,11 +92,24 @@ pub(crate) const ENDPOINT: Part = Part {
 /// What is seen of messages from outside.
 pub(crate) const OTEL: Part = Part {
     folder: "tests/mutants/otel",
+    key: "test",
     places: &["core/src/", "otel/src/"],
     package: "hapax-otel",
     tests: &[],
     stores: "--features=memory",
     backends: &[("spans", "memory")],
+};
+
+/// Those mistakes of the model's that its ledger of real stores and real queues must find out too, under real faults: whose headers have the line
+/// `# soak: quick TEST`.
+pub(crate) const SOAK: Part = Part {
+    folder: "model/mutants",
+    key: "soak",
+    places: &["core/src/", "model/src/"],
+    package: "hapax-soak",
+    tests: &[],
+    stores: "--features=sqlite",
+    backends: &[("quick", "memory")],
 };
 
 /// As a test program: the tests within the source of the stores.
@@ -161,6 +179,10 @@ fn all(part: &Part) -> Result<Vec<Mutant>, String> {
         if path.extension().is_some_and(|extension| extension == "patch") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: cannot be read: {error}"))?;
+            // In a folder of somebody else's patches, few name a test.
+            if part.key == SOAK.key && !text.contains(&format!("\n# {}: ", part.key)) {
+                continue;
+            }
             mutants.push(parse(part, &name, &text)?);
         }
     }
@@ -175,9 +197,9 @@ fn parse(part: &Part, name: &str, text: &str) -> Result<Mutant, String> {
     };
     let what = all_of("what").join(" ");
     let test = |line: &&str| line.split_once(' ').map(|(program, words)| (program.to_owned(), words.to_owned()));
-    let tests: Vec<(String, String)> = all_of("test").iter().filter_map(test).collect();
+    let tests: Vec<(String, String)> = all_of(part.key).iter().filter_map(test).collect();
     if what.is_empty() || tests.is_empty() {
-        return Err(format!("{name}: the header needs `# what: ...` and `# test: PROGRAM NAME`"));
+        return Err(format!("{name}: the header needs `# what: ...` and `# {}: PROGRAM NAME`", part.key));
     }
     let paths = text.lines().filter_map(|line| line.strip_prefix("+++ b/"));
     match paths.into_iter().find(|path| !part.places.iter().any(|place| path.starts_with(place))) {
@@ -339,7 +361,7 @@ mod tests {
 
     #[test]
     fn every_patch_of_the_tree_has_a_whole_header_and_applies() {
-        for part in [RELAY, STORES, ENDPOINT, OTEL] {
+        for part in [RELAY, STORES, ENDPOINT, OTEL, SOAK] {
             let mutants = all(&part).unwrap();
             assert!(!mutants.is_empty(), "{}", part.folder);
             for mutant in mutants {

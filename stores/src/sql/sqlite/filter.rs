@@ -74,7 +74,7 @@ impl Filter {
         self.holds(if self.format == OF_ENDS { hashes.end } else { hashes.mixed })
     }
 
-    fn holds(&self, hash: u64) -> bool {
+    pub(super) fn holds(&self, hash: u64) -> bool {
         self.blocks[self.block_of(hash)].iter().zip(masks(hash)).all(|(word, mask)| word & mask != 0)
     }
 

@@ -24,6 +24,8 @@ mod bodies;
 mod connection;
 mod error;
 mod filter;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod generations;
 mod long;
 mod migrate;
@@ -51,6 +53,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz_filter;
 use generations::Generations;
 use hapax_core::{
     ids::Scope,

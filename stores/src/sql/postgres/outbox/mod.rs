@@ -52,6 +52,8 @@ use hapax_core::{
 pub use inbox::{PostgresInbox, PostgresTransaction};
 #[cfg(feature = "postgres-log")]
 pub use log::LogOptions;
+#[cfg(all(feature = "postgres-log", feature = "fuzzing"))]
+pub use log::fuzz_log;
 pub use options::PostgresOutboxOptions;
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Postgres as Driver, Transaction, postgres::PgArguments};
 use tokio::{

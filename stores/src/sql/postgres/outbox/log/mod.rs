@@ -17,6 +17,8 @@
 //! Transaction log tailing (C. Richardson, *Microservices Patterns*, chapter 3); the server's manual, chapters 49 and 55.
 
 mod decode;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod ledger;
 mod place;
 mod reader;
@@ -27,6 +29,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz_log;
 use hapax_core::{
     ports::{ErrorKind, OutboxState, StoreError},
     relay::PushLine,

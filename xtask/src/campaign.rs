@@ -1,0 +1,286 @@
+//! `cargo xtask campaign`: the runs of `cargo xtask soak` that `VERIFICATION.md` speaks of, some of them at a time, and what they have shown.
+//!
+//! Figures are kept in `docs/campaign`, so that the page can be written without the runs, which take hours; a test holds the two together.
+
+use std::{
+    collections::VecDeque,
+    fmt::Write as _,
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, ExitCode},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{args::Campaign, process, report::Report, soak::Soak};
+
+/// Stores and transports of the soak: each kind of store, and each broker that is the tests' own and keeps what it confirms.
+const SOAKS: [(&str, &str); 4] =
+    [("postgres", "rabbitmq"), ("postgres", "nats"), ("sqlite", "file"), ("dynamodb", "redis")];
+/// The same of the crash points: every store.
+const POINTS: [(&str, &str); 5] =
+    [("postgres", "rabbitmq"), ("mysql", "redis"), ("sqlite", "file"), ("dynamodb", "nats"), ("cosmos", "rabbitmq")];
+/// Where figures are kept.
+const KEPT: &str = "docs/campaign";
+const PAGE: &str = "VERIFICATION.md";
+/// Around its section there.
+const BEGIN: &str = "<!-- campaign -->\n";
+const END: &str = "<!-- end of the campaign -->\n";
+/// What hapax-soak says of a run that is nothing but well.
+const WELL: &str = "Nothing lost, nothing twice.";
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Runs all pairs, and writes the page if all were well.
+pub(crate) fn run(wanted: &Campaign) -> ExitCode {
+    let (kind, pairs) = if wanted.points { ("points", &POINTS[..]) } else { ("soak", &SOAKS[..]) };
+    let mut report = Report::default();
+    if wanted.page {
+        report.step(PAGE, write_page);
+        return if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
+    report.step(&format!("{kind}, {} at a time", wanted.at_once), || all(wanted, kind, pairs));
+    if !report.has_failed() {
+        report.step(PAGE, || keep(kind, pairs));
+    }
+    println!("\n{report}");
+    if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// A pair that runs, or has run.
+struct Running {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    // Its emulator.
+    _soak: Soak,
+}
+
+fn all(wanted: &Campaign, kind: &str, pairs: &[(&str, &str)]) -> Result<String, String> {
+    let mut waiting: VecDeque<_> = pairs.iter().collect();
+    let (mut running, mut failed) = (Vec::<Running>::new(), Vec::new());
+    while !waiting.is_empty() || !running.is_empty() {
+        while running.len() < wanted.at_once
+            && let Some((store, transport)) = waiting.pop_front()
+        {
+            running.push(start(wanted, kind, store, transport)?);
+        }
+        let mut going = Vec::new();
+        for mut one in running {
+            match one.child.try_wait().map_err(|error| format!("{}: {error}", one.name))? {
+                None => going.push(one),
+                Some(status) => {
+                    println!("{}: {status}; what it said: {}", one.name, one.log.display());
+                    if !status.success() {
+                        failed.push(one.name);
+                    }
+                }
+            }
+        }
+        running = going;
+        std::thread::sleep(LOOK);
+    }
+    if failed.is_empty() {
+        Ok(format!("{} pairs", pairs.len()))
+    } else {
+        Err(format!("not well: {}", failed.join(", ")))
+    }
+}
+
+fn start(wanted: &Campaign, kind: &str, store: &str, transport: &str) -> Result<Running, String> {
+    let name = format!("{store}-{transport}");
+    let folder = folder(kind, &name);
+    let log = folder.join("log");
+    let mut args = vec!["--store".to_owned(), store.to_owned(), "--transport".to_owned(), transport.to_owned()];
+    args.extend(["--report".to_owned(), folder.display().to_string()]);
+    match kind {
+        "points" => args.push("--points".to_owned()),
+        _ => args.extend(["--minutes".to_owned(), wanted.minutes.clone()]),
+    }
+    let mut soak = Soak::prepare(&args, true)?;
+    let of_the_log = |error: std::io::Error| format!("{}: {error}", log.display());
+    std::fs::create_dir_all(&folder).map_err(of_the_log)?;
+    // What an earlier run has left is not this one's.
+    let _ = std::fs::remove_file(folder.join("figures.json"));
+    let file = File::create(&log).map_err(of_the_log)?;
+    soak.command.stdout(file.try_clone().map_err(of_the_log)?).stderr(file);
+    let child = soak.command.spawn().map_err(|error| format!("{name}: cannot be started: {error}"))?;
+    println!("{name} has begun");
+    Ok(Running { name, child, log, _soak: soak })
+}
+
+fn folder(kind: &str, name: &str) -> PathBuf {
+    process::root().join("target").join(kind).join(name)
+}
+
+/// Puts what the runs have shown in the place of what was kept of that kind, and writes the page's section anew.
+fn keep(kind: &str, pairs: &[(&str, &str)]) -> Result<String, String> {
+    let kept = process::root().join(KEPT);
+    std::fs::create_dir_all(&kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+    let mut runs = Vec::new();
+    for (store, transport) in pairs {
+        let name = format!("{store}-{transport}");
+        let text = read(&folder(kind, &name).join("figures.json"))?;
+        let run: Value = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
+        if run["verdict"] != WELL {
+            return Err(format!("{name}: {}", run["verdict"]));
+        }
+        if kind == "soak" {
+            let plot = folder(kind, &name).join("throughput.svg");
+            let to = kept.join(format!("{name}.svg"));
+            std::fs::copy(&plot, &to).map_err(|error| format!("{}: {error}", plot.display()))?;
+        }
+        runs.push(run);
+    }
+    let text = serde_json::to_string_pretty(&runs).map_err(|error| error.to_string())?;
+    let file = kept.join(format!("{kind}.json"));
+    std::fs::write(&file, text + "\n").map_err(|error| format!("{}: {error}", file.display()))?;
+    write_page()?;
+    Ok(format!("{} runs", runs.len()))
+}
+
+fn write_page() -> Result<String, String> {
+    let page = process::root().join(PAGE);
+    let written = with_section(&read(&page)?, &section()?)?;
+    std::fs::write(&page, written).map_err(|error| format!("{}: {error}", page.display()))?;
+    Ok(String::new())
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The page's section, from what is kept; with the lines that it stands between.
+pub(crate) fn section() -> Result<String, String> {
+    let kept = |kind: &str| {
+        let file = process::root().join(KEPT).join(format!("{kind}.json"));
+        if !file.exists() {
+            return Ok(Vec::new());
+        }
+        serde_json::from_str::<Vec<Value>>(&read(&file)?).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    Ok(shown(&kept("soak")?, &kept("points")?))
+}
+
+fn with_section(page: &str, section: &str) -> Result<String, String> {
+    let missing = || format!("{PAGE} has no place between {} and {}", BEGIN.trim(), END.trim());
+    let (before, rest) = page.split_once(BEGIN).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
+    Ok(format!("{before}{section}{after}"))
+}
+
+fn shown(soaks: &[Value], points: &[Value]) -> String {
+    let mut text = String::from(BEGIN);
+    text.push_str(
+        "## The campaign: the shipped adapters on real servers, under real faults\n\n\
+         What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
+         keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
+         gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than their leases, are replaced by another version\n\
+         of the program whose messages and states have a field more; the clock of their host is set to and fro by up to 25 s; the\n\
+         servers are killed by SIGKILL and started again; and the lines to them cut connections, delay, slice, are black holes,\n\
+         swallow answers of what was served, and deliver requests after their clients have given up. Then the books are made from\n\
+         the database and from what came out of the broker; no worker is asked. A run in which some kind of fault was not met is\n\
+         void. What DynamoDB and Cosmos DB stand for here are emulators, which have everything in their memory and so are not\n\
+         killed; where a store or a queue is a file, there is no line to it.\n\n",
+    );
+    if soaks.is_empty() {
+        text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
+    } else {
+        text.push_str("Command: `cargo xtask campaign`. Nothing was lost and nothing had two effects in any of:\n\n");
+        table(&mut text, soaks);
+    }
+    let names = soaks.iter().map(|run| (name(run), run));
+    for (name, run) in names {
+        let title = format!("{} and {}", word(&run["store"]), word(&run["transport"]));
+        let _ = writeln!(text, "![{title}: messages a second]({KEPT}/{name}.svg)\n");
+    }
+    if !points.is_empty() {
+        text.push_str(
+            "### Every crash point\n\n\
+             A worker that sends itself SIGKILL before, and in another run after, its n-th call of a port, for every n that comes and\n\
+             each kind of call; then one that does not; then the same books, of all of it together. Command: `cargo xtask campaign\n\
+             --points`.\n\n",
+        );
+        table(&mut text, points);
+    }
+    text.push_str(END);
+    text
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn name(run: &Value) -> String {
+    format!("{}-{}", word(&run["store"]), word(&run["transport"]))
+}
+
+fn rows(run: &Value) -> impl Iterator<Item = (&str, &str)> {
+    run["figures"].as_array().into_iter().flatten().map(|row| (word(&row[0]), word(&row[1])))
+}
+
+/// A column for each run; a row for whatever any of them has counted.
+fn table(text: &mut String, runs: &[Value]) {
+    let mut names: Vec<&str> = Vec::new();
+    for run in runs {
+        let mut behind = None;
+        for (name, _) in rows(run) {
+            behind = match (names.iter().position(|known| *known == name), behind) {
+                (Some(at), _) => Some(at),
+                (None, None) => {
+                    names.insert(0, name);
+                    Some(0)
+                }
+                (None, Some(before)) => {
+                    names.insert(before + 1, name);
+                    Some(before + 1)
+                }
+            };
+        }
+    }
+    let heads: Vec<String> =
+        runs.iter().map(|run| format!("{} and {}", word(&run["store"]), word(&run["transport"]))).collect();
+    let _ = writeln!(text, "| | {} |\n| --- |{}", heads.join(" | "), " ---: |".repeat(runs.len()));
+    for name in names {
+        let _ = write!(text, "| {name} |");
+        for run in runs {
+            let figure = rows(run).find(|(its, _)| *its == name).map_or("", |(_, figure)| figure);
+            let _ = write!(text, " {figure} |");
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn run(store: &str, figures: &[(&str, &str)]) -> Value {
+        serde_json::json!({ "store": store, "transport": "file", "figures": figures, "verdict": WELL })
+    }
+
+    #[test]
+    fn each_run_has_a_column_and_each_figure_its_row() {
+        let mut text = String::new();
+        let runs = [run("a", &[("seed", "1"), ("end", "3")]), run("b", &[("seed", "4"), ("only", "5"), ("end", "6")])];
+        table(&mut text, &runs);
+        assert!(text.starts_with("| | a and file | b and file |\n| --- | ---: | ---: |\n"), "{text}");
+        assert!(text.contains("| seed | 1 | 4 |\n| only |  | 5 |\n| end | 3 | 6 |\n"), "{text}");
+    }
+
+    #[test]
+    fn the_section_takes_the_place_of_the_last_one() {
+        let page = format!("before\n{BEGIN}old\n{END}after\n");
+        assert_eq!(with_section(&page, &format!("{BEGIN}new\n{END}")).unwrap(), page.replace("old", "new"));
+        assert!(with_section("nothing", "new").unwrap_err().contains(PAGE));
+    }
+
+    #[test]
+    fn the_page_has_what_is_kept() {
+        let page = read(&process::root().join(PAGE)).unwrap();
+        assert!(page.contains(&section().unwrap()), "run `cargo xtask campaign`, which writes both");
+        assert!(!section().unwrap().contains("Void"));
+    }
+}
