@@ -84,6 +84,10 @@ pub(crate) enum Broker {
     RabbitMq,
     Nats,
     Redis,
+    /// A broker that has everything in its memory, and so is not killed.
+    Kafka,
+    /// An emulator that writes all it has to the disk at each request.
+    Sqs,
 }
 
 fn named(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -49,6 +49,14 @@ pub(crate) enum QueuePlace {
         url: String,
         prefix: String,
     },
+    Kafka {
+        url: String,
+        prefix: String,
+    },
+    Sqs {
+        url: String,
+        prefix: String,
+    },
 }
 
 type Lends = dyn Fn(EndpointBuilder) -> EndpointBuilder + Send + Sync;
@@ -165,6 +173,10 @@ pub(crate) enum Queues {
     RabbitMq(RabbitMq),
     Nats(Nats),
     Redis(RedisStreams),
+    #[cfg(feature = "kafka")]
+    Kafka(hapax::Kafka),
+    #[cfg(feature = "sqs")]
+    Sqs(hapax::Sqs),
 }
 
 impl Queues {
@@ -174,6 +186,10 @@ impl Queues {
             Self::RabbitMq(queue) => Arc::new(queue.clone()),
             Self::Nats(queue) => Arc::new(queue.clone()),
             Self::Redis(queue) => Arc::new(queue.clone()),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => Arc::new(queue.clone()),
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => Arc::new(queue.clone()),
         }
     }
 
@@ -184,6 +200,10 @@ impl Queues {
             Self::RabbitMq(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
             Self::Nats(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
             Self::Redis(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
+            #[cfg(feature = "sqs")]
+            Self::Sqs(queue) => queue.backlog(endpoint).await.map_err(|e| e.to_string()),
         }
     }
 }
@@ -208,8 +228,29 @@ impl QueuePlace {
                 let options = RedisStreams::options().prefix(prefix).lease(lease).connection_name(NAME);
                 options.open(url).await.map(Queues::Redis)
             }
+            #[cfg(feature = "kafka")]
+            Self::Kafka { url, prefix } => {
+                // One at a time: Tansu counts wrongly where a batch of several messages ends.
+                let options = hapax::Kafka::options().prefix(prefix).prefetch(PREFETCH).session(lease).batch(1);
+                options.patience(PATIENCE).connection_name(NAME).open(url).await.map(Queues::Kafka)
+            }
+            #[cfg(feature = "sqs")]
+            Self::Sqs { url, prefix } => {
+                let options = hapax::Sqs::options().prefix(prefix).lease(lease).wait(lease / 2);
+                options.patience(PATIENCE).open(&hapax::Sqs::local_client(url)).await.map(Queues::Sqs)
+            }
+            #[cfg(not(feature = "kafka"))]
+            Self::Kafka { .. } => Err(without("kafka")),
+            #[cfg(not(feature = "sqs"))]
+            Self::Sqs { .. } => Err(without("sqs")),
         }
     }
+}
+
+#[cfg(not(all(feature = "kafka", feature = "sqs")))]
+fn without(feature: &str) -> TransportError {
+    let why = format!("this program was built without it; build it with --features {feature}");
+    TransportError::new(hapax::ports::ErrorKind::Misconfigured, "opening queues", why)
 }
 
 fn away(error: StoreError) -> TransportError {

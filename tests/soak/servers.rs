@@ -12,6 +12,10 @@ use crate::{
 const DYNAMODB: &str = "HAPAX_TEST_DYNAMODB";
 const COSMOS: &str = "HAPAX_TEST_COSMOS";
 const STANDBY: &str = "hapax_standby";
+#[cfg(feature = "kafka")]
+const START_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+#[cfg(feature = "kafka")]
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// A server that may be killed.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub(crate) enum Server {
     RabbitMq(RabbitMqServer),
     Nats(NatsServer),
     Redis(RedisServer),
+    #[cfg(feature = "sqs")]
+    Sqs(hapax_tests::SqsServer),
 }
 
 impl Server {
@@ -33,6 +39,8 @@ impl Server {
             Self::RabbitMq(server) => server.url(),
             Self::Nats(server) => server.url(),
             Self::Redis(server) => server.url(),
+            #[cfg(feature = "sqs")]
+            Self::Sqs(server) => server.url(),
         }
     }
 
@@ -45,6 +53,8 @@ impl Server {
             Self::RabbitMq(server) => server.kill(),
             Self::Nats(server) => server.kill(),
             Self::Redis(server) => server.kill(),
+            #[cfg(feature = "sqs")]
+            Self::Sqs(server) => server.kill(),
         }
     }
 
@@ -57,6 +67,8 @@ impl Server {
             Self::RabbitMq(server) => server.restart().await,
             Self::Nats(server) => server.restart().await,
             Self::Redis(server) => server.restart().await,
+            #[cfg(feature = "sqs")]
+            Self::Sqs(server) => server.restart().await,
         }
         None
     }
@@ -105,6 +117,8 @@ pub(crate) struct Side<P> {
     pub(crate) leads: Option<Line>,
     /// Where it is a server's that keeps what it confirms.
     pub(crate) server: Option<Server>,
+    /// One that does not, and so is left alone.
+    pub(crate) _stays: Option<Box<dyn std::fmt::Debug + Send + Sync>>,
 }
 
 impl<P> Side<P> {
@@ -112,12 +126,12 @@ impl<P> Side<P> {
         let url = server.url();
         let line = Line::to(&host_and_port(&url)?, seed).await?;
         let lined = place(line.in_place_of(&url));
-        Ok(Self { direct: place(url), lined, line: Some(line), leads: None, server: Some(server) })
+        Ok(Self { direct: place(url), lined, line: Some(line), leads: None, server: Some(server), _stays: None })
     }
 
     /// In a file.
     fn in_a_file(place: impl Fn() -> P) -> Self {
-        Self { direct: place(), lined: place(), line: None, leads: None, server: None }
+        Self { direct: place(), lined: place(), line: None, leads: None, server: None, _stays: None }
     }
 
     /// Its server is at `HOST:PORT` from now on.
@@ -165,12 +179,13 @@ pub(crate) async fn store(kind: Kind, scratch: &Scratch, seed: u64) -> Result<Si
                 line: Some(line),
                 leads: None,
                 server: None,
+                _stays: None,
             })
         }
         Kind::Cosmos => {
             let url = emulator(COSMOS)?;
             let place = || StorePlace::Cosmos { url: url.clone(), database: name.clone() };
-            Ok(Side { direct: place(), lined: place(), line: None, leads: None, server: None })
+            Ok(Side { direct: place(), lined: place(), line: None, leads: None, server: None, _stays: None })
         }
     }
 }
@@ -187,6 +202,14 @@ pub(crate) async fn queues(broker: Broker, scratch: &Scratch, seed: u64) -> Resu
         Broker::RabbitMq => Server::RabbitMq(RabbitMqServer::start().await),
         Broker::Nats => Server::Nats(NatsServer::start().await),
         Broker::Redis => Server::Redis(RedisServer::start().await),
+        #[cfg(feature = "sqs")]
+        Broker::Sqs => Server::Sqs(hapax_tests::SqsServer::start().await),
+        #[cfg(feature = "kafka")]
+        Broker::Kafka => return kafka(&prefix, seed.wrapping_add(1)).await,
+        #[allow(unreachable_patterns)] // With all features.
+        Broker::Kafka | Broker::Sqs => {
+            return Err(format!("this program was built without {broker}; build it with --features {broker}").into());
+        }
     };
     let place = |url: String| {
         let prefix = prefix.clone();
@@ -194,7 +217,27 @@ pub(crate) async fn queues(broker: Broker, scratch: &Scratch, seed: u64) -> Resu
             Broker::RabbitMq | Broker::File => QueuePlace::RabbitMq { url, prefix },
             Broker::Nats => QueuePlace::Nats { url, prefix },
             Broker::Redis => QueuePlace::Redis { url, prefix },
+            Broker::Kafka => QueuePlace::Kafka { url, prefix },
+            Broker::Sqs => QueuePlace::Sqs { url, prefix },
         }
     };
     Side::of(server, seed.wrapping_add(1), place).await
+}
+
+/// A broker that tells everybody to come by the line: nobody reaches it directly.
+#[cfg(feature = "kafka")]
+async fn kafka(prefix: &str, seed: u64) -> Result<Side<QueuePlace>, AnyError> {
+    let line = Line::to("127.0.0.1:0", seed).await?;
+    let server = hapax_tests::KafkaServer::behind(line.port());
+    line.leads_to(&format!("127.0.0.1:{}", server.port()));
+    let place = || QueuePlace::Kafka { url: format!("kafka://{}", line.place()), prefix: prefix.to_owned() };
+    let (direct, lined) = (place(), place());
+    // Until it answers, and for as long as the run lasts.
+    let opened = tokio::time::timeout(START_LIMIT, async {
+        while direct.open(START_LIMIT).await.is_err() {
+            tokio::time::sleep(AGAIN).await;
+        }
+    });
+    opened.await.map_err(|_| format!("Kafka does not answer: {}", server.log()))?;
+    Ok(Side { direct, lined, line: Some(line), leads: None, server: None, _stays: Some(Box::new(server)) })
 }

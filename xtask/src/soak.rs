@@ -9,6 +9,8 @@ use crate::{
 
 /// Stores whose client libraries take long to build: a feature each, an emulator, and the variable that tells where that is.
 const SERVICES: [(&str, &str); 2] = [("dynamodb", "HAPAX_TEST_DYNAMODB"), ("cosmos", "HAPAX_TEST_COSMOS")];
+/// Brokers behind a feature each, whose programs are brought by packages.
+const BROKERS: [&str; 2] = ["kafka", "sqs"];
 /// A broker whose program is not the installed one.
 const BROUGHT: &str = "nats";
 
@@ -25,12 +27,14 @@ impl Soak {
     /// # Errors
     /// It cannot be built, or there is no emulator.
     pub(crate) fn prepare(args: &[String], with_all: bool) -> Result<Self, String> {
-        let mut all = vec!["--release", "--locked", "--package", "hapax-soak"];
-        let mut emulator = None;
+        let (mut features, mut emulator) = (Vec::new(), None);
         let asked = |name: &str| args.iter().any(|arg| arg == name || arg.ends_with(&format!("={name}")));
         let service = SERVICES.into_iter().find(|(name, _)| asked(name));
-        if with_all || service.is_some() {
-            all.extend(["--features", "dynamodb,cosmos"]);
+        features.extend(SERVICES.iter().map(|(name, _)| *name).filter(|name| with_all || asked(name)));
+        for broker in BROKERS.into_iter().filter(|name| asked(name)) {
+            features.push(broker);
+            // A run has one of its own, from what this one has brought.
+            drop(backends::started(broker).map_err(|why| format!("there is no {broker} to run on: {why}"))?);
         }
         if let Some((service, variable)) = service {
             let started = backends::started(service).map_err(|why| format!("there is no emulator to run on: {why}"))?;
@@ -41,9 +45,11 @@ impl Soak {
         {
             println!("{how}");
         }
+        let features = features.join(",");
+        let all = ["--release", "--locked", "--package", "hapax-soak", "--features", &features];
         let build: Vec<&str> = ["build", "--quiet"].into_iter().chain(all.iter().copied()).collect();
         process::run(&mut process::cargo(build))?;
-        let run: Vec<&str> = ["run", "--quiet"].into_iter().chain(all).collect();
+        let run: Vec<&str> = ["run", "--quiet"].into_iter().chain(all.iter().copied()).collect();
         let mut command = process::cargo(run);
         command.arg("--").args(args);
         if let Some((variable, emulator)) = &emulator {
