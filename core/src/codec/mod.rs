@@ -24,7 +24,8 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-/// Encodes the user's state and messages.
+/// Encodes the user's state and messages. In what is read, values may lie in one another to 128 levels, whatever the codec; what lies deeper is
+/// [`CodecError::Invalid`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Codec {
