@@ -13,6 +13,7 @@ cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite;
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
 cargo xtask soak [ARG...]              two endpoints in many processes under faults of every kind; ARGs go to hapax-soak (--minutes N, --store S, --transport T, --help)
 cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs of soak, or of crash points, that VERIFICATION.md speaks of, N minutes each (20), N at a time (1)
+cargo xtask api                        what hapax-core shows to others, written to api/ anew: ci compares it; needs nightly and cargo-public-api
 cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask shuttle [FILTER...]        what the shell's tasks share, in thousands of orders of their steps
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
+    /// What others see, written anew.
+    Api,
     Fuzz(Fuzz),
     /// Everything behind `soak`, for hapax-soak to judge.
     Soak(Vec<String>),
@@ -136,6 +139,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
+        "api" => match rest {
+            [] => Ok(Command::Api),
+            [first, ..] => Err(format!("`{first}` is not for api: it takes nothing")),
+        },
         "fuzz" => fuzz(rest).map(Command::Fuzz),
         "soak" => Ok(Command::Soak(rest.to_vec())),
         "campaign" => campaign(rest).map(Command::Campaign),
@@ -338,6 +345,7 @@ mod tests {
             ("campaign --minutes none", "`--minutes`", "number"),
             ("campaign --at-once 0", "`--at-once`", "at least 1"),
             ("tla fast", "`fast`", "nothing"),
+            ("api --bless", "`--bless`", "nothing"),
             ("survivors --all", "`--all`", "names"),
             ("shuttle --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),

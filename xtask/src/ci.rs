@@ -3,6 +3,7 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
+use crate::api;
 use crate::args::Wanted;
 use crate::backends::{Backends, EMULATORS};
 use crate::dependencies::{self, ARROWS};
@@ -110,6 +111,7 @@ fn lints(report: &mut Report, all: bool) {
         report.step("clippy of the emulators", || ends_well(&mut emulators));
     }
     let doc = ["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
+    report.step("public API", api::check);
     report.step("docs", || ends_well(process::cargo(doc).env("RUSTDOCFLAGS", "-Dwarnings")));
 }
 

@@ -5,6 +5,7 @@
 //! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify`, what `campaign` keeps and
 //! those of `bench postgres --plots` and `bench mysql --plots`.
 
+mod api;
 mod args;
 mod backends;
 mod bench;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Ok(Command::Test(wanted)) => test::run(&wanted),
         Ok(Command::Ci { tests, all }) => ci::run(tests, all),
         Ok(Command::Bench(args)) => bench::run(&args),
+        Ok(Command::Api) => api::bless(),
         Ok(Command::Fuzz(wanted)) => fuzz::run(&wanted),
         Ok(Command::Soak(args)) => soak::run(&args),
         Ok(Command::Campaign(wanted)) => campaign::run(&wanted),
