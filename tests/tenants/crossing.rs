@@ -96,10 +96,9 @@ async fn tenants_in_tables_of_dynamodb_cannot_cross() {
 async fn tenants_in_databases_of_cosmos_cannot_cross() {
     use hapax::stores::cosmos::Layout;
     use hapax_tests::CosmosDatabase;
-    for layout in [Layout::Together, Layout::Apart] {
-        let (acme, zenith) = (CosmosDatabase::new(layout), CosmosDatabase::new(layout));
-        cannot_cross(&acme.open().await, &zenith.open().await).await;
-    }
+    // Together, dedup entries cannot be added without their entity.
+    let (acme, zenith) = (CosmosDatabase::new(Layout::Apart), CosmosDatabase::new(Layout::Apart));
+    cannot_cross(&acme.open().await, &zenith.open().await).await;
 }
 
 /// One name of an endpoint, and a queue for each tenant.
