@@ -39,6 +39,20 @@ pub(crate) struct Books {
     pub(crate) faults: Vec<String>,
 }
 
+impl Books {
+    /// What they found that is no fault, with a name each.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("steps sent that had to have their effects", self.steps),
+            ("effects at the first endpoint", self.effects[0]),
+            ("effects at the second endpoint", self.effects[1]),
+            ("copies that came out", self.copies),
+            ("dead letters, all of them expected", self.letters),
+            ("messages remembered", self.marks),
+        ]
+    }
+}
+
 /// Faults of a kind.
 #[derive(Default)]
 struct Found(Vec<String>, u64);

@@ -162,8 +162,7 @@ impl StorePlace {
 
 #[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
 fn is_absent(feature: &str) -> StoreError {
-    let why = format!("this program was built without it; build it with --features {feature}");
-    StoreError::new(hapax::ports::ErrorKind::Misconfigured, "opening a store", why)
+    StoreError::new(hapax::ports::ErrorKind::Misconfigured, "opening a store", built_without(feature))
 }
 
 /// Queues that are open.
@@ -249,8 +248,12 @@ impl QueuePlace {
 
 #[cfg(not(all(feature = "kafka", feature = "sqs")))]
 fn without(feature: &str) -> TransportError {
-    let why = format!("this program was built without it; build it with --features {feature}");
-    TransportError::new(hapax::ports::ErrorKind::Misconfigured, "opening queues", why)
+    TransportError::new(hapax::ports::ErrorKind::Misconfigured, "opening queues", built_without(feature))
+}
+
+/// What is not in this program, and what to do.
+pub(crate) fn built_without(name: impl fmt::Display) -> String {
+    format!("this program was built without {name}: build it with --features {name}")
 }
 
 fn away(error: StoreError) -> TransportError {

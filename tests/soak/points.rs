@@ -101,14 +101,7 @@ fn figures(options: &Options, runs: u32, met: &BTreeMap<&'static str, u32>, book
     // In the order of a message's way.
     let calls = CALLS.iter().filter_map(|name| Some((name, met.get(name)?)));
     rows.extend(calls.map(|(name, killed)| (format!("at `{name}`"), killed.to_string())));
-    rows.extend([
-        ("steps sent that had to have their effects".to_owned(), books.steps.to_string()),
-        ("effects at the first endpoint".to_owned(), books.effects[0].to_string()),
-        ("effects at the second endpoint".to_owned(), books.effects[1].to_string()),
-        ("copies that came out".to_owned(), books.copies.to_string()),
-        ("dead letters, all of them expected".to_owned(), books.letters.to_string()),
-        ("messages remembered".to_owned(), books.marks.to_string()),
-    ]);
+    rows.extend(books.named().map(|(name, count)| (name.to_owned(), count.to_string())));
     let (store, transport) = (options.store.to_string(), options.transport.to_string());
     Figures { kind: "points", store, transport, figures: rows, verdict: verdict.to_owned() }
 }

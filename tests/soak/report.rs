@@ -70,17 +70,14 @@ fn figures(options: &Options, outcome: &Outcome) -> Figures {
     let mut rows = vec![
         ("seed".to_owned(), outcome.seed.to_string()),
         ("seconds".to_owned(), format!("{:.0}", outcome.lasted.as_secs_f64())),
-        ("steps sent that had to have their effects".to_owned(), books.steps.to_string()),
-        ("effects at the first endpoint".to_owned(), books.effects[0].to_string()),
-        ("effects at the second endpoint".to_owned(), books.effects[1].to_string()),
-        ("copies that came out".to_owned(), books.copies.to_string()),
-        ("dead letters, all of them expected".to_owned(), books.letters.to_string()),
-        ("messages remembered".to_owned(), books.marks.to_string()),
+    ];
+    rows.extend(books.named().map(|(name, count)| (name.to_owned(), count.to_string())));
+    rows.extend([
         ("workers killed".to_owned(), done.kills.to_string()),
         ("workers that stood still".to_owned(), done.stalls.to_string()),
         ("workers replaced by the other version".to_owned(), done.replaced.to_string()),
         ("steps of the clock".to_owned(), outcome.clock_steps.to_string()),
-    ];
+    ]);
     rows.extend(counts.named().into_iter().map(|(name, count)| (name.to_owned(), count.to_string())));
     rows.extend(outcome.server_kills.iter().map(|(side, kills)| (format!("{side} killed"), kills.to_string())));
     for (side, troubles) in &outcome.met {

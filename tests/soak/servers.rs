@@ -5,7 +5,7 @@ use hapax_tests::{Line, MySqlServer, NatsServer, PostgresServer, RabbitMqServer,
 use crate::{
     AnyError,
     options::{Broker, Kind},
-    place::{QueuePlace, StorePlace},
+    place::{QueuePlace, StorePlace, built_without},
 };
 
 /// Where emulators are: set by `cargo xtask soak`.
@@ -208,7 +208,7 @@ pub(crate) async fn queues(broker: Broker, scratch: &Scratch, seed: u64) -> Resu
         Broker::Kafka => return kafka(&prefix, seed.wrapping_add(1)).await,
         #[allow(unreachable_patterns)] // With all features.
         Broker::Kafka | Broker::Sqs => {
-            return Err(format!("this program was built without {broker}; build it with --features {broker}").into());
+            return Err(built_without(broker).into());
         }
     };
     let place = |url: String| {
