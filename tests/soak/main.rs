@@ -63,6 +63,7 @@ fn soak(options: Options) -> Result<(), AnyError> {
         return if status.success() { Ok(()) } else { std::process::exit(1) };
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    report::prepare(&options.report())?;
     if options.points {
         return runtime.block_on(points::run(&options));
     }

@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 #[command(name = "cargo xtask soak", disable_help_subcommand = true)]
 pub(crate) struct Options {
     /// How long faults last. What is left is handled after that, without.
-    #[arg(long, value_name = "N", default_value_t = 20.0)]
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = minutes)]
     minutes: f64,
     #[arg(long, value_enum, default_value_t = Kind::Postgres)]
     pub(crate) store: Kind,
@@ -38,11 +38,17 @@ pub(crate) struct Options {
     pub(crate) forgets: bool,
 }
 
+/// Longest run: a week, in minutes.
+const MINUTES_MAX: f64 = 10_080.0;
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes <= MINUTES_MAX);
+    minutes.ok_or_else(|| format!("above 0, and at most {MINUTES_MAX}, is a number of minutes"))
+}
+
 impl Options {
-    /// # Panics
-    /// Never: what is no time is none.
     pub(crate) fn lasts(&self) -> Duration {
-        Duration::try_from_secs_f64(self.minutes * 60.0).unwrap_or_default()
+        Duration::from_secs_f64(self.minutes * 60.0)
     }
 
     pub(crate) fn workers(&self) -> usize {

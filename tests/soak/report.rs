@@ -33,10 +33,8 @@ pub(crate) const WELL: &str = "Nothing lost, nothing twice.";
 impl Figures {
     /// To standard output, and into `folder` as `figures.json`.
     pub(crate) fn keep(&self, folder: &Path) -> Result<(), AnyError> {
-        fs::create_dir_all(folder)?;
         println!("{}", self.table());
-        fs::write(folder.join("figures.json"), serde_json::to_string_pretty(self)? + "\n")?;
-        Ok(())
+        put(&folder.join("figures.json"), serde_json::to_string_pretty(self)? + "\n")
     }
 
     fn table(&self) -> String {
@@ -49,6 +47,19 @@ impl Figures {
     }
 }
 
+fn unwritten(place: &Path, why: &std::io::Error) -> AnyError {
+    format!("{}: {why}: name a folder that can be written to, with --report", place.display()).into()
+}
+
+/// Before a run: one that cannot be told of is not begun.
+pub(crate) fn prepare(folder: &Path) -> Result<(), AnyError> {
+    fs::create_dir_all(folder).map_err(|e| unwritten(folder, &e))
+}
+
+fn put(file: &Path, text: String) -> Result<(), AnyError> {
+    fs::write(file, text).map_err(|e| unwritten(file, &e))
+}
+
 /// Writes `report.md`, `figures.json` and `throughput.svg` into `folder`, and the figures to standard output.
 pub(crate) fn write(options: &Options, outcome: &Outcome) -> Result<(), AnyError> {
     let (folder, title) = (options.report(), format!("{} and {}", options.store, options.transport));
@@ -59,8 +70,8 @@ pub(crate) fn write(options: &Options, outcome: &Outcome) -> Result<(), AnyError
     for event in &outcome.events {
         writeln!(text, "* {:.1} s: {}", event.at.as_secs_f64(), event.what)?;
     }
-    fs::write(folder.join("report.md"), text)?;
-    fs::write(folder.join("throughput.svg"), plot(&title, outcome)?)?;
+    put(&folder.join("report.md"), text)?;
+    put(&folder.join("throughput.svg"), plot(&title, outcome)?)?;
     println!("report: {}", folder.join("report.md").display());
     Ok(())
 }

@@ -132,7 +132,7 @@ impl Run {
         let mut books = self.judged(&store, rounds).await?;
         if let Err(why) = rest {
             eprintln!("{logs}");
-            books.faults.push(format!("it does not come to rest: {why}"));
+            books.faults.insert(0, format!("it does not come to rest: {why}"));
         }
         let mut outcome = Outcome {
             seed: self.seed,
