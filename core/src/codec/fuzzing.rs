@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{CodecError, Older, Schema};
 
 /// About all that a user's type may be made of.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Everything {
     text: String,
     numbers: Vec<u64>,
@@ -16,7 +16,7 @@ struct Everything {
     newer: Option<f64>,
 }
 
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 enum Choice {
     Nothing,
     Pair(u8, char),
@@ -31,12 +31,11 @@ const SCHEMA: Schema<Everything> =
 pub fn fuzz(framed: &[u8]) {
     match SCHEMA.read_framed(framed) {
         Ok(value) => {
-            // A float may be no number, and then is not equal to itself.
             let Ok(codec) = super::Codec::with_id(framed[0]) else { return };
-            let again = SCHEMA.write_framed(codec, &value).and_then(|framed| SCHEMA.read_framed(&framed));
-            if value.newer.is_none_or(f64::is_finite) {
-                assert_eq!(again.ok(), Some(value));
-            }
+            let Ok(written) = SCHEMA.write_framed(codec, &value) else { return };
+            // Bytes are compared, not values: one that is no number, however deep, is not equal to itself.
+            let again = SCHEMA.read_framed(&written).and_then(|value| SCHEMA.write_framed(codec, &value));
+            assert_eq!(again.ok(), Some(written));
         }
         Err(CodecError::UnknownSchema { found, known, .. }) => assert!(found > known),
         Err(_) => {}
