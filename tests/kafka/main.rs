@@ -5,6 +5,7 @@ mod begin;
 mod cut;
 mod endpoints;
 mod foreign;
+mod led;
 mod proxy;
 #[allow(dead_code, reason = "shared with the tests of transactions")]
 mod raw;

@@ -1,11 +1,11 @@
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hapax::RabbitMq;
 
-use crate::{
-    Scratch,
-    postgres_server::{ASK_EVERY, START_LIMIT},
-};
+use crate::{Scratch, postgres_server::ASK_EVERY};
+
+/// Erlang takes several seconds by itself, and a minute and more beside compilers on two processors.
+const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// A server of one test's own, which may be killed and started again. It and its data go with this.
 #[derive(Debug)]

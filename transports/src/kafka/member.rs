@@ -37,6 +37,9 @@ const IDLE: Duration = Duration::from_millis(50);
 const TAKEN_MAX: usize = 500;
 /// Without a word from the broker for so long, it is asked whether it is there.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
+/// Who is stopped takes part in a group that is being formed until it is let in, for no longer than this: several rounds of a broker that
+/// gives those who join a second or two each.
+const LET_IN: Duration = Duration::from_secs(15);
 /// Before something that failed is tried again.
 const REST: Duration = Duration::from_millis(500);
 /// What the client library has ahead, in KiB.
@@ -70,8 +73,9 @@ fn member(end: &Arc<End>) -> Result<(), TransportError> {
     let topics: Vec<&str> = end.topics.iter().map(|topic| &**topic).collect();
     consumer.subscribe(&topics).map_err(failed)?;
     let worked = work(end, &consumer);
-    // Who leaves while a group is formed leaves it half formed with some brokers, Tansu 0.6 among them: so does who cannot go on.
-    let until = Instant::now() + SILENCE.min(end.broker().options.session);
+    // Who leaves while a group is formed leaves it half formed with some brokers, Tansu 0.6 among them: if it was to deal the partitions,
+    // nobody else ever does. So does who cannot go on.
+    let until = Instant::now() + LET_IN;
     while !consumer.context().is_in() && Instant::now() < until {
         drop(consumer.poll(IDLE));
     }

