@@ -3,6 +3,10 @@
 //!
 //! For the targets of `cargo xtask fuzz`, and for `corpus.rs`, which gives them what was found and kept.
 
+#[allow(dead_code)] // Its program reads more of it.
+#[path = "../../cli/src/args.rs"]
+mod args;
+
 use std::{fmt, str::FromStr};
 
 use hapax::transports::fuzzing::parts;
@@ -20,7 +24,7 @@ use hapax_core::{
 /// A decoder by the name of its target and of its folder in `corpus/`.
 pub(crate) type Named = (&'static str, fn(&[u8]));
 
-pub(crate) const ALL: [Named; 7] = [
+pub(crate) const ALL: [Named; 8] = [
     ("records", records),
     ("states", states),
     ("stores", stores),
@@ -28,6 +32,7 @@ pub(crate) const ALL: [Named; 7] = [
     ("cloudevents", cloudevents),
     ("ids", ids),
     ("brokers", brokers),
+    ("configuration", configuration),
 ];
 
 /// What stores and queues have kept of entities, outgoing messages and envelopes.
@@ -137,4 +142,41 @@ pub(crate) fn brokers(data: &[u8]) {
         4 => hapax::transports::kafka::fuzz(data),
         _ => {}
     }
+}
+
+/// What a user writes: a command line of `hapax`, a word in each line, the first of them where something is; and that what is said of it
+/// keeps a password to itself.
+pub(crate) fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let words: Vec<String> = text.lines().map(str::to_owned).collect();
+    if let Ok(args::Command::Debezium(connector, _)) = args::parse(&words) {
+        drop(connector.to_json());
+        drop(connector.sql());
+    }
+    let Some(url) = words.first() else { return };
+    let mut said = vec![
+        hapax::transports::nats::fuzz_url(url),
+        hapax::transports::rabbitmq::fuzz_url(url),
+        hapax::transports::redis::fuzz_url(url),
+        hapax::transports::servicebus::fuzz_url(url),
+        format!("{:?}", hapax::Postgres::options(url)),
+        format!("{:?}", hapax::MySql::options(url)),
+    ];
+    #[cfg(feature = "kafka")]
+    said.push(hapax::transports::kafka::fuzz_url(url));
+    let Some(password) = password(url) else { return };
+    for said in said {
+        assert!(!said.contains(password), "{said:?} holds {password:?}");
+    }
+}
+
+/// The password of a URL that is as it should be, if it stands nowhere else and is no word that is said anyway.
+fn password(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (login, place) = rest.split_once('@')?;
+    let (user, password) = login.split_once(':')?;
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_it = password.len() >= 8 && password.bytes().any(|byte| byte.is_ascii_digit());
+    let stands_alone = ![scheme, user, place].iter().any(|part| part.contains(password));
+    (is_it && stands_alone && is_plain(password) && is_plain(user) && is_plain(scheme)).then_some(password)
 }

@@ -26,8 +26,11 @@ use crate::{
     worker::{Plan, Times},
 };
 
-/// Something comes out within this, whatever is done; and when nothing is, all of the rest soon does.
+/// Something comes out within this, whatever is done.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// When nothing is done any more, all of the rest comes out within this of the last: a RabbitMQ server that was killed may give what waits
+/// for its time three minutes late (`docs/rabbitmq.md`).
+const REST: Duration = Duration::from_secs(240);
 const SAMPLE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(200);
 /// More than there are connections to a store.
@@ -221,7 +224,7 @@ impl Run {
     async fn comes_to_rest(&self, store: &Store, queues: &Queues, harassed: &mut Harassed) -> Result<(), AnyError> {
         let [front, back]: [EndpointName; 2] = [FRONT.parse()?, BACK.parse()?];
         // Who keeps no marks never comes to rest: that is to be found out, and not to be waited for.
-        let patience = if self.options.forgets { PATIENCE / 10 } else { PATIENCE };
+        let patience = if self.options.forgets { PATIENCE / 10 } else { REST };
         let (mut last, mut changed, mut told) = (Err(String::new()), Instant::now(), Instant::now());
         loop {
             harassed.crew.look()?;

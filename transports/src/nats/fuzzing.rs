@@ -1,6 +1,7 @@
 use async_nats::HeaderMap;
 
 use super::{
+    link::addresses,
     message::{Place, as_letter, envelope_of},
     names::Names,
 };
@@ -25,4 +26,14 @@ pub fn fuzz(data: &[u8]) {
     drop(envelope_of(&subject, Some(&map), body.into(), &names));
     drop(as_letter(Some(&map)));
     drop(Place::parse(subject.into()));
+}
+
+/// A URL, as a user may write it; and what is said of it.
+#[doc(hidden)]
+#[must_use]
+pub fn fuzz_url(url: &str) -> String {
+    match addresses(url) {
+        Ok(addresses) => addresses.iter().map(|address| format!("{}:{} ", address.host(), address.port())).collect(),
+        Err(why) => why.to_owned(),
+    }
 }

@@ -45,18 +45,20 @@ pub(super) struct Link {
     pub(super) patience: Duration,
 }
 
+/// The servers of a URL, which may hold a password: so it is not repeated.
+pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, &'static str> {
+    let addresses: Result<Vec<ServerAddr>, std::io::Error> = url.split(',').map(|url| url.trim().parse()).collect();
+    let addresses = addresses.map_err(|_| "the URL is not nats://USER:PASSWORD@HOST:PORT")?;
+    if addresses.iter().any(|address| !["nats", "tls"].contains(&address.scheme())) {
+        return Err("the URL is not nats://USER:PASSWORD@HOST:PORT, or tls:// instead");
+    }
+    Ok(addresses)
+}
+
 impl Link {
     pub(super) async fn open(url: &str, options: &NatsOptions) -> Result<Self, TransportError> {
         let misconfigured = |why: String| TransportError::new(ErrorKind::Misconfigured, CONNECTING, why);
-        // The URL itself may hold a password, so it is not repeated.
-        let addresses: Vec<ServerAddr> = url
-            .split(',')
-            .map(|url| url.trim().parse())
-            .collect::<Result<_, std::io::Error>>()
-            .map_err(|_| misconfigured("the URL is not nats://USER:PASSWORD@HOST:PORT".into()))?;
-        if addresses.iter().any(|address| !["nats", "tls"].contains(&address.scheme())) {
-            return Err(misconfigured("the URL is not nats://USER:PASSWORD@HOST:PORT, or tls:// instead".into()));
-        }
+        let addresses = addresses(url).map_err(|why| misconfigured(why.to_owned()))?;
         let uses_tls = addresses.iter().any(|address| address.scheme() == "tls");
         if uses_tls && !cfg!(feature = "tls-ring") {
             return Err(misconfigured("the URL asks for TLS (tls://); build hapax with the feature `tls-ring`".into()));

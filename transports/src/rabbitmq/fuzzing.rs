@@ -3,7 +3,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use super::{message::envelope_of, names::Names};
+use super::{link::Link, message::envelope_of, names::Names, options::RabbitMqOptions};
 use crate::fuzzing::parts;
 
 /// What a server may hand over: headers of several types, and properties.
@@ -39,4 +39,14 @@ pub fn fuzz(data: &[u8]) {
         table.insert(name.as_str().into(), AMQPValue::LongString(value.clone().into()));
     }
     drop(envelope_of(&properties.with_headers(table), body, &names));
+}
+
+/// A URL, as a user may write it; and what is said of it.
+#[doc(hidden)]
+#[must_use]
+pub fn fuzz_url(url: &str) -> String {
+    match Link::new(url, &RabbitMqOptions::new()) {
+        Ok(link) => link.place().to_owned(),
+        Err(error) => format!("{error} {error:?}"),
+    }
 }

@@ -93,7 +93,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use dispatcher::Dispatches;
 #[cfg(feature = "fuzzing")]
-pub use fuzzing::fuzz;
+pub use fuzzing::{fuzz, fuzz_url};
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},

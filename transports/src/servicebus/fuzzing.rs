@@ -4,7 +4,7 @@ use fe2o3_amqp::types::{
 };
 
 use super::{
-    address::Server,
+    address::{Address, Server},
     message::{Carried, as_letter, attempts_of, envelope_of},
     names::Names,
 };
@@ -52,4 +52,14 @@ pub fn fuzz(data: &[u8]) {
     drop(envelope_of(&message, &names));
     attempts_of(&message);
     drop(as_letter(message, &[]));
+}
+
+/// A URL, as a user may write it; and what is said of it.
+#[doc(hidden)]
+#[must_use]
+pub fn fuzz_url(url: &str) -> String {
+    match Address::parse(url) {
+        Ok(address) => address.host,
+        Err(why) => why.to_owned(),
+    }
 }

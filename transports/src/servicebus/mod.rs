@@ -74,7 +74,7 @@ use address::Server;
 use async_trait::async_trait;
 use dispatcher::Publisher;
 #[cfg(feature = "fuzzing")]
-pub use fuzzing::fuzz;
+pub use fuzzing::{fuzz, fuzz_url};
 use hapax_core::{
     Sender,
     ids::{EndpointName, TypeName},
