@@ -13,6 +13,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Its input ends when the process that started it does, however that comes. SIGQUIT has a database end its children too; who started all of
+/// this may have had it ignored, as a shell does for what it runs in the background.
+const LEASH: &str = "read -r _; kill -QUIT \"$1\"; sleep 2; kill -KILL \"$1\"";
+
 /// A server stands still at once, unless it waits for its disk.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
@@ -42,8 +46,7 @@ impl Leashed {
         command.current_dir(folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null()).process_group(0);
         let mut server = servant.runs(command).spawn()?;
         let mut leash = Command::new("sh");
-        // Its input ends when this process does, however that comes.
-        leash.args(["-c", "read -r _; kill -QUIT \"$1\"", "sh", &server.id().to_string()]);
+        leash.args(["-c", LEASH, "sh", &server.id().to_string()]);
         leash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         match leash.spawn() {
             Ok(leash) => Ok(Self { server, leash }),
@@ -210,6 +213,21 @@ mod tests {
             assert_eq!(port_for_servers(random, SERVERS_FROM), None);
             assert_eq!(port_for_servers(random, 1_024), None);
         }
+    }
+
+    #[test]
+    fn a_server_that_hears_no_sigquit_ends_with_who_started_it() {
+        let mut server = Command::new("sh");
+        server.args(["-c", "trap '' QUIT; echo ready; exec sleep 3600"]).stdout(Stdio::piped());
+        let mut server = server.spawn().unwrap();
+        let mut ready = [0; 5];
+        io::Read::read_exact(server.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        let mut leash = Command::new("sh");
+        leash.args(["-c", LEASH, "sh", &server.id().to_string()]).stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut leash = leash.spawn().unwrap();
+        drop(leash.stdin.take());
+        leash.wait().unwrap();
+        assert!(!server.wait().unwrap().success());
     }
 
     /// Processes whose last argument is `mark`.

@@ -4,7 +4,7 @@ use crate::leash::{Leashed, Servant, free_port, made};
 
 /// The program that moto is served by.
 const EMULATOR: &str = include_str!("s3_emulator.py");
-/// Where `cargo xtask test s3` installs moto, below the target folder.
+/// Where `cargo xtask test kafka` installs moto, below the target folder.
 const PYTHON: &str = "xtask/moto-5.2.5/bin/python3";
 
 /// A bucket in moto's S3, which outlives the server that keeps what it has there, and ends with this.

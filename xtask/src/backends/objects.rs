@@ -1,6 +1,6 @@
 //! Object storage for tests, and queues: Azurite for Azure's blobs, moto for S3 and SQS. Both are installed below `target/`, in the versions
 //! that were tried: of 20 clients that created the same object at once with `If-None-Match: *`, one won in each of 200 rounds at
-//! Azurite, and in each of 600 at moto behind the lock below. Without it moto let two win in one of 200.
+//! Azurite, and in each of 600 at moto behind the lock of `servers/src/s3_emulator.py`. Without it moto let two win in one of 200.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
