@@ -64,8 +64,10 @@ impl Server for Kafka {
     }
 
     fn beside(&self, machine: &Machine) -> Option<String> {
-        if let Err(why) = install_moto(machine) {
-            return Some(format!("tests with a broker that keeps what it has will fail: {why}: {}", python::REMEDY));
+        // Also where the broker of the tests is another: some kill their own, which keeps what it has in a bucket.
+        let own = python::install(machine, FOLDER, TANSU).and_then(|()| install_moto(machine));
+        if let Err(why) = own {
+            return Some(format!("tests with brokers of their own will fail: {why}: {}", python::REMEDY));
         }
         let why = python::install(machine, CLIENT_FOLDER, CLIENT).err()?;
         Some(format!("tests by {CLIENT} are skipped: {why}: {}", python::REMEDY))
