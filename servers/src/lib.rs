@@ -16,7 +16,6 @@ mod postgres;
 mod rabbitmq;
 pub mod real;
 mod redis;
-mod s3;
 mod sqs;
 
 pub use cloud::Cloud;

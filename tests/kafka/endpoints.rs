@@ -1,10 +1,9 @@
-//! Endpoints over Kafka: the scenarios of every broker, on one that is killed and has kept what it confirmed, and on one that is out of reach
-//! for longer than a session lasts.
+//! Endpoints over Kafka: the scenarios of every broker. The broker of the tests has everything in its memory, so it is not killed: it is
+//! out of reach for longer than a session lasts.
 
 use std::time::Duration;
 
 use hapax::{Kafka, transports::kafka::KafkaOptions};
-use hapax_tests::KafkaServer;
 
 use super::{proxy::Proxied, rig::*};
 
@@ -18,19 +17,6 @@ fn usual() -> KafkaOptions {
     Kafka::options().session(SESSION).batch(1).patience(Duration::from_secs(5))
 }
 
-/// Tansu leaves a group half formed whose members go away while it is formed: both have committed where they begin by then.
-async fn groups_are_formed(url: &str) {
-    let url = url.to_owned();
-    let all_committed = move || {
-        let places = ["front", "back"].into_iter().flat_map(|name| (0..4).map(move |partition| (name, partition)));
-        places.into_iter().all(|(name, partition)| {
-            committed_at(&url, &format!("hapax.{name}"), &format!("hapax.queue.{name}"), partition).is_some()
-        })
-    };
-    let formed = async { while !tokio::task::spawn_blocking(all_committed.clone()).await.unwrap() {} };
-    tokio::time::timeout(PATIENCE, formed).await.expect("a group is not formed");
-}
-
 impl broker::Server for Proxied {
     type Queue = Kafka;
 
@@ -38,8 +24,17 @@ impl broker::Server for Proxied {
         usual().ordered_keys(ordered).open(self.url()).await.unwrap()
     }
 
+    /// Tansu leaves a group half formed whose members go away while it is formed: both have committed where they begin by then.
     async fn has_saved(&self) {
-        groups_are_formed(&self.url()).await;
+        let url = self.url();
+        let all_committed = move || {
+            let places = ["front", "back"].into_iter().flat_map(|name| (0..4).map(move |partition| (name, partition)));
+            places.into_iter().all(|(name, partition)| {
+                committed_at(&url, &format!("hapax.{name}"), &format!("hapax.queue.{name}"), partition).is_some()
+            })
+        };
+        let formed = async { while !tokio::task::spawn_blocking(all_committed.clone()).await.unwrap() {} };
+        tokio::time::timeout(PATIENCE, formed).await.expect("a group is not formed");
     }
 
     async fn is_killed(&mut self) {
@@ -47,33 +42,6 @@ impl broker::Server for Proxied {
         tokio::time::sleep(SESSION * 2).await;
         self.comes_back();
     }
-}
-
-impl broker::Server for KafkaServer {
-    type Queue = Kafka;
-
-    async fn open(&self, ordered: bool) -> Kafka {
-        usual().ordered_keys(ordered).open(self.url()).await.unwrap()
-    }
-
-    async fn has_saved(&self) {
-        groups_are_formed(&self.url()).await;
-    }
-
-    async fn is_killed(&mut self) {
-        self.kill();
-        self.restart().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_handle_each_message_once_while_their_broker_is_killed() {
-    broker::each_is_handled_once(KafkaServer::that_keeps().await, false, MESSAGES).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_that_keep_order_handle_each_message_once_while_their_broker_is_killed() {
-    broker::each_is_handled_once(KafkaServer::that_keeps().await, true, MESSAGES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use crate::Scratch;
 const START_LIMIT: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// A broker of one test's own, which may be killed. It goes with this.
+/// A broker of one test's own, which may be killed, and then has nothing any more. It goes with this.
 #[derive(Debug)]
 pub struct KafkaServer {
     // Before the folder.
@@ -17,22 +17,12 @@ pub struct KafkaServer {
 }
 
 impl KafkaServer {
-    /// A new one, once it answers. It has nothing any more once it was killed.
+    /// A new one, once it answers.
     ///
     /// # Panics
     /// When it is not installed, or does not start.
     pub async fn start() -> Self {
         let mut server = Self::made(|server| server);
-        server.restart().await;
-        server
-    }
-
-    /// One that has what it confirmed when it is killed and run again.
-    ///
-    /// # Panics
-    /// As [`start`](Self::start).
-    pub async fn that_keeps() -> Self {
-        let mut server = Self::made(hapax_servers::KafkaServer::that_keeps);
         server.restart().await;
         server
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::machine::Machine;
-use super::objects::{install_moto, prepare, programs};
+use super::objects::{prepare, programs};
 use super::python;
 use super::server::{Origin, Programs, Server};
 use crate::process;
@@ -64,9 +64,8 @@ impl Server for Kafka {
     }
 
     fn beside(&self, machine: &Machine) -> Option<String> {
-        // Also where the broker of the tests is another: some kill their own, which keeps what it has in a bucket.
-        let own = python::install(machine, FOLDER, TANSU).and_then(|()| install_moto(machine));
-        if let Err(why) = own {
+        // Also where the broker of the tests is another: some start their own.
+        if let Err(why) = python::install(machine, FOLDER, TANSU) {
             return Some(format!("tests with brokers of their own will fail: {why}: {}", python::REMEDY));
         }
         let why = python::install(machine, CLIENT_FOLDER, CLIENT).err()?;

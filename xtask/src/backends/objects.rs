@@ -1,6 +1,6 @@
 //! Object storage for tests, and queues: Azurite for Azure's blobs, moto for S3 and SQS. Both are installed below `target/`, in the versions
 //! that were tried: of 20 clients that created the same object at once with `If-None-Match: *`, one won in each of 200 rounds at
-//! Azurite, and in each of 600 at moto behind the lock of `servers/src/s3_emulator.py`. Without it moto let two win in one of 200.
+//! Azurite, and in each of 600 at moto behind the lock below. Without it moto let two win in one of 200.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,8 +19,17 @@ const MOTO: &str = "moto[server,s3]==5.2.5";
 /// The folder of that version, below `target`.
 const MOTO_FOLDER: &str = "xtask/moto-5.2.5";
 
-/// The program that serves moto's S3, which tests start too where a server of theirs keeps what it has there.
-const OBJECTS: &str = include_str!("../../../servers/src/s3_emulator.py");
+/// Serves moto on the port in `argv[1]`, one request at a time: it looks whether an object is there, and then writes.
+const ONE_AT_A_TIME: &str = "\
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+app, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def alone(environ, start_response):
+    with turn:
+        return list(app(environ, start_response))
+run_simple('127.0.0.1', int(sys.argv[1]), alone, threaded=True)
+";
 
 /// Azure's blob storage, as Azurite does it; its account is `devstoreaccount1`.
 #[derive(Debug)]
@@ -123,7 +132,7 @@ impl Server for S3 {
 
     fn serve(&self, programs: &Programs, _: &Path, port: u16) -> Command {
         let mut python = Command::new(&programs.serve);
-        python.args(["-c", OBJECTS, &port.to_string()]);
+        python.args(["-c", ONE_AT_A_TIME, &port.to_string()]);
         python
     }
 
@@ -198,7 +207,7 @@ fn install_azurite(machine: &Machine) -> Result<(), String> {
     })
 }
 
-pub(super) fn install_moto(machine: &Machine) -> Result<(), String> {
+fn install_moto(machine: &Machine) -> Result<(), String> {
     once(&machine.target.join(MOTO_FOLDER), |folder| {
         let mut python = Command::new(machine.program(&["python3"]).ok_or("there is no python3")?);
         process::run(python.args(["-m", "venv"]).arg(folder))?;
