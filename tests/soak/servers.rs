@@ -169,25 +169,17 @@ pub(crate) async fn store(kind: Kind, scratch: &Scratch, seed: u64) -> Result<Si
             Side::of(server, seed, |url| StorePlace::MySql { url, prefix: format!("{name}_") }).await
         }
         Kind::DynamoDb => {
-            let url = emulator(DYNAMODB)?;
-            let place = |url: String| StorePlace::DynamoDb { url, table: name.clone() };
-            // It has everything in its memory, so it is not killed.
-            let line = Line::to(&host_and_port(&url)?, seed).await?;
-            Ok(Side {
-                lined: place(line.in_place_of(&url)),
-                direct: place(url),
-                line: Some(line),
-                leads: None,
-                server: None,
-                _stays: None,
-            })
+            stays(emulator(DYNAMODB)?, seed, |url| StorePlace::DynamoDb { url, table: name.clone() }).await
         }
-        Kind::Cosmos => {
-            let url = emulator(COSMOS)?;
-            let place = || StorePlace::Cosmos { url: url.clone(), database: name.clone() };
-            Ok(Side { direct: place(), lined: place(), line: None, leads: None, server: None, _stays: None })
-        }
+        Kind::Cosmos => stays(emulator(COSMOS)?, seed, |url| StorePlace::Cosmos { url, database: name.clone() }).await,
     }
+}
+
+/// An emulator that has everything in its memory, so that it is not killed.
+async fn stays(url: String, seed: u64, place: impl Fn(String) -> StorePlace) -> Result<Side<StorePlace>, AnyError> {
+    let line = Line::to(&host_and_port(&url)?, seed).await?;
+    let lined = place(line.in_place_of(&url));
+    Ok(Side { direct: place(url), lined, line: Some(line), leads: None, server: None, _stays: None })
 }
 
 fn emulator(variable: &str) -> Result<String, String> {

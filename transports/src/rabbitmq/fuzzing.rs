@@ -23,7 +23,8 @@ pub fn fuzz(data: &[u8]) {
             table.insert(name.into(), number);
             continue;
         }
-        if value.len() <= usize::from(u8::MAX) && name.starts_with('@') {
+        // As what is read of it: what is no UTF-8 becomes longer.
+        if text.len() <= usize::from(u8::MAX) && name.starts_with('@') {
             properties = match name.as_str() {
                 "@content-type" => properties.with_content_type((*text).into()),
                 "@message-id" => properties.with_message_id((*text).into()),

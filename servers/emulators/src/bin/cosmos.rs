@@ -1,6 +1,6 @@
 //! Cosmos DB for tests: the in-memory emulator of Microsoft's own driver, behind plain HTTP.
 //!
-//! One region, `East US`, at the address that it listens on. `--consistency` sets the account's: `strong` (the default),
+//! One region, `East US`, at the address that it was asked at, so that something may stand before it. `--consistency` sets the account's: `strong` (the default),
 //! `bounded-staleness`, `session`, `consistent-prefix` or `eventual`; `--writes multi` lets it say that all regions accept
 //! writes. Keys are not checked, and nothing survives the process.
 
@@ -93,6 +93,9 @@ async fn answer(emulator: &InMemoryEmulatorHttpClient, url: &str, asked: hyper::
         return failed(405, "no such method");
     };
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    // HTTP/1.1 tells it in a header, HTTP/2 as a part of the address.
+    let host = parts.headers.get(hyper::header::HOST).and_then(|host| host.to_str().ok());
+    let asked_at = parts.uri.authority().map(|place| place.as_str()).or(host).map(str::to_owned);
     let Ok(asked_for) = Url::parse(&format!("{url}{path}")) else {
         return failed(400, "no such path");
     };
@@ -120,7 +123,16 @@ async fn answer(emulator: &InMemoryEmulatorHttpClient, url: &str, asked: hyper::
         }
     }
     let body: &[u8] = given.body().as_ref();
-    answer.body(Full::new(Bytes::copy_from_slice(body))).unwrap_or_else(|error| failed(500, &error.to_string()))
+    let body = match (path, asked_at) {
+        ("/", Some(place)) => Bytes::from(at(&place, url, &String::from_utf8_lossy(body))),
+        _ => Bytes::copy_from_slice(body),
+    };
+    answer.body(Full::new(body)).unwrap_or_else(|error| failed(500, &error.to_string()))
+}
+
+/// What the account says of itself, to who has come to `place`: clients go where it says that its region is.
+fn at(place: &str, url: &str, account: &str) -> String {
+    account.replace(url.trim_end_matches('/'), &format!("http://{place}"))
 }
 
 fn method(method: &hyper::Method) -> Option<Method> {
@@ -139,4 +151,18 @@ fn failed(status: u16, why: &str) -> Answer {
     let mut answer = Answer::new(Full::new(Bytes::from(why.to_owned())));
     *answer.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at;
+
+    #[test]
+    fn who_comes_by_another_address_is_sent_there_again() {
+        let account = r#"{"writableLocations":[{"name":"East US","databaseAccountEndpoint":"http://127.0.0.1:1/"}]}"#;
+        let expected = account.replace("127.0.0.1:1", "127.0.0.1:2");
+        for url in ["http://127.0.0.1:1", "http://127.0.0.1:1/"] {
+            assert_eq!(at("127.0.0.1:2", url, account), expected);
+        }
+    }
 }
