@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::rig::{SESSION, unique, url};
+use super::{
+    rig::{SESSION, unique, url},
+    wire::Bytes,
+};
 
 /// Kinds of requests, and the versions that are spoken here.
 const JOIN: (i16, i16) = (11, 2);
@@ -39,19 +42,6 @@ fn text(to: &mut Vec<u8>, text: &str) {
 fn long(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend(i32::try_from(bytes.len()).unwrap().to_be_bytes());
     to.extend(bytes);
-}
-
-fn short(from: &mut &[u8]) -> i16 {
-    i16::from_be_bytes(from.split_off(..2).unwrap().try_into().unwrap())
-}
-
-fn int(from: &mut &[u8]) -> i32 {
-    i32::from_be_bytes(from.split_off(..4).unwrap().try_into().unwrap())
-}
-
-fn string(from: &mut &[u8]) -> String {
-    let length = usize::try_from(short(from)).unwrap_or(0);
-    String::from_utf8(from.split_off(..length).unwrap().to_vec()).unwrap()
 }
 
 impl Coordinator {
@@ -87,9 +77,9 @@ impl Coordinator {
             text(request, "any");
             long(request, b"");
         });
-        let from = &mut &answer[..];
-        let (error, generation, _dealing) = (short(from), int(from), string(from));
-        Joined { error, generation, leader: string(from), member: string(from) }
+        let mut from = Bytes::of(&answer);
+        let (error, generation, _dealing) = (from.short(), from.int(), from.text());
+        Joined { error, generation, leader: from.text(), member: from.text() }
     }
 
     /// Deals partitions to nobody else.
@@ -101,12 +91,12 @@ impl Coordinator {
             text(request, &mine.member);
             long(request, b"all partitions");
         });
-        short(&mut &answer[..])
+        Bytes::of(&answer).short()
     }
 
     fn leave(&mut self, member: &str) -> i16 {
         let answer = self.ask(LEAVE, |request| text(request, member));
-        short(&mut &answer[..])
+        Bytes::of(&answer).short()
     }
 }
 

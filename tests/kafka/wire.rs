@@ -17,23 +17,29 @@ pub(crate) struct Produced {
     pub(crate) sequence: i32,
 }
 
-struct Bytes<'a> {
+/// What is read, in its order.
+pub(crate) struct Bytes<'a> {
     left: &'a [u8],
     has_short_lengths: bool,
 }
 
 impl<'a> Bytes<'a> {
+    /// Where lengths are not short.
+    pub(crate) fn of(left: &'a [u8]) -> Self {
+        Self { left, has_short_lengths: false }
+    }
+
     fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, left) = self.left.split_at(count);
         self.left = left;
         taken
     }
 
-    fn short(&mut self) -> i16 {
+    pub(crate) fn short(&mut self) -> i16 {
         i16::from_be_bytes(self.take(2).try_into().unwrap())
     }
 
-    fn int(&mut self) -> i32 {
+    pub(crate) fn int(&mut self) -> i32 {
         i32::from_be_bytes(self.take(4).try_into().unwrap())
     }
 
@@ -55,7 +61,7 @@ impl<'a> Bytes<'a> {
         if self.has_short_lengths { self.varint().saturating_sub(1) } else { long(self).try_into().unwrap_or(0) }
     }
 
-    fn text(&mut self) -> String {
+    pub(crate) fn text(&mut self) -> String {
         let count = self.count(|bytes| bytes.short().into());
         String::from_utf8(self.take(count).to_vec()).unwrap()
     }
@@ -74,7 +80,7 @@ impl<'a> Bytes<'a> {
 
 /// Of any request, the batches that it has stored.
 pub(crate) fn produced(request: &[u8]) -> Vec<Produced> {
-    let mut bytes = Bytes { left: request, has_short_lengths: false };
+    let mut bytes = Bytes::of(request);
     let (kind, version) = (bytes.short(), bytes.short());
     if kind != PRODUCE.0 {
         return Vec::new();
@@ -92,7 +98,7 @@ pub(crate) fn produced(request: &[u8]) -> Vec<Produced> {
         for _ in 0..bytes.many() {
             let partition = bytes.int();
             let length = bytes.many();
-            let mut batch = Bytes { left: &bytes.take(length)[PRODUCER_AT..], has_short_lengths: false };
+            let mut batch = Bytes::of(&bytes.take(length)[PRODUCER_AT..]);
             let producer = i64::from_be_bytes(batch.take(8).try_into().unwrap());
             let (epoch, sequence) = (batch.short(), batch.int());
             all.push(Produced { topic: topic.clone(), partition, acks, producer, epoch, sequence });
