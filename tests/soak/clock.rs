@@ -51,8 +51,8 @@ impl Clock {
         let (mut steps, mut furthest) = (0, 0);
         loop {
             let next = Instant::now() + fate.around(EVERY);
-            if next >= until {
-                sleep_until(until).await;
+            if next >= until || !timeline.goes_on(until) {
+                sleep_until(if timeline.goes_on(until) { until } else { Instant::now() }).await;
                 self.0.set(furthest);
                 return steps;
             }

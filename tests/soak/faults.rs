@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -32,16 +35,26 @@ pub(crate) struct Event {
     pub(crate) what: String,
 }
 
+/// A line each.
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.events().iter().try_for_each(|event| writeln!(f, "{:>8.1} s  {}", event.at.as_secs_f64(), event.what))
+    }
+}
+
 /// All that was done.
 #[derive(Debug, Clone)]
 pub(crate) struct Timeline {
     begun: Instant,
     events: Arc<Mutex<Vec<Event>>>,
+    /// Servers that are away: nothing is expected of anybody then.
+    away: Arc<AtomicUsize>,
+    stands_still: Arc<AtomicBool>,
 }
 
 impl Timeline {
     pub(crate) fn begin() -> Self {
-        Self { begun: Instant::now(), events: Arc::default() }
+        Self { begun: Instant::now(), events: Arc::default(), away: Arc::default(), stands_still: Arc::default() }
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -51,6 +64,19 @@ impl Timeline {
     pub(crate) fn tell(&self, what: impl fmt::Display) {
         let event = Event { at: self.elapsed(), what: what.to_string() };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+
+    pub(crate) fn is_server_away(&self) -> bool {
+        self.away.load(Ordering::SeqCst) > 0
+    }
+
+    /// Nothing more is done to anybody: what is there is to be looked at.
+    pub(crate) fn stand_still(&self) {
+        self.stands_still.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn goes_on(&self, until: Instant) -> bool {
+        Instant::now() < until && !self.stands_still.load(Ordering::SeqCst)
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -94,7 +120,7 @@ pub(crate) async fn workers(
     timeline: Timeline,
 ) -> Result<Crew, AnyError> {
     let mut next = Instant::now() + fate.around(WORKERS_EVERY);
-    while Instant::now() < until {
+    while timeline.goes_on(until) {
         crew.look()?;
         if Instant::now() < next {
             sleep(LOOK).await;
@@ -151,12 +177,17 @@ pub(crate) async fn server(
             return (server, kills);
         }
         tokio::time::sleep_until(next).await;
+        if !timeline.goes_on(until) {
+            return (server, kills);
+        }
         timeline.tell(format!("the {name} is killed"));
+        timeline.away.fetch_add(1, Ordering::SeqCst);
         server.kill();
         sleep(fate.around(AWAY)).await;
         if let Some(place) = server.restart().await {
             moves(&place);
         }
+        timeline.away.fetch_sub(1, Ordering::SeqCst);
         timeline.tell(format!("the {name} answers again"));
         kills += 1;
     }

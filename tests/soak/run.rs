@@ -26,7 +26,7 @@ use crate::{
     worker::{Plan, Times},
 };
 
-/// Something comes out within this, whatever is done.
+/// Something comes out within this, whatever is done, but while a server is away: beside other runs one takes minutes to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// When nothing is done any more, all of the rest comes out within this of the last: a RabbitMQ server that was killed may give what waits
 /// for its time three minutes late (`docs/rabbitmq.md`).
@@ -118,7 +118,10 @@ impl Run {
         let (queue, sink) = (self.queues.direct.clone(), self.sink.clone());
         let draining = tokio::spawn(async move { sink::drain(queue, &sink).await });
         let harassed = tokio::select! {
-            harassed = self.harass(crew) => harassed?,
+            harassed = self.harass(crew) => match harassed {
+                Ok(harassed) => harassed,
+                Err(why) => return Err(format!("{why}\n{}", left(&queues).await?).into()),
+            },
             ended = &mut sending => return Err(format!("the load has ended: {:?}", ended?.err()).into()),
         };
         self.timeline.tell("no more faults, no more load");
@@ -185,7 +188,11 @@ impl Run {
             }
             None => (None, None),
         };
-        let ended = tokio::time::sleep_until(until);
+        let ended = async {
+            while timeline.goes_on(until) {
+                sleep(LOOK).await;
+            }
+        };
         let weather = async {
             let on = async |line: &Option<Line>, name, fate| match line {
                 Some(line) => faults::weather(line, name, fate, timeline).await,
@@ -216,7 +223,7 @@ impl Run {
         }
         let server_kills = server_kills.into_iter().filter_map(|(name, kills)| Some((name, kills?))).collect();
         let crew = crew?;
-        let samples = samples.map_err(|why| format!("{why}\n{}", crew.logs()))?;
+        let samples = samples.map_err(|why| format!("{why}\n{timeline}{}", crew.logs()))?;
         Ok(Harassed { crew, samples, server_kills, clock_steps })
     }
 
@@ -254,20 +261,26 @@ impl Run {
     }
 }
 
+async fn left(queues: &Queues) -> Result<String, AnyError> {
+    let waits = [queues.backlog(&FRONT.parse()?).await, queues.backlog(&BACK.parse()?).await];
+    Ok(format!("what waits at {FRONT} and {BACK}: {waits:?}"))
+}
+
 fn keys() -> Vec<u32> {
     (0..KEYS).collect()
 }
 
-/// A look each second; an error where nothing has come out for long.
+/// A look each second; an error where nothing has come out for long, though all servers are there.
 async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> Result<Vec<Sample>, String> {
     let (mut samples, mut last, mut changed) = (Vec::new(), 0, Instant::now());
-    while Instant::now() < until {
+    while timeline.goes_on(until) {
         sleep(SAMPLE).await;
         let sample = Sample { at: timeline.elapsed(), out: sink.distinct() };
-        if sample.out != last {
+        if sample.out != last || timeline.is_server_away() {
             (last, changed) = (sample.out, Instant::now());
         }
         if changed.elapsed() > PATIENCE {
+            timeline.stand_still();
             return Err(format!("nothing has come out for {PATIENCE:?}, {last} before"));
         }
         samples.push(sample);
