@@ -71,7 +71,8 @@ pub struct Options {
     /// (`nats://USER:PASSWORD@HOST:PORT`), Redis Streams (`redis://USER:PASSWORD@HOST:PORT/DATABASE`) or, if the program was built
     /// with that feature, SQS (`sqs://HOST:PORT`, an emulator; `sqs://REGION` with HAPAX_AWS=1) or Kafka (`kafka://HOST:PORT`; messages
     /// that are not due yet stay in the database), instead of through the database, in queues of the run's own, which go with it; in worker
-    /// processes. `amqp:`, `nats:`, `redis:` or `sqs:` alone is a broker of the run's own, which is killed, as workers are then
+    /// processes. `amqp:`, `nats:`, `redis:`, `sqs:` or `kafka:` alone is a broker of the run's own, which is killed, as workers are then
+    /// (over Kafka every 8 s, and one is stopped every 48 s)
     #[arg(long, value_name = "URL", conflicts_with = "breaks")]
     pub transport: Option<String>,
 
@@ -109,7 +110,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_server: Option<Duration>,
 
-    /// The same for the broker, with --transport amqp:, nats:, redis: or sqs: [default: 5s]
+    /// The same for the broker, with --transport amqp:, nats:, redis:, sqs: or kafka: [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_broker: Option<Duration>,
 
@@ -151,6 +152,8 @@ const WORKERS: u32 = 4;
 const KILL_SERVER: Duration = Duration::from_secs(5);
 const KILL_EVERY: Duration = Duration::from_millis(500);
 const STALL_EVERY: Duration = Duration::from_secs(3);
+/// Over Kafka a worker that is away is missed at the end of its session, and all others wait for that.
+const OVER_KAFKA: u32 = 16;
 
 /// Most worker processes: beyond it they only wait for one another's commits.
 const WORKERS_MAX: u32 = 64;
@@ -196,11 +199,17 @@ impl Options {
     }
 
     pub(crate) fn kill_every(&self) -> Option<Duration> {
-        self.kill_every.or_else(|| self.has_own_servers().then_some(KILL_EVERY))
+        self.kill_every.or_else(|| self.has_own_servers().then_some(KILL_EVERY * self.patience()))
     }
 
     pub(crate) fn stall_every(&self) -> Option<Duration> {
-        self.stall_every.or_else(|| self.has_own_servers().then_some(STALL_EVERY))
+        self.stall_every.or_else(|| self.has_own_servers().then_some(STALL_EVERY * self.patience()))
+    }
+
+    /// How many times as seldom as elsewhere workers are killed and stopped.
+    fn patience(&self) -> u32 {
+        let kind = self.transport.as_deref().and_then(broker::Kind::of);
+        if kind == Some(broker::Kind::Kafka) { OVER_KAFKA } else { 1 }
     }
 
     pub(crate) fn kill_server(&self) -> Option<Duration> {
@@ -275,19 +284,15 @@ impl Options {
 
     fn check_broker(&self) -> Result<(), Refusal> {
         let own = self.transport.as_deref().filter(|url| broker::is_private(url));
-        if own.is_some_and(|url| broker::Kind::of(url) == Some(broker::Kind::Kafka)) {
-            return Err(Refusal::new(
-                "--transport kafka: what stands in for Kafka keeps messages in its memory and is not to be killed; start one with `cargo xtask emulator kafka` and write kafka://HOST:PORT",
-            ));
-        }
-        if own.is_some_and(|url| !["amqp", "nats", "redis", "sqs"].contains(&url.trim_end_matches(['/', ':']))) {
+        if own.is_some_and(|url| !["amqp", "nats", "redis", "sqs", "kafka"].contains(&url.trim_end_matches(['/', ':'])))
+        {
             return Err(Refusal::new(
                 "--transport: a broker of the run's own has no certificates; write amqp:, nats: or redis:, or the whole URL of one that runs",
             ));
         }
         if self.kill_broker.is_some() && own.is_none() {
             return Err(Refusal::new(
-                "--kill-broker kills a broker of the run's own and no other; give --transport amqp: too, or nats:, redis: or sqs:",
+                "--kill-broker kills a broker of the run's own and no other; give --transport amqp: too, or nats:, redis:, sqs: or kafka:",
             ));
         }
         Ok(())
@@ -370,7 +375,7 @@ mod tests {
             (&["--store", "mysql:root@db/shop"], "write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE"),
             (&["--transport", "stomp://broker"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
             (&["--transport", "nats:localhost"], "write amqp://USER:PASSWORD@HOST:PORT/VHOST, nats://"),
-            (&["--transport", "kafka:"], "`cargo xtask emulator kafka`"),
+            (&["--transport", "kafka+tls:"], "write amqp:, nats: or redis:"),
             (&["--transport", "rediss://"], "write amqp:, nats: or redis:"),
             (&["--transport", "nats://localhost", "--kill-broker", "1s"], "give --transport amqp: too"),
             (&["--transport", "redis:", "--kill-server", "1s"], "give --store postgres: too"),
@@ -394,6 +399,8 @@ mod tests {
         let broker = options(&["--transport", "nats:"]);
         assert_eq!((broker.kill_broker(), broker.kill_server()), (Some(KILL_SERVER), None));
         assert_eq!((broker.kill_every(), broker.stall_every()), (Some(KILL_EVERY), Some(STALL_EVERY)));
+        let kafka = options(&["--transport", "kafka:"]);
+        assert!(kafka.check().is_ok() && kafka.kill_every() == Some(KILL_EVERY * OVER_KAFKA));
         assert!(
             broker.check().is_ok()
                 && options(&["--transport", "kafka://host", "--store", "cosmos://a:1"]).check().is_ok()

@@ -6,6 +6,7 @@
 
 mod cloud;
 mod kafka;
+mod kfake;
 mod leash;
 mod mysql;
 mod nats;
@@ -20,6 +21,7 @@ mod sqs;
 
 pub use cloud::Cloud;
 pub use kafka::KafkaServer;
+pub use kfake::KfakeServer;
 pub use leash::{Leashed, Servant, find, free_port};
 pub use mysql::MySqlServer;
 pub use nats::NatsServer;

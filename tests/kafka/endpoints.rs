@@ -1,9 +1,10 @@
-//! Endpoints over Kafka: the scenarios of every broker. The broker of the tests has everything in its memory, so it is not killed: it is
-//! out of reach for longer than a session lasts.
+//! Endpoints over Kafka: the scenarios of every broker, on one that is out of reach for longer than a session lasts, and on one that is
+//! killed, where there is one that keeps what it has confirmed.
 
 use std::time::Duration;
 
 use hapax::{Kafka, transports::kafka::KafkaOptions};
+use hapax_tests::KfakeServer;
 
 use super::{proxy::Proxied, rig::*};
 
@@ -42,6 +43,31 @@ impl broker::Server for Proxied {
         tokio::time::sleep(SESSION * 2).await;
         self.comes_back();
     }
+}
+
+impl broker::Server for KfakeServer {
+    type Queue = Kafka;
+
+    async fn open(&self, ordered: bool) -> Kafka {
+        usual().ordered_keys(ordered).open(self.url()).await.unwrap()
+    }
+
+    async fn is_killed(&mut self) {
+        self.kill();
+        self.restart().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_handle_each_message_once_while_their_broker_is_killed() {
+    let Some(server) = KfakeServer::start().await else { return };
+    broker::each_is_handled_once(server, false, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_that_keep_order_handle_each_message_once_while_their_broker_is_killed() {
+    let Some(server) = KfakeServer::start().await else { return };
+    broker::each_is_handled_once(server, true, MESSAGES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -88,7 +88,7 @@ pub use driver::{Case, Driver, Order};
 pub use dynamodb::DynamoDbTable;
 pub use hurt::{Saves, Told};
 #[cfg(feature = "kafka")]
-pub use kafka_server::KafkaServer;
+pub use kafka_server::{KafkaServer, KfakeServer};
 pub use line::{Line, Trouble, Weather};
 pub use log::{LogLines, lines};
 #[cfg(feature = "databases")]

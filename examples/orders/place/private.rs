@@ -8,7 +8,7 @@ use std::{
 
 #[cfg(feature = "sqs")]
 use hapax_servers::SqsServer;
-use hapax_servers::{MySqlServer, NatsServer, PostgresServer, RabbitMqServer, RedisServer};
+use hapax_servers::{KfakeServer, MySqlServer, NatsServer, PostgresServer, RabbitMqServer, RedisServer};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use tokio::time::{Instant, sleep};
 
@@ -43,6 +43,7 @@ enum Server {
     RabbitMq(RabbitMqServer),
     Nats(NatsServer),
     Redis(RedisServer),
+    Kafka(KfakeServer),
     #[cfg(feature = "sqs")]
     Sqs(SqsServer),
 }
@@ -55,6 +56,7 @@ impl Server {
             Self::RabbitMq(server) => server.run(),
             Self::Nats(server) => server.run(),
             Self::Redis(server) => server.run(),
+            Self::Kafka(server) => server.run(),
             #[cfg(feature = "sqs")]
             Self::Sqs(server) => server.run(),
         }
@@ -67,6 +69,7 @@ impl Server {
             Self::RabbitMq(server) => server.kill(),
             Self::Nats(server) => server.kill(),
             Self::Redis(server) => server.kill(),
+            Self::Kafka(server) => server.kill(),
             #[cfg(feature = "sqs")]
             Self::Sqs(server) => server.kill(),
         }
@@ -79,6 +82,7 @@ impl Server {
             Self::RabbitMq(server) => server.log(),
             Self::Nats(server) => server.log(),
             Self::Redis(server) => server.log(),
+            Self::Kafka(server) => server.log(),
             #[cfg(feature = "sqs")]
             Self::Sqs(server) => server.log(),
         }
@@ -92,6 +96,7 @@ impl Server {
             Self::RabbitMq(server) => server.url(),
             Self::Nats(server) => server.url(),
             Self::Redis(server) => server.url(),
+            Self::Kafka(server) => server.url(),
             #[cfg(feature = "sqs")]
             Self::Sqs(server) => server.url().replace("http://", "sqs://"),
         }
@@ -142,8 +147,7 @@ impl PrivateServer {
             Kind::Sqs => SqsServer::create(folder).map(Server::Sqs),
             #[cfg(not(feature = "sqs"))]
             Kind::Sqs => Err("this program was built without SQS; build it with --features sqs".to_owned()),
-            // Refused with the options: what stands in for it keeps everything in its memory.
-            Kind::Kafka => Err("one for Kafka would have nothing any more once it was killed".to_owned()),
+            Kind::Kafka => KfakeServer::create(folder).map(Server::Kafka),
         };
         Self::new(server, folder, "--transport")
     }

@@ -122,6 +122,18 @@ mod killed {
         outlives_kills("SQS", "sqs:", "40");
     }
 
+    /// What a process had that was killed is given to others six seconds later, when its session ends.
+    #[test]
+    fn the_books_balance_while_kafka_and_workers_are_killed() {
+        if !hapax_servers::KfakeServer::is_there() {
+            return eprintln!("SKIPPED: {}", hapax_servers::KfakeServer::REMEDY);
+        }
+        let killed = ["--kill-broker", "4s", "--kill-every", "5s", "--stall-every", "20s"];
+        let report =
+            balanced("Kafka", &[&["--orders", "100", "--workers", "2", "--transport", "kafka:"], &killed[..]].concat());
+        assert_ne!(number(&report, "broker killed"), 0, "{report}");
+    }
+
     /// And the database, all at once.
     #[test]
     fn the_books_balance_while_nats_and_postgres_and_workers_are_killed() {

@@ -255,7 +255,11 @@ pub(super) fn committed<C: rdkafka::consumer::ConsumerContext>(
     for (topic, partition) in places {
         list.add_partition(topic, *partition);
     }
-    let list = consumer.committed_offsets(list, patience)?;
+    let list = match consumer.committed_offsets(list, patience) {
+        // Some brokers say of a group that nobody has joined that nothing is committed, others that there is none.
+        Err(error) if error.rdkafka_error_code() == Some(Code::GroupIdNotFound) => return Ok(HashMap::new()),
+        answered => answered?,
+    };
     let mut found = HashMap::new();
     for place in places {
         let Some(element) = list.find_partition(&place.0, place.1) else { continue };

@@ -41,6 +41,10 @@ pub(super) fn failure(operation: &'static str, place: &str, error: &KafkaError, 
             ErrorKind::Unavailable,
             "does not list a topic or a partition, or not yet: try again; if it is gone for good, end the subscription to it (Kafka::unsubscribe)",
         ),
+        Code::InvalidSessionTimeout => (
+            ErrorKind::Misconfigured,
+            "takes no such session: keep KafkaOptions::session between its `group.min.session.timeout.ms` and `group.max.session.timeout.ms`",
+        ),
         Code::InvalidReplicationFactor => (
             ErrorKind::Misconfigured,
             "has fewer brokers than there shall be replicas: lower KafkaOptions::replicas, or add brokers",

@@ -55,7 +55,8 @@
 //! hapax logs no body and no header's value, and never a password or a key.
 //!
 //! # Tested
-//! Tansu 0.6 alone. **Apache Kafka itself is untested**, and so are SCRAM and clusters; TLS and SASL PLAIN have run against a proxy before it.
+//! Tansu 0.6, with TLS and SASL PLAIN by a proxy before it, and kfake where a broker is killed or asks for a password (PLAIN, SCRAM).
+//! **Apache Kafka itself is untested**, and so are clusters.
 //!
 //! # Source
 //! The Kafka protocol guide; librdkafka's `INTRODUCTION.md` and `CONFIGURATION.md` of 2.12; KIP-211 for how long offsets are kept; the Kafka protocol

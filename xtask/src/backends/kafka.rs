@@ -1,5 +1,5 @@
 //! A broker that speaks Kafka's protocol, for tests: Tansu, of which a package of Python brings the program, behind what `hapax-servers` puts
-//! before it. It keeps everything in memory.
+//! before it. It keeps everything in memory. Tests that kill theirs have kfake, which keeps it in files, where there is Go to build it with.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::machine::Machine;
-use super::objects::{prepare, programs};
+use super::objects::{once, prepare, programs};
 use super::python;
 use super::server::{Origin, Programs, Server};
 use crate::process;
@@ -21,6 +21,12 @@ const PROGRAM: &str = "hapax-kafka";
 /// Another client, of another make, and the folder of that version.
 const CLIENT: &str = "kafka-python==3.0.12";
 const CLIENT_FOLDER: &str = "xtask/kafka-python-3.0.12";
+/// What is killed: the module that it is built from names its version, and so does the folder.
+const KFAKE: [(&str, &str); 2] = [
+    ("go.mod", include_str!("../../../servers/kfake/go.mod")),
+    ("main.go", include_str!("../../../servers/kfake/main.go")),
+];
+const KFAKE_FOLDER: &str = "xtask/kfake-20260804";
 /// Where one that runs already listens.
 const USUAL: &str = "kafka://127.0.0.1:9092";
 /// One that needs longer to take a connection does not do.
@@ -68,8 +74,12 @@ impl Server for Kafka {
         if let Err(why) = python::install(machine, FOLDER, TANSU) {
             return Some(format!("tests with brokers of their own will fail: {why}: {}", python::REMEDY));
         }
-        let why = python::install(machine, CLIENT_FOLDER, CLIENT).err()?;
-        Some(format!("tests by {CLIENT} are skipped: {why}: {}", python::REMEDY))
+        let client = python::install(machine, CLIENT_FOLDER, CLIENT)
+            .map_err(|why| format!("tests by {CLIENT} are skipped: {why}: {}", python::REMEDY));
+        let kfake =
+            build_kfake(machine).map_err(|why| format!("tests that kill a broker are skipped: no kfake: {why}"));
+        let skipped: Vec<String> = [client.err(), kfake.err()].into_iter().flatten().collect();
+        (!skipped.is_empty()).then(|| skipped.join("; "))
     }
 
     fn programs(&self, machine: &Machine) -> Result<Programs, String> {
@@ -96,6 +106,25 @@ fn make(machine: &Machine) -> Result<(), String> {
     python::install(machine, FOLDER, TANSU)?;
     let mut cargo = process::cargo(["build", "--quiet", "--locked", "--package", "hapax-servers", "--bin", PROGRAM]);
     process::run(cargo.env("CARGO_TARGET_DIR", &machine.target))
+}
+
+/// In a folder of its own: Go writes there what it has found out about modules.
+fn build_kfake(machine: &Machine) -> Result<(), String> {
+    let folder = machine.target.join(KFAKE_FOLDER);
+    let is_built_from = |(name, text): &(&str, &str)| {
+        *name == "go.mod" || std::fs::read_to_string(folder.join(name)).is_ok_and(|was| was == *text)
+    };
+    if !KFAKE.iter().all(is_built_from) {
+        let _ = std::fs::remove_file(folder.join("done")); // It is seldom there.
+    }
+    once(&folder, |folder| {
+        let go = machine.program(&["go"]).ok_or("there is no Go: install Go 1.25 or newer, and have it in PATH")?;
+        for (name, text) in KFAKE {
+            std::fs::write(folder.join(name), text).map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        process::run(Command::new(go).args(["build", "-mod=mod", "-o", "kfake", "."]).current_dir(folder))
+            .map_err(|why| format!("{why}; it needs the modules that {}/go.mod names", folder.display()))
+    })
 }
 
 /// Host and port of the first broker.
