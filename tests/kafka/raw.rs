@@ -21,11 +21,11 @@ pub(crate) fn put(server: &str, topic: &str, header: &[u8], body: &[u8]) {
     bytes(&mut record, b"value");
     let mut records = Vec::new();
     bytes(&mut records, &record);
-    put_batch(server, topic, 0, &records);
+    assert_eq!(put_batch(server, topic, 0, &records), 0, "{topic}");
 }
 
-/// The end of a transaction that is committed, which nobody is given.
-pub(crate) fn put_end(server: &str, topic: &str) {
+/// The end of a transaction that is committed, which nobody is given. Whether the broker takes that from a client: Kafka does not.
+pub(crate) fn put_end(server: &str, topic: &str) -> bool {
     let mut record = vec![0];
     varint(&mut record, 0);
     varint(&mut record, 0);
@@ -34,15 +34,16 @@ pub(crate) fn put_end(server: &str, topic: &str) {
     varint(&mut record, 0);
     let mut records = Vec::new();
     bytes(&mut records, &record);
-    put_batch(server, topic, TRANSACTION | CONTROL, &records);
+    put_batch(server, topic, TRANSACTION | CONTROL, &records) == 0
 }
 
 /// A batch that says that it is compressed by zstd, and is not.
 pub(crate) fn put_undecodable(server: &str, topic: &str) {
-    put_batch(server, topic, 4, b"this is no frame of zstd");
+    assert_eq!(put_batch(server, topic, 4, b"this is no frame of zstd"), 0, "{topic}");
 }
 
-fn put_batch(server: &str, topic: &str, attributes: i16, records: &[u8]) {
+/// How it ended, as Kafka numbers that.
+fn put_batch(server: &str, topic: &str, attributes: i16, records: &[u8]) -> i16 {
     // What the checksum is of: from the attributes of the batch on.
     let mut checked = Vec::new();
     checked.extend(attributes.to_be_bytes());
@@ -85,7 +86,7 @@ fn put_batch(server: &str, topic: &str, attributes: i16, records: &[u8]) {
     stream.read_exact(&mut answer).unwrap();
     // A number, one topic with its name, one partition and its own number; and then how it ended.
     let at = 4 + 4 + 2 + topic.len() + 4 + 4;
-    assert_eq!(answer[at..at + 2], [0, 0], "{answer:?}");
+    i16::from_be_bytes([answer[at], answer[at + 1]])
 }
 
 fn bytes(to: &mut Vec<u8>, part: &[u8]) {
