@@ -252,3 +252,7 @@ mod forgetting {}
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/claim-check.md")]
 mod claiming {}
+
+#[cfg(all(doctest, feature = "sqlite-queue"))]
+#[doc = include_str!("../docs/operator.md")]
+mod operating {}

@@ -52,10 +52,6 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| shown(&cell)).collect());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.len() < 2
-    }
-
     pub(crate) fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width =

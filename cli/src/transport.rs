@@ -61,7 +61,17 @@ async fn add(operator: Operator, url: &str, common: &Common) -> Result<Operator,
 
 /// Queues in a database.
 async fn queues(operator: Operator, url: &str, common: &Common) -> Result<Operator, Failure> {
-    match Place::parse(url, common)? {
+    // Names of the store's tables say nothing of a database of another kind.
+    let kind = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let is_of_one_kind = kind(url) == common.store().as_deref().and_then(kind);
+    let named = if is_of_one_kind { common.clone() } else { common.without_names() };
+    let place = Place::parse(url, &named).map_err(|_| {
+        Failure::usage(format!(
+            "`{}` is no transport that this program was built with; run `hapax --help`",
+            masked(url)
+        ))
+    })?;
+    match place {
         #[cfg(feature = "sqlite")]
         Place::Sqlite(path) => {
             let file = hapax::Sqlite::options(&path);

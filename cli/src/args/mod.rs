@@ -69,6 +69,11 @@ impl Common {
         self.store.clone().or_else(|| variable("HAPAX_STORE"))
     }
 
+    /// The same, and tables are called as usual.
+    pub(crate) fn without_names(&self) -> Self {
+        Self { schema: None, table_prefix: None, ..self.clone() }
+    }
+
     /// Where the transport is, if it was said.
     pub(crate) fn transport(&self) -> Option<String> {
         self.transport.clone().or_else(|| variable("HAPAX_TRANSPORT"))
@@ -239,4 +244,79 @@ pub(crate) struct Doctor {
     /// The longest time after which the transport may give a copy: the retention has to exceed it
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) redelivery: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use clap::{CommandFactory, Parser};
+
+    use super::Args;
+
+    #[test]
+    fn the_commands_contradict_nothing() {
+        Args::command().debug_assert();
+    }
+
+    /// Goal: no words make the parser panic. Method: words of the tool's own and others, drawn by a generator that is the same each time.
+    #[test]
+    fn any_words_are_parsed_or_refused() {
+        const WORDS: [&str; 40] = [
+            "status",
+            "message",
+            "dead-letters",
+            "list",
+            "show",
+            "edit",
+            "retry",
+            "discard",
+            "actions",
+            "outbox",
+            "purge",
+            "archive",
+            "debezium",
+            "sweep",
+            "audit",
+            "doctor",
+            "completion",
+            "migrate",
+            "--store",
+            "--transport",
+            "--json",
+            "--all",
+            "--yes",
+            "--older-than",
+            "7d",
+            "--limit",
+            "0",
+            "-1",
+            "18446744073709551616",
+            "--endpoint",
+            "shop",
+            "",
+            "é",
+            "\u{0}",
+            "--",
+            "-",
+            "--header",
+            "a=b",
+            "--since",
+            "2026-11-29T12:00:00Z",
+        ];
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut draw = |below: usize| {
+            // xorshift64 (Marsaglia, 2003).
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        let mut parsed = 0;
+        for _ in 0..2_000 {
+            let words: Vec<&str> = (0..draw(7)).map(|_| WORDS[draw(WORDS.len())]).collect();
+            parsed += usize::from(Args::try_parse_from(std::iter::once("hapax").chain(words)).is_ok());
+        }
+        assert!(parsed > 0);
+    }
 }

@@ -82,8 +82,13 @@ fn a_store_that_is_not_there_is_said_with_what_to_do() {
 
 #[test]
 fn a_server_that_does_not_answer_is_said_without_its_password() {
-    for url in ["postgres://shop:s3cret@127.0.0.1:1/shop", "mysql://shop:s3cret@127.0.0.1:1/shop"] {
-        refused(&["status", "--store", url], 1, "127.0.0.1:1");
+    for (is_built, url) in [
+        (cfg!(feature = "postgres"), "postgres://shop:s3cret@127.0.0.1:1/shop"),
+        (cfg!(feature = "mysql"), "mysql://shop:s3cret@127.0.0.1:1/shop"),
+    ] {
+        if is_built {
+            refused(&["status", "--store", url], 1, "127.0.0.1:1");
+        }
     }
 }
 
@@ -93,7 +98,9 @@ async fn a_transport_that_does_not_answer_is_said_too() {
     let file = folder.file();
     shop_that_ran(&file).await;
     let url = "redis://shop:s3cret@127.0.0.1:1";
-    refused(&["dead-letters", "retry", "--all", "--yes", "--store", &file, "--transport", url], 1, "127.0.0.1:1");
+    if cfg!(feature = "redis") {
+        refused(&["dead-letters", "retry", "--all", "--yes", "--store", &file, "--transport", url], 1, "127.0.0.1:1");
+    }
     refused(&["status", "--store", &file, "--transport", "carrier-pigeon://loft"], 2, "no transport");
 }
 
@@ -152,8 +159,8 @@ async fn a_reader_that_has_gone_is_no_error_of_any_command() {
         &["completion", "bash"],
     ] {
         let mut child = program()
+            .env("HAPAX_STORE", &file)
             .args(args)
-            .args(if args[0] == "--help" || args[0] == "completion" { &[][..] } else { &["--store", &file][..] })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -12,7 +12,7 @@ use std::{
 };
 
 use hapax::{
-    Context, Correlation, Endpoint, Handle, Handler, HandlerError, Message, Saga, Sqlite, SqliteQueue,
+    Context, Correlation, Endpoint, Handle, HandlerError, Message, Saga, Sqlite, SqliteQueue,
     deliver::Recoverability,
     endpoint::{EndpointBuilder, Settings},
     envelope::Outgoing,
@@ -60,15 +60,6 @@ impl Handle<AddItem> for Order {
         }
         self.items.push(add.item);
         cx.send("stock", ItemAdded { order: add.order })
-    }
-}
-
-/// Counts what the shop has sent.
-pub(crate) struct Stock;
-impl Handler<ItemAdded> for Stock {
-    const NAME: &'static str = "stock";
-    async fn handle(&self, _: ItemAdded, _: &mut Context) -> Result<(), HandlerError> {
-        Ok(())
     }
 }
 

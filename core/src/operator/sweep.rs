@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{Operator, Selection};
 use crate::{
+    claim::is_claim,
     codec::Codec,
     endpoint::RandomIds,
     enqueued::Nobody,
@@ -16,13 +17,17 @@ use crate::{
     ids::{AttemptId, Scope},
     manager::{Limits, Ports, SagaManager},
     metrics::{Event, Metrics},
-    ports::{Answer, ErrorKind, StoreError},
+    ports::{Answer, ErrorKind, Pending, StoreError},
     registry::Registry,
     sync::Mutex,
 };
 
 /// Failures that are told; beyond them they are only counted.
 const TOLD_MAX: usize = 100;
+
+/// Why an entity is left to the endpoint.
+const BODIES_ELSEWHERE: &str =
+    "a body of what it sends is in a store of bodies, which is not known here: the endpoint's own sweeper sends it";
 
 /// What a sweep came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -104,19 +109,31 @@ impl Operator {
             ids: Arc::new(RandomIds::default()),
             metrics: ear.clone(),
         };
-        // A sweep handles nothing, so it needs no handlers: only the name, for where the entities are.
-        let registry = Registry::<Nobody>::named(scope.saga.as_str());
+        // A sweep handles nothing, so it needs no handlers: only the name, for where the entities are. Whether the saga keeps the order of what it
+        // sends is not known here, so it is kept.
+        let registry = Registry::<Nobody>::named(scope.saga.as_str()).ordered_outputs();
         let manager = SagaManager::new(&scope.endpoint, registry, ports, Limits::default(), Codec::Json);
         let manager = manager.map_err(|error| StoreError::new(ErrorKind::Misconfigured, "sweeping", chain(&error)))?;
         let pending = self.pending(scope, older_than, limit).await?;
         let entries = pending.iter().map(|pending| pending.entries.len()).sum();
         // One after the other: it is seldom in a hurry, and the endpoint's own messages come first.
         for pending in &pending {
+            if self.has_bodies_elsewhere(pending).await? {
+                ear.observe(Event::SweepFailed(&pending.key, BODIES_ELSEWHERE));
+                continue;
+            }
             let attempts: Vec<AttemptId> = pending.entries.iter().map(|entry| entry.attempt).collect();
             manager.pass(&pending.key, &mut [], &attempts).await;
         }
         let mut swept = ear.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (swept.entities, swept.entries) = (pending.len(), entries);
         Ok(swept)
+    }
+
+    /// A body that does not travel has to be kept for whoever gets the message, by the store of bodies that the endpoint has.
+    async fn has_bodies_elsewhere(&self, pending: &Pending) -> Result<bool, StoreError> {
+        let stored = self.stores.entities().load(&pending.key, &[]).await?.stored;
+        let entries = stored.iter().flat_map(|stored| &stored.entity.outbox);
+        Ok(entries.flat_map(|entry| &entry.outgoing).any(|outgoing| is_claim(&outgoing.envelope)))
     }
 }
