@@ -10,13 +10,10 @@ const NO_MESSAGES: &str = "this broker shows no single messages of a queue";
 
 macro_rules! counted {
     ($transport:ty, $leases:literal) => {
-        counted!($transport, $leases, |error| error);
-    };
-    ($transport:ty, $leases:literal, $error:expr) => {
         #[async_trait]
         impl QueueSurvey for $transport {
             async fn queue(&self, endpoint: &EndpointName, _: u64) -> Result<Queue, TransportError> {
-                let messages = Count::exactly(self.backlog(endpoint).await.map_err($error)?);
+                let messages = Count::exactly(self.backlog(endpoint).await?);
                 Ok(Queue { messages, leased: Answer::unknown($leases) })
             }
 
@@ -32,8 +29,6 @@ macro_rules! counted {
     };
 }
 
-#[cfg(feature = "mysql")]
-counted!(crate::MySqlQueue, "leases of this queue are not counted yet", |error| crate::sql::survey_error(error));
 #[cfg(feature = "rabbitmq")]
 counted!(crate::RabbitMq, "RabbitMQ counts what is unacknowledged in its management interface alone");
 #[cfg(feature = "nats")]

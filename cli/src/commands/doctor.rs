@@ -103,14 +103,17 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
 }
 
 async fn look(operator: &Operator, asked: &Doctor, found: &mut Findings) {
+    let said = |time: std::time::Duration| span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     match (operator.retention().await, asked.redelivery) {
         (Err(error), _) => found.add(Level::Error, chain(&error), None),
         (Ok(retention), Some(redelivery)) if retention <= redelivery => found.add(
             Level::Error,
-            format!("dedup entries are kept for {retention:?}, and a copy may come after {redelivery:?}: it would be handled again"),
+            format!("dedup entries are kept for {}, and a copy may come after {}: it would be handled again",
+                said(retention),
+                said(redelivery)),
             Some("raise Settings::retention of every endpoint on this store above it, or Eviction::Evidence where the transport shows marks"),
         ),
-        (Ok(retention), _) => found.add(Level::Ok, format!("dedup entries are kept for {retention:?}"), None),
+        (Ok(retention), _) => found.add(Level::Ok, format!("dedup entries are kept for {}", said(retention)), None),
     }
     let status = match operator.status(&selection(&asked.of), LIMIT).await {
         Ok(status) => status,

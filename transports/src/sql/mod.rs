@@ -20,9 +20,3 @@ fn millis(time: std::time::Duration) -> i64 {
     const MAX: i64 = 100_000 * 366 * 24 * 3600 * 1000;
     i64::try_from(time.as_millis()).unwrap_or(MAX).min(MAX)
 }
-
-/// The error of a count as that of a transport.
-#[cfg(feature = "mysql")]
-pub(crate) fn survey_error(error: hapax_core::ports::StoreError) -> hapax_core::ports::TransportError {
-    errors::transport_error("counting messages", error)
-}
