@@ -61,7 +61,7 @@ impl Survey for Liar {
         }
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         scope: &Arc<Scope>,
         after: Option<&EntityKey>,
@@ -71,16 +71,16 @@ impl Survey for Liar {
             Lie::SaysNoReason => Ok(Answer::unknown("")),
             Lie::MakesZerosUp => Ok(Answer::Is(Vec::new())),
             Lie::BeginsAgain if after.is_some() => {
-                let all = self.0.entities(scope, None, usize::MAX).await?;
+                let all = self.0.entity_keys(scope, None, usize::MAX).await?;
                 let from = |key: &EntityKey| after.is_none_or(|after| key >= after);
                 Ok(all.map(|keys| keys.into_iter().filter(from).take(limit).collect::<Vec<_>>()).map(ended))
             }
-            _ => self.0.entities(scope, after, limit).await,
+            _ => self.0.entity_keys(scope, after, limit).await,
         }
     }
 
-    async fn dedup_entries(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
-        self.0.dedup_entries(limit).await
+    async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
+        self.0.dedup_count(limit).await
     }
 
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {

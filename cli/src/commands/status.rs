@@ -109,9 +109,9 @@ fn text(status: &Status) -> String {
     let mut text = format!("{} at {}\n", status.store, status.time);
     text += &match &status.dedup {
         Answer::Is(dedup) => format!(
-            "dedup entries  {}, none older than {}; kept for {}\n",
+            "dedup entries  {}{}; kept for {}\n",
             dedup.entries,
-            span_or_dash(dedup.oldest_at_most_ms),
+            dedup.oldest_at_most_ms.map(|age| format!(", none older than {}", span(age))).unwrap_or_default(),
             dedup.retention_ms.map_or_else(|| "as long as an endpoint asks for".to_owned(), span),
         ),
         Answer::Unknown { why } => format!("dedup entries  not known here: {why}\n"),

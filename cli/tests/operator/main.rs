@@ -8,6 +8,6 @@ mod letters;
 mod looks;
 mod migrate;
 mod outbox;
-mod postgres;
 mod rig;
+mod servers;
 mod sweep;

@@ -123,7 +123,7 @@ impl Survey for Nothing {
         Ok(Answer::unknown(NO_STORE))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         _: &Arc<Scope>,
         _: Option<&EntityKey>,
@@ -132,7 +132,7 @@ impl Survey for Nothing {
         Ok(Answer::unknown(NO_STORE))
     }
 
-    async fn dedup_entries(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
         Ok(Answer::unknown(NO_STORE))
     }
 

@@ -262,7 +262,7 @@ impl Operator {
             let (mut asked, mut after) = (0, None);
             while asked < hints.looks_max {
                 let page = KEYS_AT_ONCE.min(hints.looks_max - asked);
-                let keys = match self.survey.entities(scope, after.as_ref(), page).await? {
+                let keys = match self.survey.entity_keys(scope, after.as_ref(), page).await? {
                     Answer::Is(keys) => keys,
                     Answer::Unknown { why } => {
                         if found.is_empty() {

@@ -170,7 +170,7 @@ impl Operator {
         let mut entities = Vec::new();
         for scope in &scopes {
             let limit = entities_max.saturating_sub(entities.len());
-            if let Answer::Is(keys) = self.survey.entities(scope, None, limit).await? {
+            if let Answer::Is(keys) = self.survey.entity_keys(scope, None, limit).await? {
                 entities.extend(keys);
             }
         }
@@ -188,7 +188,7 @@ impl Operator {
             return Ok(self.stores.dedup().dedup_capabilities().keeps.unwrap_or(usual));
         }
         let keeps = self.stores.dedup().dedup_capabilities().keeps;
-        let told = self.survey.dedup_entries(1).await?;
+        let told = self.survey.dedup_count(1).await?;
         Ok(keeps.or_else(|| told.is().and_then(|entries| entries.retention)).unwrap_or(usual))
     }
 

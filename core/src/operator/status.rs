@@ -153,7 +153,7 @@ impl Operator {
             return Ok(Answer::unknown(format!("they are kept apart, in {name}, which does not count them")));
         }
         let keeps = self.stores.dedup().dedup_capabilities().keeps;
-        Ok(self.survey.dedup_entries(limit).await?.map(|entries| DedupStatus {
+        Ok(self.survey.dedup_count(limit).await?.map(|entries| DedupStatus {
             entries: entries.count,
             oldest_at_most_ms: entries.none_before.map(|time| millis(now.since(time))),
             retention_ms: keeps.or(entries.retention).map(millis),

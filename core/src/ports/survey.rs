@@ -14,7 +14,7 @@ use crate::{
 /// pages; no promise of hapax rests on it.
 ///
 /// # Promises
-/// 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once, those of one endpoint together; `entities` lists the
+/// 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once, those of one endpoint together; `entity_keys` lists the
 ///    keys of a scope in their order, each once, beginning behind `after`.
 /// 2. *Counted:* a number below its limit is exact, and of this endpoint alone where one is asked for; at the limit there
 ///    [may be more](Count::at_least).
@@ -33,7 +33,7 @@ pub trait Survey: fmt::Debug + Send + Sync {
     async fn scopes(&self, limit: usize) -> Result<Answer<Vec<Scope>>, StoreError>;
 
     /// Keys of the entities of `scope`, tombstones included, behind `after`, at most `limit`.
-    async fn entities(
+    async fn entity_keys(
         &self,
         scope: &Arc<Scope>,
         after: Option<&EntityKey>,
@@ -41,7 +41,7 @@ pub trait Survey: fmt::Debug + Send + Sync {
     ) -> Result<Answer<Vec<EntityKey>>, StoreError>;
 
     /// Dedup entries of all endpoints of the store, counted up to `limit`.
-    async fn dedup_entries(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError>;
+    async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError>;
 
     /// Dead letters of `endpoint`, counted up to `limit`.
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError>;

@@ -145,7 +145,7 @@ fn due_in(millis: i64) -> Outgoing {
     samples::outgoing(&samples::endpoint(), Envelope { due: Some(due), ..samples::envelope("due") })
 }
 
-/// Promise 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once; `entities` lists the keys of a scope in
+/// Promise 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once; `entity_keys` lists the keys of a scope in
 /// their order, each once, beginning behind `after`.
 pub async fn named(builder: &dyn Builder) -> Checked {
     let hand = Hand::new(builder, NAMED).await;
@@ -168,7 +168,7 @@ pub async fn named(builder: &dyn Builder) -> Checked {
     }
     let (mut listed, mut after) = (Vec::new(), None);
     loop {
-        let page = || hand.of.survey.entities(&first, after.as_ref(), 2);
+        let page = || hand.of.survey.entity_keys(&first, after.as_ref(), 2);
         let Answer::Is(page) = hand.ask("listing entities", page).await? else {
             return Err(hand.broken("names are listed and entities are not"));
         };
@@ -204,8 +204,8 @@ pub async fn counted(builder: &dyn Builder) -> Checked {
     if hand.of.dedup.dedup_capabilities().alone {
         let marks = [samples::mark(), samples::mark()];
         hand.ask("inserting dedup entries", || hand.of.dedup.insert(&marks)).await?;
-        let one = hand.ask("counting dedup entries", || hand.of.survey.dedup_entries(1)).await?;
-        let all = hand.ask("counting dedup entries", || hand.of.survey.dedup_entries(u64::MAX)).await?;
+        let one = hand.ask("counting dedup entries", || hand.of.survey.dedup_count(1)).await?;
+        let all = hand.ask("counting dedup entries", || hand.of.survey.dedup_count(u64::MAX)).await?;
         if let (Answer::Is(one), Answer::Is(all)) = (one, all) {
             hand.expect("dedup entries up to one", &one.count, &Count { number: 1, at_least: true })?;
             if all.count.number < 2 || all.count.at_least {
@@ -268,7 +268,7 @@ pub async fn honest(builder: &dyn Builder) -> Checked {
     }
     let survey = &hand.of.survey;
     let scopes = hand.ask("listing scopes", || survey.scopes(SCOPES)).await?;
-    let entities = hand.ask("listing entities", || survey.entities(key.scope(), None, 10)).await?;
+    let entities = hand.ask("listing entities", || survey.entity_keys(key.scope(), None, 10)).await?;
     let letters = hand.ask("counting letters", || survey.dead_letter_count(&endpoint, ALL)).await?;
     let is_empty = [
         scopes.is().is_some_and(Vec::is_empty),
@@ -292,8 +292,8 @@ async fn every_call(hand: &Hand, key: &EntityKey) -> Result<Vec<String>, Broken>
     let id = &samples::envelope("").message_id;
     Ok([
         why(hand.ask("listing scopes", || survey.scopes(10)).await?),
-        why(hand.ask("listing entities", || survey.entities(scope, None, 10)).await?),
-        why(hand.ask("counting dedup entries", || survey.dedup_entries(ALL)).await?),
+        why(hand.ask("listing entities", || survey.entity_keys(scope, None, 10)).await?),
+        why(hand.ask("counting dedup entries", || survey.dedup_count(ALL)).await?),
         why(hand.ask("counting letters", || survey.dead_letter_count(endpoint, ALL)).await?),
         why(hand.ask("counting what is scheduled", || survey.scheduled(endpoint, ALL)).await?),
         why(hand.ask("looking for a message", || survey.scheduled_message(endpoint, id)).await?),

@@ -27,7 +27,7 @@ impl Survey for CosmosDb {
         Ok(Answer::unknown(NO_NAMES))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         _: &Arc<Scope>,
         _: Option<&EntityKey>,
@@ -36,7 +36,7 @@ impl Survey for CosmosDb {
         Ok(Answer::unknown(NO_KEYS))
     }
 
-    async fn dedup_entries(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
         Ok(Answer::unknown(NO_COUNT))
     }
 

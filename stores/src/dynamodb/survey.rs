@@ -26,7 +26,7 @@ impl Survey for DynamoDb {
         Ok(Answer::unknown(NO_NAMES))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         _: &Arc<Scope>,
         _: Option<&EntityKey>,
@@ -35,7 +35,7 @@ impl Survey for DynamoDb {
         Ok(Answer::unknown(NO_KEYS))
     }
 
-    async fn dedup_entries(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
         Ok(Answer::unknown(NO_COUNT))
     }
 

@@ -67,7 +67,10 @@ impl Waiting {
     }
 
     /// What `endpoint` has put, with when it is due.
-    pub(super) fn of<'w>(&'w self, endpoint: &'w EndpointName) -> impl Iterator<Item = (Instant, &'w Outgoing)> {
+    pub(super) fn messages_of<'w>(
+        &'w self,
+        endpoint: &'w EndpointName,
+    ) -> impl Iterator<Item = (Instant, &'w Outgoing)> {
         let own = self.all.iter().filter(move |((of, ..), _)| of == endpoint);
         own.map(|((_, due, _), row)| (*due, &row.outgoing))
     }

@@ -26,7 +26,7 @@ impl Survey for Memory {
         Ok(Answer::Is(names.into_iter().take(limit).map(copy).collect()))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         scope: &Arc<Scope>,
         after: Option<&EntityKey>,
@@ -40,7 +40,7 @@ impl Survey for Memory {
         Ok(Answer::Is(keys))
     }
 
-    async fn dedup_entries(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
         let state = self.state();
         let oldest = state.dedup.oldest().and_then(|age| u64::try_from(age.as_millis()).ok());
         let none_before = oldest.map(|age| Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(age)));
@@ -56,8 +56,8 @@ impl Survey for Memory {
 
     async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError> {
         let (state, now) = (self.state(), Instant::now());
-        let overdue = state.waiting.of(endpoint).filter(|(due, _)| *due <= now).count();
-        let messages = count_of(state.waiting.of(endpoint).count(), limit);
+        let overdue = state.waiting.messages_of(endpoint).filter(|(due, _)| *due <= now).count();
+        let messages = count_of(state.waiting.messages_of(endpoint).count(), limit);
         Ok(Answer::Is(Scheduled { messages, overdue: count_of(overdue, limit) }))
     }
 
@@ -67,7 +67,7 @@ impl Survey for Memory {
         id: &MessageId,
     ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
         let state = self.state();
-        let own = state.waiting.of(endpoint).filter(|(_, outgoing)| outgoing.envelope.message_id == *id);
+        let own = state.waiting.messages_of(endpoint).filter(|(_, outgoing)| outgoing.envelope.message_id == *id);
         let shown = own.map(|(_, outgoing)| ScheduledMessage {
             destination: outgoing.destination.clone(),
             due: outgoing.envelope.due.unwrap_or_else(Timestamp::now),

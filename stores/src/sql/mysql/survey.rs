@@ -55,7 +55,7 @@ impl Survey for MySql {
         Ok(Answer::Is(rows.iter().map(|row| scope(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         scope: &Arc<Scope>,
         after: Option<&EntityKey>,
@@ -72,7 +72,7 @@ impl Survey for MySql {
         Ok(Answer::Is(keys.collect::<Result<_, StoreError>>()?))
     }
 
-    async fn dedup_entries(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
         let mut arguments = MySqlArguments::default();
         for _ in 0..SLOTS {
             arguments.bind(limit_of(limit));

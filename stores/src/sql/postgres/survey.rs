@@ -54,7 +54,7 @@ impl Survey for Postgres {
         Ok(Answer::Is(rows.iter().map(|row| scope(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         scope: &Arc<Scope>,
         after: Option<&EntityKey>,
@@ -70,7 +70,7 @@ impl Survey for Postgres {
         Ok(Answer::Is(keys.collect::<Result<_, StoreError>>()?))
     }
 
-    async fn dedup_entries(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
         let mut arguments = PgArguments::default();
         arguments.bind(limit_of(limit));
         let rows = self.surveyed(&dedup(), arguments).await?;

@@ -58,7 +58,7 @@ impl Survey for Sqlite {
         Ok(Answer::Is(rows.iter().map(|row| scope(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
     }
 
-    async fn entities(
+    async fn entity_keys(
         &self,
         scope: &Arc<Scope>,
         after: Option<&EntityKey>,
@@ -74,7 +74,7 @@ impl Survey for Sqlite {
         Ok(Answer::Is(keys.collect::<Result<_, StoreError>>()?))
     }
 
-    async fn dedup_entries(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
+    async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
         let mut arguments = SqliteArguments::default();
         arguments.bind(limit_of(limit));
         let rows = self.surveyed(DEDUP, arguments).await?;
