@@ -17,6 +17,7 @@
 //! | compress or encrypt bodies on their way | [`seal`] |
 //! | run it, and ask how it is | [`Endpoint::builder`], [`endpoint::Settings`], [`endpoint::EndpointHandle`] |
 //! | say what happens when a handler fails | [`deliver::Recoverability`] |
+//! | look at what a store holds, from outside | [`operator`] |
 //! | mend what was set aside | [`Endpoint::dead_letter_office`], [`endpoint::EndpointHandle::dead_letter_office`] |
 //! | send the first message | [`Sender`] |
 //! | ask, and await the answer | [`RequestClient`] |
@@ -74,7 +75,7 @@ pub use hapax_core::{
     Around, Completed, Context, Correlation, Endpoint, Enqueued, Every, Handle, Handler, HandlerError, Message,
     Missing, Needs, Next, OUTGOING_MAX, Ran, Reach, Registry, Relay, RequestClient, ReusedId, Routes, Saga,
     SagaManager, SendError, Sender, claim, codec, deliver, endpoint, entity, envelope, ids, ids::MessageId, inbox,
-    manager, metrics, ports, relay, requests, seal, time, trace,
+    manager, metrics, operator, ports, relay, requests, seal, time, trace,
 };
 #[cfg(feature = "check")]
 pub use hapax_model::check;
@@ -251,3 +252,7 @@ mod forgetting {}
 #[cfg(all(doctest, feature = "memory", feature = "in-process"))]
 #[doc = include_str!("../docs/claim-check.md")]
 mod claiming {}
+
+#[cfg(all(doctest, feature = "sqlite-queue"))]
+#[doc = include_str!("../docs/operator.md")]
+mod operating {}

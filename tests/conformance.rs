@@ -10,6 +10,8 @@ mod faulty;
 mod partitioned_log;
 #[path = "conformance/queues.rs"]
 mod queues;
+#[path = "conformance/surveys.rs"]
+mod surveys;
 
 use std::{
     path::PathBuf,
@@ -280,6 +282,9 @@ mod memory {
     mod schedule {
         hapax_core::schedule_suite!(crate::InMemory::default());
     }
+    mod survey {
+        hapax_core::survey_suite!(crate::InMemory::default());
+    }
 }
 
 mod sqlite {
@@ -297,6 +302,9 @@ mod sqlite {
     }
     mod schedule {
         hapax_core::schedule_suite!(crate::InSqlite::new());
+    }
+    mod survey {
+        hapax_core::survey_suite!(crate::InSqlite::new());
     }
 }
 
@@ -319,6 +327,9 @@ mod postgres {
     mod schedule {
         hapax_core::schedule_suite!(crate::InPostgres::new());
     }
+    mod survey {
+        hapax_core::survey_suite!(crate::InPostgres::new());
+    }
 }
 
 mod mysql {
@@ -339,6 +350,9 @@ mod mysql {
     }
     mod schedule {
         hapax_core::schedule_suite!(crate::InMySql::new());
+    }
+    mod survey {
+        hapax_core::survey_suite!(crate::InMySql::new());
     }
 }
 

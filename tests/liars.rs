@@ -27,5 +27,7 @@ mod queue_marks;
 mod queues;
 #[path = "liars/schedules.rs"]
 mod schedules;
+#[path = "liars/surveys.rs"]
+mod surveys;
 #[path = "liars/upkeep.rs"]
 mod upkeep;

@@ -17,6 +17,7 @@ pub mod ids;
 pub mod inbox;
 pub mod manager;
 pub mod metrics;
+pub mod operator;
 pub mod ports;
 mod registry;
 pub mod relay;

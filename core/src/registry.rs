@@ -101,7 +101,8 @@ impl<T: Saga> Registry<T> {
         Self::named(T::NAME)
     }
 
-    fn named(name: &str) -> Self {
+    /// The same under another name: for what handles nothing.
+    pub(crate) fn named(name: &str) -> Self {
         Self {
             name: SagaName::parse(name),
             routes: Vec::new(),

@@ -7,6 +7,7 @@ mod bodies;
 mod dedup;
 mod long;
 mod schedule;
+mod survey;
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -53,6 +53,13 @@ impl testing::dead_letters::Builder for InCosmos {
     }
 }
 
+#[async_trait]
+impl testing::survey::Builder for InCosmos {
+    async fn surveyed(&self) -> testing::survey::Surveyed {
+        testing::survey::Surveyed::of(&Arc::new(self.0.open().await))
+    }
+}
+
 mod together {
     mod entities {
         hapax_core::entity_store_suite!(super::super::InCosmos::new(super::super::Layout::Together));
@@ -63,6 +70,9 @@ mod together {
     }
     mod letters {
         hapax_core::dead_letters_suite!(super::super::InCosmos::new(super::super::Layout::Together));
+    }
+    mod survey {
+        hapax_core::survey_suite!(super::super::InCosmos::new(super::super::Layout::Together));
     }
 }
 

@@ -80,6 +80,13 @@ impl testing::dead_letters::Builder for InDynamoDb {
     }
 }
 
+#[async_trait]
+impl testing::survey::Builder for InDynamoDb {
+    async fn surveyed(&self) -> testing::survey::Surveyed {
+        testing::survey::Surveyed::of(&Arc::new(self.0.open().await))
+    }
+}
+
 mod dynamodb {
     mod entities {
         hapax_core::entity_store_suite!(super::super::InDynamoDb::new());
@@ -89,5 +96,8 @@ mod dynamodb {
     }
     mod letters {
         hapax_core::dead_letters_suite!(super::super::InDynamoDb::new());
+    }
+    mod survey {
+        hapax_core::survey_suite!(super::super::InDynamoDb::new());
     }
 }

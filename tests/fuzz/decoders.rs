@@ -3,13 +3,9 @@
 //!
 //! For the targets of `cargo xtask fuzz`, and for `corpus.rs`, which gives them what was found and kept.
 
-#[allow(dead_code)] // Its program reads more of it.
-#[path = "../../cli/src/args.rs"]
-mod args;
-
 use std::{fmt, str::FromStr};
 
-use hapax::transports::fuzzing::parts;
+use hapax::{stores::postgres::outbox::DebeziumConnector, transports::fuzzing::parts};
 use hapax_core::{
     codec::record,
     envelope::{
@@ -144,16 +140,16 @@ pub(crate) fn brokers(data: &[u8]) {
     }
 }
 
-/// What a user writes: a command line of `hapax`, a word in each line, the first of them where something is; and that what is said of it
-/// keeps a password to itself.
+/// What a user writes: where something is, and settings of Debezium's connector, a word in each line; and that what is said of it keeps a
+/// password to itself.
 pub(crate) fn configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let words: Vec<String> = text.lines().map(str::to_owned).collect();
-    if let Ok(args::Command::Debezium(connector, _)) = args::parse(&words) {
-        drop(connector.to_json());
-        drop(connector.sql());
-    }
     let Some(url) = words.first() else { return };
+    // Behind the first and one more they stand in pairs.
+    let connector = words.chunks(2).skip(1).fold(DebeziumConnector::of(hapax::Postgres::options(url)), set);
+    drop(connector.to_json());
+    drop(connector.sql());
     let mut said = vec![
         hapax::transports::nats::fuzz_url(url),
         hapax::transports::rabbitmq::fuzz_url(url),
@@ -167,6 +163,20 @@ pub(crate) fn configuration(data: &[u8]) {
     let Some(password) = password(url) else { return };
     for said in said {
         assert!(!said.contains(password), "{said:?} holds {password:?}");
+    }
+}
+
+/// A setting by its name.
+fn set(connector: DebeziumConnector, words: &[String]) -> DebeziumConnector {
+    let [name, value] = words else { return connector };
+    match name.as_str() {
+        "--topic" => connector.topic_replacement(value),
+        "--connector-name" => connector.connector_name(value),
+        "--slot" => connector.slot(value),
+        "--password" => connector.password(value),
+        "--header" => connector.headers([value.split_once('=').unwrap_or((value, value))]),
+        "--expand-payload" => connector.expand_payload(true),
+        _ => connector,
     }
 }
 

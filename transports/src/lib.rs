@@ -25,6 +25,8 @@ pub mod servicebus;
 pub mod sql;
 #[cfg(feature = "sqs")]
 pub mod sqs;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis", feature = "sqs"))]
+mod survey;
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod together;
 

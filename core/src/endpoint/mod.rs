@@ -39,7 +39,7 @@ use std::{
 };
 
 use audit::Auditor;
-pub use audit::{Audit, AuditCount, AuditReport};
+pub use audit::{Audit, AuditCount, AuditReport, StoreAudit};
 pub(crate) use builder::check_timers;
 pub use builder::{EndpointBuilder, Settings};
 use circuit::Circuit;
@@ -56,6 +56,7 @@ use futures_util::{
 pub use handle::{EndpointHandle, Health};
 use joint::Joint;
 use lanes::Lanes;
+pub(crate) use nothing::Nothing;
 use office::DeadLetterOffice;
 #[cfg(feature = "cron")]
 pub use recurring::{Calendar, NoCalendar};

@@ -1,4 +1,4 @@
-//! The stores of an endpoint without sagas.
+//! The stores of an endpoint without sagas, and of an operator who looks at outbox tables alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,16 +6,17 @@ use async_trait::async_trait;
 
 use crate::{
     entity::{DedupEntry, Entity, Expected, Version},
-    ids::{DedupKey, EntityKey, Scope},
+    ids::{DedupKey, EndpointName, EntityKey, MessageId, Scope},
     ports::{
-        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Pending,
-        Saved, StoreCapabilities, StoreError,
+        Answer, Count, DeadLetter, DeadLetters, DedupCapabilities, DedupEntries, DedupStore, EntityStore, ErrorKind,
+        Evicted, Finished, Known, Loaded, LongMemory, Page, Pending, Saved, Scheduled, ScheduledMessage,
+        StoreCapabilities, StoreError, Survey,
     },
 };
 
 /// There is nothing in it, and nothing can be put into it.
 #[derive(Debug)]
-pub(super) struct Nothing;
+pub(crate) struct Nothing;
 
 fn refused(operation: &'static str) -> StoreError {
     StoreError::new(ErrorKind::Misconfigured, operation, "this endpoint has no store: add .store(..)")
@@ -96,5 +97,58 @@ impl DedupStore for Nothing {
 
     fn long_memory(&self) -> Option<&dyn LongMemory> {
         None
+    }
+}
+
+const NO_STORE: &str = "there is no store of hapax here: there are outbox tables alone";
+
+#[async_trait]
+impl DeadLetters for Nothing {
+    async fn add(&self, _: &DeadLetter) -> Result<(), StoreError> {
+        Err(refused("setting a message aside"))
+    }
+
+    async fn list(&self, _: &EndpointName, _: &Page) -> Result<Vec<DeadLetter>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn discard(&self, _: &[DeadLetter]) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+}
+
+#[async_trait]
+impl Survey for Nothing {
+    async fn scopes(&self, _: usize) -> Result<Answer<Vec<Scope>>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn entity_keys(
+        &self,
+        _: &Arc<Scope>,
+        _: Option<&EntityKey>,
+        _: usize,
+    ) -> Result<Answer<Vec<EntityKey>>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn dedup_count(&self, _: u64) -> Result<Answer<DedupEntries>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn dead_letter_count(&self, _: &EndpointName, _: u64) -> Result<Answer<Count>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn scheduled(&self, _: &EndpointName, _: u64) -> Result<Answer<Scheduled>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn scheduled_message(
+        &self,
+        _: &EndpointName,
+        _: &MessageId,
+    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
     }
 }

@@ -16,9 +16,12 @@ mod error;
 mod long_memory;
 mod marks;
 pub(crate) use error::BoxError;
+mod outbox_rows;
 mod outbox_table;
+mod queue_survey;
 mod receiver;
 mod schedule;
+mod survey;
 
 pub use backoff::{Backoff, Cause, Granted};
 pub use bodies::{BODY_NAME_BYTES_MAX, Bodies, BodyCapabilities, BodyName, BodyReference, Got, NewBody, Staged};
@@ -31,10 +34,13 @@ pub use entity_store::{EntityStore, Finished, Loaded, Pending, PendingEntry, Sav
 pub use error::{ErrorKind, StoreError, TransportError};
 pub use long_memory::{Keep, LongMemory, Moment, Passed};
 pub use marks::{Mark, Marks};
+pub use outbox_rows::{OutboxRow, OutboxRows, RowStatus};
 pub use outbox_table::{
     Care, Cared, Claim, Claimed, Claiming, Ended, Instance, OutboxState, OutboxTable, Outcome, Tick, Ticked,
 };
+pub use queue_survey::{Queue, QueueSurvey, QueuedMessage};
 pub use receiver::{
     Connected, Delays, Delivery, Receipt, Receiver, Settled, Settlement, Transport, TransportCapabilities,
 };
 pub use schedule::{Due, Next, Schedule, ScheduleCapabilities, Take};
+pub use survey::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, Survey};

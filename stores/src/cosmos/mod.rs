@@ -45,6 +45,7 @@ mod options;
 mod places;
 mod rows;
 mod start;
+mod survey;
 mod upkeep;
 mod waiting;
 

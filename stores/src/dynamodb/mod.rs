@@ -22,6 +22,7 @@ mod options;
 mod policy;
 mod ports;
 mod read;
+mod survey;
 mod table;
 mod token;
 mod upkeep;

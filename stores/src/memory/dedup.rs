@@ -108,6 +108,18 @@ impl Dedup {
         self.entries.len() + self.waiting.len()
     }
 
+    /// How long ago the first of them was inserted.
+    pub(super) fn oldest(&self) -> Option<Duration> {
+        let waiting = self.order.front().map(|(_, inserted)| *inserted);
+        let first = self.entries.front().map(|kept| self.inserted(kept));
+        waiting.into_iter().chain(first).min().map(|inserted| inserted.elapsed())
+    }
+
+    /// The longest that anybody asked for.
+    pub(super) fn retention(&self) -> Option<Duration> {
+        Some(self.retention).filter(|retention| !retention.is_zero())
+    }
+
     pub(super) fn entry(&self, key: &DedupKey) -> Option<DedupEntry> {
         let hash = folded(key);
         match self.places.find(spread(hash), |place| self.is_of(*place, hash, key)) {

@@ -66,6 +66,15 @@ impl Waiting {
         self.all.len()
     }
 
+    /// What `endpoint` has put, with when it is due.
+    pub(super) fn messages_of<'w>(
+        &'w self,
+        endpoint: &'w EndpointName,
+    ) -> impl Iterator<Item = (Instant, &'w Outgoing)> {
+        let own = self.all.iter().filter(move |((of, ..), _)| of == endpoint);
+        own.map(|((_, due, _), row)| (*due, &row.outgoing))
+    }
+
     fn number(&mut self) -> u64 {
         self.last += 1;
         self.last

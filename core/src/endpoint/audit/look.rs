@@ -191,7 +191,7 @@ impl Auditor {
         Ok(())
     }
 
-    async fn look(&self, list: &mut WatchList, subject: &mut Subject) -> Result<Sighting, StoreError> {
+    pub(super) async fn look(&self, list: &mut WatchList, subject: &mut Subject) -> Result<Sighting, StoreError> {
         let now = self.now(&subject.entity).await;
         subject.forget(&now);
         let seen = self.sight(&subject.entity, &subject.keys()).await.inspect_err(|_| self.tally.failed())?;

@@ -14,6 +14,7 @@
 mod interleaved;
 mod look;
 mod moment;
+mod outside;
 mod report;
 mod sample;
 mod subject;
@@ -24,6 +25,7 @@ use std::{sync::Arc, time::Duration};
 
 use look::WatchList;
 use moment::Moment;
+pub use outside::StoreAudit;
 use report::Tally;
 pub use report::{AuditCount, AuditReport};
 use sample::{Rounds, Sample, Watching};

@@ -101,6 +101,19 @@ impl DeadLetterOffice {
         }
     }
 
+    /// Of an endpoint that is not there: nobody can tell which entity a letter is for.
+    pub(crate) fn outside(
+        endpoint: &EndpointName,
+        (letters, entities): (Arc<dyn DeadLetters>, Arc<dyn EntityStore>),
+        (dispatcher, clock): (Arc<dyn Dispatcher>, Arc<dyn Clock>),
+        retention: Duration,
+        by: String,
+    ) -> Self {
+        let endpoint = endpoint.clone();
+        let managers = Arc::from([]);
+        Self::new(Cabinet { endpoint, letters, entities, dispatcher, clock, managers, spill: None, retention }).of(by)
+    }
+
     /// The same, in which `by` works.
     pub(super) fn of(&self, by: String) -> Self {
         Self { by, ..self.clone() }

@@ -62,6 +62,8 @@ impl Retried {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Lane {
     Entity(EntityKey),
+    /// Where nobody can tell the entity.
+    Saga(Option<SagaName>),
     Outgoing(Destination, PartitionKey),
 }
 
@@ -233,6 +235,9 @@ impl DeadLetterOffice {
         if let Some(destination) = &letter.destination {
             let key = letter.envelope.partition_key.clone()?;
             return Some(Lane::Outgoing(destination.clone(), key));
+        }
+        if self.managers.is_empty() {
+            return Some(Lane::Saga(letter.saga.clone()));
         }
         let manager = self.managers.iter().find(|manager| letter.saga.as_ref() == Some(&manager.scope().saga))?;
         let routed = manager.route(&letter.envelope, Receipt::number(0), letter.attempts);

@@ -82,6 +82,7 @@ mod server;
 mod settled;
 mod start;
 mod statements;
+mod survey;
 mod upkeep;
 #[doc(hidden)]
 pub mod wire;

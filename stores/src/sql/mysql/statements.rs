@@ -15,6 +15,7 @@
 
 pub(super) mod long;
 pub(super) mod schedule;
+pub(super) mod survey;
 
 use super::super::rows::COUNTED_MAX;
 

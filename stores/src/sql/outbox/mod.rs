@@ -25,6 +25,7 @@ pub(super) use births::{Births, attach, claim, detach};
 pub use commit::CommitError;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) use deadlocks::Deadlocks;
+use hapax_core::time::Timestamp;
 pub(super) use import::Dialect;
 pub use import::{Import, Source};
 pub use imported::Imported;
@@ -40,6 +41,11 @@ pub(super) use row::Row;
 pub(super) use storing::storing;
 pub(super) use write::Writes;
 pub use write::{EnqueueError, FailedMessage, Routes};
+
+/// A time as it stands in a column.
+pub(super) fn time_of(millis: i64) -> Timestamp {
+    Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())
+}
 
 pub(super) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)

@@ -14,6 +14,7 @@
 pub(super) mod bodies;
 pub(super) mod long;
 pub(super) mod schedule;
+pub(super) mod survey;
 mod upkeep;
 mod writes;
 

@@ -40,6 +40,7 @@ mod rows;
 mod schedule;
 mod start;
 mod statements;
+mod survey;
 mod write;
 
 use std::{

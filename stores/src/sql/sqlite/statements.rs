@@ -11,6 +11,7 @@
 pub(super) mod bodies;
 pub(super) mod long;
 pub(super) mod schedule;
+pub(super) mod survey;
 
 use std::sync::LazyLock;
 
@@ -381,5 +382,6 @@ pub(super) fn all() -> Vec<&'static str> {
     all.extend(schedule::ALL);
     all.extend(long::ALL);
     all.extend(bodies::ALL);
+    all.extend(survey::ALL);
     all
 }

@@ -36,6 +36,7 @@ mod options;
 mod ordered;
 mod rare;
 mod statements;
+mod survey;
 mod write;
 
 use std::{

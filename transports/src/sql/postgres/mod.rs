@@ -29,6 +29,7 @@ mod dead_letters;
 mod options;
 mod rare;
 mod statements;
+mod survey;
 mod told;
 mod write;
 

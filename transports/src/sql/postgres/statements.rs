@@ -317,6 +317,28 @@ pub(super) const ABANDON: &str = "\
 pub(super) const BACKLOG: &str = "\
     SELECT count(*) FROM hapax.queue_message WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1)";
 
+/// `$1` endpoint, `$2` limit: how many messages; of these, how many under a lease.
+pub(super) fn queue() -> String {
+    format!(
+        "WITH m AS MATERIALIZED (SELECT leased_until FROM hapax.queue_message \
+           WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1) ORDER BY due_at, id LIMIT $2::bigint) \
+         SELECT count(*), count(*) FILTER (WHERE leased_until > {SURVEY_NOW}) FROM m"
+    )
+}
+
+/// `$1` endpoint, `$2` limit, `$3` message id: of each copy among so many messages, its deliveries, when it is due, when its lease ends, when it
+/// was sent; and the server's time.
+pub(super) fn queued() -> String {
+    format!(
+        "SELECT deliveries, due_at, leased_until, sent_at, {SURVEY_NOW} FROM \
+           (SELECT deliveries, due_at, leased_until, sent_at, message_id FROM hapax.queue_message \
+            WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1) ORDER BY due_at, id LIMIT $2::bigint) AS m \
+         WHERE message_id = $3"
+    )
+}
+/// The server's time, for what is only shown.
+const SURVEY_NOW: &str = "(date_part('epoch', statement_timestamp()) * 1000)::bigint";
+
 /// Messages in all queues; `$1` how many to count at most.
 pub(super) const MESSAGES: &str = "\
     SELECT count(*) FROM (SELECT FROM hapax.queue_message ORDER BY id LIMIT $1::bigint) AS m";

@@ -25,6 +25,7 @@ mod options;
 mod receiver;
 mod signals;
 mod statements;
+mod survey;
 
 use std::{
     collections::HashMap,

@@ -32,6 +32,7 @@
 mod care;
 mod import;
 mod inbox;
+mod listed;
 mod options;
 mod ordered;
 mod statements;

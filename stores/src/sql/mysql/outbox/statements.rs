@@ -5,6 +5,8 @@
 //! access to the outbox names its index: statistics of a table that was empty must not make the server go through all of it, and
 //! lock it.
 
+use hapax_core::ports::RowStatus;
+
 use super::super::wire::Schema;
 
 pub(super) static SCHEMA: Schema = Schema {
@@ -101,6 +103,24 @@ pub(super) fn failed() -> String {
     format!(
         "SELECT {COLUMNS}, attempts, ended_at, last_error FROM hapax.outbox FORCE INDEX (ready) \
          WHERE status = 2 AND (? IS NULL OR id = ?) ORDER BY ready_at, number LIMIT ? OFFSET ?"
+    )
+}
+
+/// With a message id: `?` that, the same again, limit, skip; that row alone, in the archive too. Else `?` limit, skip.
+pub(super) fn listed(status: Option<RowStatus>, by_id: bool) -> String {
+    let columns = format!("{COLUMNS}, CAST(status AS SIGNED), CAST(attempts AS SIGNED), stored_at, ended_at");
+    let of_status = status.map_or_else(|| "TRUE".to_owned(), |status| format!("status = {}", status.number()));
+    if by_id {
+        return format!(
+            "SELECT {columns}, ready_at, last_error, CAST(0 AS SIGNED) FROM hapax.outbox FORCE INDEX (id) WHERE id = ? AND {of_status} \
+             UNION ALL SELECT {columns}, NULL, NULL, CAST(1 AS SIGNED) FROM hapax.outbox_archive WHERE id = ? AND {of_status} \
+             LIMIT ? OFFSET ?"
+        );
+    }
+    let (index, order) = if status.is_some() { ("ready", "ready_at, number") } else { ("PRIMARY", "number") };
+    format!(
+        "SELECT {columns}, ready_at, last_error, CAST(0 AS SIGNED) FROM hapax.outbox FORCE INDEX ({index}) WHERE {of_status} \
+         ORDER BY {order} LIMIT ? OFFSET ?"
     )
 }
 

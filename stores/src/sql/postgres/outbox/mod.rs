@@ -26,6 +26,7 @@ mod care;
 mod debezium;
 mod import;
 mod inbox;
+mod listed;
 #[cfg(feature = "postgres-log")]
 mod log;
 mod options;

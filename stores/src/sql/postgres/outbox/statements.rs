@@ -3,6 +3,8 @@
 //! Rows are found by arrays of their ids (`= ANY`), so that a plan that was made while the table was empty does not go through
 //! all of it later.
 
+use hapax_core::ports::RowStatus;
+
 use super::{super::wire::Schema, ordered};
 
 pub(super) static SCHEMA: Schema = Schema {
@@ -273,6 +275,29 @@ pub(super) fn failed() -> String {
     format!(
         "SELECT {COLUMNS}, attempts, ended_at, last_error FROM hapax.outbox \
          WHERE status = 2 AND ($1::uuid IS NULL OR id = $1::uuid) ORDER BY ended_at, id LIMIT $2::bigint OFFSET $3::bigint"
+    )
+}
+
+/// `$1` limit, `$2` skip, `$3` message id, if one is asked for: then that row alone, in the archive too.
+pub(super) fn listed(status: Option<RowStatus>, by_id: bool) -> String {
+    let columns = format!("{COLUMNS}, status, attempts, stored_at, ended_at");
+    let of_status = status.map_or_else(|| "true".to_owned(), |status| format!("status = {}", status.number()));
+    if by_id {
+        return format!(
+            "SELECT {columns}, ready_at, last_error, false FROM hapax.outbox WHERE id = $3::uuid AND {of_status} \
+             UNION ALL SELECT {columns}, NULL::bigint, NULL::text, true FROM hapax.outbox_archive WHERE id = $3::uuid AND {of_status} \
+             LIMIT $1::bigint OFFSET $2::bigint"
+        );
+    }
+    let (of_status, order) = match status {
+        None => (of_status, "id"),
+        Some(RowStatus::Waits) => (of_status, "ready_at, id"),
+        Some(RowStatus::Failed) => (of_status, "ended_at, id"),
+        Some(RowStatus::Sent | RowStatus::Expired) => (format!("status IN (1, 3) AND {of_status}"), "ended_at, id"),
+    };
+    format!(
+        "SELECT {columns}, ready_at, last_error, false FROM hapax.outbox WHERE {of_status} ORDER BY {order} \
+         LIMIT $1::bigint OFFSET $2::bigint"
     )
 }
 

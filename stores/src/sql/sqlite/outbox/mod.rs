@@ -33,6 +33,7 @@
 mod care;
 mod import;
 mod inbox;
+mod listed;
 mod options;
 mod statements;
 mod table;

@@ -3,7 +3,7 @@
 //! What a relay asks for is one text of several statements in one transaction. The values in it are numbers and bytes in
 //! hexadecimal digits, and nothing else.
 
-use hapax_core::ports::{Claim, Claiming, Ended, Instance, Outcome, Tick};
+use hapax_core::ports::{Claim, Claiming, Ended, Instance, Outcome, RowStatus, Tick};
 
 use super::super::{
     super::outbox::{as_i64, hex, lanes, millis, not_sent, status},
@@ -357,6 +357,28 @@ pub(super) fn failed() -> String {
     format!(
         "SELECT {COLUMNS}, attempts, ended_at, last_error FROM hapax_outbox INDEXED BY hapax_outbox_failed \
          WHERE status = 2 AND (?1 IS NULL OR id = ?1) ORDER BY ended_at, number LIMIT ?2 OFFSET ?3"
+    )
+}
+
+/// `?1` limit, `?2` skip, `?3` message id, if one is asked for: then that row alone, in the archive too. The index of each status asks for its
+/// condition in these very words.
+pub(super) fn listed(status: Option<RowStatus>, by_id: bool) -> String {
+    let columns = format!("{COLUMNS}, status, attempts, stored_at, ended_at");
+    let of_status = status.map_or_else(|| "true".to_owned(), |status| format!("status = {}", status.number()));
+    if by_id {
+        return format!(
+            "SELECT {columns}, ready_at, last_error, 0 FROM hapax_outbox WHERE id = ?3 AND {of_status} \
+             UNION ALL SELECT {columns}, NULL, NULL, 1 FROM hapax_outbox_archive WHERE id = ?3 AND {of_status} LIMIT ?1 OFFSET ?2"
+        );
+    }
+    let (of_status, order) = match status {
+        None => (of_status, "number"),
+        Some(RowStatus::Waits) => (of_status, "ready_at, number"),
+        Some(RowStatus::Failed) => (of_status, "ended_at, number"),
+        Some(RowStatus::Sent | RowStatus::Expired) => (format!("status IN (1, 3) AND {of_status}"), "ended_at, number"),
+    };
+    format!(
+        "SELECT {columns}, ready_at, last_error, 0 FROM hapax_outbox WHERE {of_status} AND ?3 IS NULL ORDER BY {order} LIMIT ?1 OFFSET ?2"
     )
 }
 

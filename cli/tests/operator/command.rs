@@ -1,11 +1,8 @@
-//! The program itself: what it prints and how it ends. It needs no server.
-#![allow(clippy::unwrap_used)]
+//! Debezium's settings, which need no server; and what the program prints and how it ends.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-fn hapax(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapax")).args(args).output().unwrap()
-}
+use crate::rig::hapax;
 
 #[test]
 fn settings_go_to_the_output_and_the_password_nowhere() {
@@ -64,5 +61,52 @@ fn a_reader_that_has_gone_is_no_error() {
     let ran = child.wait_with_output().unwrap();
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     let help = hapax(&["--help"]);
-    assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("hapax outbox debezium URL"));
+    assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("outbox"));
+}
+
+#[test]
+fn options_arrive_in_the_settings() {
+    let ran = hapax(&[
+        "outbox",
+        "debezium",
+        "postgres://u@h/d",
+        "--schema",
+        "s",
+        "--table-prefix",
+        "p_",
+        "--route-by",
+        "type",
+        "--topic",
+        "t.${routedByValue}",
+        "--header",
+        "type=kind",
+        "--header",
+        "tenant",
+        "--expand-payload",
+        "--connector-name",
+        "n",
+        "--slot",
+        "sl",
+        "--password",
+        "${file:a:b}",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+    for (name, value) in [
+        ("database.password", "${file:a:b}"),
+        ("slot.name", "sl"),
+        ("table.include.list", "s\\.p_outbox"),
+        ("transforms.outbox.route.by.field", "type"),
+        ("transforms.outbox.route.topic.replacement", "t.${routedByValue}"),
+        ("transforms.outbox.table.fields.additional.placement", "type:header:kind,tenant:header:tenant"),
+        ("transforms.outbox.table.expand.json.payload", "true"),
+    ] {
+        assert_eq!(json["config"][name], value, "{name}");
+    }
+    assert_eq!(json["name"], "n");
+    let none = hapax(&["outbox", "debezium", "postgres://u@h/d", "--no-headers"]);
+    assert!(!String::from_utf8(none.stdout).unwrap().contains("additional.placement"));
+    let both = hapax(&["outbox", "debezium", "postgres://u@h/d", "--no-headers", "--header", "type"]);
+    assert_eq!(both.status.code(), Some(2));
+    let twice = hapax(&["outbox", "debezium", "postgres://u@h/d", "--slot", "a", "--slot", "b"]);
+    assert_eq!(twice.status.code(), Some(2));
 }

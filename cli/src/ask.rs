@@ -1,0 +1,100 @@
+//! What changes something asks first, and says afterwards who has done it.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, BufRead, IsTerminal, Write},
+    path::PathBuf,
+};
+
+use hapax::time::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    args::Changing,
+    failure::{Failure, masked},
+};
+
+/// One line for each deed, as JSON.
+#[derive(Debug, Serialize)]
+struct Deed<'a> {
+    time: String,
+    by: &'a str,
+    deed: &'a str,
+    of: &'a str,
+    count: u64,
+    store: &'a str,
+}
+
+/// Who does something, whether he was asked, and where it is written down.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    pub(crate) by: String,
+    yes: bool,
+    pub(crate) dry_run: bool,
+    log: Option<PathBuf>,
+    store: String,
+}
+
+impl Hand {
+    pub(crate) fn new(changing: &Changing, store: &str) -> Self {
+        let known = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
+        let by = changing.by.clone().or_else(|| known("USER")).or_else(|| known("LOGNAME"));
+        Self {
+            by: by.unwrap_or_else(|| "unknown".to_owned()),
+            yes: changing.yes,
+            dry_run: changing.dry_run,
+            log: changing.log.clone(),
+            store: masked(store),
+        }
+    }
+
+    /// Whether it is to be done. `what` completes "this will ..".
+    pub(crate) fn asks(&self, what: &str) -> Result<bool, Failure> {
+        if self.dry_run {
+            let _ = writeln!(io::stderr(), "hapax: this would {what}; nothing was done"); // There is nowhere else to say it.
+            return Ok(false);
+        }
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Err(Failure::usage(format!(
+                "this will {what}, and nobody can be asked here: add --yes, or see it with --dry-run"
+            )));
+        }
+        let _ = write!(io::stderr(), "This will {what}. Go on? [y/N] ");
+        let _ = io::stderr().flush();
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" if read.is_ok() => Ok(true),
+            _ => Err(Failure::new("nothing was done")),
+        }
+    }
+
+    /// Writes down what was done: to the standard error, and where `--log` says.
+    pub(crate) fn writes_down(&self, deed: &str, of: &str, count: u64) -> Result<(), Failure> {
+        let line = Deed { time: Timestamp::now().to_string(), by: &self.by, deed, of, count, store: &self.store };
+        let line = serde_json::to_string(&line).unwrap_or_default(); // Texts and a number cannot fail.
+        let _ = writeln!(io::stderr(), "{line}");
+        let Some(path) = &self.log else { return Ok(()) };
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())).map_err(|error| {
+            Failure::new(format!(
+                "it is done, and could not be written to {}: {error}; keep the line above",
+                path.display()
+            ))
+        })
+    }
+
+    /// That the log can be written is found out before anything is done.
+    pub(crate) fn opens_log(&self) -> Result<(), Failure> {
+        let Some(path) = &self.log else { return Ok(()) };
+        OpenOptions::new().create(true).append(true).open(path).map(drop).map_err(|error| {
+            Failure::new(format!(
+                "the log {} cannot be written: {error}; name another file, nothing was done",
+                path.display()
+            ))
+        })
+    }
+}

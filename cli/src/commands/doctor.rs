@@ -1,0 +1,199 @@
+//! Start-up checks of each backend, and what a person should look at, each with its remedy.
+
+use hapax::{
+    operator::{EndpointStatus, Operator, OutboxStatus},
+    ports::Answer,
+};
+use serde::Serialize;
+
+use super::selection;
+use crate::{
+    args::{Common, Doctor},
+    failure::{Failure, chain, masked},
+    place::Place,
+    print::{Out, span},
+    transport::with_transport,
+    warnings::Warnings,
+};
+
+/// Counted no further than this.
+const LIMIT: u64 = 10_000;
+/// What waits for so long is not about to be sent: an endpoint's sweeper begins after a minute.
+const WAITS_TOO_LONG_MS: u64 = 10 * 60 * 1000;
+/// What is overdue for so long is not sent: a schedule is looked at every few seconds.
+const OVERDUE_TOO_LONG_MS: u64 = 5 * 60 * 1000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Level {
+    Ok,
+    Warning,
+    Error,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Findings {
+    errors: usize,
+    warnings: usize,
+    findings: Vec<Finding>,
+}
+
+impl Findings {
+    fn add(&mut self, level: Level, what: impl Into<String>, remedy: Option<&str>) {
+        self.errors += usize::from(level == Level::Error);
+        self.warnings += usize::from(level == Level::Warning);
+        self.findings.push(Finding { level, what: masked(&what.into()), remedy: remedy.map(str::to_owned) });
+    }
+
+    fn heard(&mut self, warnings: &Warnings) {
+        for warning in warnings.take() {
+            self.add(Level::Warning, warning, None);
+        }
+    }
+
+    fn failed(&mut self, what: &str, failure: &Failure) {
+        if let Failure::Usage(why) | Failure::Failed(why) = failure {
+            self.add(Level::Error, format!("{what}: {why}"), None);
+        }
+    }
+}
+
+pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, out: &mut Out) -> Result<(), Failure> {
+    let (place, mut found) = (Place::of(common)?, Findings::default());
+    let opened = place.open(common).await;
+    found.heard(warnings);
+    match opened {
+        Err(failure) => found.failed("store", &failure),
+        Ok(opened) => {
+            found.add(
+                Level::Ok,
+                if opened.has_store { "the store opens, and keeps what it confirms" } else { "the outbox opens" },
+                None,
+            );
+            for left_out in &opened.left_out {
+                found.add(Level::Warning, left_out.clone(), None);
+            }
+            let reaches = common.transport().is_some() || opened.has_queues;
+            match with_transport(opened, common).await {
+                Err(failure) => found.failed("transport", &failure),
+                Ok(operator) => {
+                    if reaches {
+                        found.add(Level::Ok, "the transport opens", None);
+                    }
+                    look(&operator, asked, &mut found).await;
+                }
+            }
+            found.heard(warnings);
+        }
+    }
+    if common.json {
+        out.json(&found)?;
+    } else {
+        out.text(&text(&found))?;
+    }
+    if found.errors > 0 { Err(Failure::Found) } else { Ok(()) }
+}
+
+async fn look(operator: &Operator, asked: &Doctor, found: &mut Findings) {
+    let said = |time: std::time::Duration| span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    match (operator.retention().await, asked.redelivery) {
+        (Err(error), _) => found.add(Level::Error, chain(&error), None),
+        (Ok(retention), Some(redelivery)) if retention <= redelivery => found.add(
+            Level::Error,
+            format!("dedup entries are kept for {}, and a copy may come after {}: it would be handled again",
+                said(retention),
+                said(redelivery)),
+            Some("raise Settings::retention of every endpoint on this store above it, or Eviction::Evidence where the transport shows marks"),
+        ),
+        (Ok(retention), _) => found.add(Level::Ok, format!("dedup entries are kept for {}", said(retention)), None),
+    }
+    let status = match operator.status(&selection(&asked.of), LIMIT).await {
+        Ok(status) => status,
+        Err(error) => return found.add(Level::Error, chain(&error), None),
+    };
+    match &status.endpoints {
+        Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, found)),
+        Answer::Unknown { why } => {
+            found.add(Level::Warning, format!("endpoints are not looked at: {why}"), Some("--endpoint and --saga"))
+        }
+    }
+    status.outboxes.iter().for_each(|outbox| look_at_outbox(outbox, found));
+}
+
+fn look_at_endpoint(endpoint: &EndpointStatus, found: &mut Findings) {
+    let name = &endpoint.endpoint;
+    if let Answer::Is(count) = &endpoint.dead_letters
+        && count.number > 0
+    {
+        let remedy =
+            "`hapax dead-letters list` shows why; mend the cause, then `hapax dead-letters retry` or `discard`";
+        found.add(Level::Warning, format!("{name} has set {count} messages aside"), Some(remedy));
+    }
+    if let Answer::Is(sagas) = &endpoint.sagas {
+        for saga in sagas {
+            let Some(oldest) = saga.oldest_ms.filter(|oldest| *oldest > WAITS_TOO_LONG_MS) else { continue };
+            let what = format!(
+                "{name}/{}: messages of {} entities wait to be sent, for up to {}",
+                saga.saga,
+                saga.waiting,
+                span(oldest)
+            );
+            let remedy = "run the endpoint, whose sweeper sends them, and look into its log for why it cannot; `hapax sweep` does it by hand";
+            found.add(Level::Warning, what, Some(remedy));
+        }
+    }
+    if let Answer::Is(schedule) = &endpoint.schedule
+        && let Some(since) = schedule.overdue_for_ms.filter(|since| *since > OVERDUE_TOO_LONG_MS)
+    {
+        let what =
+            format!("{name}: {} messages of its schedule are overdue, for up to {}", schedule.overdue, span(since));
+        found.add(
+            Level::Warning,
+            what,
+            Some("run the endpoint, which sends them, and look into its log for why it cannot"),
+        );
+    }
+    if let Answer::Unknown { why } = &endpoint.queue {
+        found.add(Level::Ok, format!("{name}: its queue is not looked at: {why}"), None);
+    }
+}
+
+fn look_at_outbox(outbox: &OutboxStatus, found: &mut Findings) {
+    let table = &outbox.table;
+    if outbox.failed > 0 {
+        let remedy =
+            "`hapax outbox list --status failed` shows why; mend the cause, then `hapax outbox retry` or `discard`";
+        found.add(Level::Warning, format!("{table}: {} messages have failed", outbox.failed), Some(remedy));
+    }
+    if outbox.waiting > 0 && outbox.relays == 0 {
+        let what = format!("{table}: {} messages wait, and no relay is there", outbox.waiting);
+        found.add(Level::Error, what, Some("start a process with a Relay for this table: see docs/relay.md"));
+    } else if let Some(lag) = outbox.lag_ms.filter(|lag| *lag > OVERDUE_TOO_LONG_MS) {
+        let remedy = "look into the relay's log, and whether its broker is away: see docs/relay.md, what to watch";
+        found.add(Level::Warning, format!("{table}: a message could have been sent {} ago", span(lag)), Some(remedy));
+    }
+}
+
+fn text(found: &Findings) -> String {
+    let mut text = String::new();
+    for Finding { level, what, remedy } in &found.findings {
+        let level = match level {
+            Level::Ok => "ok      ",
+            Level::Warning => "warning ",
+            Level::Error => "ERROR   ",
+        };
+        text += &format!("{level} {what}\n");
+        if let Some(remedy) = remedy {
+            text += &format!("         -> {remedy}\n");
+        }
+    }
+    text + &format!("{} errors, {} warnings\n", found.errors, found.warnings)
+}

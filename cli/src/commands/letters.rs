@@ -1,0 +1,387 @@
+//! What was set aside: looked at, changed, given again, given up.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+    time::Duration,
+};
+
+use hapax::{
+    endpoint::office::{Action, DeadLetterOffice, Filter},
+    envelope::Envelope,
+    ids::EndpointName,
+    operator::{Operator, ShownBody, ShownLetter},
+    ports::DeadLetter,
+};
+use serde::Serialize;
+
+use super::{endpoint, endpoints, open_store};
+use crate::{
+    args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
+    ask::Hand,
+    failure::Failure,
+    print::{Out, Table, shown},
+    transport::{sending, with_transport},
+};
+
+/// Letters of one call at most: more is for another call, after a look at what these came to.
+const AT_ONCE_MAX: usize = 10_000;
+/// Largest body that is read from a file, in bytes: above what brokers take.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Serialize)]
+struct RetriedLetters {
+    endpoint: String,
+    done: usize,
+    left: usize,
+    reasons: Vec<LeftLetter>,
+}
+
+#[derive(Serialize)]
+struct LeftLetter {
+    message_id: String,
+    saga: Option<String>,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct DiscardedLetters {
+    endpoint: String,
+    discarded: usize,
+}
+
+#[derive(Serialize)]
+struct ShownAction {
+    time: String,
+    by: String,
+    deed: hapax::endpoint::office::Deed,
+    count: usize,
+    messages: Vec<String>,
+}
+
+pub(super) async fn run(asked: DeadLetters, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    match asked {
+        DeadLetters::List { filtered, skip, limit } => list(&filtered, (skip, limit), common, out).await,
+        DeadLetters::Show { id, of } => {
+            let filtered = Filtered { of, message_type: None, reason: None, since: None, before: None };
+            let operator = with_transport(open_store(common).await?, common).await?;
+            let filter = Filter { message_id: Some(id.clone()), ..filter(&filtered) };
+            let letters = letters(&operator, &filtered.of, &filter, (0, AT_ONCE_MAX)).await?;
+            if letters.is_empty() {
+                return Err(Failure::new(format!(
+                    "there is no dead letter about message {id}: `hapax message {id}` tells what is known of it"
+                )));
+            }
+            let whole: Vec<ShownLetter> = letters.iter().map(ShownLetter::whole).collect();
+            if common.json {
+                out.json(&whole)
+            } else {
+                out.text(&whole.iter().map(letter_text).collect::<Vec<_>>().join("\n"))
+            }
+        }
+        DeadLetters::Edit(asked) => edit(&asked, common, out).await,
+        DeadLetters::Retry { chosen, beyond_retention, changing } => {
+            retry(&chosen, beyond_retention, &changing, common, out).await
+        }
+        DeadLetters::Discard { chosen, changing } => discard(&chosen, &changing, common, out).await,
+        DeadLetters::Actions { endpoint } => actions(endpoint, common, out).await,
+    }
+}
+
+fn filter(filtered: &Filtered) -> Filter {
+    let Filtered { of, message_type, reason, since, before } = filtered;
+    Filter {
+        message_id: None,
+        message_type: message_type.clone(),
+        saga: of.saga.clone(),
+        reason: reason.clone(),
+        since: *since,
+        before: *before,
+    }
+}
+
+/// With nobody in it who could change anything.
+fn office(operator: &Operator, endpoint: &EndpointName) -> DeadLetterOffice {
+    operator.dead_letter_office(endpoint, "", Duration::ZERO)
+}
+
+async fn letters(
+    operator: &Operator,
+    of: &Of,
+    filter: &Filter,
+    (skip, limit): (usize, usize),
+) -> Result<Vec<DeadLetter>, Failure> {
+    let (mut found, mut skip) = (Vec::new(), skip);
+    for endpoint in endpoints(operator, of).await? {
+        let wanted = skip.saturating_add(limit - found.len());
+        let listed = office(operator, &endpoint).list(filter, 0, wanted).await.map_err(|error| Failure::of(&error))?;
+        let passed = skip.min(listed.len());
+        skip -= passed;
+        found.extend(listed.into_iter().skip(passed));
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = open_store(common).await?.operator;
+    let letters = letters(&operator, &filtered.of, &filter(filtered), page).await?;
+    let letters: Vec<ShownLetter> = letters.iter().map(ShownLetter::of).collect();
+    if common.json {
+        return out.json(&letters);
+    }
+    if letters.is_empty() {
+        return out.line("no dead letters");
+    }
+    let mut table = Table::new(&["time", "endpoint", "saga", "message", "type", "attempts", "reason"]);
+    for letter in letters {
+        let ShownLetter { endpoint, saga, destination, reason, attempts, time, message, .. } = letter;
+        let saga = saga.or_else(|| destination.map(|to| format!("to {to}"))).unwrap_or_else(|| "-".to_owned());
+        let reason = reason.lines().next().unwrap_or_default().to_owned();
+        table.row([time, endpoint, saga, message.message_id, message.message_type, attempts.to_string(), reason]);
+    }
+    out.text(&table.text())
+}
+
+fn letter_text(letter: &ShownLetter) -> String {
+    let mut lines = vec![
+        format!("message      {} ({})", letter.message.message_id, letter.message.message_type),
+        format!("endpoint     {}", letter.endpoint),
+    ];
+    let mut add = |name: &str, value: Option<&String>| {
+        lines.extend(value.map(|value| format!("{name:<12} {}", shown(value))));
+    };
+    add("saga", letter.saga.as_ref());
+    add("destination", letter.destination.as_ref());
+    add("set aside", Some(&letter.time));
+    add("attempts", Some(&letter.attempts.to_string()));
+    add("occurred", letter.message.occurred_at.as_ref());
+    add("expires", letter.message.expires.as_ref());
+    add("correlation", letter.message.correlation_id.as_ref());
+    add("causation", letter.message.causation_id.as_ref());
+    for (name, value) in &letter.message.headers {
+        add("header", Some(&format!("{name}={value}")));
+    }
+    lines
+        .push(format!("reason       {}", letter.reason.lines().map(shown).collect::<Vec<_>>().join("\n             ")));
+    let body = match &letter.message.body {
+        Some(ShownBody::Json(json)) => serde_json::to_string_pretty(json).unwrap_or_default(),
+        Some(ShownBody::Text(text)) => text.lines().map(shown).collect::<Vec<_>>().join("\n"),
+        Some(ShownBody::Hex(hex)) => format!("in hexadecimal digits: {hex}"),
+        _ => String::new(),
+    };
+    lines.push(format!("body         {} bytes", letter.message.body_bytes));
+    lines.push(body);
+    lines.join("\n") + "\n"
+}
+
+/// What was chosen, all of it there.
+async fn chosen(operator: &Operator, endpoint: &EndpointName, chosen: &Chosen) -> Result<Vec<DeadLetter>, Failure> {
+    let (office, filter) = (office(operator, endpoint), filter(&chosen.filtered));
+    if chosen.all {
+        return office.list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error));
+    }
+    let mut letters = Vec::new();
+    for id in &chosen.ids {
+        let of = Filter { message_id: Some(id.clone()), ..filter.clone() };
+        let found = office.list(&of, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
+        if found.is_empty() {
+            return Err(Failure::new(format!(
+                "there is no such dead letter about message {id} at endpoint {endpoint}, and nothing was done: `hapax dead-letters list` shows those there are"
+            )));
+        }
+        letters.extend(found);
+    }
+    Ok(letters)
+}
+
+async fn retry(
+    asked: &Chosen,
+    beyond_retention: bool,
+    changing: &Changing,
+    common: &Common,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let opened = open_store(common).await?;
+    let operator =
+        if changing.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
+    let endpoint = endpoint(&operator, &asked.filtered.of).await?;
+    let letters = chosen(&operator, &endpoint, asked).await?;
+    let hand = Hand::new(changing, &common.store().unwrap_or_default());
+    if letters.is_empty() {
+        return done(
+            out,
+            common,
+            &RetriedLetters { endpoint: endpoint.to_string(), done: 0, left: 0, reasons: Vec::new() },
+        );
+    }
+    let beyond = if beyond_retention { ", whatever their age" } else { "" };
+    if !hand.asks(&format!("send {} dead letters of {endpoint} again{beyond}", letters.len()))? {
+        return Ok(());
+    }
+    hand.opens_log()?;
+    let retention = operator.retention().await.map_err(|error| Failure::of(&error))?;
+    let office = operator.dead_letter_office(&endpoint, &hand.by, retention);
+    let retried = match beyond_retention {
+        true => office.retry_beyond_retention(&letters).await,
+        false => office.retry(&letters).await,
+    };
+    let retried = retried.map_err(|error| Failure::of(&error))?;
+    hand.writes_down("retried dead letters", endpoint.as_str(), retried.done as u64)?;
+    let reasons = retried.reasons.into_iter().map(|left| LeftLetter {
+        message_id: left.message_id.to_string(),
+        saga: left.saga.map(|saga| saga.to_string()),
+        reason: left.reason,
+    });
+    let (left, reasons) = (retried.left, reasons.collect());
+    done(out, common, &RetriedLetters { endpoint: endpoint.to_string(), done: retried.done, left, reasons })?;
+    if left > 0 { Err(Failure::Found) } else { Ok(()) }
+}
+
+fn done(out: &mut Out, common: &Common, retried: &RetriedLetters) -> Result<(), Failure> {
+    if common.json {
+        return out.json(retried);
+    }
+    out.line(&format!("{}: {} sent again, {} left", retried.endpoint, retried.done, retried.left))?;
+    for LeftLetter { message_id, saga, reason } in &retried.reasons {
+        let saga = saga.as_deref().map(|saga| format!(" of {saga}")).unwrap_or_default();
+        out.line(&format!("  {message_id}{saga}: {}", shown(reason)))?;
+    }
+    Ok(())
+}
+
+async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = open_store(common).await?.operator;
+    let endpoint = endpoint(&operator, &asked.filtered.of).await?;
+    let letters = chosen(&operator, &endpoint, asked).await?;
+    let hand = Hand::new(changing, &common.store().unwrap_or_default());
+    let mut discarded = 0;
+    if !letters.is_empty() {
+        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good", letters.len()))? {
+            return Ok(());
+        }
+        hand.opens_log()?;
+        let office = operator.dead_letter_office(&endpoint, &hand.by, Duration::ZERO);
+        discarded = office.discard(&letters).await.map_err(|error| Failure::of(&error))?;
+        hand.writes_down("discarded dead letters", endpoint.as_str(), discarded as u64)?;
+    }
+    if common.json {
+        return out.json(&DiscardedLetters { endpoint: endpoint.to_string(), discarded });
+    }
+    out.line(&format!("{endpoint}: {discarded} discarded"))
+}
+
+async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let changes = asked.body.is_some()
+        || asked.message_type.is_some()
+        || !asked.header.is_empty()
+        || !asked.remove_header.is_empty()
+        || asked.expires.is_some()
+        || asked.never_expires;
+    if !changes {
+        return Err(Failure::usage(
+            "nothing is to be changed: give --body, --type, --header, --remove-header, --expires or --never-expires",
+        ));
+    }
+    let operator = open_store(common).await?.operator;
+    let endpoint = endpoint(&operator, &asked.of).await?;
+    let filter = Filter { message_id: Some(asked.id.clone()), saga: asked.of.saga.clone(), ..Filter::default() };
+    let found =
+        office(&operator, &endpoint).list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
+    let [letter] = &found[..] else {
+        let why = match found.len() {
+            0 => format!(
+                "there is no dead letter about message {} at endpoint {endpoint}: `hapax dead-letters list` shows those there are",
+                asked.id
+            ),
+            many => {
+                format!("there are {many} dead letters about message {}: name the one of a saga, --saga NAME", asked.id)
+            }
+        };
+        return Err(Failure::new(why));
+    };
+    let body = asked.body.as_deref().map(read_body).transpose()?;
+    // On a copy first, so that what cannot be is found before anybody is asked.
+    changed(&mut (*letter.envelope).clone(), asked, body.as_ref()).map_err(Failure::usage)?;
+    let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
+    if !hand.asks(&format!("change the dead letter about message {} of {endpoint}", asked.id))? {
+        return Ok(());
+    }
+    hand.opens_log()?;
+    let office = operator.dead_letter_office(&endpoint, &hand.by, Duration::ZERO);
+    let edited = office.edit(letter, |envelope| {
+        // It was tried on a copy of the same.
+        let _ = changed(envelope, asked, body.as_ref());
+    });
+    let edited = edited.await.map_err(|error| Failure::of(&error))?;
+    hand.writes_down("edited dead letter", asked.id.to_string().as_str(), 1)?;
+    let shown = ShownLetter::whole(&edited);
+    if common.json { out.json(&shown) } else { out.text(&letter_text(&shown)) }
+}
+
+fn changed(envelope: &mut Envelope, asked: &Edit, body: Option<&Vec<u8>>) -> Result<(), String> {
+    if let Some(body) = body {
+        envelope.body = body.clone().into();
+    }
+    if let Some(message_type) = &asked.message_type {
+        envelope.message_type = message_type.clone();
+    }
+    for name in &asked.remove_header {
+        envelope.headers.remove(name);
+    }
+    for (name, value) in &asked.header {
+        envelope.headers.set(name, value).map_err(|error| error.to_string())?;
+    }
+    if asked.never_expires {
+        envelope.expires = None;
+    }
+    envelope.expires = asked.expires.or(envelope.expires);
+    Ok(())
+}
+
+fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed =
+        |error: io::Error| Failure::new(format!("{} cannot be read: {error}; nothing was done", path.display()));
+    let mut body = Vec::new();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(BODY_BYTES_MAX + 1).read_to_end(&mut body)
+    } else {
+        fs::File::open(path).map_err(failed)?.take(BODY_BYTES_MAX + 1).read_to_end(&mut body)
+    };
+    if read.map_err(failed)? as u64 > BODY_BYTES_MAX {
+        return Err(Failure::new(format!(
+            "{} is larger than the {BODY_BYTES_MAX} bytes that are read: no broker takes it",
+            path.display()
+        )));
+    }
+    Ok(body)
+}
+
+async fn actions(of: Option<EndpointName>, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = open_store(common).await?.operator;
+    let endpoint = endpoint(&operator, &Of { endpoint: of, saga: None }).await?;
+    let actions = office(&operator, &endpoint).actions().await.map_err(|error| Failure::of(&error))?;
+    let shown = actions.into_iter().map(|Action { time, by, deed, count, messages, .. }| ShownAction {
+        time: time.to_string(),
+        by,
+        deed,
+        count,
+        messages,
+    });
+    let shown: Vec<ShownAction> = shown.collect();
+    if common.json {
+        return out.json(&shown);
+    }
+    if shown.is_empty() {
+        return out.line("nothing was done with dead letters here");
+    }
+    let mut table = Table::new(&["time", "by", "deed", "letters", "messages"]);
+    for ShownAction { time, by, deed, count, messages } in shown {
+        let deed = serde_json::to_string(&deed).unwrap_or_default().replace('"', "");
+        table.row([time, by, deed, count.to_string(), messages.join(" ")]);
+    }
+    out.text(&table.text())
+}

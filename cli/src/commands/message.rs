@@ -1,0 +1,93 @@
+//! All that is known of one message.
+
+use hapax::{
+    operator::{Handled, Hints, MessageLife},
+    ports::Answer,
+};
+
+use super::{open, selection};
+use crate::{
+    args::{Common, MessageArgs},
+    failure::Failure,
+    print::{Out, shown},
+    transport::with_transport,
+};
+
+pub(super) async fn run(asked: &MessageArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = with_transport(open(common).await?, common).await?;
+    let hints = Hints {
+        of: selection(&asked.of),
+        key: asked.key.clone(),
+        idempotency_key: asked.idempotency_key.clone(),
+        looks_max: asked.limit,
+    };
+    let life = operator.message(&asked.id, &hints).await.map_err(|error| Failure::of(&error))?;
+    if common.json { out.json(&life) } else { out.text(&text(&life)) }
+}
+
+fn text(life: &MessageLife) -> String {
+    let mut lines = vec![format!("message {}", life.message_id)];
+    for row in &life.outbox_rows {
+        let archived = if row.archived { ", in the archive" } else { "" };
+        let ended = row.ended.as_ref().map(|ended| format!(" at {ended}")).unwrap_or_default();
+        let error = row.last_error.as_ref().map(|error| format!(": {}", shown(error))).unwrap_or_default();
+        let status = row.status.as_str();
+        lines.push(format!(
+            "  stored in outbox {} at {}; {status}{ended}{archived}, {} attempts{error}",
+            row.table, row.stored, row.attempts
+        ));
+    }
+    for sent in &life.sent_by {
+        let (state, entry) =
+            (if sent.entry.over { "is sent, not cleaned up yet" } else { "waits to be sent" }, &sent.entry);
+        lines
+            .push(format!("  sent by {}/{}/{}, saved at {}; {state}", sent.endpoint, sent.saga, sent.key, entry.saved));
+    }
+    section(&mut lines, "schedule", &life.scheduled, |copy| {
+        format!("  in the schedule of {}, to {}, due at {}", copy.endpoint, copy.destination, copy.due)
+    });
+    section(&mut lines, "queues", &life.queued, |copy| {
+        let leased = if copy.leased { "under a lease until" } else { "available at" };
+        format!(
+            "  in the queue of {}, sent at {}, given {} times so far; {leased} {}",
+            copy.endpoint, copy.sent, copy.attempts, copy.available
+        )
+    });
+    section(&mut lines, "handled", &life.handled, handled);
+    for letter in &life.dead_letters {
+        let saga = letter.saga.as_deref().map(|saga| format!(" by {saga}")).unwrap_or_default();
+        let reason = letter.reason.lines().next().unwrap_or_default();
+        lines.push(format!(
+            "  dead letter of {}{saga} since {}, after {} attempts: {}",
+            letter.endpoint,
+            letter.time,
+            letter.attempts,
+            shown(reason)
+        ));
+    }
+    if lines.len() == 1 {
+        lines.push("  nothing is known of it here".to_owned());
+    }
+    lines.push(format!("{} entities were asked whether they have handled it", life.entities_asked));
+    lines.join("\n") + "\n"
+}
+
+fn section<T>(lines: &mut Vec<String>, name: &str, answer: &Answer<Vec<T>>, line: impl Fn(&T) -> String) {
+    match answer {
+        Answer::Is(all) => lines.extend(all.iter().map(line)),
+        Answer::Unknown { why } => lines.push(format!("  {name}: not known here: {}", shown(why))),
+    }
+}
+
+fn handled(handled: &Handled) -> String {
+    let Handled { endpoint, saga, key, remembered, time, replied, waits, .. } = handled;
+    let time = time.as_deref().map(|time| format!(" at {time}")).unwrap_or_default();
+    let waits = match waits {
+        Some(entry) if !entry.over => format!("; {} messages of it wait to be sent", entry.outgoing.len()),
+        _ if *remembered => "; all it caused is sent".to_owned(),
+        _ => String::new(),
+    };
+    let memory = if *remembered { "remembered" } else { "not remembered yet" };
+    let replied = if *replied { ", answered" } else { "" };
+    format!("  handled by {endpoint}/{saga}/{key}{time}: {memory}{replied}{waits}")
+}

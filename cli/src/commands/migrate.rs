@@ -1,0 +1,45 @@
+//! Tables that are missing.
+
+use serde::Serialize;
+
+use crate::{
+    args::{Common, Migrate},
+    ask::Hand,
+    failure::{Failure, masked},
+    place::Place,
+    print::Out,
+};
+
+#[derive(Serialize)]
+struct Migrated {
+    place: String,
+    store: bool,
+    outbox: bool,
+    queues: bool,
+}
+
+pub(super) async fn run(asked: &Migrate, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let parts = (!asked.no_store, asked.outbox, asked.queues);
+    let named = [(parts.0, "a store"), (parts.1, "an outbox"), (parts.2, "queues")];
+    let named: Vec<&str> = named.iter().filter(|(is_asked, _)| *is_asked).map(|(_, name)| *name).collect();
+    if named.is_empty() {
+        return Err(Failure::usage("nothing is left to migrate: give --outbox or --queues, or leave --no-store out"));
+    }
+    let place = Place::of(common)?;
+    if asked.sql {
+        return out.text(&place.sql(parts)?);
+    }
+    let url = common.store().unwrap_or_default();
+    let hand = Hand::new(&asked.changing, &url);
+    let url = masked(&url);
+    if !hand.asks(&format!("make or update the tables of {} in {url}", named.join(", ")))? {
+        return Ok(());
+    }
+    hand.opens_log()?;
+    place.migrate(parts).await?;
+    hand.writes_down("migrated", &named.join(", "), named.len() as u64)?;
+    if common.json {
+        return out.json(&Migrated { place: url, store: parts.0, outbox: parts.1, queues: parts.2 });
+    }
+    out.line(&format!("{url}: the tables of {} are up to date", named.join(", ")))
+}

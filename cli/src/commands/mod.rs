@@ -1,0 +1,108 @@
+//! What each command does: asks the library, and prints what it says.
+
+mod audit;
+mod debezium;
+mod doctor;
+mod letters;
+mod message;
+mod migrate;
+mod outbox;
+mod status;
+mod sweep;
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use hapax::{
+    ids::EndpointName,
+    operator::{Operator, Selection},
+    ports::Answer,
+};
+
+use crate::{
+    args::{Args, Command, Common, Of, Outbox},
+    failure::{Failure, masked},
+    place::{Opened, Place},
+    print::Out,
+    warnings::Warnings,
+};
+
+/// Does what was asked.
+pub(crate) async fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    let (common, warnings) = (args.common, Warnings::listen());
+    let ended = match args.command {
+        Command::Completion { shell } => return completion(shell.into(), out),
+        Command::Outbox(Outbox::Debezium(asked)) => return debezium::run(&asked, &common, out),
+        Command::Doctor(asked) => return doctor::run(&asked, &common, &warnings, out).await,
+        Command::Migrate(asked) => migrate::run(&asked, &common, out).await,
+        Command::Status(asked) => status::run(&asked, &common, out).await,
+        Command::DeadLetters(asked) => letters::run(asked, &common, out).await,
+        Command::Outbox(asked) => outbox::run(asked, &common, out).await,
+        Command::Message(asked) => message::run(&asked, &common, out).await,
+        Command::Sweep(asked) => sweep::run(&asked, &common, out).await,
+        Command::Audit(asked) => audit::run(&asked, &common, &warnings, out).await,
+    };
+    warn(&warnings.take());
+    ended
+}
+
+fn completion(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "hapax", &mut text);
+    out.text(&String::from_utf8_lossy(&text))
+}
+
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        let _ = writeln!(io::stderr(), "hapax: warning: {}", masked(warning)); // There is nowhere else to say it.
+    }
+}
+
+/// What is there, with what could not be looked at said.
+async fn open(common: &Common) -> Result<Opened, Failure> {
+    let opened = Place::of(common)?.open(common).await?;
+    warn(&opened.left_out);
+    Ok(opened)
+}
+
+/// The same for what needs a store.
+async fn open_store(common: &Common) -> Result<Opened, Failure> {
+    let opened = open(common).await?;
+    if !opened.has_store {
+        return Err(Failure::new(
+            "there are outbox tables alone, and no store: name the database of the endpoint's store, or `hapax migrate` makes one",
+        ));
+    }
+    Ok(opened)
+}
+
+fn selection(of: &Of) -> Selection {
+    Selection { endpoint: of.endpoint.clone(), saga: of.saga.clone() }
+}
+
+/// The answer, or why there is none with what to do.
+fn answered<T>(answer: Answer<T>) -> Result<T, Failure> {
+    match answer {
+        Answer::Is(answer) => Ok(answer),
+        Answer::Unknown { why } => Err(Failure::new(format!("not known here: {why} (--endpoint, --saga, --key)"))),
+    }
+}
+
+/// The endpoints that are meant: the one that was named, or all that are known.
+async fn endpoints(operator: &Operator, of: &Of) -> Result<Vec<EndpointName>, Failure> {
+    let known = operator.endpoints(&Selection { endpoint: of.endpoint.clone(), saga: None }).await;
+    answered(known.map_err(|error| Failure::of(&error))?)
+}
+
+/// The one endpoint that is meant.
+async fn endpoint(operator: &Operator, of: &Of) -> Result<EndpointName, Failure> {
+    let mut known = endpoints(operator, of).await?;
+    match known.len() {
+        1 => Ok(known.remove(0)),
+        0 => Err(Failure::usage("no endpoint has left anything in this store: name it, --endpoint NAME")),
+        _ => {
+            let names: Vec<String> = known.iter().map(ToString::to_string).collect();
+            Err(Failure::usage(format!("there are several endpoints, {}: name one, --endpoint NAME", names.join(", "))))
+        }
+    }
+}

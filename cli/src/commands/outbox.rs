@@ -1,0 +1,276 @@
+//! What is stored to be sent: in entities, and in outbox tables.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::{
+    operator::{Operator, ShownRow, WaitingEntity},
+    ports::{Answer, Care, OutboxRows, Page, RowStatus},
+    time::Timestamp,
+};
+use serde::Serialize;
+
+use super::{open, selection};
+use crate::{
+    args::{Changing, Common, Outbox, RowsArgs},
+    ask::Hand,
+    failure::Failure,
+    print::{Out, Table, span, span_or_dash},
+};
+
+/// Rows of one batch: see `RelayOptions::care`.
+const BATCH: usize = 1_000;
+/// Rows of a page: their bodies come with them.
+const PAGE: usize = 200;
+/// Rows of one call at most.
+const AT_ONCE_MAX: usize = 10_000;
+
+#[derive(Serialize)]
+struct Listed {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entities: Option<Answer<Vec<WaitingEntity>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<Vec<ShownRow>>,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    table: String,
+    rows: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed_from_archive: Option<u64>,
+}
+
+pub(super) async fn run(asked: Outbox, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    match asked {
+        Outbox::List { of, status, entities, tables, older_than, skip, limit } => {
+            let operator = open(common).await?.operator;
+            let mut listed = Listed { entities: None, rows: None };
+            if !tables && status.is_none() {
+                let waiting = operator.waiting(&selection(&of), older_than, skip, limit).await;
+                listed.entities = Some(waiting.map_err(|error| Failure::of(&error))?);
+            }
+            if !entities {
+                listed.rows = Some(rows(&operator, status, (skip, limit)).await?);
+            }
+            if common.json { out.json(&listed) } else { out.text(&text(&listed)) }
+        }
+        Outbox::Retry(asked) => decide(&asked, true, common, out).await,
+        Outbox::Discard(asked) => decide(&asked, false, common, out).await,
+        Outbox::Purge { older_than, changing } => remove(older_than, None, &changing, common, out).await,
+        Outbox::Archive { older_than, keep, changing } => remove(older_than, Some(keep), &changing, common, out).await,
+        Outbox::Debezium(_) => Ok(()), // It needs no database, and has its own way.
+    }
+}
+
+async fn rows(
+    operator: &Operator,
+    status: Option<RowStatus>,
+    (skip, limit): (usize, usize),
+) -> Result<Vec<ShownRow>, Failure> {
+    let wanted = status.map_or_else(|| vec![RowStatus::Failed, RowStatus::Waits], |status| vec![status]);
+    let mut shown = Vec::new();
+    for outbox in operator.outboxes() {
+        for status in &wanted {
+            let page = Page { skip, limit: limit.saturating_sub(shown.len()), message_id: None };
+            let rows = outbox.rows(Some(*status), &page).await.map_err(|error| Failure::of(&error))?;
+            shown.extend(rows.iter().map(|row| ShownRow::of(outbox.name(), row)));
+        }
+    }
+    Ok(shown)
+}
+
+fn text(listed: &Listed) -> String {
+    let mut text = String::new();
+    match &listed.entities {
+        None => {}
+        Some(Answer::Unknown { why }) => text += &format!("entities: not known here: {why}\n"),
+        Some(Answer::Is(entities)) if entities.is_empty() => text += "nothing waits in entities\n",
+        Some(Answer::Is(entities)) => {
+            let mut table = Table::new(&["endpoint", "saga", "key", "waits for", "to", "type", "message"]);
+            for entity in entities {
+                for entry in &entity.entries {
+                    let head = |cells: [String; 3]| {
+                        let names = [entity.endpoint.clone(), entity.saga.clone(), entity.key.clone()];
+                        names.into_iter().chain([span_or_dash(entry.age_ms)]).chain(cells)
+                    };
+                    if entry.over || entry.outgoing.is_empty() {
+                        table.row(head(["-".to_owned(), "-".to_owned(), "all sent, not cleaned up yet".to_owned()]));
+                    }
+                    for outgoing in entry.outgoing.iter().filter(|_| !entry.over) {
+                        let message = &outgoing.envelope;
+                        let cells =
+                            [outgoing.destination.clone(), message.message_type.clone(), message.message_id.clone()];
+                        table.row(head(cells));
+                    }
+                }
+            }
+            text += &table.text();
+        }
+    }
+    let Some(rows) = &listed.rows else { return text };
+    if rows.is_empty() {
+        return text + "no such rows in outbox tables\n";
+    }
+    let mut table = Table::new(&["table", "status", "attempts", "stored", "message", "type", "to", "last error"]);
+    for row in rows {
+        let (message_type, to) = match &row.message {
+            Some(message) => (message.envelope.message_type.clone(), message.destination.clone()),
+            None => ("unreadable".to_owned(), row.unreadable.clone().unwrap_or_default()),
+        };
+        let error = row.last_error.as_deref().unwrap_or("-").lines().next().unwrap_or_default().to_owned();
+        let (attempts, status) = (row.attempts.to_string(), row.status.as_str().to_owned());
+        let (stored, id) = (row.stored.clone(), row.message_id.clone());
+        table.row([row.table.clone(), status, attempts, stored, id, message_type, to, error]);
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text + &table.text()
+}
+
+/// Tables that there are.
+fn tables(operator: &Operator) -> Result<&[Arc<dyn OutboxRows>], Failure> {
+    match operator.outboxes() {
+        [] => Err(Failure::new(
+            "there is no outbox table in this database: name the one that has it, or `hapax migrate --outbox` makes one",
+        )),
+        tables => Ok(tables),
+    }
+}
+
+/// Has failed rows tried again, or gives them up.
+async fn decide(asked: &RowsArgs, again: bool, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = open(common).await?.operator;
+    let mut chosen = Vec::new();
+    for table in tables(&operator)? {
+        let mut ids = Vec::new();
+        if asked.all {
+            while ids.len() < AT_ONCE_MAX {
+                let page = Page { skip: ids.len(), limit: PAGE, message_id: None };
+                let rows = table.rows(Some(RowStatus::Failed), &page).await.map_err(|error| Failure::of(&error))?;
+                let is_last = rows.len() < PAGE;
+                ids.extend(rows.into_iter().map(|row| row.message_id));
+                if is_last {
+                    break;
+                }
+            }
+        }
+        for id in &asked.ids {
+            let page = Page { message_id: Some(id.clone()), ..Page::first(1) };
+            let rows = table.rows(Some(RowStatus::Failed), &page).await.map_err(|error| Failure::of(&error))?;
+            ids.extend(rows.into_iter().map(|row| row.message_id));
+        }
+        chosen.push((table, ids));
+    }
+    let missing = asked.ids.iter().find(|id| !chosen.iter().any(|(_, ids)| ids.contains(id)));
+    if let Some(id) = missing {
+        return Err(Failure::new(format!(
+            "message {id} is no row that has failed, and nothing was done: `hapax outbox list` shows those that have"
+        )));
+    }
+    let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
+    let count: usize = chosen.iter().map(|(_, ids)| ids.len()).sum();
+    let what = if again {
+        format!("have the relay try {count} failed messages again")
+    } else {
+        format!("give up {count} failed messages, which are never sent then")
+    };
+    if count > 0 && !hand.asks(&what)? {
+        return Ok(());
+    }
+    hand.opens_log()?;
+    let mut changed = Vec::new();
+    for (table, ids) in chosen {
+        let rows = if again { table.retry(&ids).await } else { table.discard(&ids).await };
+        let rows = rows.map_err(|error| Failure::of(&error))?;
+        if !ids.is_empty() {
+            let deed = if again { "retried outbox rows" } else { "discarded outbox rows" };
+            hand.writes_down(deed, table.name(), rows)?;
+        }
+        changed.push(Changed { table: table.name().to_owned(), rows, removed_from_archive: None });
+    }
+    tell(&changed, if again { "to be tried again" } else { "given up" }, common, out)
+}
+
+/// Removes what is over, or moves it to the archive.
+async fn remove(
+    older_than: Duration,
+    archive: Option<Duration>,
+    changing: &Changing,
+    common: &Common,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let operator = open(common).await?.operator;
+    let (hand, age) = (Hand::new(changing, &common.store().unwrap_or_default()), span(millis(older_than)));
+    let tables = tables(&operator)?;
+    let names: Vec<&str> = tables.iter().map(|table| table.name()).collect();
+    let which = format!("rows of {} that were sent or have expired, more than {age} ago", names.join(", "));
+    let what = match archive {
+        None => format!("remove for good {which}, from their archive too"),
+        Some(keep) => {
+            format!("move to the archive {which}, and remove from there what has been in it for {}", span(millis(keep)))
+        }
+    };
+    let what = if hand.dry_run { format!("{what}: {} rows", count_over(tables, older_than).await?) } else { what };
+    if !hand.asks(&what)? {
+        return Ok(());
+    }
+    hand.opens_log()?;
+    let mut changed = Vec::new();
+    for table in tables {
+        // Through the archive, so that what is in it already goes by its age as well.
+        let care = Care { keep: older_than, archive: Some(archive.unwrap_or(Duration::ZERO)), rows: BATCH };
+        let (mut rows, mut archived) = (0, 0);
+        loop {
+            let cared = table.care(&care).await.map_err(|error| Failure::of(&error))?;
+            rows += cared.ended as u64;
+            archived += cared.archived as u64;
+            if cared.ended == 0 && cared.archived == 0 {
+                break;
+            }
+        }
+        let deed = if archive.is_some() { "archived outbox rows" } else { "purged outbox rows" };
+        hand.writes_down(deed, table.name(), if archive.is_some() { rows } else { archived })?;
+        changed.push(Changed { table: table.name().to_owned(), rows, removed_from_archive: Some(archived) });
+    }
+    tell(&changed, if archive.is_some() { "archived" } else { "taken out of the table" }, common, out)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How many rows are over for so long, up to a limit.
+async fn count_over(tables: &[Arc<dyn OutboxRows>], older_than: Duration) -> Result<String, Failure> {
+    let before = Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(millis(older_than)));
+    let mut count = 0;
+    for table in tables {
+        for status in [RowStatus::Sent, RowStatus::Expired] {
+            let mut skip = 0;
+            loop {
+                let page = Page { skip, limit: PAGE, message_id: None };
+                let rows = table.rows(Some(status), &page).await.map_err(|error| Failure::of(&error))?;
+                let over = rows.iter().filter(|row| row.ended.is_some_and(|ended| ended <= before)).count();
+                (count, skip) = (count + over, skip + rows.len());
+                if count >= AT_ONCE_MAX {
+                    return Ok(format!("at least {count}"));
+                }
+                if over < rows.len() || rows.len() < PAGE {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(count.to_string())
+}
+
+fn tell(changed: &[Changed], what: &str, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    if common.json {
+        return out.json(&changed);
+    }
+    for Changed { table, rows, removed_from_archive } in changed {
+        let removed = removed_from_archive.map(|removed| format!(", {removed} removed for good")).unwrap_or_default();
+        out.line(&format!("{table}: {rows} {what}{removed}"))?;
+    }
+    Ok(())
+}

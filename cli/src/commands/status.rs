@@ -1,0 +1,177 @@
+//! How it stands, once or again and again.
+
+use std::io::{self, Write};
+
+use hapax::{
+    operator::{EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status},
+    ports::{Answer, Count},
+};
+
+use super::{open, selection};
+use crate::{
+    args::{Common, StatusArgs},
+    failure::{Failure, masked},
+    print::{Out, Table, shown, span, span_or_dash},
+    transport::with_transport,
+};
+
+/// A screen of its own, without a cursor.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+/// And back.
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// From its upper left corner on.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+pub(super) async fn run(asked: &StatusArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = with_transport(open(common).await?, common).await?;
+    if asked.watch {
+        return watch(&operator, asked, common, out).await;
+    }
+    let status = operator.status(&selection(&asked.of), asked.limit).await.map_err(|error| Failure::of(&error))?;
+    if common.json { out.json(&status) } else { out.text(&text(&status)) }
+}
+
+/// The terminal as it was, however the program ends.
+struct Screen;
+
+impl Screen {
+    fn enter(out: &mut Out) -> Result<Self, Failure> {
+        out.text(ENTER)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush()); // The terminal may be gone.
+    }
+}
+
+/// Draws it anew each time, until Ctrl-C; where there is no terminal, frames follow each other.
+async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let is_drawn = Out::is_terminal() && !common.json;
+    let screen = if is_drawn { Some(Screen::enter(out)?) } else { None };
+    out.json_lines = true;
+    let of = selection(&asked.of);
+    let mut ticks = tokio::time::interval(asked.every.max(std::time::Duration::from_millis(100)));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let stop = stopped();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            _ = ticks.tick() => {}
+        }
+        let status = tokio::select! {
+            () = &mut stop => break,
+            status = operator.status(&of, asked.limit) => status,
+        };
+        let drawn = match (&status, common.json) {
+            (Ok(status), true) => out.json(status),
+            (Ok(status), false) => out.text(&frame(&text(status), is_drawn)),
+            // A server that is away comes back; who watches sees both.
+            (Err(error), _) => {
+                let failure = masked(&crate::failure::chain(error));
+                if is_drawn { out.text(&frame(&format!("{failure}\n"), true)) } else { told(&failure) }
+            }
+        };
+        drawn?;
+    }
+    drop(screen);
+    Ok(())
+}
+
+fn told(failure: &str) -> Result<(), Failure> {
+    let _ = writeln!(io::stderr(), "hapax: {failure}"); // There is nowhere else to say it.
+    Ok(())
+}
+
+fn frame(text: &str, is_drawn: bool) -> String {
+    if is_drawn { format!("{CLEAR}{text}\nCtrl-C ends it\n") } else { format!("{text}\n") }
+}
+
+/// Ctrl-C, or whoever ends programs politely.
+async fn stopped() {
+    #[cfg(unix)]
+    if let Ok(mut terminated) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
+        }
+        return;
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// A page for a person.
+fn text(status: &Status) -> String {
+    let mut text = format!("{} at {}\n", status.store, status.time);
+    text += &match &status.dedup {
+        Answer::Is(dedup) => format!(
+            "dedup entries  {}{}; kept for {}\n",
+            dedup.entries,
+            dedup.oldest_at_most_ms.map(|age| format!(", none older than {}", span(age))).unwrap_or_default(),
+            dedup.retention_ms.map_or_else(|| "as long as an endpoint asks for".to_owned(), span),
+        ),
+        Answer::Unknown { why } => format!("dedup entries  not known here: {why}\n"),
+    };
+    match &status.endpoints {
+        Answer::Is(endpoints) if endpoints.is_empty() => text += "\nno endpoint has left anything in this store\n",
+        Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| text += &endpoint_text(endpoint)),
+        Answer::Unknown { why } => text += &format!("\nendpoints  not known here: {why}\n"),
+    }
+    status.outboxes.iter().for_each(|outbox| text += &outbox_text(outbox));
+    text
+}
+
+fn endpoint_text(endpoint: &EndpointStatus) -> String {
+    let mut text = format!("\nendpoint {}\n", endpoint.endpoint);
+    text += &format!("  queue         {}\n", line(&endpoint.queue, queue_text));
+    text += &format!("  dead letters  {}\n", line(&endpoint.dead_letters, Count::to_string));
+    text += &format!("  schedule      {}\n", line(&endpoint.schedule, schedule_text));
+    match &endpoint.sagas {
+        Answer::Unknown { why } => text += &format!("  sagas         not known here: {why}\n"),
+        Answer::Is(sagas) if sagas.is_empty() => {}
+        Answer::Is(sagas) => {
+            let mut table = Table::new(&["  saga", "waiting entities", "entries", "oldest"]);
+            for saga in sagas {
+                let name = format!("  {}", saga.saga);
+                table.row([name, saga.waiting.to_string(), saga.entries.to_string(), span_or_dash(saga.oldest_ms)]);
+            }
+            text += &table.text();
+        }
+    }
+    text
+}
+
+fn line<T>(answer: &Answer<T>, text: impl Fn(&T) -> String) -> String {
+    match answer {
+        Answer::Is(answer) => text(answer),
+        Answer::Unknown { why } => format!("not known here: {}", shown(why)),
+    }
+}
+
+fn queue_text(queue: &QueueStatus) -> String {
+    format!("{} messages, {} under a lease", queue.messages, line(&queue.leased, Count::to_string))
+}
+
+fn schedule_text(schedule: &ScheduleStatus) -> String {
+    let ScheduleStatus { messages, overdue, next_in_ms, overdue_for_ms, .. } = schedule;
+    let next = match (overdue_for_ms, next_in_ms) {
+        (Some(since), _) => format!("; the first is overdue for {}", span(*since)),
+        (None, Some(wait)) => format!("; the next is due in {}", span(*wait)),
+        (None, None) => String::new(),
+    };
+    format!("{messages} messages, {overdue} overdue{next}")
+}
+
+fn outbox_text(outbox: &OutboxStatus) -> String {
+    let OutboxStatus { table, waiting, claimed, oldest_ms, lag_ms, failed, relays, .. } = outbox;
+    format!(
+        "\noutbox {table}\n  {waiting} wait, {claimed} of them under a lease; the oldest for {}, the first that is due for {}\n  \
+         {failed} have failed; {relays} relays\n",
+        span_or_dash(*oldest_ms),
+        span_or_dash(*lag_ms),
+    )
+}

@@ -1,0 +1,378 @@
+//! Where a store is, and how it is opened: never migrated, unless that is the command.
+
+#[cfg(feature = "cosmos")]
+mod cosmos;
+
+use hapax::{
+    operator::Operator,
+    ports::{ErrorKind, StoreError},
+};
+
+use crate::{
+    args::Common,
+    failure::{Failure, chain, masked},
+};
+
+/// What to do where tables are missing.
+const MIGRATE: &str = "`hapax migrate` makes them";
+
+/// Which database, and how it is reached.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    #[cfg(feature = "sqlite")]
+    Sqlite(String),
+    #[cfg(feature = "postgres")]
+    Postgres(hapax::stores::postgres::PostgresOptions),
+    #[cfg(feature = "mysql")]
+    MySql(hapax::stores::mysql::MySqlOptions),
+    #[cfg(feature = "dynamodb")]
+    DynamoDb { host: String, table: String },
+    #[cfg(feature = "cosmos")]
+    CosmosDb { host: String, database: String },
+}
+
+/// What was found there.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// All that can be looked at.
+    pub(crate) operator: Operator,
+    /// Queues were found in the same database.
+    pub(crate) has_queues: bool,
+    /// What could not be opened, and why, though it seems to be there.
+    pub(crate) left_out: Vec<String>,
+    /// There is a store, and not outbox tables alone.
+    pub(crate) has_store: bool,
+}
+
+impl Place {
+    /// From what was said.
+    pub(crate) fn of(common: &Common) -> Result<Self, Failure> {
+        let store = common.store().ok_or_else(|| {
+            Failure::usage(
+                "it needs to know where the store is: --store URL, or the variable HAPAX_STORE; run `hapax --help`",
+            )
+        })?;
+        Self::parse(&store, common)
+    }
+
+    pub(crate) fn parse(store: &str, common: &Common) -> Result<Self, Failure> {
+        let scheme = store.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let is_server = matches!(scheme.as_deref(), Some("postgres" | "postgresql"));
+        if common.schema.is_some() && !is_server {
+            return Err(Failure::usage("--schema is for PostgreSQL alone: leave it out"));
+        }
+        if common.table_prefix.is_some() && !is_server && !matches!(scheme.as_deref(), Some("mysql" | "mariadb")) {
+            return Err(Failure::usage("--table-prefix is for PostgreSQL and MariaDB alone: leave it out"));
+        }
+        match scheme.as_deref() {
+            #[cfg(feature = "postgres")]
+            Some("postgres" | "postgresql") => {
+                let mut options = hapax::Postgres::options(store).writers(1).readers(1);
+                options = common.schema.iter().fold(options, hapax::stores::postgres::PostgresOptions::schema);
+                options =
+                    common.table_prefix.iter().fold(options, hapax::stores::postgres::PostgresOptions::table_prefix);
+                Ok(Self::Postgres(options))
+            }
+            #[cfg(feature = "mysql")]
+            Some("mysql" | "mariadb") => {
+                let url = store.split_once("://").map_or(store, |(_, rest)| rest);
+                let mut options = hapax::MySql::options(format!("mysql://{url}")).writers(1);
+                options = common.table_prefix.iter().fold(options, hapax::stores::mysql::MySqlOptions::table_prefix);
+                Ok(Self::MySql(options))
+            }
+            #[cfg(feature = "dynamodb")]
+            Some("dynamodb") => {
+                let (host, table) = host_and(store, "dynamodb://HOST:PORT/TABLE")?;
+                Ok(Self::DynamoDb { host, table })
+            }
+            #[cfg(feature = "cosmos")]
+            Some("cosmos") => {
+                let (host, database) = host_and(store, "cosmos://HOST:PORT/DATABASE")?;
+                Ok(Self::CosmosDb { host, database })
+            }
+            #[cfg(feature = "sqlite")]
+            None | Some("sqlite") => Ok(Self::Sqlite(store.to_owned())),
+            _ => Err(Failure::usage(format!(
+                "`{}` is no store that this program was built with; run `hapax --help`",
+                masked(store)
+            ))),
+        }
+    }
+
+    /// Opens what is there.
+    pub(crate) async fn open(&self, common: &Common) -> Result<Opened, Failure> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                let store = told(hapax::Sqlite::options(path).open().await)?;
+                let outbox = |ordered| hapax::SqliteOutbox::options().ordered_keys(ordered).open(path.clone());
+                let mut opened =
+                    Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
+                opened.outbox(either(outbox).await);
+                if let Some(store) = &store {
+                    let queues = hapax::SqliteQueue::options().ordered_keys(common.ordered_keys).migrate(false);
+                    opened.queues(queues.on(store).await);
+                }
+                opened.checked(store.is_some())
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => {
+                let store = told(options.clone().open().await)?;
+                let mut opened =
+                    Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
+                opened.outbox(postgres_outbox(options).await);
+                if let Some(store) = &store {
+                    let queues = hapax::PostgresQueue::options().ordered_keys(common.ordered_keys).migrate(false);
+                    opened.queues(queues.on(store).await);
+                }
+                opened.checked(store.is_some())
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(options) => {
+                let store = told(options.clone().open().await)?;
+                let outbox = |ordered| {
+                    hapax::stores::mysql::outbox::MySqlOutbox::options()
+                        .ordered_keys(ordered)
+                        .open_database(options.clone())
+                };
+                let mut opened =
+                    Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
+                opened.outbox(either(outbox).await);
+                if let Some(store) = &store {
+                    let queues = hapax::MySqlQueue::options().ordered_keys(common.ordered_keys).migrate(false);
+                    opened.queues(queues.on(store).await);
+                }
+                opened.checked(store.is_some())
+            }
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb { host, table } => {
+                let client = hapax::DynamoDb::local_client(&format!("http://{host}"));
+                let store = hapax::DynamoDb::options(client, table).open().await.map_err(|e| opening(&e))?;
+                Opened::of(Some(Operator::on(store))).checked(true)
+            }
+            #[cfg(feature = "cosmos")]
+            Self::CosmosDb { host, database } => {
+                let store = cosmos::open(host, database, false).await?;
+                Opened::of(Some(Operator::on(store))).checked(true)
+            }
+        }
+    }
+
+    /// Makes the tables that are missing.
+    pub(crate) async fn migrate(&self, (store, outbox, queues): (bool, bool, bool)) -> Result<(), Failure> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                let made = hapax::Sqlite::options(path).create_if_missing(true).migrate(true).share_file(true);
+                if store {
+                    made.open().await.map_err(|e| opening(&e))?.close().await;
+                }
+                if outbox {
+                    hapax::SqliteOutbox::options().migrate(true).open(path).await.map_err(|e| opening(&e))?;
+                }
+                if queues {
+                    hapax::SqliteQueue::open(path).await.map_err(|e| opening(&e))?.close().await;
+                }
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => {
+                if store {
+                    hapax::Postgres::migrate(options.clone()).await.map_err(|e| opening(&e))?;
+                }
+                if outbox {
+                    let made = hapax::PostgresOutbox::options().migrate(true).open_database(options.clone());
+                    made.await.map_err(|e| opening(&e))?;
+                }
+                if queues {
+                    let made = hapax::PostgresQueue::options().migrate(true).open_database(options.clone());
+                    made.await.map_err(|e| opening(&e))?.close().await;
+                }
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(options) => {
+                if store {
+                    options.clone().migrate(true).open().await.map_err(|e| opening(&e))?.close().await;
+                }
+                if outbox {
+                    let made = hapax::stores::mysql::outbox::MySqlOutbox::options()
+                        .migrate(true)
+                        .open_database(options.clone());
+                    made.await.map_err(|e| opening(&e))?;
+                }
+                if queues {
+                    let made = hapax::MySqlQueue::options().migrate(true).open_database(options.clone());
+                    made.await.map_err(|e| opening(&e))?.close().await;
+                }
+            }
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb { host, table } => {
+                only_store(outbox || queues || !store)?;
+                let client = hapax::DynamoDb::local_client(&format!("http://{host}"));
+                let made = hapax::DynamoDb::options(client, table).create_if_missing(true);
+                made.open().await.map_err(|e| opening(&e))?;
+            }
+            #[cfg(feature = "cosmos")]
+            Self::CosmosDb { host, database } => {
+                only_store(outbox || queues || !store)?;
+                cosmos::open(host, database, true).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The schema as SQL.
+    pub(crate) fn sql(&self, (store, outbox, queues): (bool, bool, bool)) -> Result<String, Failure> {
+        let mut texts = Vec::new();
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => {
+                texts.extend(store.then(hapax::Sqlite::schema_sql));
+                texts.extend(outbox.then(hapax::SqliteOutbox::schema_sql));
+                texts.extend(queues.then(hapax::SqliteQueue::schema_sql));
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => {
+                let sql = |of: Result<String, StoreError>| of.map_err(|e| opening(&e));
+                if store {
+                    texts.push(sql(hapax::Postgres::schema_sql(options))?);
+                }
+                if outbox {
+                    texts.push(sql(hapax::PostgresOutbox::schema_sql(options))?);
+                }
+                if queues {
+                    texts.push(sql(hapax::PostgresQueue::schema_sql(options))?);
+                }
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(options) => {
+                let sql = |of: Result<String, StoreError>| of.map_err(|e| opening(&e));
+                if store {
+                    texts.push(sql(hapax::MySql::schema_sql(options))?);
+                }
+                if outbox {
+                    texts.push(sql(hapax::stores::mysql::outbox::MySqlOutbox::schema_sql(options))?);
+                }
+                if queues {
+                    texts.push(sql(hapax::MySqlQueue::schema_sql(options))?);
+                }
+            }
+            #[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+            _ => return Err(Failure::usage("this store has no SQL: leave --sql out")),
+        }
+        Ok(texts.join("\n"))
+    }
+}
+
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+fn only_store(asked_more: bool) -> Result<(), Failure> {
+    if asked_more {
+        return Err(Failure::usage("this database has a store alone: leave --outbox, --queues and --no-store out"));
+    }
+    Ok(())
+}
+
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+fn host_and(store: &str, shape: &str) -> Result<(String, String), Failure> {
+    let rest = store.split_once("://").map_or(store, |(_, rest)| rest);
+    match rest.split_once('/') {
+        Some((host, name)) if !host.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((host.to_owned(), name.to_owned()))
+        }
+        _ => Err(Failure::usage(format!("write {shape}"))),
+    }
+}
+
+impl Opened {
+    fn of(operator: Option<Operator>) -> Self {
+        let has_store = operator.is_some();
+        let operator = operator.unwrap_or_else(Operator::without_store);
+        Self { operator, has_queues: false, left_out: Vec::new(), has_store }
+    }
+
+    fn outbox<O: hapax::ports::OutboxRows + 'static>(&mut self, outbox: Result<O, StoreError>) {
+        match told(outbox) {
+            Ok(Some(outbox)) => self.operator = self.operator.clone().outbox(outbox),
+            Ok(None) => {}
+            Err(failure) => self.left_out.push(format!("the outbox is not looked at: {}", failure_text(&failure))),
+        }
+    }
+
+    fn queues<Q>(&mut self, queues: Result<Q, StoreError>)
+    where
+        Q: hapax::ports::QueueSurvey + hapax::ports::Dispatcher + Clone + 'static,
+    {
+        match told(queues) {
+            Ok(Some(queues)) => {
+                self.operator = self.operator.clone().queues(queues.clone()).sends_by(queues);
+                self.has_queues = true;
+            }
+            Ok(None) => {}
+            Err(failure) => self.left_out.push(format!("the queues are not looked at: {}", failure_text(&failure))),
+        }
+    }
+
+    /// Something has to be there.
+    fn checked(self, has_store: bool) -> Result<Self, Failure> {
+        if has_store || !self.operator.outboxes().is_empty() {
+            return Ok(self);
+        }
+        Err(Failure::new(format!("there are no tables of hapax: {MIGRATE}")))
+    }
+}
+
+fn failure_text(failure: &Failure) -> String {
+    match failure {
+        Failure::Usage(why) | Failure::Failed(why) => why.clone(),
+        Failure::Found | Failure::ReaderGone => String::new(),
+    }
+}
+
+/// What was opened; `None` where there is none.
+fn told<T>(opened: Result<T, StoreError>) -> Result<Option<T>, Failure> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) if error.kind() == ErrorKind::Misconfigured && error.to_string().contains("has no schema") => {
+            Ok(None)
+        }
+        Err(error) => Err(opening(&error)),
+    }
+}
+
+/// An outbox keeps order or does not, and is opened as it is.
+async fn either<T, F>(open: impl Fn(bool) -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    match open(false).await {
+        Err(error) if error.to_string().contains("the outbox keeps order") => open(true).await,
+        opened => opened,
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres_outbox(
+    database: &hapax::stores::postgres::PostgresOptions,
+) -> Result<hapax::PostgresOutbox, StoreError> {
+    let outbox = || hapax::PostgresOutbox::options().listen(false);
+    let opened = either(|ordered| outbox().ordered_keys(ordered).open_database(database.clone())).await;
+    match opened {
+        Err(error) if error.to_string().contains("`debezium(true)`") => {
+            outbox().debezium(true).open_database(database.clone()).await
+        }
+        opened => opened,
+    }
+}
+
+/// Why a store could not be opened, with what this program does about it.
+fn opening(error: &StoreError) -> Failure {
+    let text = chain(error);
+    let remedy = match error.kind() {
+        ErrorKind::Misconfigured if text.contains("`create_if_missing(true)`") => {
+            "; name the file that the endpoint has, or `hapax migrate` makes one"
+        }
+        ErrorKind::Misconfigured if text.contains("has schema") => "; `hapax migrate` does it",
+        _ => "",
+    };
+    let text = text.replace(": set `create_if_missing(true)`", "");
+    Failure::new(format!("{text}{remedy}"))
+}

@@ -1,0 +1,97 @@
+//! The way out: for what is retried and swept, and to see what is in queues.
+
+use hapax::{
+    operator::Operator,
+    ports::{Dispatcher, QueueSurvey},
+};
+
+use crate::{
+    args::Common,
+    failure::{Failure, masked},
+    place::{Opened, Place},
+};
+
+/// The operator with the transport that was named, or with the queues that stand beside the store.
+pub(crate) async fn with_transport(opened: Opened, common: &Common) -> Result<Operator, Failure> {
+    let Some(url) = common.transport() else { return Ok(opened.operator) };
+    add(opened.operator, &url, common).await
+}
+
+/// The same for what sends: without one it is refused.
+pub(crate) async fn sending(opened: Opened, common: &Common) -> Result<Operator, Failure> {
+    if common.transport().is_none() && !opened.has_queues {
+        return Err(Failure::usage(
+            "it sends messages, and there are no queues beside the store: name the endpoint's transport, --transport URL or HAPAX_TRANSPORT",
+        ));
+    }
+    with_transport(opened, common).await
+}
+
+fn given<T>(operator: Operator, transport: T) -> Operator
+where
+    T: Dispatcher + QueueSurvey + Clone + 'static,
+{
+    operator.queues(transport.clone()).sends_by(transport)
+}
+
+async fn add(operator: Operator, url: &str, common: &Common) -> Result<Operator, Failure> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.as_deref() {
+        #[cfg(feature = "rabbitmq")]
+        Some("amqp" | "amqps") => {
+            let mut options = hapax::RabbitMq::options();
+            options = common.queue_prefix.iter().fold(options, hapax::transports::rabbitmq::RabbitMqOptions::prefix);
+            Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
+        }
+        #[cfg(feature = "nats")]
+        Some("nats" | "tls") => {
+            let mut options = hapax::Nats::options();
+            options = common.queue_prefix.iter().fold(options, hapax::transports::nats::NatsOptions::prefix);
+            Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
+        }
+        #[cfg(feature = "redis")]
+        Some("redis" | "rediss") => {
+            let mut options = hapax::RedisStreams::options();
+            options = common.queue_prefix.iter().fold(options, hapax::transports::redis::RedisStreamsOptions::prefix);
+            Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
+        }
+        _ => queues(operator, url, common).await,
+    }
+}
+
+/// Queues in a database.
+async fn queues(operator: Operator, url: &str, common: &Common) -> Result<Operator, Failure> {
+    // Names of the store's tables say nothing of a database of another kind.
+    let kind = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let is_of_one_kind = kind(url) == common.store().as_deref().and_then(kind);
+    let named = if is_of_one_kind { common.clone() } else { common.without_names() };
+    let place = Place::parse(url, &named).map_err(|_| {
+        Failure::usage(format!(
+            "`{}` is no transport that this program was built with; run `hapax --help`",
+            masked(url)
+        ))
+    })?;
+    match place {
+        #[cfg(feature = "sqlite")]
+        Place::Sqlite(path) => {
+            let file = hapax::Sqlite::options(&path);
+            let queues = hapax::SqliteQueue::options().ordered_keys(common.ordered_keys).migrate(false);
+            Ok(given(operator, queues.open_database(file).await.map_err(|error| Failure::of(&error))?))
+        }
+        #[cfg(feature = "postgres")]
+        Place::Postgres(database) => {
+            let queues = hapax::PostgresQueue::options().ordered_keys(common.ordered_keys).migrate(false);
+            Ok(given(operator, queues.open_database(database).await.map_err(|error| Failure::of(&error))?))
+        }
+        #[cfg(feature = "mysql")]
+        Place::MySql(database) => {
+            let queues = hapax::MySqlQueue::options().ordered_keys(common.ordered_keys).migrate(false);
+            Ok(given(operator, queues.open_database(database).await.map_err(|error| Failure::of(&error))?))
+        }
+        #[allow(unreachable_patterns, reason = "as the features are")]
+        _ => Err(Failure::usage(format!(
+            "`{}` is no transport that this program was built with; run `hapax --help`",
+            masked(url)
+        ))),
+    }
+}

@@ -1,0 +1,183 @@
+//! What makes no sense, is not there or cannot be read: one clear line with the remedy, and never a panic.
+
+use std::{fs, process::Stdio};
+
+use crate::rig::{Folder, hapax, program, said, shop_that_ran};
+
+/// One line that says what is wrong, with nothing on the standard output.
+#[track_caller]
+fn refused(args: &[&str], code: i32, part: &str) {
+    let output = hapax(args);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+    assert!(said.starts_with("hapax: ") && said.trim_end().lines().count() == 1, "{args:?}: {said}");
+    assert!(said.contains(part), "{args:?}: {said}");
+    assert!(!said.contains("panicked") && !said.contains('\u{1b}') && !said.contains("s3cret"), "{args:?}: {said}");
+    assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
+}
+
+#[test]
+fn what_cannot_be_parsed_is_named_with_where_to_look() {
+    for (args, part) in [
+        (&["statu"][..], "statu"),
+        (&["status", "more"], "more"),
+        (&["status", "--fast"], "--fast"),
+        (&["status"], "--store"),
+        (&["status", "--store"], "--store"),
+        (&["status", "--store", "x.db", "--limit", "0"], "--limit"),
+        (&["status", "--store", "x.db", "--every", "5"], "500ms"),
+        (&["status", "--store", "x.db", "--endpoint", "a b"], "endpoint"),
+        (&["status", "--store", "x.db", "--endpoint", ""], "endpoint"),
+        (&["status", "--store", "x.db", "--schema", "s"], "--schema"),
+        (&["status", "--store", "ftp://a/b"], "no store"),
+        (&["status", "--store", "ftp://shop:s3cret@a/b"], "no store"),
+        (&["message"], "ID"),
+        (&["message", ""], "message id"),
+        (&["message", "a\tb", "--store", "x.db"], "control character"),
+        (&["message", &"x".repeat(300), "--store", "x.db"], "300 bytes"),
+        (&["message", "m", "--key", "", "--store", "x.db"], "saga key"),
+        (&["dead-letters"], "--help"),
+        (&["dead-letters", "lst"], "lst"),
+        (&["dead-letters", "show"], "ID"),
+        (&["dead-letters", "retry", "--store", "x.db"], "IDS"),
+        (&["dead-letters", "discard", "m", "--all", "--store", "x.db"], "--all"),
+        (&["dead-letters", "list", "--since", "yesterday"], "neither a time"),
+        (&["dead-letters", "edit", "m", "--header", "x"], "NAME=VALUE"),
+        (&["outbox"], "--help"),
+        (&["outbox", "list", "--status", "lost"], "waits, sent"),
+        (&["outbox", "purge", "--older-than", "-1s", "--store", "x.db"], "-1"),
+        (&["outbox", "retry", "--store", "x.db"], "IDS"),
+        (&["sweep", "--older-than", "soon"], "500ms"),
+        (&["audit", "--looks", "0"], "--looks"),
+        (&["doctor", "--redelivery", "9"], "500ms"),
+        (&["completion", "tcsh"], "bash"),
+        (&["migrate", "--no-store", "--store", "x.db"], "nothing is left"),
+    ] {
+        refused(args, 2, part);
+    }
+}
+
+#[test]
+fn a_store_that_is_not_there_is_said_with_what_to_do() {
+    let folder = Folder::new();
+    let none = folder.path().join("none.db");
+    let none = none.to_str().unwrap();
+    let within = folder.path().join("no/such/folder.db");
+    for command in [
+        &["status"][..],
+        &["message", "m"],
+        &["dead-letters", "list"],
+        &["dead-letters", "retry", "--all", "--yes"],
+        &["outbox", "list"],
+        &["outbox", "purge", "--yes"],
+        &["sweep", "--yes"],
+        &["audit"],
+    ] {
+        refused(&[command, &["--store", none]].concat(), 1, "hapax migrate");
+        refused(&[command, &["--store", within.to_str().unwrap()]].concat(), 1, "create it");
+        refused(&[command, &["--store", folder.path().to_str().unwrap()]].concat(), 1, "directory");
+    }
+    assert!(!folder.path().join("none.db").exists());
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_said_without_its_password() {
+    for (is_built, url) in [
+        (cfg!(feature = "postgres"), "postgres://shop:s3cret@127.0.0.1:1/shop"),
+        (cfg!(feature = "mysql"), "mysql://shop:s3cret@127.0.0.1:1/shop"),
+    ] {
+        if is_built {
+            refused(&["status", "--store", url], 1, "127.0.0.1:1");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transport_that_does_not_answer_is_said_too() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let url = "redis://shop:s3cret@127.0.0.1:1";
+    if cfg!(feature = "redis") {
+        refused(&["dead-letters", "retry", "--all", "--yes", "--store", &file, "--transport", url], 1, "127.0.0.1:1");
+    }
+    refused(&["status", "--store", &file, "--transport", "carrier-pigeon://loft"], 2, "no transport");
+}
+
+#[test]
+fn a_file_that_is_damaged_newer_or_another_programs_is_not_touched() {
+    let folder = Folder::new();
+    let file = folder.file();
+    fs::write(&file, [0xff; 8192]).unwrap();
+    refused(&["status", "--store", &file], 1, "shop.db");
+    assert_eq!(fs::read(&file).unwrap(), [0xff; 8192]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_a_newer_hapax_is_refused_with_what_to_do() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let pool = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    for sql in [
+        "INSERT INTO hapax_migration (version, name, applied_at) VALUES (99, 'later', 0)",
+        "UPDATE hapax_meta SET value = 99 WHERE name = 'usable_from'",
+    ] {
+        sqlx::query(sql).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    refused(&["status", "--store", &file], 1, "update this program");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_utf8_is_refused_wherever_it_stands() {
+    use std::os::unix::ffi::OsStrExt;
+    let bad = std::ffi::OsStr::from_bytes(b"\xff");
+    for args in [&["message"][..], &["status", "--store"], &["dead-letters", "show"], &[]] {
+        let output = program().args(args).arg(bad).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr).trim_end().lines().count(), 1, "{args:?}: {output:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_has_gone_is_no_error_of_any_command() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["message", "good-1"],
+        &["dead-letters", "list"],
+        &["dead-letters", "show", "bad-1"],
+        &["outbox", "list"],
+        &["doctor"],
+        &["audit", "--looks", "1"],
+        &["--help"],
+        &["completion", "bash"],
+    ] {
+        let mut child = program()
+            .env("HAPAX_STORE", &file)
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_written_is_found_out_before_anything_is_done() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let log = folder.path().join("no/such/folder.log");
+    let args = ["dead-letters", "discard", "bad-1", "--yes", "--store", &file, "--log", log.to_str().unwrap()];
+    refused(&args, 1, "nothing was done");
+    assert!(hapax(&["dead-letters", "show", "bad-1", "--store", &file]).status.success());
+}

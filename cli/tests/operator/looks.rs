@@ -1,0 +1,163 @@
+//! What only looks: status, message, audit, doctor, completion.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use crate::rig::{Folder, hapax, json, program, said, shop_that_could_not_send, shop_that_ran, text};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_tells_what_waits_what_was_set_aside_and_what_is_remembered() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    shop_that_could_not_send(&file).await;
+    let status = json(&["status", "--store", &file, "--json"], 0);
+    assert_eq!(status["store"], "sqlite");
+    assert_eq!(status["dedup"]["entries"], serde_json::json!({"number": 1, "at_least": false}));
+    let shop = &status["endpoints"][0];
+    assert_eq!(shop["endpoint"], "shop");
+    assert_eq!(shop["dead_letters"]["number"], 1);
+    assert_eq!(shop["queue"]["messages"]["number"], 1); // `waits-1`, whose process has died.
+    assert_eq!(shop["queue"]["leased"]["number"], 1);
+    assert_eq!(shop["schedule"]["messages"]["number"], 0);
+    let order = shop["sagas"].as_array().unwrap().iter().find(|saga| saga["saga"] == "order").unwrap();
+    assert_eq!((&order["waiting"]["number"], &order["entries"]), (&1.into(), &1.into()));
+    let page = text(&hapax(&["status", "--store", &file]));
+    for part in ["endpoint shop", "dead letters  1", "1 messages, 1 under a lease", "order", "dedup entries  1"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_life_of_a_message_is_told_from_its_queue_to_what_it_caused() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    shop_that_could_not_send(&file).await;
+    let good = json(&["message", "good-1", "--store", &file, "--json"], 0);
+    let handled = &good["handled"][0];
+    assert_eq!(
+        (&handled["saga"], &handled["key"], &handled["remembered"]),
+        (&"order".into(), &"7".into(), &true.into())
+    );
+    assert_eq!(good["dead_letters"].as_array().unwrap().len(), 0);
+
+    let bad = json(&["message", "bad-1", "--store", &file, "--json"], 0);
+    assert_eq!(bad["handled"].as_array().unwrap().len(), 0);
+    assert_eq!(bad["dead_letters"][0]["saga"], "order");
+    assert!(bad["dead_letters"][0]["reason"].as_str().unwrap().contains("no such item"));
+
+    let waits = json(&["message", "waits-1", "--store", &file, "--json"], 0);
+    let handled = &waits["handled"][0];
+    assert_eq!((&handled["key"], &handled["remembered"]), (&"8".into(), &false.into()));
+    let outgoing = &handled["waits"]["outgoing"][0];
+    assert_eq!(outgoing["destination"], "endpoint:stock");
+    let queued = &waits["queued"][0];
+    assert!(queued["attempts"].as_u64().unwrap() >= 1, "{queued}");
+    // And of what it sends, who sends it.
+    let sent = json(&["message", outgoing["message_id"].as_str().unwrap(), "--store", &file, "--json"], 0);
+    assert_eq!(sent["sent_by"][0]["key"], "8");
+
+    let page = text(&hapax(&["message", "waits-1", "--store", &file]));
+    assert!(page.contains("handled by shop/order/8") && page.contains("1 messages of it wait"), "{page}");
+    let unknown = text(&hapax(&["message", "nobody", "--store", &file]));
+    assert!(unknown.contains("nothing is known of it here"), "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_looks_at_what_there_is_and_finds_what_a_forgetful_job_has_done() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_could_not_send(&file).await;
+    let audit = ["audit", "--store", &file, "--json", "--every", "1ms"];
+    let fine = json(&audit, 0);
+    assert_eq!(fine["violations"], 0);
+    assert!(fine["looks"].as_u64().unwrap() >= 2, "{fine}");
+    // Somebody marks the message under another attempt, as a copy after retention would.
+    let pool = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    let broken = "INSERT INTO hapax_dedup (generation, key, attempt, fingerprint, time) \
+         SELECT g.id, unhex(p.value ->> 0), randomblob(16), randomblob(16), 1 \
+         FROM hapax_generation AS g, hapax_entity AS e, json_each(e.pending) AS p WHERE e.pending IS NOT NULL";
+    assert_eq!(sqlx::query(broken).execute(&pool).await.unwrap().rows_affected(), 1);
+    pool.close().await;
+    let found = json(&audit, 1);
+    assert!(found["violations"].as_u64().unwrap() > 0, "{found}");
+    let named = found["found"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().contains("handled_once"));
+    assert!(named, "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_what_is_to_be_done() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let fine = hapax(&["doctor", "--store", &file]);
+    assert_eq!(fine.status.code(), Some(0), "{fine:?}");
+    let page = text(&fine);
+    assert!(
+        page.contains("the store opens") && page.contains("shop has set 1 messages aside") && page.contains("-> "),
+        "{page}"
+    );
+    let short = json(&["doctor", "--store", &file, "--redelivery", "999d", "--json"], 1);
+    assert_eq!(short["errors"], 1);
+    let none = hapax(&["doctor", "--store", folder.path().join("none.db").to_str().unwrap()]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none).contains("there is no such file") && text(&none).contains("hapax migrate"), "{none:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_without_a_terminal_is_a_line_for_each_look_and_ends_with_its_reader() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let mut child = program()
+        .args(["status", "--watch", "--every", "100ms", "--json", "--store", &file])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = lines.next().unwrap().unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["store"], "sqlite");
+    }
+    drop(lines); // `| head -2`.
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(said(&ended).is_empty(), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_on_a_terminal_leaves_it_as_it_was() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    // A terminal from `script`; Ctrl-C after a second.
+    let line = format!(
+        "timeout --signal=INT 1 '{}' status --watch --every 200ms --store '{file}'",
+        env!("CARGO_BIN_EXE_hapax")
+    );
+    let terminal = std::process::Command::new("script")
+        .args(["--quiet", "--command", &line, "/dev/null"])
+        .stdin(Stdio::null())
+        .output();
+    let Ok(seen) = terminal else {
+        eprintln!("SKIPPED: there is no program `script`, which makes a terminal: install util-linux");
+        return;
+    };
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    assert!(seen.contains("\u{1b}[?1049h") && seen.contains("Ctrl-C ends it"), "{seen}");
+    assert!(seen.matches("endpoint shop").count() > 1, "{seen}");
+    assert!(seen.trim_end().ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{seen}");
+}
+
+#[test]
+fn each_shell_gets_its_completion() {
+    for (shell, part) in [("bash", "complete -F"), ("zsh", "#compdef hapax"), ("fish", "complete -c hapax")] {
+        let output = hapax(&["completion", shell]);
+        assert!(output.status.success() && text(&output).contains(part), "{shell}");
+        assert!(text(&output).contains("dead-letters"), "{shell}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The program as an operator types it, on a store that a small real endpoint has left behind.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod asking;
+mod bad_input;
+mod command;
+mod letters;
+mod looks;
+mod migrate;
+mod outbox;
+mod rig;
+mod servers;
+mod sweep;

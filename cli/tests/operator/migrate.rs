@@ -1,0 +1,44 @@
+//! Tables that are missing.
+
+use crate::rig::{Folder, hapax, json, said, text};
+
+#[test]
+fn a_store_is_made_and_made_again_without_harm() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let before = hapax(&["status", "--store", &file]);
+    assert_eq!(before.status.code(), Some(1), "{before:?}");
+    assert!(said(&before).contains("hapax migrate"), "{before:?}");
+    assert!(!std::path::Path::new(&file).exists(), "a look has made a file");
+    for _ in 0..2 {
+        let made = hapax(&["migrate", "--outbox", "--queues", "--yes", "--store", &file]);
+        assert!(made.status.success(), "{made:?}");
+    }
+    let status = json(&["status", "--store", &file, "--json"], 0);
+    assert_eq!((&status["endpoints"], &status["outboxes"][0]["waiting"]), (&serde_json::json!([]), &0.into()));
+    assert!(text(&hapax(&["status", "--store", &file])).contains("no endpoint has left anything"));
+}
+
+#[test]
+fn the_schema_is_printed_and_nothing_is_made() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let sql = text(&hapax(&["migrate", "--sql", "--outbox", "--store", &file]));
+    assert!(sql.contains("CREATE TABLE IF NOT EXISTS hapax_entity") && sql.contains("hapax_outbox"), "{sql}");
+    let sql = text(&hapax(&["migrate", "--sql", "--schema", "own", "--store", "postgres://nobody@nowhere/none"]));
+    assert!(sql.contains("\"own\".entity"), "{sql}");
+    let dry = hapax(&["migrate", "--dry-run", "--store", &file]);
+    assert!(dry.status.success() && said(&dry).contains("nothing was done"), "{dry:?}");
+    assert!(!std::path::Path::new(&file).exists());
+}
+
+#[test]
+fn a_file_of_another_program_is_left_as_it_was() {
+    let folder = Folder::new();
+    let file = folder.file();
+    std::fs::write(&file, b"no database at all, but long enough to be looked at as one by whoever opens it").unwrap();
+    let refused = hapax(&["migrate", "--yes", "--store", &file]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(said(&refused).trim().lines().count(), 1, "{refused:?}");
+    assert!(std::fs::read(&file).unwrap().starts_with(b"no database"));
+}
