@@ -13,6 +13,8 @@ cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite;
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
 cargo xtask soak [ARG...]              two endpoints in many processes under faults of every kind; ARGs go to hapax-soak (--minutes N, --store S, --transport T, --help)
 cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs of soak, or of crash points, that VERIFICATION.md speaks of, N minutes each (20), N at a time (1)
+cargo xtask book [--draw]              the book of the pages below docs, to read offline in target/book/docs/index.html; needs mdBook to build, not to look
+                                       for links that lead nowhere; --draw makes the pictures of the stories anew
 cargo xtask api                        what hapax-core shows to others, written to api/ anew: ci compares it; needs nightly and cargo-public-api
 cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
@@ -40,6 +42,10 @@ pub(crate) enum Command {
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
+    Book {
+        /// The pictures of the stories are made anew.
+        draw: bool,
+    },
     /// What others see, written anew.
     Api,
     Fuzz(Fuzz),
@@ -139,6 +145,11 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
+        "book" => match rest {
+            [] => Ok(Command::Book { draw: false }),
+            [flag] if flag == "--draw" => Ok(Command::Book { draw: true }),
+            [first, ..] => Err(format!("`{first}` is not for book: it takes nothing, or --draw")),
+        },
         "api" => match rest {
             [] => Ok(Command::Api),
             [first, ..] => Err(format!("`{first}` is not for api: it takes nothing")),
@@ -270,6 +281,7 @@ mod tests {
         assert_eq!(parsed(""), Ok(Command::Help));
         for command in [
             "test",
+            "book",
             "ci",
             "bench",
             "emulator",
@@ -346,6 +358,7 @@ mod tests {
             ("campaign --at-once 0", "`--at-once`", "at least 1"),
             ("tla fast", "`fast`", "nothing"),
             ("api --bless", "`--bless`", "nothing"),
+            ("book --open", "`--open`", "--draw"),
             ("survivors --all", "`--all`", "names"),
             ("shuttle --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),
