@@ -4,6 +4,8 @@
 
 #[path = "book/card.rs"]
 mod card;
+#[path = "book/restored.rs"]
+mod restored;
 #[path = "book/shown.rs"]
 mod shown;
 
