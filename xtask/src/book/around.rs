@@ -48,11 +48,11 @@ fn as_it_is(name: &str, text: &str) -> String {
     )
 }
 
-/// No page of the book loads anything from a network. How many pages there are.
+/// No page of the book loads anything from a network, and what it links to is there. How many pages there are.
 ///
 /// # Errors
-/// The pages that would.
-pub(super) fn asks_nobody(place: &Path) -> Result<usize, String> {
+/// The pages that would, and the links that lead nowhere.
+pub(super) fn is_whole(place: &Path) -> Result<usize, String> {
     let (mut pages, mut wrong) = (0, Vec::new());
     let mut folders = vec![place.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -64,6 +64,9 @@ pub(super) fn asks_nobody(place: &Path) -> Result<usize, String> {
                 pages += 1;
                 let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
                 wrong.extend(loads(&text).map(|load| format!("{}: loads {load}", path.display())));
+                let here = path.parent().unwrap_or(place);
+                let dead = local(&text).filter(|link| !here.join(link).exists());
+                wrong.extend(dead.map(|link| format!("{}: there is no {link}", path.display())));
             }
         }
     }
@@ -79,6 +82,13 @@ fn loads(html: &str) -> impl Iterator<Item = &str> {
     values.filter(|value| value.starts_with("http:") || value.starts_with("https:") || value.starts_with("//"))
 }
 
+/// Files beside the page that it links to or shows.
+fn local(html: &str) -> impl Iterator<Item = &str> {
+    let values = ["href=\"", "src=\""].into_iter().flat_map(|name| html.split(name).skip(1));
+    let values = values.filter_map(|rest| rest.split(['"', '#', '?']).next());
+    values.filter(|value| !value.is_empty() && !value.starts_with('/') && !value.contains(':'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +97,6 @@ mod tests {
     fn what_asks_a_network_is_seen_and_a_link_for_the_reader_is_not() {
         let html = r#"<a href="https://a.a">a</a><script src="b.js"></script><link href="https://c.c/x.css"><img src="//d.d/e.png">"#;
         assert_eq!(loads(html).collect::<Vec<_>>(), ["https://c.c/x.css", "//d.d/e.png"]);
+        assert_eq!(local(html).collect::<Vec<_>>(), ["b.js"]);
     }
 }

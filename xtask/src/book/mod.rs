@@ -131,7 +131,7 @@ fn build() -> Result<String, String> {
     mdbook.args(["build", "docs", "--dest-dir"]).arg(&place).current_dir(process::root());
     process::run(&mut mdbook)?;
     let beside = around::bring(folder)?;
-    let pages = around::asks_nobody(&place)?;
+    let pages = around::is_whole(&place)?;
     Ok(format!("{PLACE}/index.html: {pages} pages, and {beside} files of the tree beside them"))
 }
 
