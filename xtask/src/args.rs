@@ -10,7 +10,8 @@ cargo xtask ci [--no-test|--all]       what a change must pass: format, lints, d
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
                                        `bench transport NAME` is that of a broker: nats, rabbitmq, redis or sqs;
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
-cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
+cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob, s3, sqs or kafka
+cargo xtask server NAME                a server that runs until Ctrl-C, and its URL; what is in it goes with it: postgres, mysql, rabbitmq, nats or redis
 cargo xtask soak [ARG...]              two endpoints in many processes under faults of every kind; ARGs go to hapax-soak (--minutes N, --store S, --transport T, --help)
 cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs of soak, or of crash points, that VERIFICATION.md speaks of, N minutes each (20), N at a time (1)
 cargo xtask book [--draw]              the book of the pages below docs, to read offline in target/book/docs/index.html; needs mdBook to build, not to look
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     Campaign(Campaign),
     /// The emulator of the backend of this name.
     Emulator(String),
+    /// A server of one's own of the backend of this name.
+    Server(String),
     /// Parts of test names; none: all of those that are interleaved.
     Shuttle(Vec<String>),
     /// The specification.
@@ -160,6 +163,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "emulator" => match rest {
             [name] if !name.starts_with('-') => Ok(Command::Emulator(name.clone())),
             _ => Err("emulator needs one backend: try `cargo xtask emulator dynamodb`".to_owned()),
+        },
+        "server" => match rest {
+            [name] if !name.starts_with('-') => Ok(Command::Server(name.clone())),
+            _ => Err("server needs one backend: try `cargo xtask server postgres`".to_owned()),
         },
         "tla" => match rest {
             [] => Ok(Command::Tla),
@@ -282,6 +289,7 @@ mod tests {
         for command in [
             "test",
             "book",
+            "server",
             "ci",
             "bench",
             "emulator",
@@ -352,6 +360,7 @@ mod tests {
             ("ci --no-test twin", "`--no-test`", "alone"),
             ("bench", "bench", "cargo xtask bench sqlite"),
             ("emulator", "emulator", "cargo xtask emulator dynamodb"),
+            ("server", "server", "cargo xtask server postgres"),
             ("emulator dynamodb cosmos", "one backend", "cargo xtask emulator dynamodb"),
             ("campaign --soak", "`--soak`", "--points"),
             ("campaign --minutes none", "`--minutes`", "number"),

@@ -54,13 +54,8 @@ fn main() -> ExitCode {
         Ok(Command::Fuzz(wanted)) => fuzz::run(&wanted),
         Ok(Command::Soak(args)) => soak::run(&args),
         Ok(Command::Campaign(wanted)) => campaign::run(&wanted),
-        Ok(Command::Emulator(name)) => match backends::emulate(&name) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("{why}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(Command::Emulator(name)) => ended(backends::emulate(&name)),
+        Ok(Command::Server(name)) => ended(backends::serve(&name)),
         Ok(Command::Shuttle(filters)) => shuttle::run(&filters),
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
@@ -74,6 +69,16 @@ fn main() -> ExitCode {
         Err(remedy) => {
             eprintln!("{remedy}");
             ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+fn ended(how: Result<(), String>) -> ExitCode {
+    match how {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
         }
     }
 }
