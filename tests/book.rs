@@ -1,6 +1,6 @@
 //! What the book has its readers write, as they would have written it into a copy of `examples/template`; and that every page shows
 //! what is compiled.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 #[path = "book/card.rs"]
 mod card;
