@@ -9,6 +9,11 @@ use my_shop::{
     place::keep,
     shop,
 };
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 const USAGE: &str = "\
 run                          handles messages until Ctrl-C
@@ -21,7 +26,9 @@ discard ID                   gives it up
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    // RabbitMQ's driver takes it for an error when a connection ends with its program.
+    let heard = Targets::new().with_default(LevelFilter::WARN).with_target("lapin", LevelFilter::OFF);
+    tracing_subscriber::registry().with(tracing_subscriber::fmt::layer()).with(heard).init();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     if args.is_empty() {
