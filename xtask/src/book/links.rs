@@ -55,7 +55,7 @@ pub(super) fn file(page: &str, to: &str) -> Option<String> {
     if path.is_empty() {
         return Some(page.to_owned());
     }
-    let folder = Path::new(page).parent().unwrap_or(Path::new(""));
+    let folder = Path::new(page).parent().unwrap_or_else(|| Path::new(""));
     let mut plain = PathBuf::new();
     for part in folder.join(path).components() {
         match part {

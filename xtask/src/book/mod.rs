@@ -125,7 +125,7 @@ fn is_installed() -> bool {
 /// What mdBook says, or a page that would ask a network.
 fn build() -> Result<String, String> {
     let place = process::root().join(PLACE);
-    let folder = place.parent().unwrap_or(Path::new("."));
+    let folder = place.parent().unwrap_or_else(|| Path::new("."));
     let _ = std::fs::remove_dir_all(folder); // It may not be there; anything worse shows in the next line.
     let mut mdbook = Command::new("mdbook");
     mdbook.args(["build", "docs", "--dest-dir"]).arg(&place).current_dir(process::root());
