@@ -68,6 +68,8 @@
 //!
 //! # README
 #![doc = include_str!("../README.md")]
+// Whoever builds the docs for everybody shows which feature something needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "testing")]
 pub use hapax_core::testing;

@@ -2,6 +2,8 @@
 //!
 //! Applications use the `hapax` crate, which re-exports this one. Adapters for stores and brokers depend on this crate
 //! alone and check themselves with `hapax_core::testing`.
+// Whoever builds the docs for everybody shows which feature something needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod around;
 pub mod claim;

@@ -25,6 +25,8 @@
 //! # Source
 //! OpenTelemetry's semantic conventions, version 1.45: messaging spans, messaging metrics. They are in development there; a new
 //! version of this crate may rename what it records.
+// Whoever builds the docs for everybody shows which feature something needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod instruments;
 mod metrics;

@@ -1,4 +1,6 @@
 //! Stores for hapax. A feature compiles one in; it never selects one.
+// Whoever builds the docs for everybody shows which feature something needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "cosmos")]
 pub mod cosmos;

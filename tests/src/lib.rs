@@ -78,6 +78,23 @@ mod tenants_on_postgres_chapter {}
 #[doc = include_str!("../../docs/servicebus.md")]
 mod servicebus_chapter {}
 
+/// The pages of the book that show Rust, each for one task.
+#[cfg(all(doctest, feature = "databases"))]
+mod book {
+    #[doc = include_str!("../../docs/tasks/choosing-a-store.md")]
+    mod choosing_a_store {}
+    #[doc = include_str!("../../docs/tasks/choosing-a-broker.md")]
+    mod choosing_a_broker {}
+    #[doc = include_str!("../../docs/tasks/outbox-only.md")]
+    mod outbox_only {}
+    #[doc = include_str!("../../docs/tasks/testing.md")]
+    mod testing {}
+    #[doc = include_str!("../../docs/tasks/production.md")]
+    mod production {}
+    #[doc = include_str!("../../docs/tasks/migrating.md")]
+    mod migrating {}
+}
+
 pub use backend::{Backend, Scratch, purged, scheduled};
 pub use contended::contended;
 #[cfg(feature = "cosmos")]

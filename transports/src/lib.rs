@@ -1,4 +1,6 @@
 //! Transports for hapax. A feature compiles one in; it never selects one.
+// Whoever builds the docs for everybody shows which feature something needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

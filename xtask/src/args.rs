@@ -10,9 +10,12 @@ cargo xtask ci [--no-test|--all]       what a change must pass: format, lints, d
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
                                        `bench transport NAME` is that of a broker: nats, rabbitmq, redis or sqs;
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
-cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob or s3
+cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob, s3, sqs or kafka
+cargo xtask server NAME                a server that runs until Ctrl-C, and its URL; what is in it goes with it: postgres, mysql, rabbitmq, nats or redis
 cargo xtask soak [ARG...]              two endpoints in many processes under faults of every kind; ARGs go to hapax-soak (--minutes N, --store S, --transport T, --help)
 cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs of soak, or of crash points, that VERIFICATION.md speaks of, N minutes each (20), N at a time (1)
+cargo xtask book [--draw]              the book of the pages below docs, to read offline in target/book/docs/index.html; needs mdBook to build, not to look
+                                       for links that lead nowhere; --draw makes the pictures of the stories anew
 cargo xtask api                        what hapax-core shows to others, written to api/ anew: ci compares it; needs nightly and cargo-public-api
 cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
@@ -40,6 +43,10 @@ pub(crate) enum Command {
     },
     /// Everything behind `bench`, for hapax-bench to judge.
     Bench(Vec<String>),
+    Book {
+        /// The pictures of the stories are made anew.
+        draw: bool,
+    },
     /// What others see, written anew.
     Api,
     Fuzz(Fuzz),
@@ -48,6 +55,8 @@ pub(crate) enum Command {
     Campaign(Campaign),
     /// The emulator of the backend of this name.
     Emulator(String),
+    /// A server of one's own of the backend of this name.
+    Server(String),
     /// Parts of test names; none: all of those that are interleaved.
     Shuttle(Vec<String>),
     /// The specification.
@@ -139,6 +148,11 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         },
         "bench" if rest.is_empty() => Err("bench needs a backend: try `cargo xtask bench sqlite`".to_owned()),
         "bench" => Ok(Command::Bench(rest.to_vec())),
+        "book" => match rest {
+            [] => Ok(Command::Book { draw: false }),
+            [flag] if flag == "--draw" => Ok(Command::Book { draw: true }),
+            [first, ..] => Err(format!("`{first}` is not for book: it takes nothing, or --draw")),
+        },
         "api" => match rest {
             [] => Ok(Command::Api),
             [first, ..] => Err(format!("`{first}` is not for api: it takes nothing")),
@@ -149,6 +163,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "emulator" => match rest {
             [name] if !name.starts_with('-') => Ok(Command::Emulator(name.clone())),
             _ => Err("emulator needs one backend: try `cargo xtask emulator dynamodb`".to_owned()),
+        },
+        "server" => match rest {
+            [name] if !name.starts_with('-') => Ok(Command::Server(name.clone())),
+            _ => Err("server needs one backend: try `cargo xtask server postgres`".to_owned()),
         },
         "tla" => match rest {
             [] => Ok(Command::Tla),
@@ -270,6 +288,8 @@ mod tests {
         assert_eq!(parsed(""), Ok(Command::Help));
         for command in [
             "test",
+            "book",
+            "server",
             "ci",
             "bench",
             "emulator",
@@ -340,12 +360,14 @@ mod tests {
             ("ci --no-test twin", "`--no-test`", "alone"),
             ("bench", "bench", "cargo xtask bench sqlite"),
             ("emulator", "emulator", "cargo xtask emulator dynamodb"),
+            ("server", "server", "cargo xtask server postgres"),
             ("emulator dynamodb cosmos", "one backend", "cargo xtask emulator dynamodb"),
             ("campaign --soak", "`--soak`", "--points"),
             ("campaign --minutes none", "`--minutes`", "number"),
             ("campaign --at-once 0", "`--at-once`", "at least 1"),
             ("tla fast", "`fast`", "nothing"),
             ("api --bless", "`--bless`", "nothing"),
+            ("book --open", "`--open`", "--draw"),
             ("survivors --all", "`--all`", "names"),
             ("shuttle --all", "`--all`", "names"),
             ("relay-mutants --keep", "`--keep`", "names"),

@@ -6,6 +6,7 @@ use std::thread;
 use crate::api;
 use crate::args::Wanted;
 use crate::backends::{Backends, EMULATORS};
+use crate::book;
 use crate::dependencies::{self, ARROWS};
 use crate::features;
 use crate::msrv;
@@ -41,6 +42,8 @@ pub(crate) fn run(tests: bool, all: bool) -> ExitCode {
     }
     report.step("texts", texts::check);
     report.step("lock and changelog", texts::companions);
+    report.step("pages", book::check);
+    report.step("book", book::step);
     packages(&mut report);
     lints(&mut report, all);
     for (name, from, args) in EXAMPLES {

@@ -2,13 +2,14 @@
 //!
 //! One promise: what `cargo xtask ci` accepts, the shared checks accept, on a machine with nothing but cargo, clippy,
 //! rustfmt, git and a C compiler. Whatever is not there is either replaced or skipped aloud, with the command that would
-//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify`, what `campaign` keeps and
-//! those of `bench postgres --plots` and `bench mysql --plots`.
+//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify`, what `campaign` keeps,
+//! those of `bench postgres --plots` and `bench mysql --plots`, and what `book --draw` draws.
 
 mod api;
 mod args;
 mod backends;
 mod bench;
+mod book;
 mod campaign;
 mod ci;
 mod dependencies;
@@ -48,17 +49,13 @@ fn main() -> ExitCode {
         Ok(Command::Test(wanted)) => test::run(&wanted),
         Ok(Command::Ci { tests, all }) => ci::run(tests, all),
         Ok(Command::Bench(args)) => bench::run(&args),
+        Ok(Command::Book { draw }) => book::run(draw),
         Ok(Command::Api) => api::bless(),
         Ok(Command::Fuzz(wanted)) => fuzz::run(&wanted),
         Ok(Command::Soak(args)) => soak::run(&args),
         Ok(Command::Campaign(wanted)) => campaign::run(&wanted),
-        Ok(Command::Emulator(name)) => match backends::emulate(&name) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("{why}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(Command::Emulator(name)) => ended(backends::emulate(&name)),
+        Ok(Command::Server(name)) => ended(backends::serve(&name)),
         Ok(Command::Shuttle(filters)) => shuttle::run(&filters),
         Ok(Command::Tla) => tla::run(),
         Ok(Command::Mutants(wanted)) => mutants::run(&wanted),
@@ -72,6 +69,16 @@ fn main() -> ExitCode {
         Err(remedy) => {
             eprintln!("{remedy}");
             ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+fn ended(how: Result<(), String>) -> ExitCode {
+    match how {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
         }
     }
 }

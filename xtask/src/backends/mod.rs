@@ -132,11 +132,30 @@ pub(crate) fn beside(name: &str) -> Option<String> {
 }
 
 fn emulator(name: &str) -> Result<(&'static dyn Server, Provided), String> {
-    let made = |backend: &Backend| backend.server.filter(|server| matches!(server.origin(), Origin::Made { .. }));
-    let server = BACKENDS.iter().filter(|backend| backend.name == name).find_map(made);
+    of_ones_own(name, "emulator", |server| matches!(server.origin(), Origin::Made { .. }))
+}
+
+/// Runs a server of its own of the backend of this name, until somebody ends this; what is in it goes with it.
+///
+/// # Errors
+/// There is no such server, or it cannot be started; with the command that would provide it.
+pub(crate) fn serve(name: &str) -> Result<(), String> {
+    let (_, provided) = of_ones_own(name, "server", |server| matches!(server.origin(), Origin::Debian(_)))?;
+    println!("{}; it ends with Ctrl-C, and with it what is in it\n{}", provided.how, provided.url);
+    provided.wait();
+    Ok(())
+}
+
+fn of_ones_own(
+    name: &str,
+    kind: &str,
+    is_one: impl Fn(&dyn Server) -> bool,
+) -> Result<(&'static dyn Server, Provided), String> {
+    let meant = |backend: &Backend| backend.server.filter(|server| is_one(*server));
+    let server = BACKENDS.iter().filter(|backend| backend.name == name).find_map(meant);
     let server = server.ok_or_else(|| {
-        let known: Vec<&str> = BACKENDS.iter().filter(|it| made(it).is_some()).map(|it| it.name).collect();
-        format!("`{name}` has no emulator: there are those of {}", known.join(", "))
+        let known: Vec<&str> = BACKENDS.iter().filter(|it| meant(it).is_some()).map(|it| it.name).collect();
+        format!("`{name}` has no {kind}: there are those of {}", known.join(", "))
     })?;
     match server::own(server, &Machine::here()) {
         Ok(provided) => Ok((server, provided)),
