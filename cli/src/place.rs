@@ -105,10 +105,9 @@ impl Place {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => {
                 let store = told(hapax::Sqlite::options(path).open().await)?;
-                let outbox = |ordered| hapax::SqliteOutbox::options().ordered_keys(ordered).open(path.clone());
                 let mut opened =
                     Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
-                opened.outbox(either(outbox).await);
+                opened.outbox(hapax::SqliteOutbox::options().order_as_it_is(true).open(path).await);
                 if let Some(store) = &store {
                     let queues = hapax::SqliteQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
@@ -130,14 +129,10 @@ impl Place {
             #[cfg(feature = "mysql")]
             Self::MySql(options) => {
                 let store = told(options.clone().open().await)?;
-                let outbox = |ordered| {
-                    hapax::stores::mysql::outbox::MySqlOutbox::options()
-                        .ordered_keys(ordered)
-                        .open_database(options.clone())
-                };
+                let outbox = hapax::stores::mysql::outbox::MySqlOutbox::options().order_as_it_is(true);
                 let mut opened =
                     Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
-                opened.outbox(either(outbox).await);
+                opened.outbox(outbox.open_database(options.clone()).await);
                 if let Some(store) = &store {
                     let queues = hapax::MySqlQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
@@ -168,7 +163,8 @@ impl Place {
                     made.open().await.map_err(|e| opening(&e))?.close().await;
                 }
                 if outbox {
-                    hapax::SqliteOutbox::options().migrate(true).open(path).await.map_err(|e| opening(&e))?;
+                    let made = hapax::SqliteOutbox::options().order_as_it_is(true).migrate(true).open(path);
+                    made.await.map_err(|e| opening(&e))?;
                 }
                 if queues {
                     hapax::SqliteQueue::open(path).await.map_err(|e| opening(&e))?.close().await;
@@ -180,7 +176,8 @@ impl Place {
                     hapax::Postgres::migrate(options.clone()).await.map_err(|e| opening(&e))?;
                 }
                 if outbox {
-                    let made = hapax::PostgresOutbox::options().migrate(true).open_database(options.clone());
+                    let outbox = hapax::PostgresOutbox::options().order_as_it_is(true).migrate(true);
+                    let made = outbox.open_database(options.clone());
                     made.await.map_err(|e| opening(&e))?;
                 }
                 if queues {
@@ -195,6 +192,7 @@ impl Place {
                 }
                 if outbox {
                     let made = hapax::stores::mysql::outbox::MySqlOutbox::options()
+                        .order_as_it_is(true)
                         .migrate(true)
                         .open_database(options.clone());
                     made.await.map_err(|e| opening(&e))?;
@@ -338,24 +336,12 @@ fn told<T>(opened: Result<T, StoreError>) -> Result<Option<T>, Failure> {
     }
 }
 
-/// An outbox keeps order or does not, and is opened as it is.
-async fn either<T, F>(open: impl Fn(bool) -> F) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    match open(false).await {
-        Err(error) if error.to_string().contains("the outbox keeps order") => open(true).await,
-        opened => opened,
-    }
-}
-
 #[cfg(feature = "postgres")]
 async fn postgres_outbox(
     database: &hapax::stores::postgres::PostgresOptions,
 ) -> Result<hapax::PostgresOutbox, StoreError> {
-    let outbox = || hapax::PostgresOutbox::options().listen(false);
-    let opened = either(|ordered| outbox().ordered_keys(ordered).open_database(database.clone())).await;
-    match opened {
+    let outbox = || hapax::PostgresOutbox::options().listen(false).order_as_it_is(true);
+    match outbox().open_database(database.clone()).await {
         Err(error) if error.to_string().contains("`debezium(true)`") => {
             outbox().debezium(true).open_database(database.clone()).await
         }

@@ -1,6 +1,11 @@
 //! Tables that are missing.
 
-use crate::rig::{Folder, hapax, json, said, text};
+use hapax::SqliteOutbox;
+
+use crate::{
+    rig::{Folder, hapax, json, said, text},
+    servers::DECIDED,
+};
 
 #[test]
 fn a_store_is_made_and_made_again_without_harm() {
@@ -17,6 +22,18 @@ fn a_store_is_made_and_made_again_without_harm() {
     let status = json(&["status", "--store", &file, "--json"], 0);
     assert_eq!((&status["endpoints"], &status["outboxes"][0]["waiting"]), (&serde_json::json!([]), &0.into()));
     assert!(text(&hapax(&["status", "--store", &file])).contains("no endpoint has left anything"));
+}
+
+#[tokio::test]
+async fn whether_an_outbox_keeps_order_is_left_to_its_program() {
+    let folder = Folder::new();
+    let file = folder.file();
+    assert!(hapax(&["migrate", "--outbox", "--yes", "--store", &file]).status.success());
+    json(&["status", "--store", &file, "--json"], 0);
+    SqliteOutbox::options().ordered_keys(true).open(&file).await.expect(DECIDED);
+    let status = json(&["status", "--store", &file, "--json"], 0);
+    assert_eq!(status["outboxes"][0]["waiting"], 0);
+    SqliteOutbox::options().open(&file).await.expect_err("a look has decided anew");
 }
 
 #[test]

@@ -3,14 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    MySql, MySqlQueue, Postgres, PostgresQueue,
+    MySql, MySqlQueue, Postgres, PostgresOutbox, PostgresQueue,
     ids::EndpointName,
     ports::{DeadLetters, EntityStore, Page},
+    stores::mysql::outbox::MySqlOutbox,
 };
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
 use crate::rig::{AddItem, builder, hapax, json, said, text, until};
+
+/// Who makes the tables, or looks at them, has not decided for the program whether they keep order.
+pub(crate) const DECIDED: &str = "the command has decided that the outbox keeps no order";
 
 /// `good-1` is handled and what it sends is in the queue of `stock`; `bad-1` is a dead letter.
 macro_rules! shop_that_ran {
@@ -55,6 +59,7 @@ fn makes_the_tables(place: &[&str]) {
     let before = hapax(&[&["status"][..], place].concat());
     assert!(before.status.code() == Some(1) && said(&before).contains("hapax migrate"), "{before:?}");
     ask(place, &["migrate", "--outbox", "--queues", "--yes"], 0);
+    ask(place, &["status"], 0);
 }
 
 /// What an operator sees of the shop, and does.
@@ -93,7 +98,9 @@ async fn the_operators_day_on_postgres() {
     let schema = format!("cli_{}", std::process::id());
     let place = ["--store", &url, "--schema", &schema];
     makes_the_tables(&place);
-    let store = Postgres::options(&url).schema(&schema).open().await.unwrap();
+    let database = Postgres::options(&url).schema(&schema);
+    PostgresOutbox::options().ordered_keys(true).open_database(database.clone()).await.expect(DECIDED);
+    let store = database.open().await.unwrap();
     shop_that_ran!(store.clone(), PostgresQueue::on(&store).await.unwrap());
     looks_after_the_shop(&place);
     let pool = sqlx::PgPool::connect(&url).await.unwrap();
@@ -106,7 +113,9 @@ async fn the_operators_day_on_mariadb() {
     let prefix = format!("cli_{}_", std::process::id());
     let place = ["--store", &url, "--table-prefix", &prefix];
     makes_the_tables(&place);
-    let store = MySql::options(&url).table_prefix(&prefix).open().await.unwrap();
+    let database = MySql::options(&url).table_prefix(&prefix);
+    MySqlOutbox::options().ordered_keys(true).open_database(database.clone()).await.expect(DECIDED);
+    let store = database.open().await.unwrap();
     shop_that_ran!(store.clone(), MySqlQueue::on(&store).await.unwrap());
     looks_after_the_shop(&place);
     let pool = sqlx::MySqlPool::connect(&url).await.unwrap();

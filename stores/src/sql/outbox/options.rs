@@ -12,6 +12,8 @@ pub(in crate::sql) struct Settings {
     pub(in crate::sql) writes: Writes,
     pub(in crate::sql) migrate: bool,
     pub(in crate::sql) ordered: bool,
+    /// Nothing is asked of the order, and nothing decided.
+    pub(in crate::sql) order_as_it_is: bool,
     pub(in crate::sql) wrong: Option<InvalidId>,
 }
 
@@ -22,18 +24,21 @@ impl Settings {
             None => Ok(self),
         }
     }
+
+    /// What the table is to be, unless it is taken as it is.
+    pub(in crate::sql) fn order(&self) -> Option<bool> {
+        (!self.order_as_it_is).then_some(self.ordered)
+    }
 }
 
-/// Whether the table keeps order is the same for all who use it.
+/// Whether the table keeps order is the same for all who use it: answers it. Where nobody has decided, nothing keeps it yet.
 pub(in crate::sql) fn decided(
     is: Option<bool>,
-    asked: bool,
+    asked: Option<bool>,
     opening: &'static str,
     place: &str,
-) -> Result<(), StoreError> {
-    if is == Some(asked) {
-        return Ok(());
-    }
+) -> Result<bool, StoreError> {
+    let Some(asked) = asked.filter(|asked| is != Some(*asked)) else { return Ok(is.unwrap_or_default()) };
     let (is, asked) = if asked { ("does not keep order", "`ordered_keys(true)`") } else { ("keeps order", "no order") };
     let why = format!(
         "{place}: the outbox {is}, and it was opened with {asked}: open it as all others do, or use another table prefix"
@@ -66,6 +71,13 @@ macro_rules! settings {
         /// that is overtaken may repeat an older message later, but never sends a newer one first.
         pub const fn ordered_keys(mut self, ordered: bool) -> Self {
             self.settings.ordered = ordered;
+            self
+        }
+
+        /// Whether the table is taken as it is, for who only looks at it, or makes it for others: what
+        /// [`ordered_keys`](Self::ordered_keys) says does not count then, and a table of which nobody has decided stays that. Default no.
+        pub const fn order_as_it_is(mut self, as_it_is: bool) -> Self {
+            self.settings.order_as_it_is = as_it_is;
             self
         }
 

@@ -42,19 +42,21 @@ impl MySqlOutboxOptions {
     /// # Errors
     /// See [`MySqlOptions::open`]; and an address that is none.
     pub async fn open_database(self, database: MySqlOptions) -> Result<MySqlOutbox, StoreError> {
-        let Settings { writes, migrate, ordered, .. } = self.settings.check(SCHEMA.opening)?;
+        let settings = self.settings.check(SCHEMA.opening)?;
+        let order = settings.order();
+        let Settings { writes, migrate, .. } = settings;
         let server = Server::open(&database, &SCHEMA, migrate).await?;
-        decide(&server, ordered).await?;
+        let ordered = decide(&server, order).await?;
         Ok(MySqlOutbox::new(server, writes, ordered, &database))
     }
 }
 
 /// Whether the table keeps order is the same for all who use it.
-async fn decide(server: &Server, ordered: bool) -> Result<(), StoreError> {
+async fn decide(server: &Server, order: Option<bool>) -> Result<bool, StoreError> {
     let mut wire = server.wire();
     let failed = |fault: Fault| fault.store_error(SCHEMA.opening, server.place());
     let mut rows = wire.read(&server.text(ORDER), MySqlArguments::default()).await.map_err(failed)?;
-    if rows.is_empty() {
+    if let Some(ordered) = order.filter(|_| rows.is_empty()) {
         let mut arguments = MySqlArguments::default();
         arguments.bind(i64::from(ordered));
         wire.write(&server.text(KEEP_ORDER), arguments).await.map_err(failed)?;
@@ -62,5 +64,5 @@ async fn decide(server: &Server, ordered: bool) -> Result<(), StoreError> {
     }
     wire.close().await;
     let decided = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok()).map(|value| value != 0);
-    outbox::decided(decided, ordered, SCHEMA.opening, server.place())
+    outbox::decided(decided, order, SCHEMA.opening, server.place())
 }

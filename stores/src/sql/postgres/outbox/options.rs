@@ -121,7 +121,9 @@ impl PostgresOutboxOptions {
     /// # Errors
     /// See [`PostgresOptions::open`]; and an address that is none.
     pub async fn open_database(self, database: PostgresOptions) -> Result<PostgresOutbox, StoreError> {
-        let Settings { writes, migrate, ordered, .. } = self.settings.check(SCHEMA.opening)?;
+        let settings = self.settings.check(SCHEMA.opening)?;
+        let order = settings.order();
+        let Settings { writes, migrate, .. } = settings;
         let every = timed::asked(self.time_partitions)?;
         if every.is_some() && writes.debezium {
             let why = "Debezium's outbox has no time partitions, since nobody says what of it was sent: leave \
@@ -131,7 +133,7 @@ impl PostgresOutboxOptions {
         let schema = if every.is_some() { &*timed::SCHEMA } else { &SCHEMA };
         let server = Server::open(&database, schema, migrate).await?;
         let timed = timed::decide(&server, every).await?;
-        decide(&server, ordered).await?;
+        let ordered = decide(&server, order).await?;
         sent_by(&server, writes.debezium).await?;
         if let Some(timed) = &timed {
             timed.open(&server).await?;
@@ -158,11 +160,11 @@ impl PostgresOutboxOptions {
 }
 
 /// Whether the table keeps order is the same for all who use it.
-async fn decide(server: &Server, ordered: bool) -> Result<(), StoreError> {
+async fn decide(server: &Server, order: Option<bool>) -> Result<bool, StoreError> {
     let mut wire = server.wire();
     let failed = |fault: super::super::wire::Fault| fault.store_error(SCHEMA.opening, server.place());
     let mut rows = wire.read(&server.text(ORDER), PgArguments::default()).await.map_err(failed)?;
-    if rows.is_empty() {
+    if let Some(ordered) = order.filter(|_| rows.is_empty()) {
         let mut arguments = PgArguments::default();
         arguments.bind(i64::from(ordered));
         wire.write(&server.text(KEEP_ORDER), arguments).await.map_err(failed)?;
@@ -170,7 +172,7 @@ async fn decide(server: &Server, ordered: bool) -> Result<(), StoreError> {
     }
     wire.close().await;
     let decided = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok()).map(|value| value != 0);
-    outbox::decided(decided, ordered, SCHEMA.opening, server.place())
+    outbox::decided(decided, order, SCHEMA.opening, server.place())
 }
 
 /// Who sends is the same for all who use the table, too.

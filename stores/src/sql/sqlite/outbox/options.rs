@@ -46,25 +46,29 @@ impl SqliteOutboxOptions {
     /// # Errors
     /// See [`SqliteOptions::open`]; and an address that is none.
     pub async fn open_database(self, database: SqliteOptions) -> Result<SqliteOutbox, StoreError> {
-        let Settings { writes, migrate, ordered, .. } = self.settings.check(SCHEMA.opening)?;
+        let settings = self.settings.check(SCHEMA.opening)?;
+        let order = settings.order();
+        let Settings { writes, migrate, .. } = settings;
         if tokio::runtime::Handle::try_current().is_err() {
             let why = "there is no tokio runtime: open it within one";
             return Err(StoreError::new(ErrorKind::Misconfigured, SCHEMA.opening, why));
         }
         let database = database.migrate(migrate).share_file(true);
         let ([relay, mut rare], file) = start::links(&database, &SCHEMA).await?;
-        decide(&mut rare, ordered, &file).await?;
+        let ordered = decide(&mut rare, order, &file).await?;
         Ok(SqliteOutbox::open_with(relay, rare, file, writes, ordered, database.busy_timeout))
     }
 }
 
 /// Whether the table keeps order is the same for all who use it.
-async fn decide(link: &mut Link, ordered: bool, file: &str) -> Result<(), StoreError> {
+async fn decide(link: &mut Link, order: Option<bool>, file: &str) -> Result<bool, StoreError> {
     let failed = |failure: super::super::error::Failure| failure.store_error(SCHEMA.opening, file);
-    let mut arguments = SqliteArguments::default();
-    arguments.bind(i64::from(ordered));
-    link.write(AssertSqlSafe(KEEP_ORDER), 1, arguments).await.map_err(failed)?;
+    if let Some(ordered) = order {
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(i64::from(ordered));
+        link.write(AssertSqlSafe(KEEP_ORDER), 1, arguments).await.map_err(failed)?;
+    }
     let rows = link.read(AssertSqlSafe(ORDER), SqliteArguments::default()).await.map_err(failed)?;
     let decided = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok()).map(|value| value != 0);
-    outbox::decided(decided, ordered, SCHEMA.opening, file)
+    outbox::decided(decided, order, SCHEMA.opening, file)
 }
