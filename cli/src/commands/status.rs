@@ -153,7 +153,10 @@ fn line<T>(answer: &Answer<T>, text: impl Fn(&T) -> String) -> String {
 }
 
 fn queue_text(queue: &QueueStatus) -> String {
-    format!("{} messages, {} under a lease", queue.messages, line(&queue.leased, Count::to_string))
+    match queue.leased.is() {
+        Some(leased) => format!("{} messages, {leased} under a lease", queue.messages),
+        None => format!("{} messages; under a lease: {}", queue.messages, line(&queue.leased, Count::to_string)),
+    }
 }
 
 fn schedule_text(schedule: &ScheduleStatus) -> String {
