@@ -10,6 +10,8 @@ use crate::{
     time::Timestamp,
 };
 
+pub(crate) const NO_SCHEDULE: &str = "this store keeps no schedule: look where the endpoint's is";
+
 /// What a person can be shown of a store beyond what a running endpoint asks it: names, and numbers that have a bound. For tools and
 /// pages; no promise of hapax rests on it.
 ///
@@ -46,15 +48,21 @@ pub trait Survey: fmt::Debug + Send + Sync {
     /// Dead letters of `endpoint`, counted up to `limit`.
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError>;
 
-    /// Messages that `endpoint` has put into the schedule, counted up to `limit`.
-    async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError>;
+    /// Messages that `endpoint` has put into the schedule, counted up to `limit`. A store that keeps no schedule says so by leaving this out.
+    async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError> {
+        let _ = (endpoint, limit);
+        Ok(Answer::unknown(NO_SCHEDULE))
+    }
 
-    /// What `endpoint` has put into the schedule under this id: one for each destination.
+    /// What `endpoint` has put into the schedule under this id: one for each destination. Left out with [`scheduled`](Self::scheduled).
     async fn scheduled_message(
         &self,
         endpoint: &EndpointName,
         id: &MessageId,
-    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError>;
+    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
+        let _ = (endpoint, id);
+        Ok(Answer::unknown(NO_SCHEDULE))
+    }
 }
 
 /// An answer, or why there is none. As JSON the answer itself, or `{"unknown": "why"}`.

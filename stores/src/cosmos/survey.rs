@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use azure_data_cosmos::{FeedScope, Query};
 use hapax_core::{
-    ids::{EndpointName, EntityKey, MessageId, Scope},
-    ports::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, StoreError, Survey},
+    ids::{EndpointName, EntityKey, Scope},
+    ports::{Answer, Count, DedupEntries, StoreError, Survey},
 };
 use serde_json::Value;
 
@@ -19,7 +19,6 @@ const COUNTED_MAX: u64 = 10_000;
 const NO_NAMES: &str = "Cosmos DB lists names only by asking every partition: name endpoint and saga";
 const NO_KEYS: &str = "Cosmos DB lists entities only by asking every partition: name the key of the saga's instance";
 const NO_COUNT: &str = "Cosmos DB counts dedup entries only by asking every partition: see the account's metrics";
-const NO_SCHEDULE: &str = "Cosmos DB keeps no schedule: look where the endpoint's is";
 
 #[async_trait]
 impl Survey for CosmosDb {
@@ -47,17 +46,5 @@ impl Survey for CosmosDb {
         let rows = usize::try_from(limit).unwrap_or(usize::MAX);
         let found: Vec<Value> = self.0.everything.query(COUNTING, query, scope, rows).await?;
         Ok(Answer::Is(Count::up_to(found.len() as u64, limit)))
-    }
-
-    async fn scheduled(&self, _: &EndpointName, _: u64) -> Result<Answer<Scheduled>, StoreError> {
-        Ok(Answer::unknown(NO_SCHEDULE))
-    }
-
-    async fn scheduled_message(
-        &self,
-        _: &EndpointName,
-        _: &MessageId,
-    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
-        Ok(Answer::unknown(NO_SCHEDULE))
     }
 }

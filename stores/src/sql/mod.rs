@@ -35,6 +35,8 @@ mod rows;
 mod schedule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod survey;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod versions;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]

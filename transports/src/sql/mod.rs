@@ -12,6 +12,8 @@ mod served;
 mod set_aside;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+mod survey;
 
 pub use set_aside::SetAside;
 

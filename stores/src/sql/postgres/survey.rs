@@ -1,13 +1,11 @@
 //! What a person is shown of it. Each is one statement that reads.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use hapax_core::{
-    envelope::Destination,
-    ids::{EndpointName, EntityKey, MessageId, SagaKey, Scope},
+    ids::{EndpointName, EntityKey, MessageId, Scope},
     ports::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, StoreError, Survey},
-    time::Timestamp,
 };
 use sqlx::{
     Row,
@@ -15,29 +13,24 @@ use sqlx::{
 };
 
 use super::{
-    super::rows::as_i64,
+    super::{
+        rows::as_i64,
+        survey::{self, LOOKING, as_limit},
+    },
     Postgres,
     arguments::Bind,
     error::malformed,
     statements::survey::{ENTITIES, LETTERS, SCHEDULED_MESSAGE, SCOPES, dedup, scheduled},
 };
 
-const LOOKING: &str = "looking at a store";
-
 impl Postgres {
     async fn surveyed(&self, sql: &str, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
         self.read_alone(LOOKING, &self.0.names.put_into(sql).into(), arguments).await
     }
 
-    fn number(&self, rows: &[PgRow], at: usize) -> Result<Option<u64>, StoreError> {
-        let number = rows.first().map(|row| row.try_get::<Option<i64>, _>(at)).transpose();
-        let number = number.map_err(|e| malformed(LOOKING, self.place(), "a row").caused_by(e))?;
-        Ok(number.flatten().and_then(|number| u64::try_from(number).ok()))
+    fn counted<const N: usize>(&self, rows: &[PgRow]) -> Result<[Option<u64>; N], StoreError> {
+        survey::numbers(rows).map_err(|e| malformed(LOOKING, self.place(), "what was counted").caused_by(e))
     }
-}
-
-fn limit_of(limit: u64) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 #[async_trait]
@@ -46,12 +39,8 @@ impl Survey for Postgres {
         let mut arguments = PgArguments::default();
         arguments.bind(as_i64(limit));
         let rows = self.surveyed(SCOPES, arguments).await?;
-        let scope = |row: &PgRow| {
-            let (endpoint, saga): (&str, &str) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
-            Some(Scope { endpoint: endpoint.parse().ok()?, saga: saga.parse().ok()? })
-        };
         let damaged = || malformed(LOOKING, self.place(), "the list of endpoints and sagas");
-        Ok(Answer::Is(rows.iter().map(|row| scope(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
+        survey::each(&rows, |row| survey::scope(row.try_get(0).ok()?, row.try_get(1).ok()?), damaged)
     }
 
     async fn entity_keys(
@@ -64,37 +53,33 @@ impl Survey for Postgres {
         let mut arguments = PgArguments::default();
         arguments.bind(scope.endpoint.as_str()).bind(scope.saga.as_str()).bind(after).bind(as_i64(limit));
         let rows = self.surveyed(ENTITIES, arguments).await?;
-        let key = |row: &PgRow| row.try_get::<&str, _>(0).ok()?.parse::<SagaKey>().ok();
         let damaged = || malformed(LOOKING, self.place(), "the key of an entity");
-        let keys = rows.iter().map(|row| Ok(EntityKey::new(scope.clone(), key(row).ok_or_else(damaged)?)));
-        Ok(Answer::Is(keys.collect::<Result<_, StoreError>>()?))
+        survey::each(
+            &rows,
+            |row| Some(EntityKey::new(scope.clone(), row.try_get::<&str, _>(0).ok()?.parse().ok()?)),
+            damaged,
+        )
     }
 
     async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
         let mut arguments = PgArguments::default();
-        arguments.bind(limit_of(limit));
+        arguments.bind(as_limit(limit));
         let rows = self.surveyed(&dedup(), arguments).await?;
-        let number = self.number(&rows, 0)?.unwrap_or_default().min(limit);
-        let count = Count::up_to(number, limit);
-        let none_before = self.number(&rows, 1)?.filter(|_| number > 0).map(Timestamp::from_millis);
-        let retention = self.number(&rows, 2)?.map(Duration::from_millis);
-        Ok(Answer::Is(DedupEntries { count, none_before, retention }))
+        Ok(Answer::Is(survey::dedup_entries(self.counted(&rows)?, limit)))
     }
 
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {
         let mut arguments = PgArguments::default();
-        arguments.bind(endpoint.as_str()).bind(limit_of(limit));
+        arguments.bind(endpoint.as_str()).bind(as_limit(limit));
         let rows = self.surveyed(LETTERS, arguments).await?;
-        Ok(Answer::Is(Count::up_to(self.number(&rows, 0)?.unwrap_or_default(), limit)))
+        Ok(Answer::Is(survey::count(self.counted(&rows)?, limit)))
     }
 
     async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError> {
         let mut arguments = PgArguments::default();
-        arguments.bind(endpoint.as_str()).bind(limit_of(limit));
+        arguments.bind(endpoint.as_str()).bind(as_limit(limit));
         let rows = self.surveyed(&scheduled(), arguments).await?;
-        let messages = Count::up_to(self.number(&rows, 0)?.unwrap_or_default(), limit);
-        let overdue = Count::up_to(self.number(&rows, 1)?.unwrap_or_default(), limit);
-        Ok(Answer::Is(Scheduled { messages, overdue }))
+        Ok(Answer::Is(survey::scheduled(self.counted(&rows)?, limit)))
     }
 
     async fn scheduled_message(
@@ -105,13 +90,7 @@ impl Survey for Postgres {
         let mut arguments = PgArguments::default();
         arguments.bind(endpoint.as_str()).bind(id.to_string());
         let rows = self.surveyed(SCHEDULED_MESSAGE, arguments).await?;
-        let shown = |row: &PgRow| {
-            let destination: &str = row.try_get(0).ok()?;
-            let due = u64::try_from(row.try_get::<i64, _>(1).ok()?).ok()?;
-            let (destination, due) = (Destination::parse(destination).ok()?, Timestamp::from_millis(due));
-            Some(ScheduledMessage { destination, due })
-        };
         let damaged = || malformed(LOOKING, self.place(), "a row of the schedule");
-        Ok(Answer::Is(rows.iter().map(|row| shown(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
+        survey::each(&rows, |row| survey::scheduled_message(row.try_get(0).ok()?, row.try_get(1).ok()?), damaged)
     }
 }

@@ -1,13 +1,11 @@
 //! What a person is shown of it. Each is one statement that reads, by an index, and looks at no more rows than asked for.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use hapax_core::{
-    envelope::Destination,
-    ids::{EndpointName, EntityKey, MessageId, SagaKey, Scope},
+    ids::{EndpointName, EntityKey, MessageId, Scope},
     ports::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, StoreError, Survey},
-    time::Timestamp,
 };
 use sqlx::{
     Row,
@@ -15,7 +13,10 @@ use sqlx::{
 };
 
 use super::{
-    super::rows::as_i64,
+    super::{
+        rows::as_i64,
+        survey::{self, LOOKING, as_limit},
+    },
     Sqlite,
     arguments::Bind,
     error::malformed,
@@ -23,25 +24,14 @@ use super::{
     statements::survey::{DEDUP, ENTITIES, LETTERS, SCHEDULED, SCHEDULED_MESSAGE, SCOPES},
 };
 
-const LOOKING: &str = "looking at a store";
-
 impl Sqlite {
     async fn surveyed(&self, sql: &'static str, arguments: SqliteArguments) -> Result<Vec<SqliteRow>, StoreError> {
         self.read_alone(LOOKING, sql, arguments).await
     }
 
-    fn unreadable(&self, error: sqlx::Error) -> StoreError {
-        malformed(LOOKING, self.file(), "a row").caused_by(error)
+    fn counted<const N: usize>(&self, rows: &[SqliteRow]) -> Result<[Option<u64>; N], StoreError> {
+        survey::numbers(rows).map_err(|e| malformed(LOOKING, self.file(), "what was counted").caused_by(e))
     }
-
-    fn number(&self, rows: &[SqliteRow], at: usize) -> Result<Option<u64>, StoreError> {
-        let number = rows.first().map(|row| row.try_get::<Option<i64>, _>(at)).transpose();
-        Ok(number.map_err(|e| self.unreadable(e))?.flatten().and_then(|number| u64::try_from(number).ok()))
-    }
-}
-
-fn limit_of(limit: u64) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 #[async_trait]
@@ -50,12 +40,8 @@ impl Survey for Sqlite {
         let mut arguments = SqliteArguments::default();
         arguments.bind(as_i64(limit));
         let rows = self.surveyed(SCOPES, arguments).await?;
-        let scope = |row: &SqliteRow| {
-            let (endpoint, saga): (&str, &str) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
-            Some(Scope { endpoint: endpoint.parse().ok()?, saga: saga.parse().ok()? })
-        };
         let damaged = || malformed(LOOKING, self.file(), "the list of endpoints and sagas");
-        Ok(Answer::Is(rows.iter().map(|row| scope(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
+        survey::each(&rows, |row| survey::scope(row.try_get(0).ok()?, row.try_get(1).ok()?), damaged)
     }
 
     async fn entity_keys(
@@ -68,36 +54,33 @@ impl Survey for Sqlite {
         let mut arguments = SqliteArguments::default();
         arguments.bind(scope.endpoint.as_str()).bind(scope.saga.as_str()).bind(after).bind(as_i64(limit));
         let rows = self.surveyed(ENTITIES, arguments).await?;
-        let key = |row: &SqliteRow| row.try_get::<&str, _>(0).ok()?.parse::<SagaKey>().ok();
         let damaged = || malformed(LOOKING, self.file(), "the key of an entity");
-        let keys = rows.iter().map(|row| Ok(EntityKey::new(scope.clone(), key(row).ok_or_else(damaged)?)));
-        Ok(Answer::Is(keys.collect::<Result<_, StoreError>>()?))
+        survey::each(
+            &rows,
+            |row| Some(EntityKey::new(scope.clone(), row.try_get::<&str, _>(0).ok()?.parse().ok()?)),
+            damaged,
+        )
     }
 
     async fn dedup_count(&self, limit: u64) -> Result<Answer<DedupEntries>, StoreError> {
         let mut arguments = SqliteArguments::default();
-        arguments.bind(limit_of(limit));
+        arguments.bind(as_limit(limit));
         let rows = self.surveyed(DEDUP, arguments).await?;
-        let count = Count::up_to(self.number(&rows, 0)?.unwrap_or_default(), limit);
-        let none_before = self.number(&rows, 1)?.filter(|_| count.number > 0).map(Timestamp::from_millis);
-        let retention = self.number(&rows, 2)?.map(Duration::from_millis);
-        Ok(Answer::Is(DedupEntries { count, none_before, retention }))
+        Ok(Answer::Is(survey::dedup_entries(self.counted(&rows)?, limit)))
     }
 
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {
         let mut arguments = SqliteArguments::default();
-        arguments.bind(endpoint.as_str()).bind(limit_of(limit));
+        arguments.bind(endpoint.as_str()).bind(as_limit(limit));
         let rows = self.surveyed(LETTERS, arguments).await?;
-        Ok(Answer::Is(Count::up_to(self.number(&rows, 0)?.unwrap_or_default(), limit)))
+        Ok(Answer::Is(survey::count(self.counted(&rows)?, limit)))
     }
 
     async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError> {
         let mut arguments = SqliteArguments::default();
-        arguments.bind(endpoint.as_str()).bind(limit_of(limit)).bind(now());
+        arguments.bind(endpoint.as_str()).bind(as_limit(limit)).bind(now());
         let rows = self.surveyed(SCHEDULED, arguments).await?;
-        let messages = Count::up_to(self.number(&rows, 0)?.unwrap_or_default(), limit);
-        let overdue = Count::up_to(self.number(&rows, 1)?.unwrap_or_default(), limit);
-        Ok(Answer::Is(Scheduled { messages, overdue }))
+        Ok(Answer::Is(survey::scheduled(self.counted(&rows)?, limit)))
     }
 
     async fn scheduled_message(
@@ -108,15 +91,7 @@ impl Survey for Sqlite {
         let mut arguments = SqliteArguments::default();
         arguments.bind(endpoint.as_str()).bind(id.to_string());
         let rows = self.surveyed(SCHEDULED_MESSAGE, arguments).await?;
-        let shown = |row: &SqliteRow| {
-            let destination: &str = row.try_get(0).ok()?;
-            let due = u64::try_from(row.try_get::<i64, _>(1).ok()?).ok()?;
-            Some(ScheduledMessage {
-                destination: Destination::parse(destination).ok()?,
-                due: Timestamp::from_millis(due),
-            })
-        };
         let damaged = || malformed(LOOKING, self.file(), "a row of the schedule");
-        Ok(Answer::Is(rows.iter().map(|row| shown(row).ok_or_else(damaged)).collect::<Result<_, _>>()?))
+        survey::each(&rows, |row| survey::scheduled_message(row.try_get(0).ok()?, row.try_get(1).ok()?), damaged)
     }
 }
