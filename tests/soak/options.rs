@@ -70,6 +70,8 @@ impl Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Sqlite,
+    /// Dedup entries in a file of their own: nothing is written together with them.
+    SqliteApart,
     Postgres,
     /// Its commits wait for a standby, which takes its place when it is killed.
     PostgresReplicated,

@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum StorePlace {
     Sqlite { file: PathBuf },
+    SqliteApart { file: PathBuf, marks: PathBuf },
     Postgres { url: String, schema: String },
     MySql { url: String, prefix: String },
     DynamoDb { url: String, table: String },
@@ -122,6 +123,18 @@ impl Store {
         });
         Self { has_schedule: true, ..store }
     }
+
+    /// The same, with dedup entries elsewhere.
+    fn remembers_in<S: EntityStore + DedupStore + Clone + 'static>(self, marks: S, front: Front) -> Self {
+        let (dedup, lends) = (Arc::new(marks.clone()), self.lends.clone());
+        let port = dedup.clone();
+        let lends = Arc::new(move |builder: EndpointBuilder| match &front {
+            Front::Plain => lends(builder).dedup(marks.clone()),
+            Front::Forgets => lends(builder).dedup(Forgetful(marks.clone())),
+            Front::Fused(fuse) => lends(builder).dedup(Fused { port: port.clone(), fuse: fuse.clone() }),
+        });
+        Self { dedup, lends, ..self }
+    }
 }
 
 impl StorePlace {
@@ -131,6 +144,12 @@ impl StorePlace {
             Self::Sqlite { file } => {
                 let options = Sqlite::options(file).create_if_missing(true).migrate(true);
                 Ok(Store::with_schedule(options.open().await?, front))
+            }
+            Self::SqliteApart { file, marks } => {
+                let options = [file, marks].map(|file| Sqlite::options(file).create_if_missing(true).migrate(true));
+                let [entities, marks] = options;
+                let store = Store::with_schedule(entities.open().await?, front.clone());
+                Ok(store.remembers_in(marks.open().await?, front))
             }
             Self::Postgres { url, schema } => {
                 let options = Postgres::options(url).schema(schema).migrate(true).writers(1);

@@ -19,7 +19,7 @@ use crate::{
     ledger::{self, Books},
     load::{self, KEYS, Load},
     messages::{BACK, FRONT, Version},
-    options::Options,
+    options::{Broker, Options},
     place::{Front, QueuePlace, Queues, Store, StorePlace},
     servers::{self, Server, Side},
     sink::{self, Sink},
@@ -28,9 +28,10 @@ use crate::{
 
 /// Something comes out within this, whatever is done, but while a server is away: beside other runs one takes minutes to start.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// When nothing is done any more, all of the rest comes out within this of the last: a RabbitMQ server that was killed may give what waits
-/// for its time three minutes late (`docs/rabbitmq.md`).
-const REST: Duration = Duration::from_secs(240);
+/// When nothing is done any more, all of the rest comes out within this of the last.
+const REST: Duration = Duration::from_secs(120);
+/// The same for RabbitMQ: a server that was killed may give what waits for its time three minutes late (`docs/rabbitmq.md`).
+const REST_ON_RABBITMQ: Duration = Duration::from_secs(240);
 const SAMPLE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(200);
 /// More than there are connections to a store.
@@ -231,7 +232,11 @@ impl Run {
     async fn comes_to_rest(&self, store: &Store, queues: &Queues, harassed: &mut Harassed) -> Result<(), AnyError> {
         let [front, back]: [EndpointName; 2] = [FRONT.parse()?, BACK.parse()?];
         // Who keeps no marks never comes to rest: that is to be found out, and not to be waited for.
-        let patience = if self.options.forgets { PATIENCE / 10 } else { REST };
+        let patience = match self.options.transport {
+            _ if self.options.forgets => REST / 10,
+            Broker::RabbitMq => REST_ON_RABBITMQ,
+            _ => REST,
+        };
         let (mut last, mut changed, mut told) = (Err(String::new()), Instant::now(), Instant::now());
         loop {
             harassed.crew.look()?;

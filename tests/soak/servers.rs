@@ -153,6 +153,10 @@ pub(crate) async fn store(kind: Kind, scratch: &Scratch, seed: u64) -> Result<Si
     let name = format!("soak_{:08x}", seed & 0xffff_ffff);
     match kind {
         Kind::Sqlite => Ok(Side::in_a_file(|| StorePlace::Sqlite { file: scratch.file("store.db") })),
+        Kind::SqliteApart => {
+            let [file, marks] = ["store.db", "marks.db"].map(|name| scratch.file(name));
+            Ok(Side::in_a_file(|| StorePlace::SqliteApart { file: file.clone(), marks: marks.clone() }))
+        }
         Kind::Postgres => {
             let server = Server::Postgres(PostgresServer::start(&[]).await);
             Side::of(server, seed, |url| StorePlace::Postgres { url, schema: name.clone() }).await

@@ -30,6 +30,12 @@ fn a_minute_of_faults_is_made_good_on_sqlite() {
     passes("sqlite", "file");
 }
 
+/// Nothing is written in one go with a dedup entry: each step of the algorithm is a write of its own.
+#[test]
+fn a_minute_of_faults_is_made_good_with_dedup_entries_elsewhere() {
+    passes("sqlite-apart", "file");
+}
+
 #[test]
 fn a_minute_of_faults_is_made_good_on_postgres_and_rabbitmq() {
     passes("postgres", "rabbitmq");

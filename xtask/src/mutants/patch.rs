@@ -57,9 +57,11 @@ impl Patch {
         let (what, source, claim, scenarios) =
             (needed("what")?, needed("source")?, needed("claim")?, needed("scenario")?);
         let note = field("note");
-        drop(field("soak")); // For the runs on real backends: see `tested`.
+        drop((field("soak"), field("soak-found"))); // For the runs on real backends: see `tested`.
         if let Some((key, _)) = fields.first() {
-            return Err(format!("{name}: `# {key}:` is not known: what, source, claim, scenario, soak and note are"));
+            return Err(format!(
+                "{name}: `# {key}:` is not known: what, source, claim, scenario, soak, soak-found and note are"
+            ));
         }
         let scenarios = scenarios.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let places = places(name, diff)?;

@@ -101,7 +101,7 @@ pub(crate) const OTEL: Part = Part {
 };
 
 /// Those mistakes of the model's that its ledger of real stores and real queues must find out too, under real faults: whose headers have the line
-/// `# soak: quick TEST`.
+/// `# soak: quick TEST`, and `# soak-found: WORDS` for what the ledger must say: a run that is void shows nothing.
 pub(crate) const SOAK: Part = Part {
     folder: "model/mutants",
     key: "soak",
@@ -109,7 +109,7 @@ pub(crate) const SOAK: Part = Part {
     package: "hapax-soak",
     tests: &[],
     stores: "--features=sqlite",
-    backends: &[("quick", "memory")],
+    backends: &[("quick", "postgres"), ("quick", "nats")],
 };
 
 /// As a test program: the tests within the source of the stores.
@@ -130,6 +130,8 @@ struct Mutant {
     what: String,
     /// Test programs, and words in the names of tests there.
     tests: Vec<(String, String)>,
+    /// What the red tests must say, each of them.
+    found: Vec<String>,
 }
 
 /// Tries those with these names, all for none, and prints the table.
@@ -201,10 +203,14 @@ fn parse(part: &Part, name: &str, text: &str) -> Result<Mutant, String> {
     if what.is_empty() || tests.is_empty() {
         return Err(format!("{name}: the header needs `# what: ...` and `# {}: PROGRAM NAME`", part.key));
     }
+    let found: Vec<String> = all_of(&format!("{}-found", part.key)).into_iter().map(str::to_owned).collect();
+    if part.key == SOAK.key && found.is_empty() {
+        return Err(format!("{name}: the header needs `# {}-found: WORDS`: a run that is void is red too", part.key));
+    }
     let paths = text.lines().filter_map(|line| line.strip_prefix("+++ b/"));
     match paths.into_iter().find(|path| !part.places.iter().any(|place| path.starts_with(place))) {
         Some(path) => Err(format!("{name}: changes {path}: a mutant is one of {}", part.places.join(" and "))),
-        None => Ok(Mutant { name: name.to_owned(), what, tests }),
+        None => Ok(Mutant { name: name.to_owned(), what, tests, found }),
     }
 }
 
@@ -269,9 +275,13 @@ impl Bench<'_> {
             if !said.contains("test result: FAILED") {
                 return Err(format!("was not tested\n{}", last(&said)));
             }
+            if let Some(words) = mutant.found.iter().find(|words| !said.contains(*words)) {
+                return Err(format!("is red, and not by `{words}`\n{}", last(&said)));
+            }
         }
         let tests: Vec<&str> = mutant.tests.iter().map(|(_, words)| words.as_str()).collect();
-        Ok(format!("killed by {}", tests.join(", ")))
+        let found = mutant.found.iter().map(|words| format!(" (`{words}`)")).collect::<String>();
+        Ok(format!("killed by {}{found}", tests.join(", ")))
     }
 
     /// All of a program's at once: a build of cargo's own and a start for each would take longer than the tests.
