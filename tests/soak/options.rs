@@ -72,6 +72,8 @@ pub(crate) enum Kind {
     Sqlite,
     /// Dedup entries in a file of their own: nothing is written together with them.
     SqliteApart,
+    /// Entities in SQLite, dedup entries in a directory as an object store.
+    Object,
     Postgres,
     /// Its commits wait for a standby, which takes its place when it is killed.
     PostgresReplicated,

@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 pub(crate) enum StorePlace {
     Sqlite { file: PathBuf },
     SqliteApart { file: PathBuf, marks: PathBuf },
+    Object { file: PathBuf, folder: PathBuf },
     Postgres { url: String, schema: String },
     MySql { url: String, prefix: String },
     DynamoDb { url: String, table: String },
@@ -125,7 +126,7 @@ impl Store {
     }
 
     /// The same, with dedup entries elsewhere.
-    fn remembers_in<S: EntityStore + DedupStore + Clone + 'static>(self, marks: S, front: Front) -> Self {
+    fn remembers_in<S: DedupStore + Clone + 'static>(self, marks: S, front: Front) -> Self {
         let (dedup, lends) = (Arc::new(marks.clone()), self.lends.clone());
         let port = dedup.clone();
         let lends = Arc::new(move |builder: EndpointBuilder| match &front {
@@ -151,6 +152,15 @@ impl StorePlace {
                 let store = Store::with_schedule(entities.open().await?, front.clone());
                 Ok(store.remembers_in(marks.open().await?, front))
             }
+            #[cfg(feature = "object")]
+            Self::Object { file, folder } => {
+                let options = Sqlite::options(file).create_if_missing(true).migrate(true);
+                let store = Store::with_schedule(options.open().await?, front.clone());
+                let marks = hapax::ObjectDedup::directory(folder).create_if_missing(true).open().await?;
+                Ok(store.remembers_in(marks, front))
+            }
+            #[cfg(not(feature = "object"))]
+            Self::Object { .. } => Err(is_absent("object")),
             Self::Postgres { url, schema } => {
                 let options = Postgres::options(url).schema(schema).migrate(true).writers(1);
                 Ok(Store::with_schedule(options.open().await?, front))
@@ -179,7 +189,7 @@ impl StorePlace {
     }
 }
 
-#[cfg(not(all(feature = "dynamodb", feature = "cosmos")))]
+#[cfg(not(all(feature = "dynamodb", feature = "cosmos", feature = "object")))]
 fn is_absent(feature: &str) -> StoreError {
     StoreError::new(hapax::ports::ErrorKind::Misconfigured, "opening a store", built_without(feature))
 }

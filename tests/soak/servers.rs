@@ -157,6 +157,10 @@ pub(crate) async fn store(kind: Kind, scratch: &Scratch, seed: u64) -> Result<Si
             let [file, marks] = ["store.db", "marks.db"].map(|name| scratch.file(name));
             Ok(Side::in_a_file(|| StorePlace::SqliteApart { file: file.clone(), marks: marks.clone() }))
         }
+        Kind::Object => {
+            let (file, folder) = (scratch.file("store.db"), scratch.file("marks"));
+            Ok(Side::in_a_file(|| StorePlace::Object { file: file.clone(), folder: folder.clone() }))
+        }
         Kind::Postgres => {
             let server = Server::Postgres(PostgresServer::start(&[]).await);
             Side::of(server, seed, |url| StorePlace::Postgres { url, schema: name.clone() }).await

@@ -19,8 +19,14 @@ use crate::{args::Campaign, process, report::Report, soak::Soak};
 const SOAKS: [(&str, &str); 4] =
     [("postgres", "rabbitmq"), ("postgres", "nats"), ("sqlite", "file"), ("dynamodb", "redis")];
 /// The same of the crash points: every store.
-const POINTS: [(&str, &str); 5] =
-    [("postgres", "rabbitmq"), ("mysql", "redis"), ("sqlite", "file"), ("dynamodb", "nats"), ("cosmos", "rabbitmq")];
+const POINTS: [(&str, &str); 6] = [
+    ("postgres", "rabbitmq"),
+    ("mysql", "redis"),
+    ("sqlite", "file"),
+    ("dynamodb", "nats"),
+    ("cosmos", "rabbitmq"),
+    ("object", "file"),
+];
 /// Where figures are kept.
 const KEPT: &str = "docs/campaign";
 const PAGE: &str = "VERIFICATION.md";

@@ -9,6 +9,8 @@ use crate::{
 
 /// Stores whose client libraries take long to build: a feature each, an emulator, and the variable that tells where that is.
 const SERVICES: [(&str, &str); 2] = [("dynamodb", "HAPAX_TEST_DYNAMODB"), ("cosmos", "HAPAX_TEST_COSMOS")];
+/// The same without a service: it is a directory.
+const OBJECT: &str = "object";
 /// Brokers behind a feature each, whose programs are brought by packages.
 const BROKERS: [&str; 2] = ["kafka", "sqs"];
 /// A broker whose program is not the installed one.
@@ -31,6 +33,7 @@ impl Soak {
         let asked = |name: &str| args.iter().any(|arg| arg == name || arg.ends_with(&format!("={name}")));
         let service = SERVICES.into_iter().find(|(name, _)| asked(name));
         features.extend(SERVICES.iter().map(|(name, _)| *name).filter(|name| with_all || asked(name)));
+        features.extend((with_all || asked(OBJECT)).then_some(OBJECT));
         for broker in BROKERS.into_iter().filter(|name| asked(name)) {
             features.push(broker);
             // A run has one of its own, from what this one has brought.

@@ -1,5 +1,8 @@
 //! The command line: which command, with what.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod any;
 mod letters;
 mod outbox;
 
