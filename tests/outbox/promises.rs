@@ -24,20 +24,20 @@ use super::{
 };
 
 /// What was noticed, if anything.
-type Kept = Result<(), String>;
+pub(crate) type Kept = Result<(), String>;
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Over soon. What must not happen within it is looked at at once.
 const SHORT: Duration = Duration::from_millis(150);
 
 /// Who asks.
-struct Relay<'t> {
+pub(crate) struct Relay<'t> {
     table: &'t dyn OutboxTable,
     instance: Arc<Instance>,
 }
 
 impl<'t> Relay<'t> {
-    async fn new(table: &'t dyn OutboxTable, id: i64) -> Self {
+    pub(crate) async fn new(table: &'t dyn OutboxTable, id: i64) -> Self {
         let instance = Instance { id, service: "test".into(), host: String::new(), process: 1 };
         let relay = Self { table, instance: Arc::new(instance) };
         relay.tick(Vec::new(), None, LONG, true).await;
@@ -52,7 +52,7 @@ impl<'t> Relay<'t> {
     }
 
     /// All that it is given; where order is kept, a look may have gone for finding out what is its.
-    async fn claim(&self, token: i64, lease: Duration) -> Vec<Claimed> {
+    pub(crate) async fn claim(&self, token: i64, lease: Duration) -> Vec<Claimed> {
         for _ in 0..2 {
             let ticked = self.tick(Vec::new(), Some(token), lease, false).await;
             if !ticked.claimed.is_empty() {
@@ -62,7 +62,7 @@ impl<'t> Relay<'t> {
         Vec::new()
     }
 
-    async fn end(&self, claims: impl IntoIterator<Item = Claim>, outcome: Outcome) -> usize {
+    pub(crate) async fn end(&self, claims: impl IntoIterator<Item = Claim>, outcome: Outcome) -> usize {
         let ended = claims.into_iter().map(|claim| Ended { claim, outcome: outcome.clone() }).collect();
         self.tick(ended, None, LONG, false).await.ended
     }
@@ -72,7 +72,7 @@ fn claims(rows: &[Claimed]) -> Vec<Claim> {
     rows.iter().map(|row| row.claim.clone()).collect()
 }
 
-fn orders(rows: &[Claimed]) -> Vec<u32> {
+pub(crate) fn orders(rows: &[Claimed]) -> Vec<u32> {
     let order = |row: &Claimed| {
         let outgoing = row.outgoing.as_ref().unwrap();
         serde_json::from_slice::<Placed>(&outgoing.envelope.body).unwrap().order
@@ -80,12 +80,17 @@ fn orders(rows: &[Claimed]) -> Vec<u32> {
     rows.iter().map(order).collect()
 }
 
-fn check(holds: bool, what: impl FnOnce() -> String) -> Kept {
+pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) -> Kept {
     if holds { Ok(()) } else { Err(what()) }
 }
 
 /// Stores messages without a relay; those of one hundred have one key.
-async fn store(place: &Place, outbox: &Outbox, orders: impl IntoIterator<Item = u32>, due: Option<Timestamp>) {
+pub(crate) async fn store(
+    place: &Place,
+    outbox: &Outbox,
+    orders: impl IntoIterator<Item = u32>,
+    due: Option<Timestamp>,
+) {
     let message = |order: u32| {
         let Outgoing { destination, envelope } = outbox.outgoing(&Placed { order }).unwrap();
         let mut envelope = (*envelope).clone();
@@ -193,7 +198,7 @@ async fn not_before(place: &Place, outbox: &Outbox, table: &dyn OutboxTable) -> 
 
 /// A promise that a table breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lie {
+pub(crate) enum Lie {
     /// Gives a row that another claim has.
     TwoOwners,
     /// Takes the word of any claim.
@@ -206,18 +211,28 @@ enum Lie {
     Unordered,
     /// Knows no back-off.
     Early,
+    /// Shows rows of any status.
+    AnyStatus,
+    /// Shows the first page again and again.
+    OnePage,
+    /// Shows nothing that is in the archive.
+    NoArchive,
+    /// Takes rows that have not failed for tried again.
+    AnyRow,
+    /// Does not give up what it is told to.
+    GivesUpNothing,
 }
 
 #[derive(Debug)]
-struct Lying {
-    inner: Outbox,
-    lie: Lie,
+pub(crate) struct Lying {
+    pub(crate) inner: Outbox,
+    pub(crate) lie: Lie,
     /// The newest claim of each row, and the message.
     given: Mutex<HashMap<MessageId, (Claim, Outgoing)>>,
 }
 
 impl Lying {
-    fn new(inner: &Outbox, lie: Lie) -> Self {
+    pub(crate) fn new(inner: &Outbox, lie: Lie) -> Self {
         Self { inner: inner.clone(), lie, given: Mutex::default() }
     }
 

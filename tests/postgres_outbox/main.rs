@@ -31,6 +31,8 @@ mod place;
 mod promises;
 mod rig;
 mod router;
+#[path = "../outbox/rows.rs"]
+mod rows;
 mod server;
 #[path = "../outbox/sink.rs"]
 mod sink;

@@ -125,16 +125,29 @@ impl Store {
         Self { has_schedule: true, ..store }
     }
 
-    /// The same, with dedup entries elsewhere.
-    fn remembers_in<S: DedupStore + Clone + 'static>(self, marks: S, front: Front) -> Self {
-        let (dedup, lends) = (Arc::new(marks.clone()), self.lends.clone());
-        let port = dedup.clone();
-        let lends = Arc::new(move |builder: EndpointBuilder| match &front {
-            Front::Plain => lends(builder).dedup(marks.clone()),
-            Front::Forgets => lends(builder).dedup(Forgetful(marks.clone())),
-            Front::Fused(fuse) => lends(builder).dedup(Fused { port: port.clone(), fuse: fuse.clone() }),
+    /// One whose dedup entries are elsewhere.
+    fn apart<E, D>(entities: E, marks: D, front: Front) -> Self
+    where
+        E: EntityStore + DedupStore + DeadLetters + Schedule + Clone + 'static,
+        D: DedupStore + Clone + 'static,
+    {
+        let (port, dedup) = (Arc::new(entities.clone()), Arc::new(marks.clone()));
+        let (lent, remembers) = (port.clone(), dedup.clone());
+        let lends = Arc::new(move |builder: EndpointBuilder| {
+            let kept = |builder: EndpointBuilder| {
+                builder.entities(entities.clone()).dead_letters(entities.clone()).schedule(entities.clone())
+            };
+            match &front {
+                Front::Plain => kept(builder).dedup(marks.clone()),
+                Front::Forgets => kept(builder).dedup(Forgetful(marks.clone())),
+                Front::Fused(fuse) => {
+                    let fused = || Fused { port: lent.clone(), fuse: fuse.clone() };
+                    let marks = Fused { port: remembers.clone(), fuse: fuse.clone() };
+                    builder.entities(fused()).dead_letters(fused()).schedule(fused()).dedup(marks)
+                }
+            }
         });
-        Self { dedup, lends, ..self }
+        Self { entities: port.clone(), dedup, letters: port, has_schedule: true, lends }
     }
 }
 
@@ -149,15 +162,13 @@ impl StorePlace {
             Self::SqliteApart { file, marks } => {
                 let options = [file, marks].map(|file| Sqlite::options(file).create_if_missing(true).migrate(true));
                 let [entities, marks] = options;
-                let store = Store::with_schedule(entities.open().await?, front.clone());
-                Ok(store.remembers_in(marks.open().await?, front))
+                Ok(Store::apart(entities.open().await?, marks.open().await?, front))
             }
             #[cfg(feature = "object")]
             Self::Object { file, folder } => {
                 let options = Sqlite::options(file).create_if_missing(true).migrate(true);
-                let store = Store::with_schedule(options.open().await?, front.clone());
                 let marks = hapax::ObjectDedup::directory(folder).create_if_missing(true).open().await?;
-                Ok(store.remembers_in(marks, front))
+                Ok(Store::apart(options.open().await?, marks, front))
             }
             #[cfg(not(feature = "object"))]
             Self::Object { .. } => Err(is_absent("object")),

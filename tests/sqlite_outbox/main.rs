@@ -23,6 +23,8 @@ mod place;
 #[path = "../outbox/promises.rs"]
 mod promises;
 mod rig;
+#[path = "../outbox/rows.rs"]
+mod rows;
 #[path = "../outbox/savepoints.rs"]
 mod savepoints;
 mod server;
