@@ -381,6 +381,12 @@ mod sqlite_queue {
     mod letters {
         hapax_core::dead_letters_suite!(crate::QueuesInSqlite::new(false, false));
     }
+    mod survey {
+        hapax_core::queue_survey_suite!(crate::QueuesInSqlite::new(false, false));
+    }
+    mod survey_ordered {
+        hapax_core::queue_survey_suite!(crate::QueuesInSqlite::new(true, false));
+    }
 }
 
 mod postgres_queue {
@@ -396,6 +402,12 @@ mod postgres_queue {
     mod letters {
         hapax_core::dead_letters_suite!(crate::QueuesInPostgres::new(false, false));
     }
+    mod survey {
+        hapax_core::queue_survey_suite!(crate::QueuesInPostgres::new(false, false));
+    }
+    mod survey_ordered {
+        hapax_core::queue_survey_suite!(crate::QueuesInPostgres::new(true, false));
+    }
 }
 
 mod mysql_queue {
@@ -410,5 +422,11 @@ mod mysql_queue {
     }
     mod letters {
         hapax_core::dead_letters_suite!(crate::QueuesInMySql::new(false, false));
+    }
+    mod survey {
+        hapax_core::queue_survey_suite!(crate::QueuesInMySql::new(false, false));
+    }
+    mod survey_ordered {
+        hapax_core::queue_survey_suite!(crate::QueuesInMySql::new(true, false));
     }
 }

@@ -23,6 +23,8 @@ mod long;
 mod marks;
 #[path = "liars/queue_marks.rs"]
 mod queue_marks;
+#[path = "liars/queue_surveys.rs"]
+mod queue_surveys;
 #[path = "liars/queues.rs"]
 mod queues;
 #[path = "liars/schedules.rs"]

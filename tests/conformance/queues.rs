@@ -67,6 +67,13 @@ impl testing::transport::Builder for QueuesInSqlite {
 }
 
 #[async_trait]
+impl testing::queue_survey::Builder for QueuesInSqlite {
+    async fn surveyed(&self) -> testing::queue_survey::Surveyed {
+        testing::queue_survey::Surveyed::of(&self.open().await)
+    }
+}
+
+#[async_trait]
 impl testing::dead_letters::Builder for QueuesInSqlite {
     async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
         self.open().await
@@ -104,6 +111,13 @@ impl testing::transport::Builder for QueuesInPostgres {
 }
 
 #[async_trait]
+impl testing::queue_survey::Builder for QueuesInPostgres {
+    async fn surveyed(&self) -> testing::queue_survey::Surveyed {
+        testing::queue_survey::Surveyed::of(&self.open().await)
+    }
+}
+
+#[async_trait]
 impl testing::dead_letters::Builder for QueuesInPostgres {
     async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
         self.open().await
@@ -137,6 +151,13 @@ impl QueuesInMySql {
 impl testing::transport::Builder for QueuesInMySql {
     async fn transport(&self) -> Arc<dyn Transport> {
         self.open().await
+    }
+}
+
+#[async_trait]
+impl testing::queue_survey::Builder for QueuesInMySql {
+    async fn surveyed(&self) -> testing::queue_survey::Surveyed {
+        testing::queue_survey::Surveyed::of(&self.open().await)
     }
 }
 

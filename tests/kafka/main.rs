@@ -41,6 +41,10 @@ mod conformance {
         hapax_core::transport_suite!(super::Queues { ordered: true });
     }
 
+    mod survey {
+        hapax_core::queue_survey_suite!(super::Queues { ordered: false });
+    }
+
     mod dead_letters {
         hapax_core::dead_letters_suite!(super::Queues { ordered: false });
     }

@@ -86,6 +86,13 @@ pub(crate) async fn ack(ends: &Connected, delivery: &Delivery) {
 }
 
 #[async_trait]
+impl testing::queue_survey::Builder for Queues {
+    async fn surveyed(&self) -> testing::queue_survey::Surveyed {
+        testing::queue_survey::Surveyed::of(&Arc::new(open().await))
+    }
+}
+
+#[async_trait]
 impl testing::dead_letters::Builder for Queues {
     async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
         Arc::new(open().await)

@@ -36,6 +36,10 @@ mod conformance {
         hapax_core::transport_suite!(super::Queues::new(true));
     }
 
+    mod survey {
+        hapax_core::queue_survey_suite!(super::Queues::new(false));
+    }
+
     mod dead_letters {
         hapax_core::dead_letters_suite!(super::Queues::new(false));
     }

@@ -11,9 +11,12 @@ use crate::{
 /// What a person can be shown of an endpoint's queue. For tools and pages; no promise of hapax rests on it.
 ///
 /// # Promises
-/// 1. *Counted:* `queue` counts what waits for the endpoint, is under a lease there, put off or not due; what it has acknowledged is not in it.
-/// 2. *Read only:* nothing is given, and no lease begins or ends.
-/// 3. *Honest:* what the transport cannot tell is [`Answer::Unknown`] with the reason.
+/// 1. *Counted:* `queue` counts what waits for the endpoint, is under a lease there, put off or not due, and nothing of others; what it has
+///    acknowledged is not in it. A broker that leaves some of it out tells [at least](Count::at_least) so many. Brokers tell what was a
+///    moment ago, and those that count about right (SQS; Kafka, where offsets at which nothing is any more are counted) about so many.
+/// 2. *Found:* `queued` shows each copy of the message that is in this queue, and no other message.
+/// 3. *Read only:* nothing is given, and no lease begins or ends.
+/// 4. *Honest:* what the transport cannot tell is [`Answer::Unknown`] with the reason.
 #[async_trait]
 pub trait QueueSurvey: fmt::Debug + Send + Sync {
     /// What is in the queue of `endpoint`, counted up to `limit` where counting costs.

@@ -119,7 +119,7 @@ impl<T: fmt::Display> fmt::Display for Answer<T> {
 pub struct Count {
     /// So many were found.
     pub number: u64,
-    /// Counting ended at its limit: there may be more.
+    /// Counting ended at its limit, or leaves something out: there may be more.
     pub at_least: bool,
 }
 

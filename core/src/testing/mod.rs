@@ -1,6 +1,7 @@
 //! What adapters and applications are tested with.
 //!
-//! A suite for each port: [`entity_store`], [`dedup_store`], [`long_memory`], [`dead_letters`], [`schedule`], [`survey`], [`bodies`], [`transport`]. Each checks every numbered
+//! A suite for each port: [`entity_store`], [`dedup_store`], [`long_memory`], [`dead_letters`], [`schedule`], [`survey`], [`queue_survey`],
+//! [`bodies`], [`transport`]. Each checks every numbered
 //! promise of the port by a function of the promise's name; a suite that an adapter passes is worth as much as the lying
 //! adapters it rejects (`tests/liars`). All need a backend that is well: a check that cannot be made is a failed check.
 
@@ -12,6 +13,7 @@ pub mod dedup_store;
 mod drops;
 pub mod entity_store;
 pub mod long_memory;
+pub mod queue_survey;
 mod report;
 mod samples;
 pub mod schedule;

@@ -12,40 +12,49 @@ use crate::{
 };
 
 /// How long nothing has to come before it counts as nothing.
-pub(super) const QUIET: Duration = Duration::from_millis(300);
+pub(in crate::testing) const QUIET: Duration = Duration::from_millis(300);
 /// Longest lease that the suite waits for.
 const LEASE_TRIED_MAX: Duration = Duration::from_secs(30);
 /// What a lease may last beyond what was said.
 const LEASE_MARGIN: Duration = Duration::from_millis(100);
 
 /// One connection of one endpoint, and the promise that is being checked with it.
-pub(super) struct Line {
+pub(in crate::testing) struct Line {
     /// Held because a connection may live in it.
     _transport: Arc<dyn Transport>,
-    pub(super) capabilities: TransportCapabilities,
-    pub(super) ends: Connected,
-    pub(super) endpoint: EndpointName,
-    pub(super) promise: &'static str,
+    pub(in crate::testing) capabilities: TransportCapabilities,
+    pub(in crate::testing) ends: Connected,
+    pub(in crate::testing) endpoint: EndpointName,
+    pub(in crate::testing) promise: &'static str,
 }
 
 impl Line {
     /// A new endpoint, subscribed to nothing.
-    pub(super) async fn new(builder: &dyn Builder, promise: &'static str) -> Result<Self, Broken> {
+    pub(in crate::testing) async fn new(builder: &dyn Builder, promise: &'static str) -> Result<Self, Broken> {
         Self::of(builder, promise, &samples::endpoint(), &[]).await
     }
 
     /// Another connection of the same endpoint.
-    pub(super) async fn again(&self, builder: &dyn Builder) -> Result<Self, Broken> {
+    pub(in crate::testing) async fn again(&self, builder: &dyn Builder) -> Result<Self, Broken> {
         Self::of(builder, self.promise, &self.endpoint, &[]).await
     }
 
-    pub(super) async fn of(
+    pub(in crate::testing) async fn of(
         builder: &dyn Builder,
         promise: &'static str,
         endpoint: &EndpointName,
         types: &[TypeName],
     ) -> Result<Self, Broken> {
-        let transport = builder.transport().await;
+        Self::on(builder.transport().await, promise, endpoint, types).await
+    }
+
+    /// On a connection that is there.
+    pub(in crate::testing) async fn on(
+        transport: Arc<dyn Transport>,
+        promise: &'static str,
+        endpoint: &EndpointName,
+        types: &[TypeName],
+    ) -> Result<Self, Broken> {
         let ends = transport.connect(endpoint, types).await.map_err(|e| Broken::failed(promise, "connecting", &e))?;
         Ok(Self {
             capabilities: transport.capabilities(),
@@ -56,12 +65,12 @@ impl Line {
         })
     }
 
-    pub(super) fn broken(&self, what: impl Into<String>) -> Broken {
+    pub(in crate::testing) fn broken(&self, what: impl Into<String>) -> Broken {
         Broken::new(self.promise, what)
     }
 
     /// Sends until each is confirmed, for a transport may be busy.
-    pub(super) async fn send(&self, outgoing: &[Outgoing]) -> Result<(), Broken> {
+    pub(in crate::testing) async fn send(&self, outgoing: &[Outgoing]) -> Result<(), Broken> {
         let deadline = Instant::now() + PATIENCE;
         let mut left = outgoing.to_vec();
         loop {
@@ -86,14 +95,14 @@ impl Line {
     }
 
     /// Sends a message with `body` to this endpoint and gives it.
-    pub(super) async fn send_here(&self, body: &str) -> Result<Envelope, Broken> {
+    pub(in crate::testing) async fn send_here(&self, body: &str) -> Result<Envelope, Broken> {
         let envelope = samples::envelope(body.to_owned());
         self.send(&[samples::outgoing(&self.endpoint, envelope.clone())]).await?;
         Ok(envelope)
     }
 
     /// Some messages, if any come in this time.
-    pub(super) async fn receive(&self, max: usize, within: Duration) -> Result<Vec<Delivery>, Broken> {
+    pub(in crate::testing) async fn receive(&self, max: usize, within: Duration) -> Result<Vec<Delivery>, Broken> {
         match timeout_at(Instant::now() + within, self.ends.receiver.receive(max)).await {
             Err(_) => Ok(Vec::new()),
             Ok(Ok(deliveries)) if deliveries.is_empty() || deliveries.len() > max => {
@@ -105,13 +114,13 @@ impl Line {
     }
 
     /// The next message, which has to come sooner or later.
-    pub(super) async fn next(&self, why: &str) -> Result<Delivery, Broken> {
+    pub(in crate::testing) async fn next(&self, why: &str) -> Result<Delivery, Broken> {
         let within = PATIENCE + self.lease().unwrap_or_default();
         self.receive(1, within).await?.pop().ok_or_else(|| self.broken(format!("no message comes {why}")))
     }
 
     /// A call that waits for a message, if one comes sooner or later. It holds the connection, which ends with it.
-    pub(super) fn waiting(self) -> BoxFuture<'static, Result<(Self, Option<Delivery>), Broken>> {
+    pub(in crate::testing) fn waiting(self) -> BoxFuture<'static, Result<(Self, Option<Delivery>), Broken>> {
         // Twice, for another may have the message first.
         let within = (PATIENCE + self.lease().unwrap_or_default()) * 2;
         Box::pin(async move {
@@ -120,20 +129,24 @@ impl Line {
         })
     }
 
-    pub(super) async fn expect_none(&self, within: Duration, why: &str) -> Result<(), Broken> {
+    pub(in crate::testing) async fn expect_none(&self, within: Duration, why: &str) -> Result<(), Broken> {
         match self.receive(1, within).await?.pop() {
             None => Ok(()),
             Some(delivery) => Err(self.broken(format!("a message is given {why}: {:?}", delivery.envelope))),
         }
     }
 
-    pub(super) async fn settle(&self, delivery: &Delivery, settlement: Settlement) -> Result<Settled, Broken> {
+    pub(in crate::testing) async fn settle(
+        &self,
+        delivery: &Delivery,
+        settlement: Settlement,
+    ) -> Result<Settled, Broken> {
         let settled = self.ends.receiver.settle(&delivery.receipt, settlement).await;
         settled.map_err(|e| Broken::failed(self.promise, "settling", &e))
     }
 
     /// Settles under a lease that lasts.
-    pub(super) async fn end(&self, delivery: &Delivery, settlement: Settlement) -> Result<(), Broken> {
+    pub(in crate::testing) async fn end(&self, delivery: &Delivery, settlement: Settlement) -> Result<(), Broken> {
         match self.settle(delivery, settlement).await? {
             Settled::Done => Ok(()),
             Settled::LeaseLost => Err(self.broken("a lease that has just begun is lost")),
@@ -142,7 +155,7 @@ impl Line {
 
     /// Receives and acknowledges until there is a message with each of these bodies. By body, because this is about
     /// whether they come and not about what they have become on the way. In the order of their first coming.
-    pub(super) async fn drain(&self, max: usize, bodies: &[String]) -> Result<Vec<Arc<Envelope>>, Broken> {
+    pub(in crate::testing) async fn drain(&self, max: usize, bodies: &[String]) -> Result<Vec<Arc<Envelope>>, Broken> {
         let within = PATIENCE + self.lease().unwrap_or_default();
         let deadline = Instant::now() + within;
         let mut missing: HashSet<&[u8]> = bodies.iter().map(String::as_bytes).collect();
@@ -165,18 +178,18 @@ impl Line {
     }
 
     /// The lease, unless it is too long to wait for.
-    pub(super) fn lease(&self) -> Option<Duration> {
+    pub(in crate::testing) fn lease(&self) -> Option<Duration> {
         self.capabilities.lease.filter(|lease| *lease <= LEASE_TRIED_MAX)
     }
 
     /// Whether nothing can be seen of the end of a lease.
-    pub(super) fn lease_is_too_long(&self) -> bool {
+    pub(in crate::testing) fn lease_is_too_long(&self) -> bool {
         self.capabilities.lease.is_some() && self.lease().is_none()
     }
 
     /// Lets the leases of this connection end: waits for it, or takes leave where they last as long as that. Answers a
     /// connection that is there.
-    pub(super) async fn lose_leases(self, builder: &dyn Builder) -> Result<Self, Broken> {
+    pub(in crate::testing) async fn lose_leases(self, builder: &dyn Builder) -> Result<Self, Broken> {
         match self.lease() {
             Some(lease) => {
                 sleep(lease + LEASE_MARGIN).await;
@@ -192,7 +205,7 @@ impl Line {
 }
 
 /// Numbered bodies that nobody else uses.
-pub(super) fn bodies(count: usize) -> Vec<String> {
+pub(in crate::testing) fn bodies(count: usize) -> Vec<String> {
     let run = samples::dedup_key();
     (0..count).map(|number| format!("{run} {number}")).collect()
 }

@@ -10,7 +10,7 @@
 //! ones, of a second or so.
 
 mod dispatcher;
-mod line;
+pub(super) mod line;
 mod marks;
 mod receiver;
 
