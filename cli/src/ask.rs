@@ -1,6 +1,7 @@
 //! What changes something asks first, and says afterwards who has done it.
 
 use std::{
+    error::Error,
     fs::OpenOptions,
     io::{self, BufRead, IsTerminal, Write},
     path::PathBuf,
@@ -11,7 +12,8 @@ use serde::Serialize;
 
 use crate::{
     args::Changing,
-    failure::{Failure, masked},
+    failure::{Failure, chain, masked, masked_url},
+    print::shown_json,
 };
 
 /// One line for each deed, as JSON.
@@ -21,8 +23,12 @@ struct Deed<'a> {
     by: &'a str,
     deed: &'a str,
     of: &'a str,
-    count: u64,
+    /// Not known of what has failed on the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
     store: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<&'a str>,
 }
 
 /// Who does something, whether he was asked, and where it is written down.
@@ -44,7 +50,7 @@ impl Hand {
             yes: changing.yes,
             dry_run: changing.dry_run,
             log: changing.log.clone(),
-            store: masked(store),
+            store: masked_url(store),
         }
     }
 
@@ -74,8 +80,23 @@ impl Hand {
 
     /// Writes down what was done: to the standard error, and where `--log` says.
     pub(crate) fn writes_down(&self, deed: &str, of: &str, count: u64) -> Result<(), Failure> {
-        let line = Deed { time: Timestamp::now().to_string(), by: &self.by, deed, of, count, store: &self.store };
-        let line = serde_json::to_string(&line).unwrap_or_default(); // Texts and a number cannot fail.
+        self.writes(deed, of, Some(count), None)
+    }
+
+    /// The same of what has failed on the way, when some of it may be done. `left` says where what is left is seen.
+    pub(crate) fn broke_off(&self, deed: &str, of: &str, count: Option<u64>, error: &dyn Error, left: &str) -> Failure {
+        let why = masked(&chain(error));
+        let _ = self.writes(deed, of, count, Some(&why)); // Why is the failure that is told.
+        Failure::new(format!(
+            "{why}; some of it may be done already: {left} shows what is left, and it may be asked for again"
+        ))
+    }
+
+    fn writes(&self, deed: &str, of: &str, count: Option<u64>, failed: Option<&str>) -> Result<(), Failure> {
+        let (by, store) = (&self.by, &self.store);
+        let line = Deed { time: Timestamp::now().to_string(), by, deed, of, count, store, failed };
+        // Texts and a number cannot fail.
+        let line = shown_json(&serde_json::to_string(&line).unwrap_or_default());
         let _ = writeln!(io::stderr(), "{line}");
         let Some(path) = &self.log else { return Ok(()) };
         let file = OpenOptions::new().create(true).append(true).open(path);

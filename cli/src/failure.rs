@@ -16,8 +16,6 @@ pub(crate) enum Failure {
     Failed(String),
     /// Something is not as it should be, which has been printed.
     Found,
-    /// Nobody reads the answer any more.
-    ReaderGone,
 }
 
 impl Failure {
@@ -66,8 +64,8 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 /// `text` on one line that a terminal can show, without the users and passwords of URLs: whatever stands between `://` and the last `@` of
 /// the same word.
 pub(crate) fn masked(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
+    let text = without_settings(text);
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text.as_str());
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + "://".len());
         shown.push_str(before);
@@ -84,9 +82,52 @@ pub(crate) fn masked(text: &str) -> String {
     shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// The same of what is a URL and nothing else, whatever stands in it.
+pub(crate) fn masked_url(url: &str) -> String {
+    let url = without_settings(url);
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, &rest[rest.rfind('@')?..]))) {
+        Some((scheme, rest)) => masked(&format!("{scheme}://…{rest}")),
+        None => masked(&url),
+    }
+}
+
+/// `text` without the values of settings that are passwords, as in `?password=..` or `sslpassword=..`.
+fn without_settings(text: &str) -> String {
+    const NAMES: [&str; 3] = ["password=", "passwd=", "pass="];
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    loop {
+        let lower = rest.to_ascii_lowercase();
+        let found = NAMES.iter().filter_map(|name| lower.find(name).map(|at| at + name.len())).min();
+        let Some(value) = found else { return shown + rest };
+        shown.push_str(&rest[..value]);
+        let end = rest[value..]
+            .find(|c: char| c.is_whitespace() || "&'\"`".contains(c))
+            .map_or(rest.len(), |end| value + end);
+        if end > value {
+            shown.push('…');
+        }
+        rest = &rest[end..];
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::masked;
+    use super::{masked, masked_url};
+
+    #[test]
+    fn a_url_shows_no_password_whatever_stands_in_it() {
+        for (url, shown) in [
+            ("postgres://shop:s3 c'r`e\"t@db/orders", "postgres://…@db/orders"),
+            ("postgres://shop:s3\ncret@db/orders", "postgres://…@db/orders"),
+            ("mysql://db/orders?user=shop&password=s3cret&x=1", "mysql://db/orders?user=shop&password=…&x=1"),
+            ("postgres://shop:s3cret@db/o?sslpassword=s3cret", "postgres://…@db/o?sslpassword=…"),
+            ("postgres://shop:s3cret@db/o?password=s3@cret", "postgres://…@db/o?password=…"),
+            ("shop.db", "shop.db"),
+            ("a@b.db", "a@b.db"),
+        ] {
+            assert_eq!(masked_url(url), shown);
+        }
+    }
 
     #[test]
     fn a_password_is_not_shown_wherever_a_url_stands() {
@@ -95,6 +136,8 @@ mod tests {
             ("'-amqp://a:b/c@host' and redis://:p@h", "'-amqp://…@host' and redis://…@h"),
             ("sqlite://shop.db and mail@example", "sqlite://shop.db and mail@example"),
             ("a\nb\u{1b}[31m", "a b [31m"),
+            ("host=db password=s3cret é", "host=db password=… é"),
+            ("the server asks for a password=", "the server asks for a password="),
         ] {
             assert_eq!(masked(text), shown);
         }

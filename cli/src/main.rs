@@ -37,7 +37,6 @@ fn main() -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::from(DONE),
-        Err(Failure::ReaderGone) => ExitCode::from(DONE), // As in `hapax status | head -1`, which is no error.
         Err(failure) => {
             failure.tell();
             ExitCode::from(failure.code())

@@ -91,6 +91,11 @@ impl Place {
                 Ok(Self::CosmosDb { host, database })
             }
             #[cfg(feature = "sqlite")]
+            // What is no URL would be shown as the name of a file, and its password with it.
+            None if is_meant_for_a_server(store) => Err(Failure::usage(
+                "what was given for a database looks as if a server was meant, and is no URL: write postgres://USER:PASSWORD@HOST/DATABASE",
+            )),
+            #[cfg(feature = "sqlite")]
             None | Some("sqlite") => Ok(Self::Sqlite(store.to_owned())),
             _ => Err(Failure::usage(format!(
                 "`{}` is no store that this program was built with; run `hapax --help`",
@@ -280,6 +285,17 @@ fn host_and(store: &str, shape: &str) -> Result<(String, String), Failure> {
     }
 }
 
+/// Whether it is a URL that lacks its slashes, or settings as other programs take them.
+#[cfg(feature = "sqlite")]
+fn is_meant_for_a_server(store: &str) -> bool {
+    const SCHEMES: [&str; 9] =
+        ["postgres", "postgresql", "mysql", "mariadb", "amqp", "amqps", "nats", "redis", "rediss"];
+    let store = store.to_ascii_lowercase();
+    let scheme = store.split([':', '/']).next().filter(|scheme| scheme.len() < store.len());
+    let is_scheme = scheme.is_some_and(|scheme| SCHEMES.contains(&scheme));
+    (is_scheme && store.contains('@')) || store.contains("password=")
+}
+
 impl Opened {
     fn of(operator: Option<Operator>) -> Self {
         let has_store = operator.is_some();
@@ -321,7 +337,7 @@ impl Opened {
 fn failure_text(failure: &Failure) -> String {
     match failure {
         Failure::Usage(why) | Failure::Failed(why) => why.clone(),
-        Failure::Found | Failure::ReaderGone => String::new(),
+        Failure::Found => String::new(),
     }
 }
 

@@ -11,15 +11,21 @@ use crate::failure::Failure;
 pub(crate) struct Out {
     /// One object on a line, for who reads as it comes.
     pub(crate) json_lines: bool,
+    /// Nobody reads any more, as behind `| head -1`. That is no error, and what was found or done decides how the program ends.
+    pub(crate) is_unread: bool,
 }
 
 impl Out {
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
-            _ => Failure::new(format!("the answer cannot be written: {error}; send it elsewhere")),
-        })
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.is_unread = true,
+            Err(error) => {
+                return Err(Failure::new(format!("the answer cannot be written: {error}; send it elsewhere")));
+            }
+            Ok(()) => {}
+        }
+        Ok(())
     }
 
     pub(crate) fn line(&mut self, line: &str) -> Result<(), Failure> {
@@ -29,7 +35,7 @@ impl Out {
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let written = if self.json_lines { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) };
         let text = written.map_err(|error| Failure::new(format!("the answer cannot be encoded: {error}")))?;
-        self.line(&text)
+        self.line(&shown_json(&text))
     }
 
     pub(crate) fn is_terminal() -> bool {
@@ -77,7 +83,30 @@ impl Table {
 
 /// Text from a store, as a terminal may show it: what others have written must not move its cursor.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if moves(c) { ' ' } else { c }).collect()
+}
+
+/// The same of several lines.
+pub(crate) fn shown_lines(text: &str) -> String {
+    text.chars().map(|c| if c != '\n' && moves(c) { ' ' } else { c }).collect()
+}
+
+/// JSON of the same meaning that a terminal may show: of what moves its cursor, JSON by itself writes only some as digits.
+pub(crate) fn shown_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            // Outside of texts there are no others.
+            c if c != '\n' && moves(c) => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Whether `c` does something to a terminal, or to the order in which it shows others.
+const fn moves(c: char) -> bool {
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A time in milliseconds, as a person says it.
@@ -96,7 +125,15 @@ pub(crate) fn span_or_dash(millis: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, span};
+    use super::{Table, shown_json, span};
+
+    #[test]
+    fn json_means_the_same_and_moves_nothing() {
+        let value = serde_json::json!({"\u{9b}31m": ["\u{1b}[2J", "\u{202e}", "\u{7f}", "\u{e9}\n"]});
+        let shown = shown_json(&serde_json::to_string_pretty(&value).unwrap_or_default());
+        assert!(shown.chars().all(|c| c == '\n' || c == '\u{e9}' || (' '..='~').contains(&c)), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).ok(), Some(value));
+    }
 
     #[test]
     fn spans_are_told_in_the_largest_unit() {

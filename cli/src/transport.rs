@@ -7,7 +7,7 @@ use hapax::{
 
 use crate::{
     args::Common,
-    failure::{Failure, masked},
+    failure::{Failure, masked_url},
     place::{Opened, Place},
 };
 
@@ -65,12 +65,12 @@ async fn queues(operator: Operator, url: &str, common: &Common) -> Result<Operat
     let kind = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     let is_of_one_kind = kind(url) == common.store().as_deref().and_then(kind);
     let named = if is_of_one_kind { common.clone() } else { common.without_names() };
-    let place = Place::parse(url, &named).map_err(|_| {
-        Failure::usage(format!(
-            "`{}` is no transport that this program was built with; run `hapax --help`",
-            masked(url)
-        ))
-    })?;
+    let unknown = || {
+        // What lacks its slashes has its password anywhere.
+        let shown = if url.contains("://") { masked_url(url) } else { "what was given".to_owned() };
+        Failure::usage(format!("`{shown}` is no transport that this program was built with; run `hapax --help`"))
+    };
+    let place = Place::parse(url, &named).map_err(|_| unknown())?;
     match place {
         #[cfg(feature = "sqlite")]
         Place::Sqlite(path) => {
@@ -89,9 +89,6 @@ async fn queues(operator: Operator, url: &str, common: &Common) -> Result<Operat
             Ok(given(operator, queues.open_database(database).await.map_err(|error| Failure::of(&error))?))
         }
         #[allow(unreachable_patterns, reason = "as the features are")]
-        _ => Err(Failure::usage(format!(
-            "`{}` is no transport that this program was built with; run `hapax --help`",
-            masked(url)
-        ))),
+        _ => Err(unknown()),
     }
 }

@@ -222,23 +222,36 @@ async fn a_retry_that_is_cut_short_leaves_a_letter_that_can_be_retried_or_discar
 async fn a_letter_older_than_the_dedup_entries_is_retried_only_when_forced() {
     let (store, hub, log) = (Memory::new(), InProcess::new("old"), Log::default());
     let old = DeadLetter { time: Timestamp::from_millis(1), ..letter(&task("a", "old")) };
+    add(&store, [task("a", "ahead")]).await;
     store.add(&old).await.unwrap();
     add(&store, [task("a", "behind"), task("b", "young")]).await;
     let office = office(&store, hub.clone()).await;
     let outcome = office.retry_all(&Filter::default()).await.unwrap();
-    assert_eq!((outcome.done, outcome.left), (1, 2));
+    assert_eq!((outcome.done, outcome.left), (2, 2));
     assert!(outcome.reasons[0].reason.starts_with("it was set aside longer ago than"), "{}", outcome.reasons[0].reason);
     assert_eq!(outcome.reasons[1].reason, "one before it could not be sent");
     assert_eq!(all(&office).await[0], old);
 
     assert_eq!(office.retry_beyond_retention(&[old]).await.unwrap().done, 1);
     endpoint(&store, hub.clone(), &log).run_until(hub.idle()).await.unwrap();
-    assert_eq!((done(&store, "worker", "a"), done(&store, "worker", "b")), (vec!["old".into()], vec!["young".into()]));
+    assert_eq!(done(&store, "worker", "a"), ["ahead", "old"]);
+    assert_eq!(done(&store, "worker", "b"), ["young"]);
     let actions = office.actions().await.unwrap();
     let told: Vec<_> = actions.iter().map(|action| (action.deed, action.messages.join(" "))).collect();
-    // Those behind are known only on the way.
-    let retried = (Deed::Retried, "behind young".into());
+    let retried = (Deed::Retried, "ahead young".into());
     assert_eq!(told, [retried, (Deed::RetriedBeyondRetention, "old".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_is_named_twice_is_sent_once() {
+    let (store, hub) = (Memory::new(), InProcess::new("twice"));
+    add(&store, [task("a", "one"), task("a", "two")]).await;
+    let office = office(&store, hub.clone()).await;
+    let letters = all(&office).await;
+    let outcome = office.retry(&[letters[0].clone(), letters[1].clone(), letters[0].clone()]).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (2, 0));
+    let actions = office.actions().await.unwrap();
+    assert_eq!((actions[0].count, &actions[0].messages), (2, &vec!["one".to_owned(), "two".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,13 @@ impl Survey for Liar {
         }
     }
 
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        match self.1 {
+            Lie::ForgetsNames => Ok(Answer::Is(Vec::new())),
+            _ => self.0.lettered(limit).await,
+        }
+    }
+
     async fn entity_keys(
         &self,
         scope: &Arc<Scope>,

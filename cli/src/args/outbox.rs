@@ -48,12 +48,12 @@ pub(crate) enum Outbox {
         #[command(flatten)]
         changing: Changing,
     },
-    /// Moves rows that were sent, or have expired, to the archive, and removes what has been there for so long
+    /// Moves rows that were sent, or have expired, to the archive, and removes from there what is older than both times together
     Archive {
         /// Only what has ended so long ago
         #[arg(long, value_name = "TIME", default_value = KEEP, value_parser = duration)]
         older_than: Duration,
-        /// Then it stays in the archive for so long
+        /// Then it stays in the archive for so long, counted from then and not from when it is moved
         #[arg(long, value_name = "TIME", default_value = ARCHIVE, value_parser = duration)]
         keep: Duration,
         #[command(flatten)]

@@ -1,6 +1,7 @@
 //! What was set aside: looked at, changed, given again, given up.
 
 use std::{
+    collections::HashSet,
     fs,
     io::{self, Read},
     path::Path,
@@ -12,21 +13,26 @@ use hapax::{
     envelope::Envelope,
     ids::EndpointName,
     operator::{Operator, ShownBody, ShownLetter},
-    ports::DeadLetter,
+    ports::{DeadLetter, ErrorKind},
 };
 use serde::Serialize;
 
-use super::{endpoint, endpoints, open_store};
+use super::{endpoint, endpoints, open_store, warn_of_more};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
     failure::Failure,
-    print::{Out, Table, shown},
+    print::{Out, Table, shown, shown_json, shown_lines},
     transport::{sending, with_transport},
 };
 
 /// Letters of one call at most: more is for another call, after a look at what these came to.
 const AT_ONCE_MAX: usize = 10_000;
+/// What is written down that was done, and where what is left of it is seen.
+const RETRIED: &str = "retried dead letters";
+const DISCARDED: &str = "discarded dead letters";
+const EDITED: &str = "edited dead letter";
+const LETTERS_LEFT: &str = "`hapax dead-letters list`";
 /// Largest body that is read from a file, in bytes: above what brokers take.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 
@@ -168,24 +174,27 @@ fn letter_text(letter: &ShownLetter) -> String {
     lines
         .push(format!("reason       {}", letter.reason.lines().map(shown).collect::<Vec<_>>().join("\n             ")));
     let body = match &letter.message.body {
-        Some(ShownBody::Json(json)) => serde_json::to_string_pretty(json).unwrap_or_default(),
+        Some(ShownBody::Json(json)) => shown_json(&serde_json::to_string_pretty(json).unwrap_or_default()),
         Some(ShownBody::Text(text)) => text.lines().map(shown).collect::<Vec<_>>().join("\n"),
         Some(ShownBody::Hex(hex)) => format!("in hexadecimal digits: {hex}"),
         _ => String::new(),
     };
     lines.push(format!("body         {} bytes", letter.message.body_bytes));
     lines.push(body);
-    lines.join("\n") + "\n"
+    shown_lines(&lines.join("\n")) + "\n"
 }
 
 /// What was chosen, all of it there.
 async fn chosen(operator: &Operator, endpoint: &EndpointName, chosen: &Chosen) -> Result<Vec<DeadLetter>, Failure> {
     let (office, filter) = (office(operator, endpoint), filter(&chosen.filtered));
     if chosen.all {
-        return office.list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error));
+        let letters = office.list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
+        warn_of_more(letters.len(), AT_ONCE_MAX);
+        return Ok(letters);
     }
     let mut letters = Vec::new();
-    for id in &chosen.ids {
+    let mut ids = HashSet::new(); // One may have been named twice.
+    for id in chosen.ids.iter().filter(|id| ids.insert(*id)) {
         let of = Filter { message_id: Some(id.clone()), ..filter.clone() };
         let found = office.list(&of, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
         if found.is_empty() {
@@ -229,8 +238,8 @@ async fn retry(
         true => office.retry_beyond_retention(&letters).await,
         false => office.retry(&letters).await,
     };
-    let retried = retried.map_err(|error| Failure::of(&error))?;
-    hand.writes_down("retried dead letters", endpoint.as_str(), retried.done as u64)?;
+    let retried = retried.map_err(|error| hand.broke_off(RETRIED, endpoint.as_str(), None, &error, LETTERS_LEFT))?;
+    hand.writes_down(RETRIED, endpoint.as_str(), retried.done as u64)?;
     let reasons = retried.reasons.into_iter().map(|left| LeftLetter {
         message_id: left.message_id.to_string(),
         saga: left.saga.map(|saga| saga.to_string()),
@@ -265,8 +274,9 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
         }
         hand.opens_log()?;
         let office = operator.dead_letter_office(&endpoint, &hand.by, Duration::ZERO);
-        discarded = office.discard(&letters).await.map_err(|error| Failure::of(&error))?;
-        hand.writes_down("discarded dead letters", endpoint.as_str(), discarded as u64)?;
+        let gone = office.discard(&letters).await;
+        discarded = gone.map_err(|error| hand.broke_off(DISCARDED, endpoint.as_str(), None, &error, LETTERS_LEFT))?;
+        hand.writes_down(DISCARDED, endpoint.as_str(), discarded as u64)?;
     }
     if common.json {
         return out.json(&DiscardedLetters { endpoint: endpoint.to_string(), discarded });
@@ -291,19 +301,24 @@ async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failur
     let filter = Filter { message_id: Some(asked.id.clone()), saga: asked.of.saga.clone(), ..Filter::default() };
     let found =
         office(&operator, &endpoint).list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
-    let [letter] = &found[..] else {
-        let why = match found.len() {
-            0 => format!(
+    let body = asked.body.as_deref().map(read_body).transpose()?;
+    let letter = match &found[..] {
+        [letter] => letter,
+        [] => {
+            return Err(Failure::new(format!(
                 "there is no dead letter about message {} at endpoint {endpoint}: `hapax dead-letters list` shows those there are",
                 asked.id
-            ),
-            many => {
-                format!("there are {many} dead letters about message {}: name the one of a saga, --saga NAME", asked.id)
-            }
-        };
-        return Err(Failure::new(why));
+            )));
+        }
+        many => cut_short(many, asked, body.as_ref()).ok_or_else(|| {
+            Failure::new(format!(
+                "there are {} dead letters about message {}: name the one of a saga, --saga NAME; what an edit has left that was cut short \
+                 is mended by the same edit",
+                many.len(),
+                asked.id
+            ))
+        })?,
     };
-    let body = asked.body.as_deref().map(read_body).transpose()?;
     // On a copy first, so that what cannot be is found before anybody is asked.
     changed(&mut (*letter.envelope).clone(), asked, body.as_ref()).map_err(Failure::usage)?;
     let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
@@ -316,10 +331,23 @@ async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failur
         // It was tried on a copy of the same.
         let _ = changed(envelope, asked, body.as_ref());
     });
-    let edited = edited.await.map_err(|error| Failure::of(&error))?;
-    hand.writes_down("edited dead letter", asked.id.to_string().as_str(), 1)?;
+    let edited = edited.await.map_err(|error| match error.kind() {
+        ErrorKind::Misconfigured => Failure::of(&error), // Nothing was done.
+        _ => hand.broke_off(EDITED, asked.id.to_string().as_str(), None, &error, LETTERS_LEFT),
+    })?;
+    hand.writes_down(EDITED, asked.id.to_string().as_str(), 1)?;
     let shown = ShownLetter::whole(&edited);
     if common.json { out.json(&shown) } else { out.text(&letter_text(&shown)) }
+}
+
+/// The letter that was being edited in the same way when that was cut short: the one that it becomes is there as well.
+fn cut_short<'a>(found: &'a [DeadLetter], asked: &Edit, body: Option<&Vec<u8>>) -> Option<&'a DeadLetter> {
+    let [first, second] = found else { return None };
+    [(first, second), (second, first)].into_iter().find_map(|(old, new)| {
+        let mut envelope = (*old.envelope).clone();
+        changed(&mut envelope, asked, body).ok()?;
+        DeadLetter { envelope: envelope.into(), ..old.clone() }.is_same(new).then_some(old)
+    })
 }
 
 fn changed(envelope: &mut Envelope, asked: &Edit, body: Option<&Vec<u8>>) -> Result<(), String> {

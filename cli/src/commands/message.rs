@@ -9,7 +9,7 @@ use super::{open, selection};
 use crate::{
     args::{Common, MessageArgs},
     failure::Failure,
-    print::{Out, shown},
+    print::{Out, shown, shown_lines},
     transport::with_transport,
 };
 
@@ -69,7 +69,7 @@ fn text(life: &MessageLife) -> String {
         lines.push("  nothing is known of it here".to_owned());
     }
     lines.push(format!("{} entities were asked whether they have handled it", life.entities_asked));
-    lines.join("\n") + "\n"
+    shown_lines(&lines.join("\n")) + "\n"
 }
 
 fn section<T>(lines: &mut Vec<String>, name: &str, answer: &Answer<Vec<T>>, line: impl Fn(&T) -> String) {

@@ -58,6 +58,13 @@ fn warn(warnings: &[String]) {
     }
 }
 
+/// Says it where all were asked for and there may be more than one call takes.
+fn warn_of_more(taken: usize, most: usize) {
+    if taken >= most {
+        warn(&[format!("one call takes {most} at most: what there is beyond them is for another one")]);
+    }
+}
+
 /// What is there, with what could not be looked at said.
 async fn open(common: &Common) -> Result<Opened, Failure> {
     let opened = Place::of(common)?.open(common).await?;

@@ -1,6 +1,6 @@
 //! What is stored to be sent: in entities, and in outbox tables.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use hapax::{
     operator::{Operator, ShownRow, WaitingEntity},
@@ -9,7 +9,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{open, selection};
+use super::{open, selection, warn_of_more};
 use crate::{
     args::{Changing, Common, Outbox, RowsArgs},
     ask::Hand,
@@ -21,6 +21,8 @@ use crate::{
 const BATCH: usize = 1_000;
 /// Rows of a page: their bodies come with them.
 const PAGE: usize = 200;
+/// Where what is left is seen.
+const ROWS_LEFT: &str = "`hapax outbox list --status failed`";
 /// Rows of one call at most.
 const AT_ONCE_MAX: usize = 10_000;
 
@@ -154,8 +156,10 @@ async fn decide(asked: &RowsArgs, again: bool, common: &Common, out: &mut Out) -
                     break;
                 }
             }
+            warn_of_more(ids.len(), AT_ONCE_MAX);
         }
-        for id in &asked.ids {
+        let mut named = HashSet::new(); // An id may have been named twice.
+        for id in asked.ids.iter().filter(|id| named.insert(*id)) {
             let page = Page { message_id: Some(id.clone()), ..Page::first(1) };
             let rows = table.rows(Some(RowStatus::Failed), &page).await.map_err(|error| Failure::of(&error))?;
             ids.extend(rows.into_iter().map(|row| row.message_id));
@@ -182,9 +186,9 @@ async fn decide(asked: &RowsArgs, again: bool, common: &Common, out: &mut Out) -
     let mut changed = Vec::new();
     for (table, ids) in chosen {
         let rows = if again { table.retry(&ids).await } else { table.discard(&ids).await };
-        let rows = rows.map_err(|error| Failure::of(&error))?;
+        let deed = if again { "retried outbox rows" } else { "discarded outbox rows" };
+        let rows = rows.map_err(|error| hand.broke_off(deed, table.name(), None, &error, ROWS_LEFT))?;
         if !ids.is_empty() {
-            let deed = if again { "retried outbox rows" } else { "discarded outbox rows" };
             hand.writes_down(deed, table.name(), rows)?;
         }
         changed.push(Changed { table: table.name().to_owned(), rows, removed_from_archive: None });
@@ -208,7 +212,9 @@ async fn remove(
     let what = match archive {
         None => format!("remove for good {which}, from their archive too"),
         Some(keep) => {
-            format!("move to the archive {which}, and remove from there what has been in it for {}", span(millis(keep)))
+            // The archive does not know when a row came into it.
+            let gone = span(millis(older_than.saturating_add(keep)));
+            format!("move to the archive {which}, and remove from there for good what ended more than {gone} ago")
         }
     };
     let what = if hand.dry_run { format!("{what}: {} rows", count_over(tables, older_than).await?) } else { what };
@@ -220,16 +226,19 @@ async fn remove(
     for table in tables {
         // Through the archive, so that what is in it already goes by its age as well.
         let care = Care { keep: older_than, archive: Some(archive.unwrap_or(Duration::ZERO)), rows: BATCH };
+        let deed = if archive.is_some() { "archived outbox rows" } else { "purged outbox rows" };
         let (mut rows, mut archived) = (0, 0);
         loop {
-            let cared = table.care(&care).await.map_err(|error| Failure::of(&error))?;
+            let cared = table.care(&care).await.map_err(|error| {
+                let count = if archive.is_some() { rows } else { archived };
+                hand.broke_off(deed, table.name(), Some(count), &error, "`hapax outbox list --status sent`")
+            })?;
             rows += cared.ended as u64;
             archived += cared.archived as u64;
             if cared.ended == 0 && cared.archived == 0 {
                 break;
             }
         }
-        let deed = if archive.is_some() { "archived outbox rows" } else { "purged outbox rows" };
         hand.writes_down(deed, table.name(), if archive.is_some() { rows } else { archived })?;
         changed.push(Changed { table: table.name().to_owned(), rows, removed_from_archive: Some(archived) });
     }

@@ -51,12 +51,12 @@ impl Drop for Screen {
 /// Draws it anew each time, until Ctrl-C; where there is no terminal, frames follow each other.
 async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let is_drawn = Out::is_terminal() && !common.json;
+    let stop = stopped(); // Before the screen is entered: who ends it from then on finds somebody who leaves it.
     let screen = if is_drawn { Some(Screen::enter(out)?) } else { None };
     out.json_lines = true;
     let of = selection(&asked.of);
     let mut ticks = tokio::time::interval(asked.every.max(std::time::Duration::from_millis(100)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let stop = stopped();
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -77,6 +77,9 @@ async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &m
             }
         };
         drawn?;
+        if out.is_unread {
+            break;
+        }
     }
     drop(screen);
     Ok(())
@@ -92,16 +95,25 @@ fn frame(text: &str, is_drawn: bool) -> String {
 }
 
 /// Ctrl-C, or whoever ends programs politely.
-async fn stopped() {
+///
+/// It listens from the call on.
+fn stopped() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    if let Ok(mut terminated) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminated.recv() => {}
+    let signals = {
+        use tokio::signal::unix::{SignalKind, signal};
+        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok())
+    };
+    async move {
+        #[cfg(unix)]
+        if let [Some(mut interrupted), Some(mut terminated)] = signals {
+            tokio::select! {
+                _ = interrupted.recv() => {}
+                _ = terminated.recv() => {}
+            }
+            return;
         }
-        return;
+        let _ = tokio::signal::ctrl_c().await;
     }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// A page for a person.

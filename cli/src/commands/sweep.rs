@@ -11,6 +11,9 @@ use crate::{
     transport::{sending, with_transport},
 };
 
+/// What is written down that was done.
+const SWEPT: &str = "swept outbox entries";
+
 pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let (opened, of) = (open_store(common).await?, selection(&asked.of));
     let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
@@ -25,10 +28,12 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
             return Ok(());
         }
         hand.opens_log()?;
-        let swept = operator.sweep(&of, asked.older_than, asked.limit).await.map_err(|error| Failure::of(&error))?;
-        let swept = answered(swept)?;
         let endpoint = of.endpoint.as_ref().map_or("all endpoints", |endpoint| endpoint.as_str());
-        hand.writes_down("swept outbox entries", endpoint, swept.finished as u64)?;
+        let swept = operator.sweep(&of, asked.older_than, asked.limit).await;
+        let swept =
+            swept.map_err(|error| hand.broke_off(SWEPT, endpoint, None, &error, "`hapax outbox list --entities`"))?;
+        let swept = answered(swept)?;
+        hand.writes_down(SWEPT, endpoint, swept.finished as u64)?;
         swept
     };
     if common.json {

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Stdio};
 
-use crate::rig::{Folder, hapax, program, said, shop_that_ran};
+use crate::rig::{Folder, hapax, program, said, shop_that_ran, text};
 
 /// One line that says what is wrong, with nothing on the standard output.
 #[track_caller]
@@ -180,4 +180,23 @@ async fn a_log_that_cannot_be_written_is_found_out_before_anything_is_done() {
     let args = ["dead-letters", "discard", "bad-1", "--yes", "--store", &file, "--log", log.to_str().unwrap()];
     refused(&args, 1, "nothing was done");
     assert!(hapax(&["dead-letters", "show", "bad-1", "--store", &file]).status.success());
+}
+
+#[test]
+fn a_password_is_shown_nowhere_whatever_stands_in_the_url() {
+    for store in [
+        "postgres://shop:s3 cret@127.0.0.1:1/orders",
+        "postgres://shop:s3'cret@127.0.0.1:1/orders",
+        "postgres://shop:s3\ncret@127.0.0.1:1/orders",
+        "postgres://127.0.0.1:1/orders?user=shop&password=cret",
+        "mysql://shop@127.0.0.1:1/orders?password=cret",
+        "postgres:shop:cret@127.0.0.1:1/orders",
+        "postgres//shop:cret@127.0.0.1:1/orders",
+        "host=127.0.0.1 user=shop password=cret dbname=orders",
+    ] {
+        for command in [&["status"][..], &["migrate", "--dry-run"], &["migrate"], &["dead-letters", "list"]] {
+            let ran = hapax(&[command, &["--store", store]].concat());
+            assert!(!said(&ran).contains("cret") && !text(&ran).contains("cret"), "{command:?} {store}: {ran:?}");
+        }
+    }
 }

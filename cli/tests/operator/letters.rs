@@ -1,14 +1,163 @@
 //! Dead letters: looked at, changed, given again, given up.
 
-use std::fs;
+use std::{fs, process::Stdio, sync::Arc};
 
 use hapax::{
     Sqlite, SqliteQueue,
+    envelope::Envelope,
     ids::EndpointName,
-    ports::{DeadLetters, Page},
+    ports::{DeadLetter, DeadLetters, Page},
+    time::Timestamp,
 };
 
-use crate::rig::{Folder, hapax, json, said, shop_that_ran, text};
+use crate::rig::{Folder, hapax, json, program, said, shop_that_ran, text};
+
+/// Sets messages aside, in a store in which nothing was saved: each at an endpoint, with a body.
+async fn set_aside(file: &str, letters: &[(&str, &str, &str)]) {
+    assert!(hapax(&["migrate", "--queues", "--yes", "--store", file]).status.success());
+    let store = Sqlite::open(file).await.unwrap();
+    for (endpoint, id, body) in letters {
+        let message_type = "shop.add-item".parse().unwrap();
+        let envelope = Envelope::new(id.parse().unwrap(), message_type, body.as_bytes().to_vec());
+        let letter = DeadLetter {
+            envelope: Arc::new(envelope),
+            endpoint: endpoint.parse().unwrap(),
+            saga: Some("order".parse().unwrap()),
+            destination: None,
+            reason: "no \u{1b}[31m such\u{9b}2J item".to_owned(),
+            attempts: 1,
+            time: Timestamp::now(),
+        };
+        store.add(&letter).await.unwrap();
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_of_an_endpoint_that_has_saved_nothing_are_seen_and_given_again() {
+    let folder = Folder::new();
+    let file = folder.file();
+    set_aside(&file, &[("shop", "bad-1", "{}"), ("shop", "bad-2", "{}")]).await;
+    let listed = json(&["dead-letters", "list", "--store", &file, "--json"], 0);
+    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+    let status = json(&["status", "--store", &file, "--json"], 0);
+    assert_eq!(status["endpoints"][0]["dead_letters"]["number"], 2, "{status}");
+    let life = json(&["message", "bad-1", "--store", &file, "--json"], 0);
+    assert_eq!(life["dead_letters"][0]["endpoint"], "shop", "{life}");
+    let found = json(&["doctor", "--store", &file, "--json"], 0);
+    assert_eq!(found["warnings"], 1, "{found}");
+    // One that is named twice is sent once.
+    let named = ["dead-letters", "retry", "bad-1", "bad-2", "bad-1", "--yes", "--json", "--store", &file];
+    assert_eq!(json(&named, 0)["done"], 2);
+    assert_eq!((letters(&file).await, backlog(&file).await), (0, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_whose_retry_was_cut_short_is_seen_everywhere_and_counted_once() {
+    let folder = Folder::new();
+    let file = folder.file();
+    // As it is left between two steps: one is held alone, one is still where it was, too.
+    let held = "hapax.held/shop";
+    set_aside(&file, &[(held, "bad-1", "{}"), (held, "bad-2", "{}"), ("shop", "bad-2", "{}"), ("shop", "bad-3", "{}")])
+        .await;
+    let listed = json(&["dead-letters", "list", "--store", &file, "--json"], 0);
+    assert_eq!(listed.as_array().unwrap().len(), 3, "{listed}");
+    let status = json(&["status", "--store", &file, "--json"], 0);
+    assert_eq!(status["endpoints"].as_array().unwrap().len(), 1, "{status}");
+    assert_eq!(status["endpoints"][0]["dead_letters"], serde_json::json!({"number": 3, "at_least": false}));
+    for id in ["bad-1", "bad-2", "bad-3"] {
+        let life = json(&["message", id, "--store", &file, "--json"], 0);
+        let seen = life["dead_letters"].as_array().unwrap();
+        assert_eq!((seen.len(), &seen[0]["endpoint"]), (1, &"shop".into()), "{life}");
+    }
+    assert_eq!(json(&["dead-letters", "retry", "--all", "--yes", "--json", "--store", &file], 0)["done"], 3);
+    assert_eq!(backlog(&file).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_was_cut_short_is_mended_by_the_same_edit() {
+    let folder = Folder::new();
+    let file = folder.file();
+    // The new letter is there, and the old one is there still.
+    set_aside(&file, &[("shop", "bad-1", "{}"), ("shop", "bad-1", r#"{"item":"tea"}"#)]).await;
+    let body = folder.path().join("body.json");
+    let edit = ["dead-letters", "edit", "bad-1", "--yes", "--json", "--store", &file, "--body", body.to_str().unwrap()];
+    fs::write(&body, r#"{"item":"coffee"}"#).unwrap();
+    let another = hapax(&edit);
+    assert!(another.status.code() == Some(1) && said(&another).contains("by the same edit"), "{another:?}");
+    assert_eq!(letters(&file).await, 2);
+    fs::write(&body, r#"{"item":"tea"}"#).unwrap();
+    assert_eq!(json(&edit, 0)["message"]["body"]["item"], "tea");
+    let shown = json(&["dead-letters", "show", "bad-1", "--json", "--store", &file], 0);
+    assert_eq!((shown.as_array().unwrap().len(), &shown[0]["message"]["body"]["item"]), (1, &"tea".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_others_have_written_moves_the_cursor() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let id = "bad-\u{202e}1"; // Shown from right to left, it would look like another.
+    let bodies = ["{\"a\": \"\u{9b}31m\u{202e}\"}", "no JSON \u{1b}[2J\u{9b}2J\u{7f}"];
+    set_aside(&file, &bodies.map(|body| ("shop", id, body))).await;
+    for command in [&["dead-letters", "list"][..], &["dead-letters", "show", id], &["message", id]] {
+        for more in [&[][..], &["--json"]] {
+            let ran = hapax(&[command, more, &["--store", &file]].concat());
+            let shown = text(&ran);
+            assert!(ran.status.success() && shown.contains("bad-"), "{ran:?}");
+            assert!(shown.chars().all(|c| c == '\n' || (' '..='~').contains(&c)), "{command:?} {more:?}: {shown:?}");
+        }
+    }
+    let shown = json(&["dead-letters", "show", id, "--json", "--store", &file], 0);
+    assert_eq!(
+        (&shown[0]["message"]["body"]["a"], &shown[0]["message"]["message_id"]),
+        (&"\u{9b}31m\u{202e}".into(), &id.into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_reads_the_answer_the_program_ends_as_it_would() {
+    let folder = Folder::new();
+    let file = folder.file();
+    set_aside(&file, &[("shop", "bad-1", "{}"), ("shop", "bad-2", "{}")]).await;
+    assert!(hapax(&["dead-letters", "edit", "bad-2", "--expires", "1h", "--yes", "--store", &file]).status.success());
+    for (command, code) in [
+        (&["dead-letters", "list"][..], 0),
+        (&["dead-letters", "retry", "--all", "--yes"], 1),
+        (&["doctor", "--redelivery", "30d"], 1),
+        (&["status", "--watch"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ran =
+            program().args(command).args(["--store", &file]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(ran.status.code(), Some(code), "{command:?}: {ran:?}");
+    }
+    assert_eq!((letters(&file).await, backlog(&file).await), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_on_the_way_says_that_some_of_it_may_be_done() {
+    let folder = Folder::new();
+    let file = folder.file();
+    set_aside(&file, &[("shop", "bad-1", "{}"), ("shop", "bad-2", "{}")]).await;
+    let pool = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    let refuse = "CREATE TRIGGER no BEFORE DELETE ON hapax_dead_letter WHEN old.message_id = 'bad-2' BEGIN SELECT raise(ABORT, 'no'); END";
+    sqlx::query(refuse).execute(&pool).await.unwrap();
+    let log = folder.path().join("deeds.log");
+    for deed in ["retry", "discard"] {
+        let _ = fs::remove_file(&log);
+        let command =
+            ["dead-letters", deed, "--all", "--yes", "--by", "alice", "--log", log.to_str().unwrap(), "--store", &file];
+        let ran = hapax(&command);
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        assert!(said(&ran).contains("some of it may be done already"), "{ran:?}");
+        let line: serde_json::Value = serde_json::from_str(&fs::read_to_string(&log).unwrap()).unwrap();
+        assert_eq!((&line["by"], line.get("count")), (&"alice".into(), None), "{line}");
+        assert!(line["failed"].as_str().unwrap().contains("trigger"), "{line}");
+    }
+    sqlx::query("DROP TRIGGER no").execute(&pool).await.unwrap();
+    pool.close().await;
+}
 
 async fn letters(file: &str) -> usize {
     let store = Sqlite::open(file).await.unwrap();

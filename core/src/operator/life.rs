@@ -156,8 +156,9 @@ impl Operator {
             Answer::Is(endpoints) => {
                 life.queued = self.queued(&endpoints, id, hints).await;
                 for endpoint in &endpoints {
-                    let letters = self.letters.list(endpoint, &page).await?;
-                    life.dead_letters.extend(letters.iter().map(ShownLetter::of));
+                    // Also one that is held since its retry was cut short.
+                    let letters = self.dead_letter_office(endpoint, "", Duration::ZERO).show(id).await?;
+                    life.dead_letters.extend(letters.iter().take(LETTERS_MAX).map(ShownLetter::of));
                     self.add_scheduled(endpoint, id, &mut life).await?;
                 }
             }

@@ -192,7 +192,7 @@ impl Operator {
         Ok(keeps.or_else(|| told.is().and_then(|entries| entries.retention)).unwrap_or(usual))
     }
 
-    /// Endpoints that are known here: those with entities, and the one that `of` names.
+    /// Endpoints that are known here: those with entities or dead letters, and the one that `of` names.
     ///
     /// # Errors
     /// Those of the store.
@@ -200,8 +200,13 @@ impl Operator {
         if let Some(endpoint) = &of.endpoint {
             return Ok(Answer::Is(vec![endpoint.clone()]));
         }
-        Ok(self.scopes(of).await?.map(|scopes| {
+        let scopes = self.scopes(of).await?;
+        // What is said of a saga is said of entities.
+        let lettered = if of.saga.is_none() { self.survey.lettered(SCOPES_MAX).await?.is().cloned() } else { None };
+        Ok(scopes.map(|scopes| {
             let mut endpoints: Vec<EndpointName> = scopes.iter().map(|scope| scope.endpoint.clone()).collect();
+            let is_a_name = |endpoint: &EndpointName| !endpoint.as_str().starts_with(OWN);
+            endpoints.extend(lettered.into_iter().flatten().filter(is_a_name));
             endpoints.sort();
             endpoints.dedup();
             endpoints

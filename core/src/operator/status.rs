@@ -180,10 +180,21 @@ impl Operator {
         Ok(EndpointStatus {
             endpoint: endpoint.to_string(),
             queue: self.queue_status(endpoint, limit).await,
-            dead_letters: self.survey.dead_letter_count(endpoint, limit).await?,
+            dead_letters: self.letters_status(endpoint, limit).await?,
             schedule: self.schedule_status(endpoint, limit).await?,
             sagas,
         })
+    }
+
+    /// With those that are held since their retry was cut short.
+    async fn letters_status(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {
+        let count = match self.survey.dead_letter_count(endpoint, limit).await? {
+            Answer::Is(count) if count.number < limit => count,
+            other => return Ok(other),
+        };
+        let most = usize::try_from(limit - count.number).unwrap_or(usize::MAX);
+        let held = self.dead_letter_office(endpoint, "", Duration::ZERO).held_alone(most).await?;
+        Ok(Answer::Is(Count::up_to(count.number + held as u64, limit)))
     }
 
     async fn saga_status(&self, scope: &Arc<Scope>, limit: u64) -> Result<SagaStatus, StoreError> {

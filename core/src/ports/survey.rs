@@ -16,8 +16,8 @@ pub(crate) const NO_SCHEDULE: &str = "this store keeps no schedule: look where t
 /// pages; no promise of hapax rests on it.
 ///
 /// # Promises
-/// 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once, those of one endpoint together; `entity_keys` lists the
-///    keys of a scope in their order, each once, beginning behind `after`.
+/// 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once, those of one endpoint together; `lettered` each endpoint
+///    with a dead letter, once; `entity_keys` lists the keys of a scope in their order, each once, beginning behind `after`.
 /// 2. *Counted:* a number below its limit is exact, and of this endpoint alone where one is asked for; at the limit there
 ///    [may be more](Count::at_least).
 /// 3. *Found:* `scheduled_message` shows where a message that was put into the schedule is to go and when it is due, and no other.
@@ -33,6 +33,13 @@ pub(crate) const NO_SCHEDULE: &str = "this store keeps no schedule: look where t
 pub trait Survey: fmt::Debug + Send + Sync {
     /// Endpoints and their sagas that the store has entities of, at most `limit`.
     async fn scopes(&self, limit: usize) -> Result<Answer<Vec<Scope>>, StoreError>;
+
+    /// Endpoints that have set something aside, at most `limit`: one whose first messages all failed has no entity. A store that can tell them
+    /// only by reading all its letters leaves this out.
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        let _ = limit;
+        Ok(Answer::unknown("this store does not list whose letters it keeps: name the endpoint"))
+    }
 
     /// Keys of the entities of `scope`, tombstones included, behind `after`, at most `limit`.
     async fn entity_keys(

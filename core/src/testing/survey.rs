@@ -145,8 +145,8 @@ fn due_in(millis: i64) -> Outgoing {
     samples::outgoing(&samples::endpoint(), Envelope { due: Some(due), ..samples::envelope("due") })
 }
 
-/// Promise 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once; `entity_keys` lists the keys of a scope in
-/// their order, each once, beginning behind `after`.
+/// Promise 1. *Named:* `scopes` lists each endpoint and saga of which an entity was saved, once; `lettered` each endpoint with a dead letter,
+/// once; `entity_keys` lists the keys of a scope in their order, each once, beginning behind `after`.
 pub async fn named(builder: &dyn Builder) -> Checked {
     let hand = Hand::new(builder, NAMED).await;
     let endpoint = samples::endpoint();
@@ -165,6 +165,14 @@ pub async fn named(builder: &dyn Builder) -> Checked {
     for scope in [&first, &second] {
         let times = scopes.iter().filter(|listed| **listed == **scope).count();
         hand.expect(&format!("how often {scope:?} is listed"), &times, &1)?;
+    }
+    let silent = samples::endpoint();
+    hand.set_aside(&silent, 2).await?;
+    let lettered = || hand.of.survey.lettered(SCOPES);
+    if let Answer::Is(lettered) = hand.ask("listing endpoints with letters", lettered).await? {
+        let times = |name: &EndpointName| lettered.iter().filter(|listed| *listed == name).count();
+        hand.expect("how often an endpoint with letters is listed", &times(&silent), &1)?;
+        hand.expect("how often one without letters is", &times(&endpoint), &0)?;
     }
     let (mut listed, mut after) = (Vec::new(), None);
     loop {

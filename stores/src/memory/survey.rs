@@ -26,6 +26,12 @@ impl Survey for Memory {
         Ok(Answer::Is(names.into_iter().take(limit).map(copy).collect()))
     }
 
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        let state = self.state();
+        let names: BTreeSet<&EndpointName> = state.letters.all.values().map(|letter| &letter.endpoint).collect();
+        Ok(Answer::Is(names.into_iter().take(limit).cloned().collect()))
+    }
+
     async fn entity_keys(
         &self,
         scope: &Arc<Scope>,

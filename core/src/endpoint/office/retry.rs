@@ -17,6 +17,7 @@ use crate::{
 const WRITES_AT_ONCE: usize = 16;
 /// Reasons that are told; beyond them, letters are only counted.
 const REASONS_MAX: usize = 100;
+const HELD_UP: &str = "one before it could not be sent";
 
 /// What became of letters that were to be retried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,8 +120,11 @@ impl DeadLetterOffice {
     async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Retried, StoreError> {
         let (mut outcome, mut stuck, mut call) = (Retried::default(), HashSet::new(), Call::new(deed));
         for letters in letters.chunks(AT_ONCE) {
-            let mut there = Vec::new();
+            let mut there: Vec<DeadLetter> = Vec::new();
             for letter in letters {
+                if there.iter().any(|other| other.is_same(letter)) {
+                    continue; // It was named twice, and is sent once.
+                }
                 // A list may be old: what somebody has given up since must not take effect.
                 match self.is_there(letter).await? {
                     true => there.push(letter.clone()),
@@ -139,13 +143,16 @@ impl DeadLetterOffice {
         stuck: &mut HashSet<Lane>,
     ) -> Result<Retried, StoreError> {
         let (mut outcome, now) = (Retried::default(), self.clock.now().await.0);
-        let mut waiting = Vec::new();
+        // What must stay holds up what comes after it, and not what comes before it.
+        let (mut waiting, mut stays) = (Vec::new(), HashSet::new());
         for letter in letters {
+            let lane = self.lane(letter);
             match self.outgoing(letter, call.deed, now) {
-                Ok(outgoing) => waiting.push((self.lane(letter), letter, outgoing)),
+                Ok(_) if lane.as_ref().is_some_and(|lane| stays.contains(lane)) => outcome.leave(letter, HELD_UP),
+                Ok(outgoing) => waiting.push((lane, letter, outgoing)),
                 Err(why) => {
                     outcome.leave(letter, why);
-                    stuck.extend(self.lane(letter));
+                    stays.extend(lane);
                 }
             }
         }
@@ -156,7 +163,7 @@ impl DeadLetterOffice {
             let (mut lanes, mut round, mut later) = (HashSet::new(), Vec::new(), Vec::new());
             for (lane, letter, outgoing) in waiting {
                 match &lane {
-                    Some(lane) if stuck.contains(lane) => outcome.leave(letter, "one before it could not be sent"),
+                    Some(lane) if stuck.contains(lane) => outcome.leave(letter, HELD_UP),
                     Some(lane) if !lanes.insert(lane.clone()) => later.push((Some(lane.clone()), letter, outgoing)),
                     _ => round.push((lane, letter, outgoing)),
                 }
@@ -164,6 +171,7 @@ impl DeadLetterOffice {
             self.send(round, stuck, &mut outcome).await?;
             waiting = later;
         }
+        stuck.extend(stays);
         Ok(outcome)
     }
 

@@ -21,7 +21,7 @@ use super::{
     arguments::Bind,
     error::malformed,
     rows,
-    statements::survey::{ENTITIES, LETTERS, SCHEDULED_MESSAGE, SCOPES, SLOTS, dedup, scheduled},
+    statements::survey::{ENTITIES, LETTERED, LETTERS, SCHEDULED_MESSAGE, SCOPES, SLOTS, dedup, scheduled},
 };
 
 impl MySql {
@@ -42,6 +42,14 @@ impl Survey for MySql {
         let rows = self.surveyed(SCOPES, arguments).await?;
         let damaged = || malformed(LOOKING, self.place(), "the list of endpoints and sagas");
         survey::each(&rows, |row| survey::scope(rows::text(row, 0).ok()?, rows::text(row, 1).ok()?), damaged)
+    }
+
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        let mut arguments = MySqlArguments::default();
+        arguments.bind(as_i64(limit));
+        let rows = self.surveyed(LETTERED, arguments).await?;
+        let damaged = || malformed(LOOKING, self.place(), "the list of endpoints with letters");
+        survey::each(&rows, |row| rows::text(row, 0).ok()?.parse().ok(), damaged)
     }
 
     async fn entity_keys(

@@ -20,7 +20,7 @@ use super::{
     Postgres,
     arguments::Bind,
     error::malformed,
-    statements::survey::{ENTITIES, LETTERS, SCHEDULED_MESSAGE, SCOPES, dedup, scheduled},
+    statements::survey::{ENTITIES, LETTERED, LETTERS, SCHEDULED_MESSAGE, SCOPES, dedup, scheduled},
 };
 
 impl Postgres {
@@ -41,6 +41,14 @@ impl Survey for Postgres {
         let rows = self.surveyed(SCOPES, arguments).await?;
         let damaged = || malformed(LOOKING, self.place(), "the list of endpoints and sagas");
         survey::each(&rows, |row| survey::scope(row.try_get(0).ok()?, row.try_get(1).ok()?), damaged)
+    }
+
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        let mut arguments = PgArguments::default();
+        arguments.bind(as_i64(limit));
+        let rows = self.surveyed(LETTERED, arguments).await?;
+        let damaged = || malformed(LOOKING, self.place(), "the list of endpoints with letters");
+        survey::each(&rows, |row| row.try_get::<&str, _>(0).ok()?.parse().ok(), damaged)
     }
 
     async fn entity_keys(

@@ -21,7 +21,7 @@ use super::{
     arguments::Bind,
     error::malformed,
     rows::now,
-    statements::survey::{DEDUP, ENTITIES, LETTERS, SCHEDULED, SCHEDULED_MESSAGE, SCOPES},
+    statements::survey::{DEDUP, ENTITIES, LETTERED, LETTERS, SCHEDULED, SCHEDULED_MESSAGE, SCOPES},
 };
 
 impl Sqlite {
@@ -42,6 +42,14 @@ impl Survey for Sqlite {
         let rows = self.surveyed(SCOPES, arguments).await?;
         let damaged = || malformed(LOOKING, self.file(), "the list of endpoints and sagas");
         survey::each(&rows, |row| survey::scope(row.try_get(0).ok()?, row.try_get(1).ok()?), damaged)
+    }
+
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        let mut arguments = SqliteArguments::default();
+        arguments.bind(as_i64(limit));
+        let rows = self.surveyed(LETTERED, arguments).await?;
+        let damaged = || malformed(LOOKING, self.file(), "the list of endpoints with letters");
+        survey::each(&rows, |row| row.try_get::<&str, _>(0).ok()?.parse().ok(), damaged)
     }
 
     async fn entity_keys(

@@ -29,6 +29,14 @@ pub(in crate::sql::postgres) fn dedup() -> String {
     )
 }
 
+/// `$1` limit. From one endpoint to the next along the index, however many letters each has.
+pub(in crate::sql::postgres) const LETTERED: &str = "\
+    WITH RECURSIVE named (endpoint) AS ( \
+      SELECT min(endpoint) FROM hapax.dead_letter \
+      UNION ALL \
+      SELECT (SELECT min(d.endpoint) FROM hapax.dead_letter AS d WHERE d.endpoint > named.endpoint) FROM named WHERE named.endpoint IS NOT NULL) \
+    SELECT endpoint FROM named WHERE endpoint IS NOT NULL LIMIT $1";
+
 /// `$1` endpoint, `$2` limit.
 pub(in crate::sql::postgres) const LETTERS: &str = "\
     SELECT count(*) FROM (SELECT FROM hapax.dead_letter WHERE endpoint = $1 LIMIT $2) AS d";

@@ -15,6 +15,14 @@ pub(in crate::sql::sqlite) const DEDUP: &str = "\
       (SELECT opened_at FROM hapax_generation ORDER BY id LIMIT 1), \
       (SELECT value FROM hapax_meta WHERE name = 'retention_ms')";
 
+/// $1 limit. From one endpoint to the next along the index, however many letters each has.
+pub(in crate::sql::sqlite) const LETTERED: &str = "\
+    WITH RECURSIVE named (endpoint) AS ( \
+      SELECT min(endpoint) FROM hapax_dead_letter \
+      UNION ALL \
+      SELECT (SELECT min(d.endpoint) FROM hapax_dead_letter AS d WHERE d.endpoint > named.endpoint) FROM named WHERE named.endpoint IS NOT NULL) \
+    SELECT endpoint FROM named WHERE endpoint IS NOT NULL LIMIT $1";
+
 /// $1 endpoint, $2 limit.
 pub(in crate::sql::sqlite) const LETTERS: &str = "\
     SELECT count(*) FROM (SELECT 1 FROM hapax_dead_letter WHERE endpoint = $1 LIMIT $2)";
@@ -30,4 +38,4 @@ pub(in crate::sql::sqlite) const SCHEDULED_MESSAGE: &str = "\
 
 /// For the test that prepares them.
 #[cfg(test)]
-pub(super) const ALL: [&str; 6] = [SCOPES, ENTITIES, DEDUP, LETTERS, SCHEDULED, SCHEDULED_MESSAGE];
+pub(super) const ALL: [&str; 7] = [SCOPES, ENTITIES, DEDUP, LETTERED, LETTERS, SCHEDULED, SCHEDULED_MESSAGE];
