@@ -168,8 +168,7 @@ fn letter_text(letter: &ShownLetter) -> String {
     lines
         .push(format!("reason       {}", letter.reason.lines().map(shown).collect::<Vec<_>>().join("\n             ")));
     let body = match &letter.message.body {
-        Some(ShownBody::Json(json)) => serde_json::to_string_pretty(json).unwrap_or_default(),
-        Some(ShownBody::Text(text)) => text.lines().map(shown).collect::<Vec<_>>().join("\n"),
+        Some(ShownBody::Json(text) | ShownBody::Text(text)) => text.lines().map(shown).collect::<Vec<_>>().join("\n"),
         Some(ShownBody::Hex(hex)) => format!("in hexadecimal digits: {hex}"),
         _ => String::new(),
     };
