@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     args::Changing,
-    failure::{Failure, masked},
+    failure::{Failure, masked_url},
 };
 
 /// One line for each deed, as JSON.
@@ -44,7 +44,7 @@ impl Hand {
             yes: changing.yes,
             dry_run: changing.dry_run,
             log: changing.log.clone(),
-            store: masked(store),
+            store: masked_url(store),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use crate::{FAILED, USAGE};
+use crate::{FAILED, USAGE, print::shown as printable};
 
 /// How a command ended that has not done what it was asked for.
 #[derive(Debug)]
@@ -63,30 +63,40 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// `text` on one line that a terminal can show, without the users and passwords of URLs: whatever stands between `://` and the last `@` of
-/// the same word.
+/// `text` on one line that a terminal can show, without what is secret in its URLs: see [`masked_url`]. A URL ends where its word does.
 pub(crate) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + "://".len());
-        shown.push_str(before);
+    while let Some(at) = rest.find(SCHEME_END) {
+        let (scheme, after) = rest.split_at(at);
         let end = after.find(|c: char| c.is_whitespace() || "'\"`".contains(c)).unwrap_or(after.len());
-        rest = match after[..end].rfind('@') {
-            Some(sign) => {
-                shown.push('…');
-                &after[sign..]
-            }
-            None => after,
-        };
+        shown.push_str(scheme);
+        shown.push_str(&masked_url(&after[..end]));
+        rest = &after[end..];
     }
     shown.push_str(rest);
-    shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    printable(&shown)
+}
+
+const SCHEME_END: &str = "://";
+
+/// `url` without user and password: without what stands before the last `@`, and without what is asked for behind `?`, where a driver takes
+/// a password, too.
+pub(crate) fn masked_url(url: &str) -> String {
+    let Some((scheme, place)) = url.split_once(SCHEME_END) else { return printable(url) };
+    let place = match (place.rfind('@'), place.find('?')) {
+        (Some(sign), Some(asked)) if asked < sign => "…".to_owned(), // Which of them is part of a password, nobody knows.
+        (Some(sign), Some(asked)) => format!("…{}?…", &place[sign..asked]),
+        (Some(sign), None) => format!("…{}", &place[sign..]),
+        (None, Some(asked)) => format!("{}?…", &place[..asked]),
+        (None, None) => place.to_owned(),
+    };
+    printable(&format!("{scheme}{SCHEME_END}{place}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::masked;
+    use super::{masked, masked_url};
 
     #[test]
     fn a_password_is_not_shown_wherever_a_url_stands() {
@@ -94,9 +104,18 @@ mod tests {
             ("opening postgres://shop:s3cret@db/orders: refused", "opening postgres://…@db/orders: refused"),
             ("'-amqp://a:b/c@host' and redis://:p@h", "'-amqp://…@host' and redis://…@h"),
             ("sqlite://shop.db and mail@example", "sqlite://shop.db and mail@example"),
+            ("mysql://db/shop?user=shop&password=s3cret: refused", "mysql://db/shop?… refused"),
+            ("postgres://a:b@db/shop?password=s3cret 'nats://h?x'", "postgres://…@db/shop?… 'nats://h?…'"),
+            ("redis://:s3?cr@et@db and redis://db?password=s3@cret", "redis://… and redis://…"),
             ("a\nb\u{1b}[31m", "a b [31m"),
         ] {
             assert_eq!(masked(text), shown);
         }
+    }
+
+    #[test]
+    fn of_what_is_known_to_be_a_url_no_quote_or_space_ends_it() {
+        assert_eq!(masked_url("postgres://shop:it's a s3cret@db/shop"), "postgres://…@db/shop");
+        assert_eq!(masked_url("shop.db"), "shop.db");
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     args::{Common, Migrate},
     ask::Hand,
-    failure::{Failure, masked},
+    failure::{Failure, masked_url},
     place::Place,
     print::Out,
 };
@@ -31,7 +31,7 @@ pub(super) async fn run(asked: &Migrate, common: &Common, out: &mut Out) -> Resu
     }
     let url = common.store().unwrap_or_default();
     let hand = Hand::new(&asked.changing, &url);
-    let url = masked(&url);
+    let url = masked_url(&url);
     if !hand.asks(&format!("make or update the tables of {} in {url}", named.join(", ")))? {
         return Ok(());
     }
