@@ -7,7 +7,7 @@ use hapax::{
 
 use crate::{
     args::Common,
-    failure::{Failure, masked},
+    failure::{Failure, masked_url},
     place::{Opened, Place},
 };
 
@@ -39,19 +39,19 @@ async fn add(operator: Operator, url: &str, common: &Common) -> Result<Operator,
     match scheme.as_deref() {
         #[cfg(feature = "rabbitmq")]
         Some("amqp" | "amqps") => {
-            let mut options = hapax::RabbitMq::options();
+            let mut options = hapax::RabbitMq::options().ordered_keys(common.ordered_keys);
             options = common.queue_prefix.iter().fold(options, hapax::transports::rabbitmq::RabbitMqOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }
         #[cfg(feature = "nats")]
         Some("nats" | "tls") => {
-            let mut options = hapax::Nats::options();
+            let mut options = hapax::Nats::options().ordered_keys(common.ordered_keys);
             options = common.queue_prefix.iter().fold(options, hapax::transports::nats::NatsOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }
         #[cfg(feature = "redis")]
         Some("redis" | "rediss") => {
-            let mut options = hapax::RedisStreams::options();
+            let mut options = hapax::RedisStreams::options().ordered_keys(common.ordered_keys);
             options = common.queue_prefix.iter().fold(options, hapax::transports::redis::RedisStreamsOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }
@@ -68,7 +68,7 @@ async fn queues(operator: Operator, url: &str, common: &Common) -> Result<Operat
     let place = Place::parse(url, &named).map_err(|_| {
         Failure::usage(format!(
             "`{}` is no transport that this program was built with; run `hapax --help`",
-            masked(url)
+            masked_url(url)
         ))
     })?;
     match place {
@@ -91,7 +91,7 @@ async fn queues(operator: Operator, url: &str, common: &Common) -> Result<Operat
         #[allow(unreachable_patterns, reason = "as the features are")]
         _ => Err(Failure::usage(format!(
             "`{}` is no transport that this program was built with; run `hapax --help`",
-            masked(url)
+            masked_url(url)
         ))),
     }
 }

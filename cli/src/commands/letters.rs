@@ -1,6 +1,7 @@
 //! What was set aside: looked at, changed, given again, given up.
 
 use std::{
+    collections::HashSet,
     fs,
     io::{self, Read},
     path::Path,
@@ -8,15 +9,16 @@ use std::{
 };
 
 use hapax::{
+    claim::Claim,
     endpoint::office::{Action, DeadLetterOffice, Filter},
     envelope::Envelope,
-    ids::EndpointName,
+    ids::{EndpointName, MessageId},
     operator::{Operator, ShownBody, ShownLetter},
     ports::DeadLetter,
 };
 use serde::Serialize;
 
-use super::{endpoint, endpoints, open_store};
+use super::{ended, endpoint, endpoints, open_store};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
@@ -63,23 +65,7 @@ struct ShownAction {
 pub(super) async fn run(asked: DeadLetters, common: &Common, out: &mut Out) -> Result<(), Failure> {
     match asked {
         DeadLetters::List { filtered, skip, limit } => list(&filtered, (skip, limit), common, out).await,
-        DeadLetters::Show { id, of } => {
-            let filtered = Filtered { of, message_type: None, reason: None, since: None, before: None };
-            let operator = with_transport(open_store(common).await?, common).await?;
-            let filter = Filter { message_id: Some(id.clone()), ..filter(&filtered) };
-            let letters = letters(&operator, &filtered.of, &filter, (0, AT_ONCE_MAX)).await?;
-            if letters.is_empty() {
-                return Err(Failure::new(format!(
-                    "there is no dead letter about message {id}: `hapax message {id}` tells what is known of it"
-                )));
-            }
-            let whole: Vec<ShownLetter> = letters.iter().map(ShownLetter::whole).collect();
-            if common.json {
-                out.json(&whole)
-            } else {
-                out.text(&whole.iter().map(letter_text).collect::<Vec<_>>().join("\n"))
-            }
-        }
+        DeadLetters::Show { id, of } => show(&id, &of, common, out).await,
         DeadLetters::Edit(asked) => edit(&asked, common, out).await,
         DeadLetters::Retry { chosen, beyond_retention, changing } => {
             retry(&chosen, beyond_retention, &changing, common, out).await
@@ -146,6 +132,19 @@ async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &
     out.text(&table.text())
 }
 
+async fn show(id: &MessageId, of: &Of, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = open_store(common).await?.operator;
+    let filter = Filter { message_id: Some(id.clone()), saga: of.saga.clone(), ..Filter::default() };
+    let letters = letters(&operator, of, &filter, (0, AT_ONCE_MAX)).await?;
+    if letters.is_empty() {
+        return Err(Failure::new(format!(
+            "there is no dead letter about message {id}: `hapax message {id}` tells what is known of it"
+        )));
+    }
+    let whole: Vec<ShownLetter> = letters.iter().map(ShownLetter::whole).collect();
+    if common.json { out.json(&whole) } else { out.text(&whole.iter().map(letter_text).collect::<Vec<_>>().join("\n")) }
+}
+
 fn letter_text(letter: &ShownLetter) -> String {
     let mut lines = vec![
         format!("message      {} ({})", letter.message.message_id, letter.message.message_type),
@@ -183,8 +182,9 @@ async fn chosen(operator: &Operator, endpoint: &EndpointName, chosen: &Chosen) -
     if chosen.all {
         return office.list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error));
     }
-    let mut letters = Vec::new();
-    for id in &chosen.ids {
+    let (mut letters, mut named) = (Vec::new(), HashSet::new());
+    // One that is named twice is given once.
+    for id in chosen.ids.iter().filter(|id| named.insert(*id)) {
         let of = Filter { message_id: Some(id.clone()), ..filter.clone() };
         let found = office.list(&of, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
         if found.is_empty() {
@@ -236,8 +236,8 @@ async fn retry(
         reason: left.reason,
     });
     let (left, reasons) = (retried.left, reasons.collect());
-    done(out, common, &RetriedLetters { endpoint: endpoint.to_string(), done: retried.done, left, reasons })?;
-    if left > 0 { Err(Failure::Found) } else { Ok(()) }
+    let retried = RetriedLetters { endpoint: endpoint.to_string(), done: retried.done, left, reasons };
+    ended(done(out, common, &retried), left > 0)
 }
 
 fn done(out: &mut Out, common: &Common, retried: &RetriedLetters) -> Result<(), Failure> {
@@ -259,7 +259,14 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
     let hand = Hand::new(changing, &common.store().unwrap_or_default());
     let mut discarded = 0;
     if !letters.is_empty() {
-        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good", letters.len()))? {
+        let claims = letters.iter().filter(|letter| Claim::of(&letter.envelope).is_some()).count();
+        let bodies = match claims {
+            0 => String::new(),
+            _ => format!(
+                " and leave the bodies of {claims} of them in their store for ever, for only the endpoint's own program lets go of them"
+            ),
+        };
+        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good{bodies}", letters.len()))? {
             return Ok(());
         }
         hand.opens_log()?;

@@ -2,11 +2,12 @@
 
 use hapax::operator::Swept;
 
-use super::{answered, open_store, selection};
+use super::{answered, ended, open_store, selection};
 use crate::{
     args::{Common, Sweep},
     ask::Hand,
     failure::Failure,
+    ids::millis,
     print::{Out, shown, span},
     transport::{sending, with_transport},
 };
@@ -17,7 +18,7 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
     let operator = if hand.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let waiting = operator.waiting(&of, asked.older_than, 0, asked.limit).await.map_err(|error| Failure::of(&error))?;
     let waiting = answered(waiting)?;
-    let age = span(u64::try_from(asked.older_than.as_millis()).unwrap_or(u64::MAX));
+    let age = span(millis(asked.older_than));
     let swept = if waiting.is_empty() && !hand.dry_run {
         Swept::default()
     } else {
@@ -31,16 +32,13 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
         hand.writes_down("swept outbox entries", endpoint, swept.finished as u64)?;
         swept
     };
-    if common.json {
-        out.json(&swept)?;
-    } else {
-        let Swept { entities, entries, finished, failed, .. } = &swept;
-        out.line(&format!(
-            "{finished} of {entries} outbox entries in {entities} entities are finished; {failed} entities failed"
-        ))?;
-        for left in &swept.reasons {
-            out.line(&format!("  {}: {}", left.entity, shown(&left.why)))?;
-        }
-    }
-    if swept.failed > 0 { Err(Failure::Found) } else { Ok(()) }
+    ended(if common.json { out.json(&swept) } else { out.text(&text(&swept)) }, swept.failed > 0)
+}
+
+fn text(swept: &Swept) -> String {
+    let Swept { entities, entries, finished, failed, reasons, .. } = swept;
+    let reasons: String = reasons.iter().map(|left| format!("  {}: {}\n", left.entity, shown(&left.why))).collect();
+    format!(
+        "{finished} of {entries} outbox entries in {entities} entities are finished; {failed} entities failed\n{reasons}"
+    )
 }
