@@ -27,6 +27,15 @@ pub(crate) async fn sending(opened: Opened, common: &Common) -> Result<Operator,
     with_transport(opened, common).await
 }
 
+/// What it is called where somebody is asked: queues that are left beside a store are not those of an endpoint that has moved on.
+pub(crate) fn way_out(opened: &Opened, common: &Common) -> String {
+    match (common.transport(), opened.has_queues) {
+        (Some(url), _) => masked_url(&url),
+        (None, true) => "the queues beside the store".to_owned(),
+        (None, false) => "a transport that is to be named".to_owned(),
+    }
+}
+
 fn given<T>(operator: Operator, transport: T) -> Operator
 where
     T: Dispatcher + QueueSurvey + Clone + 'static,

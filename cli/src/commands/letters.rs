@@ -24,7 +24,7 @@ use crate::{
     ask::Hand,
     failure::Failure,
     print::{Out, Table, shown},
-    transport::{sending, with_transport},
+    transport::{sending, way_out, with_transport},
 };
 
 /// Letters of one call at most: more is for another call, after a look at what these came to.
@@ -205,6 +205,7 @@ async fn retry(
     out: &mut Out,
 ) -> Result<(), Failure> {
     let opened = open_store(common).await?;
+    let by = way_out(&opened, common);
     let operator =
         if changing.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let endpoint = endpoint(&operator, &asked.filtered.of).await?;
@@ -218,7 +219,7 @@ async fn retry(
         );
     }
     let beyond = if beyond_retention { ", whatever their age" } else { "" };
-    if !hand.asks(&format!("send {} dead letters of {endpoint} again{beyond}", letters.len()))? {
+    if !hand.asks(&format!("send {} dead letters of {endpoint} again by {by}{beyond}", letters.len()))? {
         return Ok(());
     }
     hand.opens_log()?;

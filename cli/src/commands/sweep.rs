@@ -9,11 +9,12 @@ use crate::{
     failure::Failure,
     ids::millis,
     print::{Out, shown, span},
-    transport::{sending, with_transport},
+    transport::{sending, way_out, with_transport},
 };
 
 pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let (opened, of) = (open_store(common).await?, selection(&asked.of));
+    let by = way_out(&opened, common);
     let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
     let operator = if hand.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let waiting = operator.waiting(&of, asked.older_than, 0, asked.limit).await.map_err(|error| Failure::of(&error))?;
@@ -22,7 +23,7 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
     let swept = if waiting.is_empty() && !hand.dry_run {
         Swept::default()
     } else {
-        if !hand.asks(&format!("send what has waited for {age} in {} entities", waiting.len()))? {
+        if !hand.asks(&format!("send what has waited for {age} in {} entities by {by}", waiting.len()))? {
             return Ok(());
         }
         hand.opens_log()?;
