@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use crate::{FAILED, USAGE};
+use crate::{FAILED, USAGE, print::shown as printable};
 
 /// How a command ended that has not done what it was asked for.
 #[derive(Debug)]
@@ -61,34 +61,36 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// `text` on one line that a terminal can show, without the users and passwords of URLs: whatever stands between `://` and the last `@` of
-/// the same word.
+/// `text` on one line that a terminal can show, without what is secret in its URLs: see [`masked_url`]. A URL ends where its word does.
 pub(crate) fn masked(text: &str) -> String {
     let text = without_settings(text);
-    let (mut shown, mut rest) = (String::with_capacity(text.len()), text.as_str());
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + "://".len());
-        shown.push_str(before);
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find(SCHEME_END) {
+        let (scheme, after) = rest.split_at(at);
         let end = after.find(|c: char| c.is_whitespace() || "'\"`".contains(c)).unwrap_or(after.len());
-        rest = match after[..end].rfind('@') {
-            Some(sign) => {
-                shown.push('…');
-                &after[sign..]
-            }
-            None => after,
-        };
+        shown.push_str(scheme);
+        shown.push_str(&masked_url(&after[..end]));
+        rest = &after[end..];
     }
     shown.push_str(rest);
-    shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    printable(&shown)
 }
 
-/// The same of what is a URL and nothing else, whatever stands in it.
+const SCHEME_END: &str = "://";
+
+/// `url` without user and password: without what stands before the last `@`, and without what is asked for behind `?`, where a driver takes
+/// a password, too.
 pub(crate) fn masked_url(url: &str) -> String {
-    let url = without_settings(url);
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, &rest[rest.rfind('@')?..]))) {
-        Some((scheme, rest)) => masked(&format!("{scheme}://…{rest}")),
-        None => masked(&url),
-    }
+    let Some((scheme, place)) = url.split_once(SCHEME_END) else { return printable(url) };
+    let place = match (place.rfind('@'), place.find('?')) {
+        (Some(sign), Some(asked)) if asked < sign => "…".to_owned(), // Which of them is part of a password, nobody knows.
+        (Some(sign), Some(asked)) => format!("…{}?…", &place[sign..asked]),
+        (Some(sign), None) => format!("…{}", &place[sign..]),
+        (None, Some(asked)) => format!("{}?…", &place[..asked]),
+        (None, None) => place.to_owned(),
+    };
+    printable(&format!("{scheme}{SCHEME_END}{place}"))
 }
 
 /// `text` without the values of settings that are passwords, as in `?password=..` or `sslpassword=..`.
@@ -119,9 +121,9 @@ mod tests {
         for (url, shown) in [
             ("postgres://shop:s3 c'r`e\"t@db/orders", "postgres://…@db/orders"),
             ("postgres://shop:s3\ncret@db/orders", "postgres://…@db/orders"),
-            ("mysql://db/orders?user=shop&password=s3cret&x=1", "mysql://db/orders?user=shop&password=…&x=1"),
-            ("postgres://shop:s3cret@db/o?sslpassword=s3cret", "postgres://…@db/o?sslpassword=…"),
-            ("postgres://shop:s3cret@db/o?password=s3@cret", "postgres://…@db/o?password=…"),
+            ("mysql://db/orders?user=shop&password=s3cret&x=1", "mysql://db/orders?…"),
+            ("postgres://shop:s3cret@db/o?sslpassword=s3cret", "postgres://…@db/o?…"),
+            ("postgres://shop:s3cret@db/o?password=s3@cret", "postgres://…"),
             ("shop.db", "shop.db"),
             ("a@b.db", "a@b.db"),
         ] {
@@ -135,11 +137,20 @@ mod tests {
             ("opening postgres://shop:s3cret@db/orders: refused", "opening postgres://…@db/orders: refused"),
             ("'-amqp://a:b/c@host' and redis://:p@h", "'-amqp://…@host' and redis://…@h"),
             ("sqlite://shop.db and mail@example", "sqlite://shop.db and mail@example"),
+            ("mysql://db/shop?user=shop&password=s3cret: refused", "mysql://db/shop?… refused"),
+            ("postgres://a:b@db/shop?password=s3cret 'nats://h?x'", "postgres://…@db/shop?… 'nats://h?…'"),
+            ("redis://:s3?cr@et@db and redis://db?password=s3@cret", "redis://… and redis://db?…"),
             ("a\nb\u{1b}[31m", "a b [31m"),
             ("host=db password=s3cret é", "host=db password=… é"),
             ("the server asks for a password=", "the server asks for a password="),
         ] {
             assert_eq!(masked(text), shown);
         }
+    }
+
+    #[test]
+    fn of_what_is_known_to_be_a_url_no_quote_or_space_ends_it() {
+        assert_eq!(masked_url("postgres://shop:it's a s3cret@db/shop"), "postgres://…@db/shop");
+        assert_eq!(masked_url("shop.db"), "shop.db");
     }
 }

@@ -12,8 +12,7 @@ pub(crate) fn id<T: FromStr<Err = InvalidId>>(text: &str) -> Result<T, String> {
 /// RFC 3339, or how long ago: `2026-11-29T12:00:00Z`, `2h`.
 pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     if let Ok(ago) = duration(text) {
-        let ago = u64::try_from(ago.as_millis()).unwrap_or(u64::MAX);
-        return Ok(Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(ago)));
+        return Ok(Timestamp::from_millis(Timestamp::now().as_millis().saturating_sub(millis(ago))));
     }
     Timestamp::parse(text)
         .map_err(|_| "it is neither a time as 2026-11-29T12:00:00Z nor so long ago as 90s, 15m, 2h or 7d".to_owned())
@@ -31,6 +30,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .checked_mul(*millis)
         .map(Duration::from_millis)
         .ok_or_else(|| "that is longer than can be counted".to_owned())
+}
+
+/// In whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What has become of a row.

@@ -10,7 +10,7 @@ use hapax::{
 
 use crate::{
     args::Common,
-    failure::{Failure, chain, masked},
+    failure::{Failure, chain, masked_url},
 };
 
 /// What to do where tables are missing.
@@ -99,7 +99,7 @@ impl Place {
             None | Some("sqlite") => Ok(Self::Sqlite(store.to_owned())),
             _ => Err(Failure::usage(format!(
                 "`{}` is no store that this program was built with; run `hapax --help`",
-                masked(store)
+                masked_url(store)
             ))),
         }
     }

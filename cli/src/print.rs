@@ -66,13 +66,9 @@ impl Table {
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                if column > 0 {
-                    line.push_str("  ");
-                }
+            for (cell, width) in row.iter().zip(&widths) {
                 line.push_str(cell);
-                let pad = widths[column].saturating_sub(cell.chars().count());
-                line.extend(std::iter::repeat_n(' ', pad));
+                line.extend(std::iter::repeat_n(' ', 2 + width.saturating_sub(cell.chars().count())));
             }
             text.push_str(line.trim_end());
             text.push('\n');

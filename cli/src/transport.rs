@@ -27,6 +27,15 @@ pub(crate) async fn sending(opened: Opened, common: &Common) -> Result<Operator,
     with_transport(opened, common).await
 }
 
+/// What it is called where somebody is asked: queues that are left beside a store are not those of an endpoint that has moved on.
+pub(crate) fn way_out(opened: &Opened, common: &Common) -> String {
+    match (common.transport(), opened.has_queues) {
+        (Some(url), _) => masked_url(&url),
+        (None, true) => "the queues beside the store".to_owned(),
+        (None, false) => "a transport that is to be named".to_owned(),
+    }
+}
+
 fn given<T>(operator: Operator, transport: T) -> Operator
 where
     T: Dispatcher + QueueSurvey + Clone + 'static,
@@ -39,19 +48,19 @@ async fn add(operator: Operator, url: &str, common: &Common) -> Result<Operator,
     match scheme.as_deref() {
         #[cfg(feature = "rabbitmq")]
         Some("amqp" | "amqps") => {
-            let mut options = hapax::RabbitMq::options();
+            let mut options = hapax::RabbitMq::options().ordered_keys(common.ordered_keys);
             options = common.queue_prefix.iter().fold(options, hapax::transports::rabbitmq::RabbitMqOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }
         #[cfg(feature = "nats")]
         Some("nats" | "tls") => {
-            let mut options = hapax::Nats::options();
+            let mut options = hapax::Nats::options().ordered_keys(common.ordered_keys);
             options = common.queue_prefix.iter().fold(options, hapax::transports::nats::NatsOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }
         #[cfg(feature = "redis")]
         Some("redis" | "rediss") => {
-            let mut options = hapax::RedisStreams::options();
+            let mut options = hapax::RedisStreams::options().ordered_keys(common.ordered_keys);
             options = common.queue_prefix.iter().fold(options, hapax::transports::redis::RedisStreamsOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }

@@ -15,6 +15,9 @@ use tracing_subscriber::{
     registry,
 };
 
+/// Warnings that are kept until somebody takes them: who watches for days is told the first, and not all.
+const KEPT_MAX: usize = 1_000;
+
 /// Keeps what is a warning or worse.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
@@ -39,10 +42,12 @@ impl<S: Subscriber> Layer<S> for Warnings {
         if *event.metadata().level() > Level::WARN || !event.metadata().target().starts_with("hapax") {
             return;
         }
-        let mut line = Line::default();
-        event.record(&mut line);
-        let text = format!("{}{}", line.message, line.fields);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT_MAX {
+            let mut line = Line::default();
+            event.record(&mut line);
+            kept.push(format!("{}{}", line.message, line.fields));
+        }
     }
 }
 

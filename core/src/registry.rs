@@ -419,6 +419,12 @@ impl Saga for Stateless {
     const NAME: &'static str = "stateless";
 }
 
+/// Keyed by message: the saga key is the message's own identity, hashed to a length every store takes.
+pub(crate) fn stateless_key(scope: &Arc<Scope>, envelope: &Envelope) -> Result<SagaKey, InvalidId> {
+    let any = SagaKey::parse("stateless")?;
+    SagaKey::parse(DedupKey::of(&EntityKey::new(scope.clone(), any), envelope).to_string())
+}
+
 /// A registry for one stateless handler.
 #[must_use]
 pub fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
@@ -432,10 +438,7 @@ pub fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
             reused_id: ReusedId::default(),
             message: Only::of::<M>(),
             route: |scope, envelope| {
-                // Keyed by message: the saga key is the message's own identity, hashed to a length every store takes.
-                let any = SagaKey::parse("stateless").map_err(HandlerError::permanent)?;
-                let identity = DedupKey::of(&EntityKey::new(scope.clone(), any), envelope);
-                let key = SagaKey::parse(identity.to_string()).map_err(HandlerError::permanent)?;
+                let key = stateless_key(scope, envelope).map_err(HandlerError::permanent)?;
                 Ok((key, Box::new(decode::<M>(envelope)?)))
             },
             handle: Arc::new(move |_, message, cx| {

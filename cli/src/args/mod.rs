@@ -58,7 +58,7 @@ pub(crate) struct Common {
     /// What the names of the broker's queues begin with
     #[arg(long, global = true, value_name = "PREFIX")]
     pub(crate) queue_prefix: Option<String>,
-    /// The endpoint's queues in the database keep the order of keys
+    /// The endpoint's queues keep the order of keys
     #[arg(long, global = true)]
     pub(crate) ordered_keys: bool,
     /// JSON, as docs/operator.md describes it

@@ -3,7 +3,7 @@
 use hapax::{endpoint::AuditReport, metrics::Invariant};
 use serde::Serialize;
 
-use super::{answered, open_store, selection};
+use super::{answered, ended, open_store, selection};
 use crate::{
     args::{AuditArgs, Common},
     failure::{Failure, masked},
@@ -55,12 +55,8 @@ pub(super) async fn run(asked: &AuditArgs, common: &Common, warnings: &Warnings,
         invariants: invariants.collect(),
         found: warnings.take().iter().map(|warning| masked(warning)).collect(),
     };
-    if common.json {
-        out.json(&audited)?;
-    } else {
-        out.text(&text(&audited))?;
-    }
-    if audited.violations > 0 { Err(Failure::Found) } else { Ok(()) }
+    let printed = if common.json { out.json(&audited) } else { out.text(&text(&audited)) };
+    ended(printed, audited.violations > 0)
 }
 
 fn text(audited: &Audited) -> String {

@@ -6,10 +6,11 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::selection;
+use super::{ended, selection};
 use crate::{
     args::{Common, Doctor},
     failure::{Failure, chain, masked},
+    ids::millis,
     place::Place,
     print::{Out, span},
     transport::with_transport,
@@ -88,22 +89,17 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
                     if reaches {
                         found.add(Level::Ok, "the transport opens", None);
                     }
-                    look(&operator, asked, &mut found).await;
+                    look(&operator, asked, reaches, &mut found).await;
                 }
             }
             found.heard(warnings);
         }
     }
-    if common.json {
-        out.json(&found)?;
-    } else {
-        out.text(&text(&found))?;
-    }
-    if found.errors > 0 { Err(Failure::Found) } else { Ok(()) }
+    ended(if common.json { out.json(&found) } else { out.text(&text(&found)) }, found.errors > 0)
 }
 
-async fn look(operator: &Operator, asked: &Doctor, found: &mut Findings) {
-    let said = |time: std::time::Duration| span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+async fn look(operator: &Operator, asked: &Doctor, reaches: bool, found: &mut Findings) {
+    let said = |time| span(millis(time));
     match (operator.retention().await, asked.redelivery) {
         (Err(error), _) => found.add(Level::Error, chain(&error), None),
         (Ok(retention), Some(redelivery)) if retention <= redelivery => found.add(
@@ -120,7 +116,7 @@ async fn look(operator: &Operator, asked: &Doctor, found: &mut Findings) {
         Err(error) => return found.add(Level::Error, chain(&error), None),
     };
     match &status.endpoints {
-        Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, found)),
+        Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, reaches, found)),
         Answer::Unknown { why } => {
             found.add(Level::Warning, format!("endpoints are not looked at: {why}"), Some("--endpoint and --saga"))
         }
@@ -128,7 +124,7 @@ async fn look(operator: &Operator, asked: &Doctor, found: &mut Findings) {
     status.outboxes.iter().for_each(|outbox| look_at_outbox(outbox, found));
 }
 
-fn look_at_endpoint(endpoint: &EndpointStatus, found: &mut Findings) {
+fn look_at_endpoint(endpoint: &EndpointStatus, reaches: bool, found: &mut Findings) {
     let name = &endpoint.endpoint;
     if let Answer::Is(count) = &endpoint.dead_letters
         && count.number > 0
@@ -162,7 +158,13 @@ fn look_at_endpoint(endpoint: &EndpointStatus, found: &mut Findings) {
         );
     }
     if let Answer::Unknown { why } = &endpoint.queue {
-        found.add(Level::Ok, format!("{name}: its queue is not looked at: {why}"), None);
+        // Where a transport is known, it has not answered.
+        let (level, remedy) = if reaches {
+            (Level::Warning, Some("see whether it is this endpoint's transport, and whether its program has run"))
+        } else {
+            (Level::Ok, None)
+        };
+        found.add(level, format!("{name}: its queue is not looked at: {why}"), remedy);
     }
 }
 

@@ -9,21 +9,22 @@ use std::{
 };
 
 use hapax::{
+    claim::Claim,
     endpoint::office::{Action, DeadLetterOffice, Filter},
     envelope::Envelope,
-    ids::EndpointName,
+    ids::{EndpointName, MessageId},
     operator::{Operator, ShownBody, ShownLetter},
     ports::{DeadLetter, ErrorKind},
 };
 use serde::Serialize;
 
-use super::{endpoint, endpoints, open_store, warn_of_more};
+use super::{ended, endpoint, endpoints, open_store, warn_of_more};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
     failure::Failure,
     print::{Out, Table, shown, shown_json, shown_lines},
-    transport::{sending, with_transport},
+    transport::{sending, way_out, with_transport},
 };
 
 /// Letters of one call at most: more is for another call, after a look at what these came to.
@@ -69,23 +70,7 @@ struct ShownAction {
 pub(super) async fn run(asked: DeadLetters, common: &Common, out: &mut Out) -> Result<(), Failure> {
     match asked {
         DeadLetters::List { filtered, skip, limit } => list(&filtered, (skip, limit), common, out).await,
-        DeadLetters::Show { id, of } => {
-            let filtered = Filtered { of, message_type: None, reason: None, since: None, before: None };
-            let operator = with_transport(open_store(common).await?, common).await?;
-            let filter = Filter { message_id: Some(id.clone()), ..filter(&filtered) };
-            let letters = letters(&operator, &filtered.of, &filter, (0, AT_ONCE_MAX)).await?;
-            if letters.is_empty() {
-                return Err(Failure::new(format!(
-                    "there is no dead letter about message {id}: `hapax message {id}` tells what is known of it"
-                )));
-            }
-            let whole: Vec<ShownLetter> = letters.iter().map(ShownLetter::whole).collect();
-            if common.json {
-                out.json(&whole)
-            } else {
-                out.text(&whole.iter().map(letter_text).collect::<Vec<_>>().join("\n"))
-            }
-        }
+        DeadLetters::Show { id, of } => show(&id, &of, common, out).await,
         DeadLetters::Edit(asked) => edit(&asked, common, out).await,
         DeadLetters::Retry { chosen, beyond_retention, changing } => {
             retry(&chosen, beyond_retention, &changing, common, out).await
@@ -152,6 +137,19 @@ async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &
     out.text(&table.text())
 }
 
+async fn show(id: &MessageId, of: &Of, common: &Common, out: &mut Out) -> Result<(), Failure> {
+    let operator = open_store(common).await?.operator;
+    let filter = Filter { message_id: Some(id.clone()), saga: of.saga.clone(), ..Filter::default() };
+    let letters = letters(&operator, of, &filter, (0, AT_ONCE_MAX)).await?;
+    if letters.is_empty() {
+        return Err(Failure::new(format!(
+            "there is no dead letter about message {id}: `hapax message {id}` tells what is known of it"
+        )));
+    }
+    let whole: Vec<ShownLetter> = letters.iter().map(ShownLetter::whole).collect();
+    if common.json { out.json(&whole) } else { out.text(&whole.iter().map(letter_text).collect::<Vec<_>>().join("\n")) }
+}
+
 fn letter_text(letter: &ShownLetter) -> String {
     let mut lines = vec![
         format!("message      {} ({})", letter.message.message_id, letter.message.message_type),
@@ -174,8 +172,8 @@ fn letter_text(letter: &ShownLetter) -> String {
     lines
         .push(format!("reason       {}", letter.reason.lines().map(shown).collect::<Vec<_>>().join("\n             ")));
     let body = match &letter.message.body {
-        Some(ShownBody::Json(json)) => shown_json(&serde_json::to_string_pretty(json).unwrap_or_default()),
-        Some(ShownBody::Text(text)) => text.lines().map(shown).collect::<Vec<_>>().join("\n"),
+        Some(ShownBody::Json(text)) => shown_json(text),
+        Some(ShownBody::Text(text)) => shown_lines(text),
         Some(ShownBody::Hex(hex)) => format!("in hexadecimal digits: {hex}"),
         _ => String::new(),
     };
@@ -192,9 +190,9 @@ async fn chosen(operator: &Operator, endpoint: &EndpointName, chosen: &Chosen) -
         warn_of_more(letters.len(), AT_ONCE_MAX);
         return Ok(letters);
     }
-    let mut letters = Vec::new();
-    let mut ids = HashSet::new(); // One may have been named twice.
-    for id in chosen.ids.iter().filter(|id| ids.insert(*id)) {
+    let (mut letters, mut named) = (Vec::new(), HashSet::new());
+    // One that is named twice is given once.
+    for id in chosen.ids.iter().filter(|id| named.insert(*id)) {
         let of = Filter { message_id: Some(id.clone()), ..filter.clone() };
         let found = office.list(&of, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
         if found.is_empty() {
@@ -215,6 +213,7 @@ async fn retry(
     out: &mut Out,
 ) -> Result<(), Failure> {
     let opened = open_store(common).await?;
+    let by = way_out(&opened, common);
     let operator =
         if changing.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let endpoint = endpoint(&operator, &asked.filtered.of).await?;
@@ -228,7 +227,7 @@ async fn retry(
         );
     }
     let beyond = if beyond_retention { ", whatever their age" } else { "" };
-    if !hand.asks(&format!("send {} dead letters of {endpoint} again{beyond}", letters.len()))? {
+    if !hand.asks(&format!("send {} dead letters of {endpoint} again by {by}{beyond}", letters.len()))? {
         return Ok(());
     }
     hand.opens_log()?;
@@ -246,8 +245,8 @@ async fn retry(
         reason: left.reason,
     });
     let (left, reasons) = (retried.left, reasons.collect());
-    done(out, common, &RetriedLetters { endpoint: endpoint.to_string(), done: retried.done, left, reasons })?;
-    if left > 0 { Err(Failure::Found) } else { Ok(()) }
+    let retried = RetriedLetters { endpoint: endpoint.to_string(), done: retried.done, left, reasons };
+    ended(done(out, common, &retried), left > 0)
 }
 
 fn done(out: &mut Out, common: &Common, retried: &RetriedLetters) -> Result<(), Failure> {
@@ -269,7 +268,14 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
     let hand = Hand::new(changing, &common.store().unwrap_or_default());
     let mut discarded = 0;
     if !letters.is_empty() {
-        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good", letters.len()))? {
+        let claims = letters.iter().filter(|letter| Claim::of(&letter.envelope).is_some()).count();
+        let bodies = match claims {
+            0 => String::new(),
+            _ => format!(
+                " and leave the bodies of {claims} of them in their store for ever, for only the endpoint's own program lets go of them"
+            ),
+        };
+        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good{bodies}", letters.len()))? {
             return Ok(());
         }
         hand.opens_log()?;

@@ -91,7 +91,15 @@ fn selection(of: &Of) -> Selection {
 fn answered<T>(answer: Answer<T>) -> Result<T, Failure> {
     match answer {
         Answer::Is(answer) => Ok(answer),
-        Answer::Unknown { why } => Err(Failure::new(format!("not known here: {why} (--endpoint, --saga, --key)"))),
+        Answer::Unknown { why } => Err(Failure::new(format!("not known here: {why} (--endpoint, --saga)"))),
+    }
+}
+
+/// How a command ends that has printed what it found. That something is not as it should be counts also where nobody reads on.
+fn ended(printed: Result<(), Failure>, is_found: bool) -> Result<(), Failure> {
+    match printed {
+        Ok(()) | Err(Failure::ReaderGone) if is_found => Err(Failure::Found),
+        printed => printed,
     }
 }
 

@@ -1,10 +1,14 @@
 //! What is stored to be sent: in entities, and in outbox tables.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hapax::{
+    ids::MessageId,
     operator::{Operator, ShownRow, WaitingEntity},
-    ports::{Answer, Care, OutboxRows, Page, RowStatus},
+    ports::{Answer, Care, OutboxRows, Page, RowStatus, StoreError},
     time::Timestamp,
 };
 use serde::Serialize;
@@ -14,6 +18,7 @@ use crate::{
     args::{Changing, Common, Outbox, RowsArgs},
     ask::Hand,
     failure::Failure,
+    ids::millis,
     print::{Out, Table, span, span_or_dash},
 };
 
@@ -64,21 +69,38 @@ pub(super) async fn run(asked: Outbox, common: &Common, out: &mut Out) -> Result
     }
 }
 
+/// Rows with this status, else those that have failed before those that wait: one list, of which `skip` are passed by.
 async fn rows(
     operator: &Operator,
     status: Option<RowStatus>,
-    (skip, limit): (usize, usize),
+    (mut skip, limit): (usize, usize),
 ) -> Result<Vec<ShownRow>, Failure> {
     let wanted = status.map_or_else(|| vec![RowStatus::Failed, RowStatus::Waits], |status| vec![status]);
     let mut shown = Vec::new();
     for outbox in operator.outboxes() {
-        for status in &wanted {
-            let page = Page { skip, limit: limit.saturating_sub(shown.len()), message_id: None };
-            let rows = outbox.rows(Some(*status), &page).await.map_err(|error| Failure::of(&error))?;
+        for status in wanted.iter().copied() {
+            if shown.len() >= limit {
+                return Ok(shown);
+            }
+            let page = Page { skip, limit: limit - shown.len(), message_id: None };
+            let rows = outbox.rows(Some(status), &page).await.map_err(|error| Failure::of(&error))?;
+            let passed = if rows.is_empty() { number(&**outbox, status).await? } else { skip };
+            skip = skip.saturating_sub(passed);
             shown.extend(rows.iter().map(|row| ShownRow::of(outbox.name(), row)));
         }
     }
     Ok(shown)
+}
+
+/// How many there are of those that others are listed behind.
+async fn number(outbox: &dyn OutboxRows, status: RowStatus) -> Result<usize, Failure> {
+    let state = outbox.state().await.map_err(|error| Failure::of(&error))?;
+    let number = match status {
+        RowStatus::Failed => state.failed,
+        RowStatus::Waits => state.stored,
+        RowStatus::Sent | RowStatus::Expired => 0,
+    };
+    Ok(usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 fn text(listed: &Listed) -> String {
@@ -140,31 +162,37 @@ fn tables(operator: &Operator) -> Result<&[Arc<dyn OutboxRows>], Failure> {
     }
 }
 
+/// Rows of `table` that have failed, of those that were asked for.
+async fn failed(table: &dyn OutboxRows, asked: &RowsArgs) -> Result<Vec<MessageId>, Failure> {
+    let listed = async |page| table.rows(Some(RowStatus::Failed), &page).await.map_err(|error| Failure::of(&error));
+    let mut ids: Vec<MessageId> = Vec::new();
+    while asked.all && ids.len() < AT_ONCE_MAX {
+        let rows = listed(Page { skip: ids.len(), limit: PAGE, message_id: None }).await?;
+        let is_last = rows.len() < PAGE;
+        ids.extend(rows.into_iter().map(|row| row.message_id));
+        if is_last {
+            break;
+        }
+    }
+    if asked.all {
+        warn_of_more(ids.len(), AT_ONCE_MAX);
+    }
+    for id in &asked.ids {
+        // One that is named twice is counted once.
+        if !ids.contains(id) {
+            let rows = listed(Page { message_id: Some(id.clone()), ..Page::first(1) }).await?;
+            ids.extend(rows.into_iter().map(|row| row.message_id));
+        }
+    }
+    Ok(ids)
+}
+
 /// Has failed rows tried again, or gives them up.
 async fn decide(asked: &RowsArgs, again: bool, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open(common).await?.operator;
     let mut chosen = Vec::new();
     for table in tables(&operator)? {
-        let mut ids = Vec::new();
-        if asked.all {
-            while ids.len() < AT_ONCE_MAX {
-                let page = Page { skip: ids.len(), limit: PAGE, message_id: None };
-                let rows = table.rows(Some(RowStatus::Failed), &page).await.map_err(|error| Failure::of(&error))?;
-                let is_last = rows.len() < PAGE;
-                ids.extend(rows.into_iter().map(|row| row.message_id));
-                if is_last {
-                    break;
-                }
-            }
-            warn_of_more(ids.len(), AT_ONCE_MAX);
-        }
-        let mut named = HashSet::new(); // An id may have been named twice.
-        for id in asked.ids.iter().filter(|id| named.insert(*id)) {
-            let page = Page { message_id: Some(id.clone()), ..Page::first(1) };
-            let rows = table.rows(Some(RowStatus::Failed), &page).await.map_err(|error| Failure::of(&error))?;
-            ids.extend(rows.into_iter().map(|row| row.message_id));
-        }
-        chosen.push((table, ids));
+        chosen.push((table, failed(&**table, asked).await?));
     }
     let missing = asked.ids.iter().find(|id| !chosen.iter().any(|(_, ids)| ids.contains(id)));
     if let Some(id) = missing {
@@ -217,36 +245,49 @@ async fn remove(
             format!("move to the archive {which}, and remove from there for good what ended more than {gone} ago")
         }
     };
-    let what = if hand.dry_run { format!("{what}: {} rows", count_over(tables, older_than).await?) } else { what };
+    let what = match hand.dry_run {
+        true => format!("{what}: {} rows, those in the archive not counted", count_over(tables, older_than).await?),
+        false => what,
+    };
     if !hand.asks(&what)? {
         return Ok(());
     }
     hand.opens_log()?;
+    // Through the archive, so that what is in it already goes by its age as well.
+    let care = Care { keep: older_than, archive: Some(archive.unwrap_or(Duration::ZERO)), rows: BATCH };
     let mut changed = Vec::new();
     for table in tables {
-        // Through the archive, so that what is in it already goes by its age as well.
-        let care = Care { keep: older_than, archive: Some(archive.unwrap_or(Duration::ZERO)), rows: BATCH };
-        let deed = if archive.is_some() { "archived outbox rows" } else { "purged outbox rows" };
         let (mut rows, mut archived) = (0, 0);
-        loop {
-            let cared = table.care(&care).await.map_err(|error| {
-                let count = if archive.is_some() { rows } else { archived };
-                hand.broke_off(deed, table.name(), Some(count), &error, "`hapax outbox list --status sent`")
-            })?;
-            rows += cared.ended as u64;
-            archived += cared.archived as u64;
-            if cared.ended == 0 && cared.archived == 0 {
-                break;
-            }
-        }
-        hand.writes_down(deed, table.name(), if archive.is_some() { rows } else { archived })?;
+        let deed = if archive.is_some() { "archived outbox rows" } else { "purged outbox rows" };
+        let taken = take_out(&**table, &care, (&mut rows, &mut archived)).await;
+        let count = if archive.is_some() { rows } else { archived };
+        // What went before it failed is gone all the same, and written down.
+        taken.map_err(|error| {
+            hand.broke_off(deed, table.name(), Some(count), &error, "`hapax outbox list --status sent`")
+        })?;
+        hand.writes_down(deed, table.name(), count)?;
         changed.push(Changed { table: table.name().to_owned(), rows, removed_from_archive: Some(archived) });
     }
     tell(&changed, if archive.is_some() { "archived" } else { "taken out of the table" }, common, out)
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// Batch after batch, until nothing is left that was old enough when it began: a relay may end rows faster than they are removed. Counts
+/// them.
+async fn take_out(
+    table: &dyn OutboxRows,
+    care: &Care,
+    (rows, archived): (&mut u64, &mut u64),
+) -> Result<(), StoreError> {
+    let begun = Instant::now();
+    loop {
+        let care = Care { keep: care.keep.saturating_add(begun.elapsed()), ..*care };
+        let cared = table.care(&care).await?;
+        *rows += cared.ended as u64;
+        *archived += cared.archived as u64;
+        if cared.ended == 0 && cared.archived == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// How many rows are over for so long, up to a limit.

@@ -2,13 +2,14 @@
 
 use hapax::operator::Swept;
 
-use super::{answered, open_store, selection};
+use super::{answered, ended, open_store, selection};
 use crate::{
     args::{Common, Sweep},
     ask::Hand,
     failure::Failure,
+    ids::millis,
     print::{Out, shown, span},
-    transport::{sending, with_transport},
+    transport::{sending, way_out, with_transport},
 };
 
 /// What is written down that was done.
@@ -16,15 +17,16 @@ const SWEPT: &str = "swept outbox entries";
 
 pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let (opened, of) = (open_store(common).await?, selection(&asked.of));
+    let by = way_out(&opened, common);
     let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
     let operator = if hand.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let waiting = operator.waiting(&of, asked.older_than, 0, asked.limit).await.map_err(|error| Failure::of(&error))?;
     let waiting = answered(waiting)?;
-    let age = span(u64::try_from(asked.older_than.as_millis()).unwrap_or(u64::MAX));
+    let age = span(millis(asked.older_than));
     let swept = if waiting.is_empty() && !hand.dry_run {
         Swept::default()
     } else {
-        if !hand.asks(&format!("send what has waited for {age} in {} entities", waiting.len()))? {
+        if !hand.asks(&format!("send what has waited for {age} in {} entities by {by}", waiting.len()))? {
             return Ok(());
         }
         hand.opens_log()?;
@@ -36,16 +38,13 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
         hand.writes_down(SWEPT, endpoint, swept.finished as u64)?;
         swept
     };
-    if common.json {
-        out.json(&swept)?;
-    } else {
-        let Swept { entities, entries, finished, failed, .. } = &swept;
-        out.line(&format!(
-            "{finished} of {entries} outbox entries in {entities} entities are finished; {failed} entities failed"
-        ))?;
-        for left in &swept.reasons {
-            out.line(&format!("  {}: {}", left.entity, shown(&left.why)))?;
-        }
-    }
-    if swept.failed > 0 { Err(Failure::Found) } else { Ok(()) }
+    ended(if common.json { out.json(&swept) } else { out.text(&text(&swept)) }, swept.failed > 0)
+}
+
+fn text(swept: &Swept) -> String {
+    let Swept { entities, entries, finished, failed, reasons, .. } = swept;
+    let reasons: String = reasons.iter().map(|left| format!("  {}: {}\n", left.entity, shown(&left.why))).collect();
+    format!(
+        "{finished} of {entries} outbox entries in {entities} entities are finished; {failed} entities failed\n{reasons}"
+    )
 }

@@ -31,6 +31,8 @@ fn what_cannot_be_parsed_is_named_with_where_to_look() {
         (&["status", "--store", "x.db", "--schema", "s"], "--schema"),
         (&["status", "--store", "ftp://a/b"], "no store"),
         (&["status", "--store", "ftp://shop:s3cret@a/b"], "no store"),
+        (&["status", "--store", "ftp://a/b?password=s3cret"], "no store"),
+        (&["status", "--store", "ftp://shop:it's s3cret@a/b"], "no store"),
         (&["message"], "ID"),
         (&["message", ""], "message id"),
         (&["message", "a\tb", "--store", "x.db"], "control character"),

@@ -86,6 +86,10 @@ async fn an_audit_looks_at_what_there_is_and_finds_what_a_forgetful_job_has_done
     assert!(found["violations"].as_u64().unwrap() > 0, "{found}");
     let named = found["found"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().contains("handled_once"));
     assert!(named, "{found}");
+    // Also to who has stopped reading.
+    let mut child = program().args(audit).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

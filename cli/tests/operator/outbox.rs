@@ -64,6 +64,13 @@ async fn what_waits_in_entities_and_tables_is_listed() {
         rows.iter().map(|row| (row["message_id"].as_str().unwrap(), row["status"].as_str().unwrap())).collect();
     assert_eq!(seen, [(failed.as_str(), "failed"), (waits.as_str(), "waits")]);
     assert_eq!((&rows[0]["attempts"], &rows[0]["last_error"]), (&15.into(), &"the cable is cut".into()));
+    // Page by page, each of them once.
+    for (skip, expected) in [("0", Some(&failed)), ("1", Some(&waits)), ("2", None)] {
+        let page = json(&["outbox", "list", "--skip", skip, "--limit", "1", "--store", &file, "--json"], 0);
+        let rows = page["rows"].as_array().unwrap();
+        let ids: Vec<&str> = rows.iter().map(|row| row["message_id"].as_str().unwrap()).collect();
+        assert_eq!(ids, expected.into_iter().collect::<Vec<_>>(), "{skip}");
+    }
     let over = json(&["outbox", "list", "--status", "sent", "--store", &file, "--json"], 0);
     assert_eq!(over["rows"][0]["message_id"], sent.as_str());
     assert!(over.get("entities").is_none());
@@ -87,6 +94,8 @@ async fn a_failed_row_is_tried_again_or_given_up_and_no_other_is_touched() {
             assert_eq!(refused.status.code(), Some(1), "{refused:?}");
             assert!(said(&refused).contains("no row that has failed"), "{refused:?}");
         }
+        let dry = said(&hapax(&["outbox", command, &failed, &failed, "--dry-run", "--store", &file]));
+        assert!(dry.contains("1 failed messages"), "one that is named twice is counted once: {dry}");
         let changed = json(&["outbox", command, &failed, "--yes", "--store", &file, "--json"], 0);
         assert_eq!(changed[0]["rows"], 1);
         assert_eq!(status_of(&file, &failed).await, Some((becomes, false)));

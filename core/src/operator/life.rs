@@ -1,6 +1,6 @@
 //! All that is known of one message.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -9,8 +9,10 @@ use super::{Operator, Selection, ShownLetter, ShownRow, WaitingEntry, shown::tex
 use crate::{
     entity::OutboxEntry,
     envelope::Envelope,
+    handler_error::chain,
     ids::{DedupKey, EndpointName, EntityKey, IdempotencyKey, MessageId, SagaKey, Scope, TypeName},
     ports::{Answer, Count, ErrorKind, Known, Page, ScheduledMessage, StoreError},
+    registry::stateless_key,
 };
 
 /// Entities, and messages of a queue, that are looked at for one message unless told otherwise: seconds on any store.
@@ -189,7 +191,7 @@ impl Operator {
                     sent: copy.sent.to_string(),
                 })),
                 Ok(Answer::Unknown { why }) => return Answer::Unknown { why },
-                Err(error) => return Answer::unknown(error.to_string()),
+                Err(error) => return Answer::unknown(chain(&error)),
             }
         }
         Answer::Is(found)
@@ -226,11 +228,7 @@ impl Operator {
             let Some((entity, shown)) = self.look_at(&pending).await? else { continue };
             let key = DedupKey::of(&pending.key, &probe);
             if entity.entry(&key).is_some() {
-                let found = self.ask_one(&pending.key, key).await?;
-                match &mut life.handled {
-                    Answer::Is(handled) => handled.extend(found),
-                    Answer::Unknown { .. } => life.handled = Answer::Is(found.into_iter().collect()),
-                }
+                add_found(&mut life.handled, self.ask_one(&pending.key, key).await?, None);
             }
             for (entry, shown_entry) in entity.outbox.iter().zip(shown.entries) {
                 if entry.outgoing.iter().any(|outgoing| outgoing.envelope.message_id == *id) {
@@ -255,7 +253,9 @@ impl Operator {
         life: &mut MessageLife,
     ) -> Result<(), StoreError> {
         let probe = probe(id, hints.idempotency_key.as_ref())?;
-        let mut found = self.ask(&self.stateless(scope, &probe)?, &probe).await?;
+        // A stateless handler has an entity for each message, whose key follows from the message.
+        let stateless = stateless_key(scope, &probe).map_err(|error| refused(&error.to_string()))?;
+        let (mut found, mut unknown) = (self.ask(&[EntityKey::new(scope.clone(), stateless)], &probe).await?, None);
         if let Some(key) = &hints.key {
             life.entities_asked = life.entities_asked.and(Count::exactly(1));
             found.extend(self.ask(&[EntityKey::new(scope.clone(), key.clone())], &probe).await?);
@@ -266,9 +266,7 @@ impl Operator {
                 let keys = match self.survey.entity_keys(scope, after.as_ref(), page).await? {
                     Answer::Is(keys) => keys,
                     Answer::Unknown { why } => {
-                        if found.is_empty() {
-                            life.handled = Answer::Unknown { why };
-                        }
+                        unknown = Some(why);
                         break;
                     }
                 };
@@ -281,37 +279,18 @@ impl Operator {
             }
             life.entities_asked = life.entities_asked.and(Count::up_to(asked as u64, hints.looks_max as u64));
         }
-        match &mut life.handled {
-            Answer::Is(handled) => {
-                found.retain(|one| {
-                    !handled.iter().any(|other| other.dedup_key == one.dedup_key && other.key == one.key)
-                });
-                handled.extend(found);
-            }
-            Answer::Unknown { .. } if found.is_empty() => {}
-            Answer::Unknown { .. } => life.handled = Answer::Is(found),
-        }
+        add_found(&mut life.handled, found, unknown);
         Ok(())
-    }
-
-    /// A stateless handler has an entity for each message, whose key follows from the message.
-    fn stateless(&self, scope: &Arc<Scope>, probe: &Envelope) -> Result<Vec<EntityKey>, StoreError> {
-        let any = SagaKey::parse("stateless").map_err(|error| refused(&error.to_string()))?;
-        let identity = DedupKey::of(&EntityKey::new(scope.clone(), any), probe);
-        let key = SagaKey::parse(identity.to_string()).map_err(|error| refused(&error.to_string()))?;
-        Ok(vec![EntityKey::new(scope.clone(), key)])
     }
 
     /// Which of `entities` remember the message. One that is in an outbox only was found there.
     async fn ask(&self, entities: &[EntityKey], probe: &Envelope) -> Result<Vec<Handled>, StoreError> {
-        let keys: HashMap<DedupKey, &EntityKey> =
-            entities.iter().map(|entity| (DedupKey::of(entity, probe), entity)).collect();
         let mut found = Vec::new();
-        let asked: Vec<DedupKey> = keys.keys().copied().collect();
+        let asked: Vec<DedupKey> = entities.iter().map(|entity| DedupKey::of(entity, probe)).collect();
         // Where dedup entries stand beside their entities, only the entity's own load tells of them.
         let alone = self.stores.dedup().dedup_capabilities().alone;
         let known = if alone && !asked.is_empty() { Some(self.stores.dedup().contains(&asked).await?) } else { None };
-        for (key, entity) in keys {
+        for (key, entity) in asked.into_iter().zip(entities) {
             if known.as_ref().is_none_or(|known| is_known(known, &key)) {
                 found.extend(self.ask_one(entity, key).await?);
             }
@@ -350,6 +329,21 @@ impl Handled {
     }
 }
 
+/// Adds what was found to what is known. Why the rest is not known is said only where nothing is.
+fn add_found(handled: &mut Answer<Vec<Handled>>, found: impl IntoIterator<Item = Handled>, unknown: Option<String>) {
+    let mut known = handled.is().cloned().unwrap_or_default();
+    for one in found {
+        if !known.iter().any(|other| other.dedup_key == one.dedup_key && other.key == one.key) {
+            known.push(one);
+        }
+    }
+    match (known.is_empty(), unknown) {
+        (false, _) => *handled = Answer::Is(known),
+        (true, Some(why)) => *handled = Answer::Unknown { why },
+        (true, None) => {}
+    }
+}
+
 fn is_known(known: &Known, key: &DedupKey) -> bool {
     known.entry(key).is_some() || known.is_folded(key)
 }
@@ -364,4 +358,31 @@ fn probe(id: &MessageId, idempotency_key: Option<&IdempotencyKey>) -> Result<Env
 
 fn refused(why: &str) -> StoreError {
     StoreError::new(ErrorKind::Misconfigured, "looking for a message", why)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(saga: &str) -> Handled {
+        let scope = Arc::new(Scope { endpoint: "shop".parse().unwrap(), saga: saga.parse().unwrap() });
+        let entity = EntityKey::new(scope, "7".parse().unwrap());
+        let probe = probe(&"m-1".parse().unwrap(), None).unwrap();
+        Handled::of(&entity, DedupKey::of(&entity, &probe), &Known::default(), None)
+    }
+
+    /// Goal: where a store cannot list the entities of a saga, what was found elsewhere is told all the same. Method: as `message` adds what it
+    /// finds on such a store, saga by saga.
+    #[test]
+    fn what_was_found_stays_where_the_rest_is_not_known() {
+        let why = || Some("name the key".to_owned());
+        let mut handled = Answer::Is(Vec::new());
+        add_found(&mut handled, [], why());
+        assert_eq!(handled, Answer::Unknown { why: "name the key".to_owned() });
+        add_found(&mut handled, [of("order")], None);
+        add_found(&mut handled, [], why());
+        add_found(&mut handled, [of("order"), of("invoice")], why());
+        assert_eq!(handled, Answer::Is(vec![of("order"), of("invoice")]));
+    }
 }

@@ -170,6 +170,9 @@ impl Operator {
         let mut entities = Vec::new();
         for scope in &scopes {
             let limit = entities_max.saturating_sub(entities.len());
+            if limit == 0 {
+                break;
+            }
             if let Answer::Is(keys) = self.survey.entity_keys(scope, None, limit).await? {
                 entities.extend(keys);
             }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Display};
 
-use serde::{Serialize, Serializer};
+use serde::{Serialize, Serializer, ser::Error as _};
+use serde_json::value::RawValue;
 
 use crate::{
     envelope::{Envelope, Outgoing},
@@ -13,6 +14,11 @@ use crate::{
 /// Anything by its text.
 pub(super) fn text<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)
+}
+
+/// JSON as it is.
+fn as_written<S: Serializer>(json: &str, to: S) -> Result<S::Ok, S::Error> {
+    serde_json::from_str::<&RawValue>(json).map_err(S::Error::custom)?.serialize(to)
 }
 
 /// As text, whatever it is.
@@ -77,9 +83,9 @@ pub struct ShownEnvelope {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum ShownBody {
-    /// JSON.
-    #[serde(rename = "body")]
-    Json(serde_json::Value),
+    /// JSON, to the letter: whoever edits it must not find that an amount has become another number on its way.
+    #[serde(rename = "body", serialize_with = "as_written")]
+    Json(String),
     /// Other text.
     #[serde(rename = "body_text")]
     Text(String),
@@ -90,8 +96,8 @@ pub enum ShownBody {
 
 impl ShownBody {
     fn of(body: &[u8]) -> Self {
-        if let Ok(json) = serde_json::from_slice(body) {
-            return Self::Json(json);
+        if let Ok(json) = serde_json::from_slice::<&RawValue>(body) {
+            return Self::Json(json.get().to_owned());
         }
         match std::str::from_utf8(body) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -200,5 +206,27 @@ impl ShownLetter {
     #[must_use]
     pub fn whole(letter: &DeadLetter) -> Self {
         Self { message: ShownEnvelope::whole(&letter.envelope), ..Self::of(letter) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Goal: what is shown can be edited and given back. Method: bodies that a JSON value would change, in the envelope in which they are shown.
+    #[test]
+    fn a_body_is_shown_to_the_letter() {
+        let shown = |body: &'static [u8]| {
+            let mut envelope = Envelope::new("m-1".parse().unwrap(), "shop.pay".parse().unwrap(), body);
+            envelope.headers.set("from", "a test").unwrap();
+            serde_json::to_string(&ShownEnvelope::whole(&envelope)).unwrap()
+        };
+        for body in [&br#"{"b":100.00,"a":12345678901234567890123,"a":1e400}"#[..], b"[]", b" 7 ", b"null"] {
+            let text = std::str::from_utf8(body).unwrap().trim();
+            assert!(shown(body).ends_with(&format!(r#","body":{text}}}"#)), "{}", shown(body));
+        }
+        assert!(shown(b"{no").ends_with(r#","body_text":"{no"}"#));
+        assert!(shown(b"\xff\x00").ends_with(r#","body_hex":"ff00"}"#));
     }
 }

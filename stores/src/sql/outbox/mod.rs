@@ -8,6 +8,7 @@ mod deadlocks;
 mod import;
 mod imported;
 pub(super) mod lanes;
+mod listed;
 mod looked;
 mod options;
 mod outcomes;
@@ -25,11 +26,11 @@ pub(super) use births::{Births, attach, claim, detach};
 pub use commit::CommitError;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) use deadlocks::Deadlocks;
-use hapax_core::time::Timestamp;
 pub(super) use import::Dialect;
 pub use import::{Import, Source};
 pub use imported::Imported;
 pub(super) use imported::{Batch, Importing, Read};
+pub(super) use listed::{Listed, asked};
 pub(super) use looked::{Looked, cut};
 pub(super) use options::{Settings, decided, settings};
 #[cfg(feature = "postgres-log")]
@@ -41,11 +42,6 @@ pub(super) use row::Row;
 pub(super) use storing::storing;
 pub(super) use write::Writes;
 pub use write::{EnqueueError, FailedMessage, Routes};
-
-/// A time as it stands in a column.
-pub(super) fn time_of(millis: i64) -> Timestamp {
-    Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())
-}
 
 pub(super) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
@@ -64,7 +60,6 @@ pub(super) fn hex(bytes: impl AsRef<[u8]>) -> String {
     text
 }
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(super) fn as_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

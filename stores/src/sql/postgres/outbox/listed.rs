@@ -11,7 +11,10 @@ use sqlx::{
 };
 
 use super::{
-    super::{super::outbox::time_of, arguments::Bind},
+    super::{
+        super::outbox::{Listed, as_i64, asked},
+        arguments::Bind,
+    },
     PostgresOutbox,
     statements::listed,
     table,
@@ -22,15 +25,10 @@ const LISTING: &str = "listing an outbox";
 #[async_trait]
 impl OutboxRows for PostgresOutbox {
     async fn rows(&self, status: Option<RowStatus>, page: &Page) -> Result<Vec<OutboxRow>, StoreError> {
-        let Page { skip, limit, message_id } = page;
-        let id = message_id.as_ref().map(MessageId::as_uuid);
-        if id == Some(None) {
-            return Ok(Vec::new()); // What is no UUID is not in the table.
-        }
-        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let Some(id) = asked(page) else { return Ok(Vec::new()) };
         let mut arguments = PgArguments::default();
-        arguments.bind(number(*limit)).bind(number(*skip));
-        if let Some(id) = id.flatten() {
+        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
+        if let Some(id) = id {
             arguments.bind(id);
         }
         let text = self.0.server.text(&listed(status, id.is_some()));
@@ -52,18 +50,17 @@ impl OutboxRows for PostgresOutbox {
 }
 
 fn row_of(row: &PgRow) -> Result<OutboxRow, sqlx::Error> {
-    let status = i64::from(row.try_get::<i16, _>(14)?);
-    let status = RowStatus::of_number(status).ok_or(sqlx::Error::RowNotFound)?;
     let message = table::message(row, 0)?;
-    Ok(OutboxRow {
-        message_id: MessageId::from(message.id),
-        status,
-        attempts: u32::try_from(row.try_get::<i32, _>(15)?).unwrap_or_default(),
-        stored: time_of(row.try_get(16)?),
-        ended: row.try_get::<Option<i64>, _>(17)?.map(time_of),
-        ready: row.try_get::<Option<i64>, _>(18)?.filter(|_| status == RowStatus::Waits).map(time_of),
+    let listed = Listed {
+        id: message.id,
+        status: row.try_get::<i16, _>(14)?.into(),
+        attempts: row.try_get::<i32, _>(15)?.into(),
+        stored: row.try_get(16)?,
+        ended: row.try_get(17)?,
+        ready: row.try_get(18)?,
         last_error: row.try_get(19)?,
         archived: row.try_get(20)?,
         outgoing: message.outgoing(),
-    })
+    };
+    listed.row()
 }

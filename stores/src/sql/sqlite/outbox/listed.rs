@@ -12,7 +12,7 @@ use sqlx::{
 
 use super::{
     super::{
-        super::outbox::{as_i64, time_of},
+        super::outbox::{Listed, as_i64, asked},
         arguments::Bind,
         error::Failure,
     },
@@ -24,14 +24,9 @@ use super::{
 #[async_trait]
 impl OutboxRows for SqliteOutbox {
     async fn rows(&self, status: Option<RowStatus>, page: &Page) -> Result<Vec<OutboxRow>, StoreError> {
-        let Page { skip, limit, message_id } = page;
-        let id = message_id.as_ref().map(MessageId::as_uuid);
-        if id == Some(None) {
-            return Ok(Vec::new()); // What is no UUID is not in the table.
-        }
-        let id = id.flatten();
+        let Some(id) = asked(page) else { return Ok(Vec::new()) };
         let mut arguments = SqliteArguments::default();
-        arguments.bind(as_i64(*limit)).bind(as_i64(*skip)).bind(id.as_ref().map(|id| &id.as_bytes()[..]));
+        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip)).bind(id.as_ref().map(|id| &id.as_bytes()[..]));
         let text = listed(status, id.is_some());
         let read = self.0.rare.lock().await.read(AssertSqlSafe(text), arguments).await;
         let read = read.and_then(|rows| rows.iter().map(row_of).collect::<Result<_, _>>().map_err(Failure::from));
@@ -48,16 +43,16 @@ impl OutboxRows for SqliteOutbox {
 }
 
 fn row_of(row: &SqliteRow) -> Result<OutboxRow, sqlx::Error> {
-    let status = RowStatus::of_number(row.try_get(14)?).ok_or(sqlx::Error::RowNotFound)?;
-    Ok(OutboxRow {
-        message_id: MessageId::from(table::id(row, 0)?),
-        status,
-        attempts: u32::try_from(row.try_get::<i64, _>(15)?).unwrap_or_default(),
-        stored: time_of(row.try_get(16)?),
-        ended: row.try_get::<Option<i64>, _>(17)?.map(time_of),
-        ready: row.try_get::<Option<i64>, _>(18)?.filter(|_| status == RowStatus::Waits).map(time_of),
+    let listed = Listed {
+        id: table::id(row, 0)?,
+        status: row.try_get(14)?,
+        attempts: row.try_get(15)?,
+        stored: row.try_get(16)?,
+        ended: row.try_get(17)?,
+        ready: row.try_get(18)?,
         last_error: row.try_get(19)?,
         archived: row.try_get::<i64, _>(20)? != 0,
         outgoing: table::message(row, 0).map_err(|error| error.to_string()).and_then(|message| message.outgoing()),
-    })
+    };
+    listed.row()
 }
