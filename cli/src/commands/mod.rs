@@ -98,7 +98,7 @@ fn answered<T>(answer: Answer<T>) -> Result<T, Failure> {
 /// How a command ends that has printed what it found. That something is not as it should be counts also where nobody reads on.
 fn ended(printed: Result<(), Failure>, is_found: bool) -> Result<(), Failure> {
     match printed {
-        Ok(()) | Err(Failure::ReaderGone) if is_found => Err(Failure::Found),
+        Ok(()) if is_found => Err(Failure::Found),
         printed => printed,
     }
 }

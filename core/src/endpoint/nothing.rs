@@ -6,10 +6,11 @@ use async_trait::async_trait;
 
 use crate::{
     entity::{DedupEntry, Entity, Expected, Version},
-    ids::{DedupKey, EndpointName, EntityKey, Scope},
+    ids::{DedupKey, EndpointName, EntityKey, MessageId, Scope},
     ports::{
         Answer, Count, DeadLetter, DeadLetters, DedupCapabilities, DedupEntries, DedupStore, EntityStore, ErrorKind,
-        Evicted, Finished, Known, Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError, Survey,
+        Evicted, Finished, Known, Loaded, LongMemory, Page, Pending, Saved, Scheduled, ScheduledMessage,
+        StoreCapabilities, StoreError, Survey,
     },
 };
 
@@ -135,7 +136,23 @@ impl Survey for Nothing {
         Ok(Answer::unknown(NO_STORE))
     }
 
+    async fn lettered(&self, _: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
     async fn dead_letter_count(&self, _: &EndpointName, _: u64) -> Result<Answer<Count>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn scheduled(&self, _: &EndpointName, _: u64) -> Result<Answer<Scheduled>, StoreError> {
+        Ok(Answer::unknown(NO_STORE))
+    }
+
+    async fn scheduled_message(
+        &self,
+        _: &EndpointName,
+        _: &MessageId,
+    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
         Ok(Answer::unknown(NO_STORE))
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Operator, Selection, shown::text};
 use crate::{
     ids::{EndpointName, Scope},
-    ports::{Answer, Count, NO_SCHEDULE, Next, OutboxState, StoreError},
+    ports::{Answer, Count, Next, OutboxState, StoreError},
     time::Timestamp,
 };
 
@@ -227,7 +227,7 @@ impl Operator {
 
     async fn schedule_status(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<ScheduleStatus>, StoreError> {
         let Some(schedule) = &self.schedule else {
-            return Ok(Answer::unknown(NO_SCHEDULE));
+            return Ok(Answer::unknown("this store keeps no schedule: look where the endpoint's is"));
         };
         let next = schedule.next(endpoint).await?;
         Ok(self.survey.scheduled(endpoint, limit).await?.map(|scheduled| ScheduleStatus {

@@ -43,5 +43,4 @@ pub use receiver::{
     Connected, Delays, Delivery, Receipt, Receiver, Settled, Settlement, Transport, TransportCapabilities,
 };
 pub use schedule::{Due, Next, Schedule, ScheduleCapabilities, Take};
-pub(crate) use survey::NO_SCHEDULE;
 pub use survey::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, Survey};

@@ -10,8 +10,6 @@ use crate::{
     time::Timestamp,
 };
 
-pub(crate) const NO_SCHEDULE: &str = "this store keeps no schedule: look where the endpoint's is";
-
 /// What a person can be shown of a store beyond what a running endpoint asks it: names, and numbers that have a bound. For tools and
 /// pages; no promise of hapax rests on it.
 ///
@@ -34,12 +32,8 @@ pub trait Survey: fmt::Debug + Send + Sync {
     /// Endpoints and their sagas that the store has entities of, at most `limit`.
     async fn scopes(&self, limit: usize) -> Result<Answer<Vec<Scope>>, StoreError>;
 
-    /// Endpoints that have set something aside, at most `limit`: one whose first messages all failed has no entity. A store that can tell them
-    /// only by reading all its letters leaves this out.
-    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
-        let _ = limit;
-        Ok(Answer::unknown("this store does not list whose letters it keeps: name the endpoint"))
-    }
+    /// Endpoints that have set something aside, at most `limit`: one whose first messages all failed has no entity.
+    async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError>;
 
     /// Keys of the entities of `scope`, tombstones included, behind `after`, at most `limit`.
     async fn entity_keys(
@@ -55,21 +49,15 @@ pub trait Survey: fmt::Debug + Send + Sync {
     /// Dead letters of `endpoint`, counted up to `limit`.
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError>;
 
-    /// Messages that `endpoint` has put into the schedule, counted up to `limit`. A store that keeps no schedule says so by leaving this out.
-    async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError> {
-        let _ = (endpoint, limit);
-        Ok(Answer::unknown(NO_SCHEDULE))
-    }
+    /// Messages that `endpoint` has put into the schedule, counted up to `limit`.
+    async fn scheduled(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Scheduled>, StoreError>;
 
-    /// What `endpoint` has put into the schedule under this id: one for each destination. Left out with [`scheduled`](Self::scheduled).
+    /// What `endpoint` has put into the schedule under this id: one for each destination.
     async fn scheduled_message(
         &self,
         endpoint: &EndpointName,
         id: &MessageId,
-    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
-        let _ = (endpoint, id);
-        Ok(Answer::unknown(NO_SCHEDULE))
-    }
+    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError>;
 }
 
 /// An answer, or why there is none. As JSON the answer itself, or `{"unknown": "why"}`.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use azure_data_cosmos::{FeedScope, Query};
 use hapax_core::{
-    ids::{EndpointName, EntityKey, Scope},
-    ports::{Answer, Count, DedupEntries, StoreError, Survey},
+    ids::{EndpointName, EntityKey, MessageId, Scope},
+    ports::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, StoreError, Survey},
 };
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ const COUNTED_MAX: u64 = 10_000;
 const NO_NAMES: &str = "Cosmos DB lists names only by asking every partition: name endpoint and saga";
 const NO_KEYS: &str = "Cosmos DB lists entities only by asking every partition: name the key of the saga's instance";
 const NO_COUNT: &str = "Cosmos DB counts dedup entries only by asking every partition: see the account's metrics";
+const NO_SCHEDULE: &str = "Cosmos DB keeps no schedule: look where the endpoint's is";
 
 #[async_trait]
 impl Survey for CosmosDb {
@@ -39,6 +40,10 @@ impl Survey for CosmosDb {
         Ok(Answer::unknown(NO_COUNT))
     }
 
+    async fn lettered(&self, _: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        Ok(Answer::unknown("Cosmos DB tells whose letters it keeps only by reading all of them: name the endpoint"))
+    }
+
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {
         let limit = limit.clamp(1, COUNTED_MAX);
         let query = Query::from(format!("SELECT TOP {limit} c.id FROM c"));
@@ -46,5 +51,17 @@ impl Survey for CosmosDb {
         let rows = usize::try_from(limit).unwrap_or(usize::MAX);
         let found: Vec<Value> = self.0.everything.query(COUNTING, query, scope, rows).await?;
         Ok(Answer::Is(Count::up_to(found.len() as u64, limit)))
+    }
+
+    async fn scheduled(&self, _: &EndpointName, _: u64) -> Result<Answer<Scheduled>, StoreError> {
+        Ok(Answer::unknown(NO_SCHEDULE))
+    }
+
+    async fn scheduled_message(
+        &self,
+        _: &EndpointName,
+        _: &MessageId,
+    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
+        Ok(Answer::unknown(NO_SCHEDULE))
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hapax_core::{
-    ids::{EndpointName, EntityKey, Scope},
-    ports::{Answer, Count, DedupEntries, StoreError, Survey},
+    ids::{EndpointName, EntityKey, MessageId, Scope},
+    ports::{Answer, Count, DedupEntries, Scheduled, ScheduledMessage, StoreError, Survey},
 };
 
 use super::{
@@ -18,6 +18,7 @@ const NO_NAMES: &str = "DynamoDB lists names only by reading the whole table: na
 const NO_KEYS: &str = "DynamoDB lists entities only by reading the whole table: name the key of the saga's instance";
 const NO_COUNT: &str =
     "DynamoDB counts dedup entries only by reading the whole table: see the table's item count in its console";
+const NO_SCHEDULE: &str = "DynamoDB keeps no schedule: look where the endpoint's is";
 
 #[async_trait]
 impl Survey for DynamoDb {
@@ -38,6 +39,10 @@ impl Survey for DynamoDb {
         Ok(Answer::unknown(NO_COUNT))
     }
 
+    async fn lettered(&self, _: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        Ok(Answer::unknown("DynamoDB tells whose letters it keeps only by reading all of them: name the endpoint"))
+    }
+
     async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {
         let doing = Doing::reading("counting dead letters");
         let query = self.0.client.query().table_name(&self.0.table).consistent_read(true);
@@ -56,5 +61,17 @@ impl Survey for DynamoDb {
             }
         }
         Ok(Answer::Is(Count::up_to(number.min(limit), limit)))
+    }
+
+    async fn scheduled(&self, _: &EndpointName, _: u64) -> Result<Answer<Scheduled>, StoreError> {
+        Ok(Answer::unknown(NO_SCHEDULE))
+    }
+
+    async fn scheduled_message(
+        &self,
+        _: &EndpointName,
+        _: &MessageId,
+    ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError> {
+        Ok(Answer::unknown(NO_SCHEDULE))
     }
 }
