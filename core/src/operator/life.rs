@@ -156,7 +156,8 @@ impl Operator {
             Answer::Is(endpoints) => {
                 life.queued = self.queued(&endpoints, id, hints).await;
                 for endpoint in &endpoints {
-                    let letters = self.letters.list(endpoint, &page).await?;
+                    // The office also finds those whose retry was cut short, which are held in another place.
+                    let letters = self.dead_letter_office(endpoint, "", Duration::MAX).show(id).await?;
                     life.dead_letters.extend(letters.iter().map(ShownLetter::of));
                     self.add_scheduled(endpoint, id, &mut life).await?;
                 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Operator, Selection, shown::text};
 use crate::{
+    endpoint::office::held,
     ids::{EndpointName, Scope},
     ports::{Answer, Count, NO_SCHEDULE, Next, OutboxState, StoreError},
     time::Timestamp,
@@ -180,9 +181,19 @@ impl Operator {
         Ok(EndpointStatus {
             endpoint: endpoint.to_string(),
             queue: self.queue_status(endpoint, limit).await,
-            dead_letters: self.survey.dead_letter_count(endpoint, limit).await?,
+            dead_letters: self.dead_letter_count(endpoint, limit).await?,
             schedule: self.schedule_status(endpoint, limit).await?,
             sagas,
+        })
+    }
+
+    /// With those whose retry was cut short: they are held in another place.
+    async fn dead_letter_count(&self, endpoint: &EndpointName, limit: u64) -> Result<Answer<Count>, StoreError> {
+        let held = self.survey.dead_letter_count(&held(endpoint), limit).await?;
+        let aside = self.survey.dead_letter_count(endpoint, limit).await?;
+        Ok(match (aside, held) {
+            (Answer::Is(aside), Answer::Is(held)) => Answer::Is(aside.and(held)),
+            (Answer::Unknown { why }, _) | (_, Answer::Unknown { why }) => Answer::Unknown { why },
         })
     }
 

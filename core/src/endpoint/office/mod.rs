@@ -277,7 +277,7 @@ impl DeadLetterOffice {
 }
 
 /// Where the letters of `endpoint` are held. A name that has no room for more is told by its hash.
-fn held(endpoint: &EndpointName) -> EndpointName {
+pub(crate) fn held(endpoint: &EndpointName) -> EndpointName {
     let named = EndpointName::parse(format!("{HELD}{endpoint}"));
     let hashed = || EndpointName::parse(format!("{HELD}{}", hex(&Sha256::digest(endpoint.as_str()))));
     named.or_else(|_| hashed()).unwrap_or_else(|_| endpoint.clone())
