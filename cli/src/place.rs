@@ -330,7 +330,10 @@ impl Opened {
         if has_store || !self.operator.outboxes().is_empty() {
             return Ok(self);
         }
-        Err(Failure::new(format!("there are no tables of hapax: {MIGRATE}")))
+        Err(Failure::new(format!(
+            "there are no tables of hapax: where the endpoint keeps them on a server in a schema or under a prefix of its own, \
+             say which (--schema, --table-prefix); else {MIGRATE}"
+        )))
     }
 }
 

@@ -196,6 +196,14 @@ impl Deliver {
                     self.metrics.observe(Event::Failed { key, message_id, attempt, error: &error });
                     None
                 }
+                // It comes again until some program can read it, and is no dead letter: nobody would hear of it otherwise.
+                Outcome::Again(Again::Malformed(why)) => {
+                    tracing::warn!(
+                        entity = %key, message_id = %message.envelope.message_id, why,
+                        "waits until what is stored can be read: by a version with a default for a new field or an upcast, or once it is mended"
+                    );
+                    None
+                }
                 undecided => {
                     tracing::info!(entity = %key, message_id = %message.envelope.message_id, ?undecided, "retried later");
                     None

@@ -1,6 +1,6 @@
 //! Sending from outside a handler.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use tracing::Instrument;
 
@@ -8,7 +8,7 @@ use crate::{
     codec::Codec,
     context::{envelope_of, type_name_of},
     envelope::{Destination, Envelope, Outgoing},
-    handler_error::HandlerError,
+    handler_error::{HandlerError, chain},
     ids::{EndpointName, MessageId, TypeName},
     ports::{DispatchError, Dispatcher},
     saga::Message,
@@ -30,7 +30,7 @@ pub struct Sender {
 }
 
 /// Why a message was not sent.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// The message cannot be encoded, or an address is malformed.
@@ -40,6 +40,13 @@ pub enum SendError {
     /// the same id. Otherwise it was not, and never can be as it is.
     #[error("the transport did not confirm the message")]
     Dispatch(#[from] DispatchError),
+}
+
+/// For people: a `main` that returns an error prints it so.
+impl fmt::Debug for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
+    }
 }
 
 impl SendError {

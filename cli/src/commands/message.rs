@@ -43,17 +43,17 @@ fn text(life: &MessageLife) -> String {
         lines
             .push(format!("  sent by {}/{}/{}, saved at {}; {state}", sent.endpoint, sent.saga, sent.key, entry.saved));
     }
-    section(&mut lines, "schedule", &life.scheduled, |copy| {
+    let mut untold = section(&mut lines, "schedule", &life.scheduled, |copy| {
         format!("  in the schedule of {}, to {}, due at {}", copy.endpoint, copy.destination, copy.due)
     });
-    section(&mut lines, "queues", &life.queued, |copy| {
+    untold += section(&mut lines, "queues", &life.queued, |copy| {
         let leased = if copy.leased { "under a lease until" } else { "available at" };
         format!(
             "  in the queue of {}, sent at {}, given {} times so far; {leased} {}",
             copy.endpoint, copy.sent, copy.attempts, copy.available
         )
     });
-    section(&mut lines, "handled", &life.handled, handled);
+    untold += section(&mut lines, "handled", &life.handled, handled);
     for letter in &life.dead_letters {
         let saga = letter.saga.as_deref().map(|saga| format!(" by {saga}")).unwrap_or_default();
         let reason = letter.reason.lines().next().unwrap_or_default();
@@ -65,18 +65,21 @@ fn text(life: &MessageLife) -> String {
             shown(reason)
         ));
     }
-    if lines.len() == 1 {
-        lines.push("  nothing is known of it here".to_owned());
+    if lines.len() == 1 + untold {
+        let otherwise = if untold == 0 { "" } else { "otherwise " };
+        lines.push(format!("  {otherwise}nothing is known of it here"));
     }
     lines.push(format!("{} entities were asked whether they have handled it", life.entities_asked));
     shown_lines(&lines.join("\n")) + "\n"
 }
 
-fn section<T>(lines: &mut Vec<String>, name: &str, answer: &Answer<Vec<T>>, line: impl Fn(&T) -> String) {
+/// How many lines say that something is not known: one or none.
+fn section<T>(lines: &mut Vec<String>, name: &str, answer: &Answer<Vec<T>>, line: impl Fn(&T) -> String) -> usize {
     match answer {
         Answer::Is(all) => lines.extend(all.iter().map(line)),
         Answer::Unknown { why } => lines.push(format!("  {name}: not known here: {}", shown(why))),
     }
+    usize::from(matches!(answer, Answer::Unknown { .. }))
 }
 
 fn handled(handled: &Handled) -> String {

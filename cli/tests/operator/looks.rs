@@ -5,6 +5,11 @@ use std::{
     process::Stdio,
 };
 
+use hapax::{
+    Sqlite,
+    ports::{DeadLetter, DeadLetters, Page},
+};
+
 use crate::rig::{Folder, hapax, json, program, said, shop_that_could_not_send, shop_that_ran, text};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,6 +33,23 @@ async fn status_tells_what_waits_what_was_set_aside_and_what_is_remembered() {
     for part in ["endpoint shop", "dead letters  1", "1 messages, 1 under a lease", "order", "dedup entries  1"] {
         assert!(page.contains(part), "{part}: {page}");
     }
+}
+
+/// Goal: a letter whose retry could not send it, or died, is one all the same. Method: it is put where a retry holds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_whose_retry_was_cut_short_is_counted_and_found() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let store = Sqlite::open(&file).await.unwrap();
+    let letters = store.list(&"shop".parse().unwrap(), &Page::first(1)).await.unwrap();
+    store.add(&DeadLetter { endpoint: "hapax.held/shop".parse().unwrap(), ..letters[0].clone() }).await.unwrap();
+    assert_eq!(store.discard(&letters).await.unwrap(), 1);
+    drop(store);
+    let status = json(&["status", "--store", &file, "--json"], 0);
+    assert_eq!(status["endpoints"][0]["dead_letters"]["number"], 1);
+    let bad = json(&["message", "bad-1", "--store", &file, "--json"], 0);
+    assert_eq!(bad["dead_letters"][0]["endpoint"], "shop");
 }
 
 #[tokio::test(flavor = "multi_thread")]

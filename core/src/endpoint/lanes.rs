@@ -166,7 +166,9 @@ impl<'e> Lanes<'e> {
         let Endpoint { name, takers, managers, .. } = self.endpoint;
         let message_type = &envelope.message_type;
         let Some(takers) = takers.get(message_type) else {
-            return Err(format!("endpoint {name} has no handler for {message_type}"));
+            return Err(format!(
+                "endpoint {name} has no handler for {message_type}; add .handles(..) or .handler(..), or send it to another endpoint"
+            ));
         };
         let Some(saga) = envelope.headers.value(RETRY_SAGA) else { return Ok(takers) };
         match takers.iter().position(|index| managers[*index].scope().saga.as_str() == saga) {

@@ -28,6 +28,8 @@ discard ID                   gives it up
 async fn main() -> Result<(), Box<dyn Error>> {
     // RabbitMQ's driver takes it for an error when a connection ends with its program.
     let heard = Targets::new().with_default(LevelFilter::WARN).with_target("lapin", LevelFilter::OFF);
+    // Each try of what fails and is tried again: at WARN it would be heard of when it is given up, seconds later.
+    let heard = heard.with_target("hapax_core::deliver", LevelFilter::INFO);
     tracing_subscriber::registry().with(tracing_subscriber::fmt::layer()).with(heard).init();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -364,6 +364,10 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
             (Misconfigured, "the server's binary log takes statements only: set `binlog_format` to `MIXED` or `ROW`")
         }
         Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
-        None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
+        None => (
+            Unavailable,
+            "the server cannot be reached: see that it runs, and that host, port and TLS in the URL are right; what the driver says is the \
+             source of this error",
+        ),
     }
 }

@@ -251,7 +251,11 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
             "prepared statements get lost between here and the server: behind a connection pooler set `pooler(true)`",
         ),
         Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
-        None => (Unavailable, "the server cannot be reached; the cause is in the source of this error"),
+        None => (
+            Unavailable,
+            "the server cannot be reached: see that it runs, and that host, port and TLS in the URL are right; what the driver says is the \
+             source of this error",
+        ),
     };
     (kind, text.to_owned())
 }
