@@ -183,8 +183,10 @@ impl DeadLetterOffice {
         outcome: &mut Retried,
     ) -> Result<(), StoreError> {
         let held: Vec<DeadLetter> = round.iter().map(|(_, letter, _)| self.in_hand(letter)).collect();
-        let holding = stream::iter(&held).map(|letter| self.letters.add(letter)).buffer_unordered(WRITES_AT_ONCE);
-        holding.try_collect::<()>().await?;
+        // Begun here: of a closure over borrowed letters the compiler does not see that it may move between threads, and nobody could retry in a
+        // task of tokio or a handler of axum.
+        let holding: Vec<_> = held.iter().map(|letter| self.letters.add(letter)).collect();
+        stream::iter(holding).buffer_unordered(WRITES_AT_ONCE).try_collect::<()>().await?;
         let letters: Vec<DeadLetter> = round.iter().map(|(_, letter, _)| (*letter).clone()).collect();
         self.letters.discard(&letters).await?;
         let outgoing: Vec<Outgoing> = round.iter().map(|(_, _, outgoing)| outgoing.clone()).collect();
