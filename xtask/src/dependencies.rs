@@ -10,18 +10,19 @@ use crate::workspace::{Package, Workspace};
 
 /// Which crates of this tree each published crate may build on: arrows go one way. A package that is not here is
 /// private, and nothing published may build on it.
-pub(crate) const ARROWS: [(&str, &[&str]); 6] = [
+pub(crate) const ARROWS: [(&str, &[&str]); 7] = [
     ("hapax-core", &[]),
     ("hapax-stores", &["hapax-core"]),
     // The queue in SQLite shares the store's writer: a file has one at a time.
     ("hapax-transports", &["hapax-core", "hapax-stores"]),
     ("hapax-model", &["hapax-core"]),
     ("hapax-otel", &["hapax-core"]),
+    ("hapax-page", &["hapax-core"]),
     ("hapax", &["hapax-core", "hapax-stores", "hapax-transports", "hapax-model", "hapax-otel"]),
 ];
 
 /// What must not come along: package, features, and the crates that would break the promise of that choice.
-const ABSENT: [(&str, &[&str], &[&str]); 16] = [
+const ABSENT: [(&str, &[&str], &[&str]); 17] = [
     ("hapax", &["--no-default-features"], &["sqlx", "sqlx-core", "libsqlite3-sys", "rmp-serde", "bincode"]),
     ("hapax", &[], &["rmp-serde", "bincode"]),
     // TLS is chosen by the user, and so is its library.
@@ -74,6 +75,8 @@ const ABSENT: [(&str, &[&str], &[&str]); 16] = [
         &["--no-default-features", "--features", "otel"],
         &["opentelemetry-otlp", "reqwest", "tonic", "prost", "hyper"],
     ),
+    // A page is served beside what a service has; it brings no store and no TLS.
+    ("hapax-page", &["--all-features"], &["sqlx", "rustls", "ring", "reqwest", "tower-http"]),
     ("hapax-core", &["--all-features"], &["sqlx", "sqlx-core", "libsqlite3-sys"]),
 ];
 

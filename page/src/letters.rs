@@ -1,0 +1,104 @@
+//! Which dead letters are meant.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::StatusCode;
+use hapax_core::{
+    endpoint::office::Filter,
+    ids::{EndpointName, MessageId},
+    operator::Selection,
+    ports::DeadLetter,
+    time::Timestamp,
+};
+use serde::Deserialize;
+
+use crate::{
+    Asked,
+    answer::{Wrong, known},
+    api::{SKIPPED_MAX, maybe, up_to},
+};
+
+/// Letters about one message: one of each saga that could not handle it.
+const OF_A_MESSAGE_MAX: usize = 1_000;
+
+/// Letters by what is known of them: words of `hapax dead-letters list`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    endpoint: Option<String>,
+    saga: Option<String>,
+    id: Option<String>,
+    #[serde(rename = "type")]
+    message_type: Option<String>,
+    reason: Option<String>,
+    since: Option<String>,
+    before: Option<String>,
+    skip: Option<usize>,
+    pub(crate) limit: Option<usize>,
+}
+
+fn time(text: Option<&String>) -> Result<Option<Timestamp>, Wrong> {
+    let said = text.filter(|text| !text.is_empty());
+    said.map(|text| {
+        Timestamp::parse(text).map_err(|_| Wrong::bad("that is no time", "write it as 2026-11-29T12:00:00Z"))
+    })
+    .transpose()
+}
+
+pub(crate) async fn list(asked: &Arc<Asked>, wanted: &Wanted, limit: usize) -> Result<Vec<DeadLetter>, Wrong> {
+    let of = asked.selection(wanted.endpoint.as_ref(), wanted.saga.as_ref())?;
+    let filter = Filter {
+        message_id: maybe(wanted.id.as_ref())?,
+        message_type: maybe(wanted.message_type.as_ref())?,
+        saga: of.saga,
+        reason: wanted.reason.clone().filter(|reason| !reason.is_empty()),
+        since: time(wanted.since.as_ref())?,
+        before: time(wanted.before.as_ref())?,
+    };
+    let skip = up_to(wanted.skip, 0, SKIPPED_MAX, "skip")?;
+    listed(asked, of.endpoint.as_ref(), &filter, (skip, limit)).await
+}
+
+/// Of the endpoint that was named, or of all, one after the other.
+async fn listed(
+    asked: &Arc<Asked>,
+    endpoint: Option<&EndpointName>,
+    filter: &Filter,
+    (mut skip, limit): (usize, usize),
+) -> Result<Vec<DeadLetter>, Wrong> {
+    let operator = &asked.page.operator;
+    let endpoints = operator.endpoints(&Selection { endpoint: endpoint.cloned(), saga: None }).await;
+    let mut found = Vec::new();
+    for endpoint in known(endpoints.map_err(|error| Wrong::store(&error))?)? {
+        // Nobody is in it who could change anything.
+        let office = operator.dead_letter_office(&endpoint, "", Duration::ZERO);
+        let listed = office.list(filter, 0, skip.saturating_add(limit - found.len())).await;
+        let listed = listed.map_err(|error| Wrong::store(&error))?;
+        let passed = skip.min(listed.len());
+        skip -= passed;
+        found.extend(listed.into_iter().skip(passed));
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// All about a message, or those of one saga. None is 404.
+pub(crate) async fn about(
+    asked: &Arc<Asked>,
+    endpoint: &EndpointName,
+    id: &MessageId,
+    saga: Option<&String>,
+) -> Result<Vec<DeadLetter>, Wrong> {
+    let filter = Filter { message_id: Some(id.clone()), saga: maybe(saga)?, ..Filter::default() };
+    let letters = listed(asked, Some(endpoint), &filter, (0, OF_A_MESSAGE_MAX)).await?;
+    if letters.is_empty() {
+        return Err(Wrong::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no such dead letter about message {id} at endpoint {endpoint}"),
+            "somebody may have retried or discarded it: look at the list again, and at what is known of the message",
+        ));
+    }
+    Ok(letters)
+}
