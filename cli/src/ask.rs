@@ -2,9 +2,9 @@
 
 use std::{
     error::Error,
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, BufRead, IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use hapax::time::Timestamp;
@@ -43,10 +43,8 @@ pub(crate) struct Hand {
 
 impl Hand {
     pub(crate) fn new(changing: &Changing, store: &str) -> Self {
-        let known = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
-        let by = changing.by.clone().or_else(|| known("USER")).or_else(|| known("LOGNAME"));
         Self {
-            by: by.unwrap_or_else(|| "unknown".to_owned()),
+            by: user(changing.by.as_deref()),
             yes: changing.yes,
             dry_run: changing.dry_run,
             log: changing.log.clone(),
@@ -111,11 +109,23 @@ impl Hand {
     /// That the log can be written is found out before anything is done.
     pub(crate) fn opens_log(&self) -> Result<(), Failure> {
         let Some(path) = &self.log else { return Ok(()) };
-        OpenOptions::new().create(true).append(true).open(path).map(drop).map_err(|error| {
-            Failure::new(format!(
-                "the log {} cannot be written: {error}; name another file, nothing was done",
-                path.display()
-            ))
-        })
+        opened_log(path).map(drop)
     }
+}
+
+/// Who does something: who was named, else the user.
+pub(crate) fn user(by: Option<&str>) -> String {
+    let known = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
+    let by = by.map(str::to_owned).or_else(|| known("USER")).or_else(|| known("LOGNAME"));
+    by.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The log, to be written at its end.
+pub(crate) fn opened_log(path: &Path) -> Result<File, Failure> {
+    OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
+        Failure::new(format!(
+            "the log {} cannot be written: {error}; name another file, nothing was done",
+            path.display()
+        ))
+    })
 }

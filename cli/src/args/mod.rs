@@ -5,6 +5,8 @@
 mod any;
 mod letters;
 mod outbox;
+#[cfg(feature = "page")]
+mod page;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,6 +14,8 @@ use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use hapax::ids::{EndpointName, IdempotencyKey, MessageId, SagaKey, SagaName};
 
+#[cfg(feature = "page")]
+pub(crate) use self::page::PageArgs;
 pub(crate) use self::{
     letters::{Chosen, DeadLetters, Edit, Filtered},
     outbox::{DebeziumArgs, Outbox, RowsArgs},
@@ -135,6 +139,9 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Looks whether everything is set up in the way the promise needs
     Doctor(Doctor),
+    /// Most of it as a web page, until Ctrl-C: it shows, and changes nothing unless --actions is there
+    #[cfg(feature = "page")]
+    Page(Box<PageArgs>),
     /// Prints what makes a shell complete these commands
     Completion {
         /// The shell

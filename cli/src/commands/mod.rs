@@ -7,6 +7,8 @@ mod letters;
 mod message;
 mod migrate;
 mod outbox;
+#[cfg(feature = "page")]
+mod page;
 mod status;
 mod sweep;
 
@@ -40,6 +42,8 @@ pub(crate) async fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         Command::Outbox(asked) => outbox::run(asked, &common, out).await,
         Command::Message(asked) => message::run(&asked, &common, out).await,
         Command::Sweep(asked) => sweep::run(&asked, &common, out).await,
+        #[cfg(feature = "page")]
+        Command::Page(asked) => page::run(&asked, &common, out).await,
         Command::Audit(asked) => audit::run(&asked, &common, &warnings, out).await,
     };
     warn(&warnings.take());

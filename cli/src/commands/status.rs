@@ -97,7 +97,7 @@ fn frame(text: &str, is_drawn: bool) -> String {
 /// Ctrl-C, or whoever ends programs politely.
 ///
 /// It listens from the call on.
-fn stopped() -> impl Future<Output = ()> {
+pub(super) fn stopped() -> impl Future<Output = ()> {
     #[cfg(unix)]
     let signals = {
         use tokio::signal::unix::{SignalKind, signal};

@@ -8,6 +8,8 @@ mod letters;
 mod looks;
 mod migrate;
 mod outbox;
+#[cfg(feature = "page")]
+mod page;
 mod rig;
 mod servers;
 mod sweep;
