@@ -169,7 +169,6 @@ impl Page {
     }
 
     /// The page and what it asks.
-    #[must_use]
     pub fn router(self) -> Router {
         let below = self.below.clone();
         let asked = Arc::new(Asked { page: self, permits: Arc::new(Semaphore::new(ASKED_AT_ONCE_MAX)) });
