@@ -61,7 +61,7 @@ impl fmt::Debug for Version {
     }
 }
 
-/// What a save demands of the stored entity.
+/// What a save demands of the stored entity. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Expected {
     /// That there is none.

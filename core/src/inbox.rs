@@ -75,7 +75,7 @@ pub trait Inbox: fmt::Debug + Send + Sync + 'static {
     async fn evict(&self, retention: Duration) -> Result<Evicted, StoreError>;
 }
 
-/// How entering a message ended.
+/// How entering a message ended. Complete: there is no other.
 #[derive(Debug)]
 pub enum Entered<T> {
     /// It is new: the transaction, with the entry in it.

@@ -185,7 +185,7 @@ pub struct Outgoing {
     pub envelope: Arc<Envelope>,
 }
 
-/// Where an outgoing message goes.
+/// Where an outgoing message goes. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Destination {
     /// To one endpoint.

@@ -18,7 +18,7 @@ use crate::envelope::Envelope;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DedupKey([u8; Self::BYTES]);
 
-/// What a message is known by, see [`DedupKey::identity`].
+/// What a message is known by, see [`DedupKey::identity`]. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// Its message id.

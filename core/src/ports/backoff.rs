@@ -12,7 +12,7 @@ pub trait Backoff: fmt::Debug + Send + Sync {
     async fn pause(&self, cause: Cause, tries: u32) -> Granted;
 }
 
-/// Why a pass has to be made again. Each has a budget of its own; only `Failure` counts against the message.
+/// Why a pass has to be made again. Each has a budget of its own; only `Failure` counts against the message. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// Somebody else saved the entity, or a write had an unknown outcome.
@@ -26,7 +26,7 @@ pub enum Cause {
     Unavailable,
 }
 
-/// Whether to try again.
+/// Whether to try again. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Granted {
     /// Another try.

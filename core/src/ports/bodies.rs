@@ -157,7 +157,7 @@ impl fmt::Debug for NewBody {
     }
 }
 
-/// What there is of a body.
+/// What there is of a body. Complete: there is no other.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Got {
     /// The body.

@@ -133,7 +133,7 @@ pub struct Stored {
     pub entity: Entity,
 }
 
-/// How a save ended.
+/// How a save ended. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Saved {
@@ -144,7 +144,7 @@ pub enum Saved {
     Conflict,
 }
 
-/// How a finish ended. The dedup entries are in, either way.
+/// How a finish ended. The dedup entries are in, either way. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Finished {

@@ -60,7 +60,7 @@ pub struct Keep<'a> {
     pub passed: Passed,
 }
 
-/// What a transport has shown of an endpoint's queue.
+/// What a transport has shown of an endpoint's queue. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
     /// It shows nothing, and is not asked to: the retention decides.

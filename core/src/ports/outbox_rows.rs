@@ -32,7 +32,7 @@ pub trait OutboxRows: OutboxTable {
     async fn discard(&self, messages: &[MessageId]) -> Result<u64, StoreError>;
 }
 
-/// What has become of a row.
+/// What has become of a row. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowStatus {

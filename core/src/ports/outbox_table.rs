@@ -86,7 +86,7 @@ pub struct Claim {
     pub token: i64,
 }
 
-/// What has become of a claim.
+/// What has become of a claim. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The transport has confirmed it.

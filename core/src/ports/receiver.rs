@@ -93,7 +93,7 @@ impl Receipt {
     }
 }
 
-/// How a delivery ends.
+/// How a delivery ends. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
     /// Done: never again.
@@ -114,7 +114,7 @@ pub enum Settlement {
     },
 }
 
-/// Whether a settlement counted.
+/// Whether a settlement counted. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// It did.
@@ -187,7 +187,7 @@ pub struct TransportCapabilities {
     pub marks: bool,
 }
 
-/// For how long a transport holds a message back until it is due, counted from when it is given the message.
+/// For how long a transport holds a message back until it is due, counted from when it is given the message. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delays {
     /// Not at all: whatever is sent is given at once.

@@ -80,7 +80,7 @@ pub struct Due {
     pub receipt: Receipt,
 }
 
-/// When the earliest message of a schedule is due.
+/// When the earliest message of a schedule is due. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// After this time.

@@ -60,7 +60,7 @@ pub trait Survey: fmt::Debug + Send + Sync {
     ) -> Result<Answer<Vec<ScheduledMessage>>, StoreError>;
 }
 
-/// An answer, or why there is none. As JSON the answer itself, or `{"unknown": "why"}`.
+/// An answer, or why there is none. As JSON the answer itself, or `{"unknown": "why"}`. Complete: there is no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Answer<T> {

@@ -36,7 +36,7 @@ impl fmt::Display for Broken {
 
 impl Error for Broken {}
 
-/// A promise that nothing spoke against.
+/// A promise that nothing spoke against. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// It was tried.
