@@ -8,9 +8,20 @@
 //! lock each of them. Rows are locked in the order of their numbers, so that groups of several processes do not lock each
 //! other out as a rule.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod dead_letters;
+mod ordered;
+mod queues;
+mod survey;
 
+use std::collections::BTreeMap;
+
+pub(super) use dead_letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE};
 use hapax_stores::sql::mysql::wire::{Schema, Server, Text};
+#[cfg(test)]
+pub(super) use ordered::order_lock;
+pub(super) use ordered::{WINDOW, ordered_candidates, ordered_give, ordered_keys, ordered_lock};
+pub(super) use queues::{BACKLOG, IS_LEFT, MESSAGES, NEWEST, QUEUE_ADD, QUEUE_ID, abandon, subscribe, unsubscribe};
+pub(super) use survey::{queue, queued};
 
 use super::{
     super::served::{
@@ -264,95 +275,6 @@ fn push_message(text: &mut Text, message: &Message) {
     text.bytes(message.id.as_bytes()).sql(", ").bytes(&message.envelope);
 }
 
-/// Messages that one look of an ordered take goes through at most: a long line behind one key is passed in a few steps, and
-/// none of them holds up other processes for long.
-pub(super) const WINDOW: usize = 1000;
-
-/// Messages of keys of which something was settled here that one take looks at, if each key has so many: they are listed in a
-/// text, which must not outgrow what the smallest server takes.
-const FREED_ROWS: usize = 2048;
-
-/// The first texts of a take in the order of keys. Takes in one queue are made one after the other: each sees what those before
-/// have given. Then come the candidates: the first behind the place where the take begins and, of each key of which something
-/// was settled here, as many as are wanted, or its share.
-pub(super) fn ordered_candidates(wanted: Wanted, freed: &[Arc<str>]) -> Vec<String> {
-    const COLUMNS: &str = "m.id, m.due_at, m.bytes, m.partition_key";
-    let Wanted { queue, from, max, .. } = wanted;
-    let share = max.min(FREED_ROWS / freed.len().max(1)).max(1);
-    let window = format!(
-        "SELECT {}, {COLUMNS} FROM {} ORDER BY m.due_at, m.id LIMIT {WINDOW}",
-        row::CANDIDATE,
-        candidates(queue, from, "@now")
-    );
-    let of_key = |key: &Arc<str>| {
-        format!(
-            "SELECT {}, {COLUMNS} FROM {MESSAGE_KEYED} WHERE m.queue = {queue} AND m.partition_key = {} \
-             AND m.due_at <= @now AND m.leased_until <= @now ORDER BY m.id LIMIT {share}",
-            row::FREED,
-            bytes(&**key)
-        )
-    };
-    let mut texts = vec![order_lock(queue), SET_NOW.to_owned(), window];
-    texts.extend(freed.iter().map(of_key));
-    texts.push(format!("SELECT {}, @now, 0, {NOW} - @now", row::LOOKED));
-    texts
-}
-
-/// Held until the commit, and taken in a statement of its own, since one sees what was committed before it began.
-pub(super) fn order_lock(queue: i64) -> String {
-    format!("SELECT q.id INTO @queue FROM hapax.queue AS q WHERE q.id = {queue} FOR UPDATE")
-}
-
-const MESSAGE_KEYED: &str = "hapax.queue_message AS m FORCE INDEX (keyed)";
-
-/// Of the keys of the messages `heads`: whether one is under a lease (who has that one may be at work, though it was sent
-/// later than one that has become due since), and the first that holds up those behind it: open and none of `candidates`.
-/// What was never given and is not due yet holds up nobody.
-pub(super) fn ordered_keys(queue: i64, heads: &[i64], candidates: &[i64]) -> Vec<String> {
-    let others: String = candidates.chunks(LIST_MAX).map(|ids| format!(" AND m.id NOT IN ({})", list(ids))).collect();
-    let of = |heads: &[i64]| {
-        format!(
-            "SELECT {}, k.partition_key, EXISTS (SELECT 1 FROM hapax.queue_given AS f FORCE INDEX (keyed) \
-               STRAIGHT_JOIN hapax.queue_message AS g FORCE INDEX (PRIMARY) ON g.id = f.id WHERE f.queue = {queue} \
-               AND f.partition_key = k.partition_key AND g.leased_until > @now), \
-             (SELECT m.id FROM {MESSAGE_KEYED} WHERE m.queue = {queue} AND m.partition_key = k.partition_key \
-               AND NOT (m.first_at = 0 AND m.due_at > @now){others} ORDER BY m.id LIMIT 1) \
-             FROM hapax.queue_message AS k FORCE INDEX (PRIMARY) WHERE k.id IN ({})",
-            row::KEY,
-            list(heads)
-        )
-    };
-    heads.chunks(LIST_MAX).map(of).collect()
-}
-
-/// Locks those of `ids`, in any order, that still may be given and that nobody else has locked.
-pub(super) fn ordered_lock(ids: &[i64], token: i64) -> Vec<String> {
-    let of = |ids: &[i64]| {
-        format!(
-            "SELECT {}, {token}, m.id, m.deliveries + 1, m.due_at, m.envelope, m.partition_key FROM {MESSAGE_BY_ID} \
-             WHERE m.id IN ({}) AND m.due_at <= @now AND m.leased_until <= @now FOR UPDATE SKIP LOCKED",
-            row::GIVEN,
-            list(ids)
-        )
-    };
-    ids.chunks(LIST_MAX).map(of).collect()
-}
-
-/// The last: gives those of `ids`, which are locked, and writes down which of them have keys.
-pub(super) fn ordered_give(wanted: Wanted, ids: &[i64], keyed: &[(i64, &[u8])]) -> Vec<String> {
-    let Wanted { queue, token, lease, .. } = wanted;
-    let of = |ids: &[i64]| format!("UPDATE {MESSAGE_BY_ID} SET {} WHERE m.id IN ({})", given(token, lease), list(ids));
-    let mut texts: Vec<String> = ids.chunks(LIST_MAX).map(of).collect();
-    if !keyed.is_empty() {
-        let rows = keyed.iter().map(|(id, key)| format!("({id}, {queue}, {})", bytes(key)));
-        texts.push(format!(
-            "INSERT INTO hapax.queue_given (id, queue, partition_key) VALUES {} ON DUPLICATE KEY UPDATE id = id",
-            list(rows)
-        ));
-    }
-    texts
-}
-
 /// Of each queue, behind a place: whether something may be given, how many milliseconds it is until the next one is due, and
 /// the server's time.
 pub(super) fn look(queues: &[(i64, Position)]) -> String {
@@ -366,31 +288,6 @@ pub(super) fn look(queues: &[(i64, Position)]) -> String {
     queues.iter().map(of).collect::<Vec<String>>().join(" UNION ALL ")
 }
 
-/// `?` endpoint.
-pub(super) const QUEUE_ID: &str = "SELECT id FROM hapax.queue WHERE endpoint = ?";
-
-/// `?` endpoint, most queues.
-pub(super) const QUEUE_ADD: &str = "\
-    INSERT INTO hapax.queue (endpoint) SELECT ? FROM DUAL WHERE (SELECT COUNT(*) FROM hapax.queue AS q) < ? \
-    ON DUPLICATE KEY UPDATE id = id";
-
-pub(super) fn subscribe(queue: i64, types: &[&str]) -> String {
-    let rows = types.iter().map(|of| format!("({}, {queue})", bytes(of)));
-    format!(
-        "INSERT INTO hapax.queue_subscription (type, queue) VALUES {} ON DUPLICATE KEY UPDATE queue = queue",
-        list(rows)
-    )
-}
-
-pub(super) fn unsubscribe(endpoint: &str, types: &[&str]) -> String {
-    format!(
-        "DELETE s FROM hapax.queue_subscription AS s WHERE s.type IN ({}) \
-         AND s.queue = (SELECT q.id FROM hapax.queue AS q WHERE q.endpoint = {})",
-        list(types.iter().map(bytes)),
-        bytes(endpoint)
-    )
-}
-
 /// A change that leaves nothing behind, and meets no other one: `nonce` is nobody else's.
 pub(super) fn change(nonce: i64) -> [String; 2] {
     let id = nonce.saturating_neg().min(-1); // No message has such a number.
@@ -399,77 +296,6 @@ pub(super) fn change(nonce: i64) -> [String; 2] {
         format!("DELETE FROM hapax.queue_given WHERE id = {id}"),
     ]
 }
-
-/// The third tells how many messages.
-pub(super) fn abandon(endpoint: &str, limit: usize) -> Vec<String> {
-    let queue = format!("(SELECT q.id FROM hapax.queue AS q WHERE q.endpoint = {})", bytes(endpoint));
-    vec![
-        format!("DELETE s FROM hapax.queue_subscription AS s WHERE s.queue = {queue}"),
-        format!("SET @queue = {queue}"),
-        format!("DELETE FROM hapax.queue_message WHERE queue = @queue ORDER BY due_at, id LIMIT {limit}"),
-        format!(
-            "DELETE f FROM hapax.queue_given AS f FORCE INDEX (keyed) LEFT JOIN {MESSAGE_BY_ID} ON m.id = f.id \
-             WHERE f.queue = @queue AND m.id IS NULL"
-        ),
-    ]
-}
-
-/// `?` endpoint.
-pub(super) const BACKLOG: &str = "\
-    SELECT COUNT(*) FROM hapax.queue_message WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = ?)";
-
-/// `?` endpoint, limit: how many messages; of these, how many under a lease.
-pub(super) fn queue() -> String {
-    format!(
-        "SELECT COUNT(*), CAST(COALESCE(SUM(leased_until > {NOW}), 0) AS SIGNED) FROM \
-           (SELECT leased_until FROM hapax.queue_message FORCE INDEX (due) \
-            WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = ?) ORDER BY due_at, id LIMIT ?) AS m"
-    )
-}
-
-/// `?` endpoint, limit, message id: of each copy among so many messages, its deliveries, when it is due, when its lease ends, when it was sent;
-/// and the server's time.
-pub(super) fn queued() -> String {
-    format!(
-        "SELECT deliveries, due_at, leased_until, sent_at, CAST({NOW} AS SIGNED) FROM \
-           (SELECT deliveries, due_at, leased_until, sent_at, message_id FROM hapax.queue_message FORCE INDEX (due) \
-            WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = ?) ORDER BY due_at, id LIMIT ?) AS m \
-         WHERE message_id = ?"
-    )
-}
-
-/// Messages in all queues.
-pub(super) const MESSAGES: &str = "SELECT COUNT(*) FROM hapax.queue_message";
-
-/// The highest number of any queue: that of one queue would have to be looked for.
-pub(super) const NEWEST: &str = "SELECT CAST(coalesce(MAX(id), 0) AS SIGNED) FROM hapax.queue_message";
-
-/// `?` queue, number: whether there is a message with this number or a lower one, due or not, leased or not. It is looked for in the
-/// index alone, from what is due first, which as a rule is what was sent first; where there is none, the whole queue has been gone
-/// through. An index by number would make that short, and each message dearer.
-pub(super) const IS_LEFT: &str = "\
-    SELECT EXISTS (SELECT 1 FROM hapax.queue_message AS m FORCE INDEX (due) WHERE m.queue = ? AND m.id <= ?)";
-
-/// `?` endpoint, message id, saga or empty, destination or empty, fingerprint, attempts, time, reason, envelope.
-pub(super) const LETTER_ADD: &str = "\
-    INSERT INTO hapax.queue_dead_letter \
-      (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE id = id";
-
-/// `?` endpoint, message id, saga or empty, destination or empty, fingerprint.
-pub(super) const LETTER_DISCARD: &str = "DELETE FROM hapax.queue_dead_letter \
-     WHERE endpoint = ? AND message_id = ? AND saga = ? AND destination = ? AND fingerprint = ?";
-
-/// `?` endpoint, message id or null, the same again, limit, skip.
-pub(super) const LETTER_LIST: &str = "\
-    SELECT saga, destination, attempts, time, reason, envelope, sent_at, first_at \
-    FROM hapax.queue_dead_letter FORCE INDEX (listed) \
-    WHERE endpoint = ? AND (? IS NULL OR message_id = ?) ORDER BY id LIMIT ? OFFSET ?";
-
-/// `?` age in milliseconds, limit.
-pub(super) const LETTER_PURGE: &str = "\
-    DELETE FROM hapax.queue_dead_letter \
-    WHERE time <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 - ? ORDER BY time LIMIT ?";
 
 /// What the role that runs the program needs.
 pub(super) const GRANTS: &str = "\

@@ -8,7 +8,16 @@
 //! empty must not turn that round and go through all messages. Rows are locked in the order of their numbers, so that groups
 //! of several processes do not lock each other out as a rule.
 
+mod dead_letters;
+mod ordered;
+mod queues;
+mod survey;
+
+pub(super) use dead_letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, letter_purge};
 use hapax_stores::sql::postgres::wire::Schema;
+pub(super) use ordered::{WINDOW, order_lock, take_ordered};
+pub(super) use queues::{ABANDON, BACKLOG, IS_LEFT, MESSAGES, NEWEST, QUEUE_ADD, QUEUE_ID, SUBSCRIBE, UNSUBSCRIBE};
+pub(super) use survey::{queue, queued};
 
 /// The queue's tables.
 pub(super) static SCHEMA: Schema = Schema {
@@ -201,75 +210,6 @@ fn ends(kinds: Kinds, arguments: &mut dyn FnMut(usize) -> usize, parts: &mut Vec
     );
 }
 
-/// Takes in one queue are made one after the other where order is asked for: each sees what those before have given. Held
-/// until the commit, and taken in a statement of its own, since a statement sees what was committed before it began.
-pub(super) fn order_lock(queue: i64) -> String {
-    format!("SELECT pg_advisory_xact_lock(hashtextextended('hapax.queue', {queue}))")
-}
-
-/// Messages that one look of [`take_ordered`] goes through at most: a long line behind one key is passed in a few steps, and
-/// none of them holds up other processes for long.
-pub(super) const WINDOW: i64 = 1000;
-
-/// A take in the order of keys: `$1` queue, `$2` `due_at` and `$3` number to begin after, `$4` how many, `$5` how many bytes,
-/// `$6` token, `$7` lease, `$8` keys of which something was settled here: their next ones lie behind where it begins.
-///
-/// 1. `c` are candidates: due, under no lease. Of their keys, `k` knows whether one is under a lease (who has that one may
-///    be at work, though it was sent later than one that has become due since), and the first that holds up those behind
-///    it: open and no candidate; what was never given and is not due yet holds up nobody.
-/// 2. `p` are those that may be given, each only with all candidates of its key before it: `turn` sorts it behind them.
-/// 3. Another receiver may settle or extend meanwhile what was under a lease that has run out, or hold its lock. `h` are the
-///    heads of keys that could be locked and are still the same: where the head is not, nothing of its key is given, and
-///    others take its place. `l` are those behind them, `t` those of them before which none of their key is missing.
-pub(super) fn take_ordered() -> String {
-    let candidate = format!("m.due_at <= {NOW} AND m.leased_until <= {NOW}");
-    let columns = "m.id, m.key, m.due_at, octet_length(m.envelope) AS bytes";
-    // A range and not an equation, so that no other index has the order asked for.
-    let of_key = "m.key IS NOT NULL AND (m.queue, m.key, m.id) >= ($1::bigint, k.key, 0) \
-                  AND (m.queue, m.key, m.id) <= ($1::bigint, k.key, 9223372036854775807)";
-    let in_order = "ORDER BY m.queue, m.key, m.id";
-    let lock = format!(
-        "CROSS JOIN LATERAL (SELECT FROM hapax.queue_message AS m WHERE m.id = p.id AND {candidate} \
-         FOR UPDATE SKIP LOCKED) AS m"
-    );
-    format!(
-        "WITH {WITH_NOW}, \
-         w AS MATERIALIZED (SELECT {columns} FROM hapax.queue_message AS m \
-           WHERE m.queue = $1::bigint AND (m.due_at, m.id) > ($2::bigint, $3::bigint) AND {candidate} \
-           ORDER BY m.due_at, m.id LIMIT {WINDOW}), \
-         f AS MATERIALIZED (SELECT m.* FROM unnest($8::text[]) AS k (key) CROSS JOIN LATERAL (SELECT {columns} \
-           FROM hapax.queue_message AS m WHERE {of_key} AND {candidate} \
-           {in_order} LIMIT $4::bigint) AS m), \
-         c AS MATERIALIZED (SELECT * FROM w UNION SELECT * FROM f), \
-         k AS MATERIALIZED (SELECT k.key, (SELECT true FROM hapax.queue_given AS f WHERE f.queue = $1::bigint \
-             AND f.key = k.key AND (SELECT m.leased_until FROM hapax.queue_message AS m WHERE m.id = f.id) > {NOW} \
-             LIMIT 1) AS given, \
-           (SELECT m.id FROM hapax.queue_message AS m WHERE {of_key} \
-             AND NOT (m.first_at IS NULL AND m.due_at > {NOW}) AND m.id NOT IN (SELECT c.id FROM c) \
-             {in_order} LIMIT 1) AS first \
-           FROM (SELECT DISTINCT key FROM c WHERE key IS NOT NULL) AS k), \
-         q AS MATERIALIZED (SELECT c.id, c.key, c.bytes, CASE WHEN c.key IS NULL THEN c.due_at \
-             ELSE max(c.due_at) OVER (PARTITION BY c.key ORDER BY c.id) END AS turn \
-           FROM c LEFT JOIN k ON k.key = c.key WHERE c.key IS NULL OR k.given IS NULL AND (k.first IS NULL OR c.id < k.first)), \
-         p AS MATERIALIZED (SELECT id, key, turn, head FROM (SELECT id, key, turn, \
-             key IS NULL OR id = min(id) OVER (PARTITION BY key) AS head, sum(bytes) OVER \
-             (ORDER BY turn, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM q) AS q \
-           WHERE coalesce(before, 0) < $5::bigint ORDER BY turn, id), \
-         h AS MATERIALIZED (SELECT p.id, p.key FROM p {lock} WHERE p.head LIMIT $4::bigint), \
-         l AS MATERIALIZED (SELECT p.id, p.key FROM p {lock} WHERE NOT p.head AND p.key IN (SELECT h.key FROM h) \
-           LIMIT greatest($4::bigint - (SELECT count(*) FROM h), 0)), \
-         t AS MATERIALIZED (SELECT h.id FROM h UNION ALL SELECT l.id FROM l LEFT JOIN (SELECT p.key, min(p.id) AS id \
-             FROM p WHERE NOT p.head AND p.id NOT IN (SELECT l.id FROM l) GROUP BY p.key) AS gone ON gone.key = l.key \
-           WHERE gone.id IS NULL OR l.id < gone.id), \
-         {}, \
-         o AS (INSERT INTO hapax.queue_given (id, queue, key) SELECT g.id, $1::bigint, g.key FROM g \
-           WHERE g.key IS NOT NULL ON CONFLICT DO NOTHING) \
-         {GIVEN_ROWS} UNION ALL {}",
-        taken("SELECT id FROM t", 6, 7),
-        looked("w", "(SELECT count(*) FROM q) > (SELECT count(*) FROM t)")
-    )
-}
-
 /// `$1` queues, `$2` `due_at`s and `$3` numbers to begin after: whether something may be given, and how many milliseconds it
 /// is until the next one is due.
 pub(super) fn look() -> String {
@@ -285,102 +225,6 @@ pub(super) fn look() -> String {
 /// `$1` channel, `$2` payload. It need not be on the disk: with the server, all who listen are gone. So it holds the lock
 /// that the server puts around all commits that notify for microseconds, and never for as long as a disk takes.
 pub(super) const TELL: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)";
-
-/// `$1` endpoint.
-pub(super) const QUEUE_ID: &str = "SELECT id FROM hapax.queue WHERE endpoint = $1";
-
-/// `$1` endpoint, `$2` most queues.
-pub(super) const QUEUE_ADD: &str = "\
-    INSERT INTO hapax.queue (endpoint) SELECT $1::text WHERE (SELECT count(*) FROM hapax.queue) < $2::bigint \
-    ON CONFLICT DO NOTHING";
-
-/// `$1` queue, `$2` types.
-pub(super) const SUBSCRIBE: &str = "\
-    INSERT INTO hapax.queue_subscription (type, queue) SELECT t.type, $1::bigint FROM unnest($2::text[]) AS t (type) \
-    ORDER BY t.type ON CONFLICT DO NOTHING";
-
-/// `$1` endpoint, `$2` types.
-pub(super) const UNSUBSCRIBE: &str = "\
-    DELETE FROM hapax.queue_subscription WHERE type = ANY ($2::text[]) \
-      AND queue = (SELECT id FROM hapax.queue WHERE endpoint = $1)";
-
-/// `$1` endpoint, `$2` limit. One row: how many.
-pub(super) const ABANDON: &str = "\
-    WITH q AS MATERIALIZED (SELECT id FROM hapax.queue WHERE endpoint = $1), \
-      s AS (DELETE FROM hapax.queue_subscription WHERE queue = (SELECT id FROM q)), \
-      m AS (DELETE FROM hapax.queue_message AS m WHERE m.id = ANY (ARRAY(SELECT m.id FROM hapax.queue_message AS m \
-        WHERE m.queue = (SELECT id FROM q) ORDER BY m.due_at, m.id LIMIT $2::bigint)) RETURNING m.id), \
-      g AS (DELETE FROM hapax.queue_given AS g WHERE g.id = ANY (ARRAY(SELECT id FROM m))) \
-    SELECT count(*) FROM m";
-
-/// `$1` endpoint.
-pub(super) const BACKLOG: &str = "\
-    SELECT count(*) FROM hapax.queue_message WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1)";
-
-/// `$1` endpoint, `$2` limit: how many messages; of these, how many under a lease.
-pub(super) fn queue() -> String {
-    format!(
-        "WITH m AS MATERIALIZED (SELECT leased_until FROM hapax.queue_message \
-           WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1) ORDER BY due_at, id LIMIT $2::bigint) \
-         SELECT count(*), count(*) FILTER (WHERE leased_until > {SURVEY_NOW}) FROM m"
-    )
-}
-
-/// `$1` endpoint, `$2` limit, `$3` message id: of each copy among so many messages, its deliveries, when it is due, when its lease ends, when it
-/// was sent; and the server's time.
-pub(super) fn queued() -> String {
-    format!(
-        "SELECT deliveries, due_at, leased_until, sent_at, {SURVEY_NOW} FROM \
-           (SELECT deliveries, due_at, leased_until, sent_at, message_id FROM hapax.queue_message \
-            WHERE queue = (SELECT id FROM hapax.queue WHERE endpoint = $1) ORDER BY due_at, id LIMIT $2::bigint) AS m \
-         WHERE message_id = $3"
-    )
-}
-/// The server's time, for what is only shown.
-const SURVEY_NOW: &str = "(date_part('epoch', statement_timestamp()) * 1000)::bigint";
-
-/// Messages in all queues; `$1` how many to count at most.
-pub(super) const MESSAGES: &str = "\
-    SELECT count(*) FROM (SELECT FROM hapax.queue_message ORDER BY id LIMIT $1::bigint) AS m";
-
-/// The highest number of any queue: that of one queue would have to be looked for. Not as `max(id)`, which was planned over an empty
-/// table to go through all of it.
-pub(super) const NEWEST: &str = "\
-    SELECT coalesce((SELECT m.id FROM hapax.queue_message AS m WHERE m.id > 0 ORDER BY m.id DESC LIMIT 1), 0)";
-
-/// `$1` queue, `$2` number: whether there is a message with this number or a lower one, due or not, leased or not. It is looked for
-/// in the index alone, from what is due first, which as a rule is what was sent first; where there is none, the whole queue has been
-/// gone through. An index by number would make that short, and each message dearer. The order is for the sake of the plan: with the
-/// primary key it would go through the messages of all other queues, and with `EXISTS` there is none.
-pub(super) const IS_LEFT: &str = "\
-    SELECT coalesce((SELECT true FROM hapax.queue_message AS m WHERE m.queue = $1::bigint AND m.id <= $2::bigint \
-      ORDER BY m.due_at, m.id LIMIT 1), false)";
-
-/// `$1` endpoint, `$2` message id, `$3` saga or empty, `$4` destination or empty, `$5` fingerprint, `$6` attempts, `$7` time,
-/// `$8` reason, `$9` envelope.
-pub(super) const LETTER_ADD: &str = "\
-    INSERT INTO hapax.queue_dead_letter \
-      (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
-
-/// `$1` endpoint, `$2` message id, `$3` saga or empty, `$4` destination or empty, `$5` fingerprint. One row: how many.
-pub(super) const LETTER_DISCARD: &str = "WITH gone AS (DELETE FROM hapax.queue_dead_letter \
-     WHERE endpoint = $1 AND message_id = $2 AND saga = $3 AND destination = $4 AND fingerprint = $5 RETURNING 1) \
-     SELECT count(*) FROM gone";
-
-/// `$1` endpoint, `$2` message id or null, `$3` limit, `$4` skip.
-pub(super) const LETTER_LIST: &str = "\
-    SELECT saga, destination, attempts, time, reason, envelope, sent_at, first_at FROM hapax.queue_dead_letter \
-    WHERE endpoint = $1 AND ($2::text IS NULL OR message_id = $2) ORDER BY id LIMIT $3 OFFSET $4";
-
-/// `$1` age in milliseconds, `$2` limit. One row: how many.
-pub(super) fn letter_purge() -> String {
-    format!(
-        "WITH {WITH_NOW}, gone AS (DELETE FROM hapax.queue_dead_letter AS l WHERE l.id = ANY (ARRAY(\
-           SELECT l.id FROM hapax.queue_dead_letter AS l WHERE l.time <= {NOW} - $1::bigint \
-           ORDER BY l.time LIMIT $2::bigint)) RETURNING l.id) SELECT count(*) FROM gone"
-    )
-}
 
 /// What the role that runs the program needs, but for the schema's own name.
 pub(super) const GRANTS: &str = "\

@@ -3,7 +3,19 @@
 //! `{rows}`, `{bytes}` and `{now}` are filled in by the writer, see [`Kind`]. What is given drives each join (`CROSS JOIN`,
 //! `INDEXED BY`): a file that was analysed while small must not turn it round and scan the messages.
 
+mod dead_letters;
+mod ordered;
+mod queues;
+mod survey;
+
+pub(super) use dead_letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE};
 use hapax_stores::sql::sqlite::ride::{Kind, Schema};
+use ordered::TAKE_ORDERED;
+pub(super) use queues::{
+    ABANDON, ABANDON_STATEMENTS, BACKLOG, CONNECT, CONNECT_STATEMENTS, IS_LEFT, MARK, MARK_STATEMENTS, MESSAGES,
+    NEWEST, QUEUE_ID, UNSUBSCRIBE,
+};
+pub(super) use survey::{QUEUE, QUEUED};
 
 /// The queue's tables.
 pub(super) static SCHEMA: Schema = Schema {
@@ -115,45 +127,6 @@ const TAKE: &str = "\
       WHERE coalesce(bytes, 0) < {rows} ->> '$[0][4]') \
     RETURNING 0, token, id, deliveries, key, envelope";
 
-/// The same in the order of keys. "First" of a key is the one sent first, those aside that were sent with a due time and
-/// are not due.
-///
-/// 1. What is ready but comes after one of its key that is not, or that became ready later, goes behind that one, so that
-///    it does not stand in the way of other keys. It saves looking; the order does not rest on it.
-/// 2. Of the first that are ready, those are given before which none of their key is left over, and of whose key none is
-///    under a lease: who has that one may be at work, though it was sent later than one that has become due since.
-const TAKE_ORDERED: &str = "\
-    UPDATE hapax_queue_message AS m SET available_at = b.until, place = 2 \
-    FROM (SELECT c.id AS id, c.available_at AS available_at, \
-        coalesce((SELECT max(g.available_at) FROM hapax_queue_message AS g INDEXED BY hapax_queue_message_given \
-           WHERE g.queue = c.queue AND g.key = c.key AND g.place = 1 AND g.available_at > {now}), \
-         (SELECT h.available_at FROM hapax_queue_message AS h INDEXED BY hapax_queue_message_key \
-          WHERE h.queue = c.queue AND h.key = c.key AND NOT (h.place = 0 AND h.available_at > {now}) \
-          ORDER BY h.id LIMIT 1)) AS until \
-      FROM (SELECT id, queue, key, available_at FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
-        WHERE queue = {rows} ->> '$[0][0]' AND available_at <= {now} \
-        ORDER BY available_at, id LIMIT iif({rows} IS NULL, 0, 1000)) AS c WHERE c.key IS NOT NULL) AS b \
-    WHERE m.id = b.id AND b.until > b.available_at; \
-    WITH ready AS MATERIALIZED (SELECT id, available_at, key, length(envelope) AS length FROM hapax_queue_message \
-        INDEXED BY hapax_queue_message_available \
-        WHERE queue = {rows} ->> '$[0][0]' AND available_at <= {now} \
-        ORDER BY available_at, id LIMIT coalesce({rows} ->> '$[0][1]', 0)), \
-      chosen AS MATERIALIZED (SELECT id, key FROM (SELECT id, key, sum(length) OVER \
-          (ORDER BY available_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes FROM ready) \
-        WHERE coalesce(bytes, 0) < {rows} ->> '$[0][4]'), \
-      left_over AS MATERIALIZED (SELECT k.key AS key, \
-          iif(EXISTS (SELECT 1 FROM hapax_queue_message AS g INDEXED BY hapax_queue_message_given \
-             WHERE g.queue = {rows} ->> '$[0][0]' AND g.key = k.key AND g.place = 1 AND g.available_at > {now}), 0, \
-           (SELECT e.id FROM hapax_queue_message AS e INDEXED BY hapax_queue_message_key \
-            WHERE e.queue = {rows} ->> '$[0][0]' AND e.key = k.key AND NOT (e.place = 0 AND e.available_at > {now}) \
-              AND e.id NOT IN (SELECT id FROM chosen) ORDER BY e.id LIMIT 1)) AS first \
-        FROM (SELECT DISTINCT key FROM chosen WHERE key IS NOT NULL) AS k) \
-    UPDATE hapax_queue_message SET available_at = {now} + ({rows} ->> '$[0][3]'), token = {rows} ->> '$[0][2]', \
-      deliveries = deliveries + 1, place = 1, first_at = iif(deliveries = 0, {now}, first_at) \
-    WHERE id IN (SELECT c.id FROM chosen AS c LEFT JOIN left_over AS l ON l.key = c.key \
-      WHERE l.first IS NULL OR c.id < l.first) \
-    RETURNING 0, token, id, deliveries, key, envelope";
-
 /// $1 queues: when the first message of each may be given.
 pub(super) const LOOK: &str = "\
     SELECT q.value, (SELECT min(m.available_at) FROM hapax_queue_message AS m \
@@ -166,103 +139,6 @@ pub(super) const SHORTEN: &str = "\
       (SELECT id FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
        WHERE queue = $1 AND available_at > $2 \
          AND (place IN (1, 2) AND available_at > $3 OR place = 0 AND available_at = sent_at))";
-
-/// When the newest message was sent.
-pub(super) const NEWEST: &str = "\
-    SELECT sent_at FROM hapax_queue_message WHERE id = (SELECT max(id) FROM hapax_queue_message)";
-
-/// $1 endpoint.
-pub(super) const QUEUE_ID: &str = "SELECT id FROM hapax_queue WHERE endpoint = $1";
-
-/// $1 endpoint, $2 most queues, $3 types to subscribe to.
-pub(super) const CONNECT: &str = "\
-    BEGIN IMMEDIATE; \
-    INSERT INTO hapax_queue (endpoint) SELECT $1 WHERE (SELECT count(*) FROM hapax_queue) < $2 ON CONFLICT DO NOTHING; \
-    INSERT INTO hapax_queue_subscription (type, queue) SELECT t.value, q.id \
-      FROM json_each($3) AS t CROSS JOIN hapax_queue AS q ON q.endpoint = $1 WHERE true ON CONFLICT DO NOTHING; \
-    SELECT id FROM hapax_queue WHERE endpoint = $1; \
-    COMMIT";
-pub(super) const CONNECT_STATEMENTS: usize = 5;
-
-/// $1 endpoint, $2 types.
-pub(super) const UNSUBSCRIBE: &str = "\
-    DELETE FROM hapax_queue_subscription WHERE queue = (SELECT id FROM hapax_queue WHERE endpoint = $1) \
-      AND type IN (SELECT value FROM json_each($2))";
-
-/// $1 endpoint, $2 limit. The last but one statement tells how many.
-pub(super) const ABANDON: &str = "\
-    BEGIN IMMEDIATE; \
-    DELETE FROM hapax_queue_subscription WHERE queue = (SELECT id FROM hapax_queue WHERE endpoint = $1); \
-    DELETE FROM hapax_queue_message WHERE id IN (SELECT m.id FROM hapax_queue_message AS m \
-      INDEXED BY hapax_queue_message_available WHERE m.queue = (SELECT id FROM hapax_queue WHERE endpoint = $1) \
-      ORDER BY m.available_at LIMIT $2); \
-    COMMIT";
-pub(super) const ABANDON_STATEMENTS: usize = 4;
-
-/// $1 endpoint.
-pub(super) const BACKLOG: &str = "\
-    SELECT count(*) FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
-    WHERE queue = (SELECT id FROM hapax_queue WHERE endpoint = $1)";
-
-/// $1 endpoint, $2 limit, $3 now: how many messages; of these, how many under a lease.
-pub(super) const QUEUE: &str = "\
-    WITH counted AS MATERIALIZED (SELECT place, available_at FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
-      WHERE queue = (SELECT id FROM hapax_queue WHERE endpoint = $1) ORDER BY available_at LIMIT $2) \
-    SELECT count(*), count(*) FILTER (WHERE place = 1 AND available_at > $3) FROM counted";
-
-/// $1 endpoint, $2 limit, $3 message id: of each copy among so many messages, its deliveries, place, when it is available and was sent.
-pub(super) const QUEUED: &str = "\
-    SELECT deliveries, place, available_at, sent_at FROM \
-      (SELECT deliveries, place, available_at, sent_at, message_id FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
-       WHERE queue = (SELECT id FROM hapax_queue WHERE endpoint = $1) ORDER BY available_at LIMIT $2) \
-    WHERE message_id = $3";
-
-/// Messages in all queues.
-pub(super) const MESSAGES: &str = "\
-    SELECT count(*) FROM hapax_queue_message INDEXED BY hapax_queue_message_available WHERE queue > 0";
-
-/// $1 now. The number of a row behind all others, which is no message: queues begin with 1. It stays until the next one is
-/// there, so that no number up to it is given again. Where the last row is such a one already, nothing is written.
-pub(super) const MARK: &str = "\
-    BEGIN IMMEDIATE; \
-    INSERT INTO hapax_queue_message \
-      (queue, available_at, token, deliveries, place, sent_at, first_at, message_id, envelope) \
-      SELECT 0, $1, 0, 0, 0, $1, $1, '', x'' WHERE NOT EXISTS (SELECT 1 FROM hapax_queue_message \
-        WHERE id = (SELECT max(id) FROM hapax_queue_message) AND queue = 0); \
-    DELETE FROM hapax_queue_message WHERE id IN (SELECT m.id FROM hapax_queue_message AS m \
-      INDEXED BY hapax_queue_message_available \
-      WHERE m.queue = 0 AND m.id < (SELECT max(id) FROM hapax_queue_message)); \
-    SELECT max(id) FROM hapax_queue_message; \
-    COMMIT";
-pub(super) const MARK_STATEMENTS: usize = 5;
-
-/// $1 queue, $2 number: whether there is a message with this number or a lower one, due or not, leased or not. It is looked for in
-/// the index alone, from what may be given first, which as a rule is what was sent first; where there is none, the whole queue has
-/// been gone through. An index by number would make that short, and each message dearer.
-pub(super) const IS_LEFT: &str = "\
-    SELECT EXISTS (SELECT 1 FROM hapax_queue_message INDEXED BY hapax_queue_message_available \
-      WHERE queue = $1 AND id <= $2)";
-
-/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint, $6 attempts, $7 time, $8 reason,
-/// $9 envelope.
-pub(super) const LETTER_ADD: &str = "\
-    INSERT INTO hapax_queue_dead_letter \
-      (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
-
-/// $1 endpoint, $2 message id, $3 saga or empty, $4 destination or empty, $5 fingerprint.
-pub(super) const LETTER_DISCARD: &str = "DELETE FROM hapax_queue_dead_letter \
-    WHERE endpoint = $1 AND message_id = $2 AND saga = $3 AND destination = $4 AND fingerprint = $5";
-
-/// $1 endpoint, $2 message id or null, $3 limit, $4 skip.
-pub(super) const LETTER_LIST: &str = "\
-    SELECT saga, destination, attempts, time, reason, envelope, sent_at, first_at FROM hapax_queue_dead_letter \
-    WHERE endpoint = $1 AND ($2 IS NULL OR message_id = $2) ORDER BY id LIMIT $3 OFFSET $4";
-
-/// $1 set aside at or before, $2 limit.
-pub(super) const LETTER_PURGE: &str = "\
-    DELETE FROM hapax_queue_dead_letter WHERE id IN (SELECT id FROM hapax_queue_dead_letter \
-      INDEXED BY hapax_queue_dead_letter_time WHERE time <= $1 ORDER BY time LIMIT $2)";
 
 /// Every text, for the test that prepares them.
 #[cfg(test)]
