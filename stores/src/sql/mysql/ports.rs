@@ -1,18 +1,15 @@
-//! The ports on the queues.
+//! The entity store and the dedup store, on the queues.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax_core::{
-    codec::record,
     entity::{DedupEntry, Entity, Expected, Version},
-    envelope::Destination,
-    ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
+    ids::{DedupKey, EntityKey, SagaKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Pending,
+        Saved, StoreCapabilities, StoreError,
     },
-    time::Timestamp,
 };
 use sqlx::{
     Row,
@@ -23,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{
     super::{
         group::{self, Changed},
-        rows::{DedupRow, as_i64, millis, millis_of},
+        rows::{DedupRow, as_i64, millis_of},
     },
     MySql,
     arguments::Bind,
@@ -44,7 +41,6 @@ const PENDING_PAGE_MAX: usize = 4000;
 const LOADING: &str = "loading an entity";
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";
-const NAMING: &str = "naming an endpoint and a saga";
 
 #[async_trait]
 impl EntityStore for MySql {
@@ -249,73 +245,6 @@ impl DedupStore for MySql {
     }
 }
 
-#[async_trait]
-impl DeadLetters for MySql {
-    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        const OPERATION: &str = "setting a message aside";
-        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
-            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
-        })?;
-        let mut arguments = MySqlArguments::default();
-        identify(letter, &mut arguments);
-        arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(&*letter.reason).bind(envelope);
-        self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
-        self.settle(OPERATION).await // It may have been there already, which is no change of ours.
-    }
-
-    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
-        const OPERATION: &str = "listing dead letters";
-        let mut arguments = MySqlArguments::default();
-        let message = page.message_id.as_ref().map(|id| id.to_string().into_bytes());
-        arguments.bind(endpoint.as_str().as_bytes()).bind(message.as_deref()).bind(message.as_deref());
-        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
-        let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || malformed(OPERATION, self.place(), "a dead letter");
-        rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
-    }
-
-    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
-        const OPERATION: &str = "discarding dead letters";
-        let mut discarded = 0;
-        for letter in letters {
-            let mut arguments = MySqlArguments::default();
-            identify(letter, &mut arguments);
-            let text = self.0.texts.letter_discard.clone();
-            let gone = self.rarely(OPERATION, move |link| {
-                let (text, arguments) = (text.clone(), arguments.clone());
-                Box::pin(async move { Ok(link.write(&text, arguments).await?.affected) })
-            });
-            discarded += usize::from(gone.await? == 1);
-        }
-        self.settle(OPERATION).await?; // Somebody else may have removed one, which is no change of ours.
-        Ok(discarded)
-    }
-}
-
-/// Which letter it is: endpoint, message id, saga or empty, destination or empty, fingerprint.
-fn identify(letter: &DeadLetter, arguments: &mut MySqlArguments) {
-    arguments.bind(letter.endpoint.as_str().as_bytes()).bind(letter.envelope.message_id.to_string().into_bytes());
-    arguments.bind(letter.saga.as_ref().map_or(&b""[..], |saga| saga.as_str().as_bytes()));
-    arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string).into_bytes());
-    arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
-}
-
-fn letter(endpoint: &EndpointName, row: &MySqlRow) -> Option<DeadLetter> {
-    let saga = rows::text(row, 0).ok()?;
-    let destination = rows::text(row, 1).ok()?;
-    let attempts: i64 = row.try_get(2).ok()?;
-    let time: i64 = row.try_get(3).ok()?;
-    Some(DeadLetter {
-        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
-        endpoint: endpoint.clone(),
-        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
-        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
-        attempts: u32::try_from(attempts).ok()?,
-        time: Timestamp::from_millis(u64::try_from(time).ok()?),
-        reason: row.try_get(4).ok()?,
-    })
-}
-
 impl MySql {
     /// What waits in an entity; `None` where nothing does, or where it cannot be read: then others are listed all the same.
     fn pending_row(&self, scope: &Arc<Scope>, row: &MySqlRow, age: i64) -> Result<Option<Pending>, StoreError> {
@@ -422,46 +351,4 @@ impl MySql {
         let alone = Alone { operation, sql: sql.clone(), arguments, answer };
         self.read(operation, Read::Alone(alone), answered).await
     }
-
-    /// The number of `scope` in the database. Without one nothing of it is stored.
-    async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
-        if let Some(id) = self.0.scopes.get(scope) {
-            return Ok(Some(id));
-        }
-        let since = self.0.scopes.since();
-        let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
-        let id = row.try_get(0).map_err(damaged)?;
-        // Another process may have written it, and a power cut may take back what is not on the disk yet: the number would be
-        // another's then. It is remembered, so this is asked once.
-        self.settle(NAMING).await?;
-        self.0.scopes.add(since, scope.clone(), id);
-        Ok(Some(id))
-    }
-
-    /// The number of `scope` in the database, written if it is new.
-    async fn scope_to_write(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
-        if let Some(id) = self.scope(scope).await? {
-            return Ok(id);
-        }
-        // Whatever became of the name, what was to be written under it was not.
-        let again = |e: StoreError| {
-            let why = format!("{}: a new name could not be written in time: try again", self.place());
-            StoreError::new(ErrorKind::Unavailable, NAMING, why).caused_by(e)
-        };
-        match self.rare(NAMING, &self.0.texts.scope_add, scope_arguments(scope)).await {
-            Ok(_) => {}
-            Err(e) if e.is_unknown_outcome() => return Err(again(e)),
-            Err(e) => return Err(e),
-        }
-        let gone = || malformed(NAMING, self.place(), "the list of endpoints and sagas");
-        self.scope(scope).await?.ok_or_else(gone)
-    }
-}
-
-fn scope_arguments(scope: &Scope) -> MySqlArguments {
-    let mut arguments = MySqlArguments::default();
-    arguments.bind(scope.endpoint.as_str().as_bytes()).bind(scope.saga.as_str().as_bytes());
-    arguments
 }

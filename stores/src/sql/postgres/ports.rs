@@ -1,21 +1,18 @@
-//! The ports on the queues.
+//! The entity store and the dedup store, on the queues.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax_core::{
-    codec::record,
     entity::{DedupEntry, Entity, Expected, Version},
-    envelope::Destination,
-    ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
+    ids::{DedupKey, EntityKey, SagaKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Pending,
+        Saved, StoreCapabilities, StoreError,
     },
-    time::Timestamp,
 };
 use sqlx::{
-    PgConnection, Row,
+    Row,
     postgres::{PgArguments, PgRow},
 };
 use tokio::sync::oneshot;
@@ -23,12 +20,11 @@ use tokio::sync::oneshot;
 use super::{
     super::{
         group::{self, Changed},
-        rows::{DedupRow, as_i64, millis, millis_of},
+        rows::{DedupRow, as_i64, millis_of},
     },
     Postgres,
     arguments::Bind,
-    connection::Work,
-    error::{Failure, malformed},
+    error::malformed,
     read::{Alone, Load, Read},
     rows::{self, EntityRow},
     upkeep,
@@ -46,7 +42,6 @@ const PENDING_PAGE_MAX: usize = 4000;
 const LOADING: &str = "loading an entity";
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";
-const NAMING: &str = "naming an endpoint and a saga";
 
 #[async_trait]
 impl EntityStore for Postgres {
@@ -233,70 +228,6 @@ impl DedupStore for Postgres {
     }
 }
 
-#[async_trait]
-impl DeadLetters for Postgres {
-    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        const OPERATION: &str = "setting a message aside";
-        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
-            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
-        })?;
-        let mut arguments = PgArguments::default();
-        identify(letter, &mut arguments);
-        // The server's text holds every character but this one.
-        let reason = letter.reason.replace('\0', "\u{fffd}");
-        arguments.bind(i64::from(letter.attempts)).bind(millis(letter.time)).bind(reason).bind(envelope);
-        self.rare(OPERATION, &self.0.texts.letter_add, arguments).await?;
-        self.settle(OPERATION).await // One that was there already was not written, nor waited for.
-    }
-
-    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
-        const OPERATION: &str = "listing dead letters";
-        let mut arguments = PgArguments::default();
-        arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
-        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
-        let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || malformed(OPERATION, self.place(), "a dead letter");
-        rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
-    }
-
-    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
-        const OPERATION: &str = "discarding dead letters";
-        let mut discarded = 0;
-        for letter in letters {
-            let mut arguments = PgArguments::default();
-            identify(letter, &mut arguments);
-            let rows = self.rare(OPERATION, &self.0.texts.letter_discard, arguments).await?;
-            discarded += usize::from(rows.first().and_then(|row| row.try_get(0).ok()) == Some(1_i64));
-        }
-        self.settle(OPERATION).await?; // One that somebody else has just removed was not written, nor waited for.
-        Ok(discarded)
-    }
-}
-
-/// Which letter it is: endpoint, message id, saga or empty, destination or empty, fingerprint.
-fn identify(letter: &DeadLetter, arguments: &mut PgArguments) {
-    arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
-    arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
-    arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
-    arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
-}
-
-fn letter(endpoint: &EndpointName, row: &PgRow) -> Option<DeadLetter> {
-    let saga: &str = row.try_get(0).ok()?;
-    let destination: &str = row.try_get(1).ok()?;
-    let attempts: i64 = row.try_get(2).ok()?;
-    let time: i64 = row.try_get(3).ok()?;
-    Some(DeadLetter {
-        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
-        endpoint: endpoint.clone(),
-        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
-        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
-        attempts: u32::try_from(attempts).ok()?,
-        time: Timestamp::from_millis(u64::try_from(time).ok()?),
-        reason: row.try_get(4).ok()?,
-    })
-}
-
 impl Postgres {
     /// What the server shows, which may be on no standby yet.
     async fn load_shown(&self, key: &EntityKey, ids: &[DedupKey]) -> Result<Loaded, StoreError> {
@@ -398,90 +329,4 @@ impl Postgres {
         let alone = Alone { operation, sql: sql.clone(), arguments, answer };
         self.read(operation, Read::Alone(alone), answered).await
     }
-
-    fn known_scope(&self, scope: &Arc<Scope>) -> Option<i64> {
-        self.0.scopes.get(scope)
-    }
-
-    /// The number of `scope` in the database. Without one nothing of it is stored.
-    async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
-        if let Some(id) = self.known_scope(scope) {
-            return Ok(Some(id));
-        }
-        let since = self.0.scopes.since();
-        let rows = self.read_alone(NAMING, &self.0.texts.scope_id, scope_arguments(scope)).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let damaged = |e| malformed(NAMING, self.place(), "the list of endpoints and sagas").caused_by(e);
-        let id = row.try_get(0).map_err(damaged)?;
-        self.0.scopes.add(since, scope.clone(), id);
-        Ok(Some(id))
-    }
-
-    /// The number of `key`'s scope in the database, written if it is new. Nearly always it is known, and then the future
-    /// for the rest is not made: what many requests hold while they wait has to be small.
-    async fn scope_to_write(&self, key: &EntityKey) -> Result<i64, StoreError> {
-        match self.known_scope(key.scope()) {
-            Some(id) => Ok(id),
-            None => Box::pin(self.scope_added(key.scope())).await,
-        }
-    }
-
-    async fn scope_added(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
-        if let Some(id) = self.scope(scope).await? {
-            return Ok(id);
-        }
-        // Whatever became of the name, what was to be written under it was not.
-        let again = |e: StoreError| {
-            let why = format!("{}: a new name could not be written in time: try again", self.place());
-            StoreError::new(ErrorKind::Unavailable, NAMING, why).caused_by(e)
-        };
-        match self.rare(NAMING, &self.0.texts.scope_add, scope_arguments(scope)).await {
-            Ok(_) => {}
-            Err(e) if e.is_unknown_outcome() => return Err(again(e)),
-            Err(e) => return Err(e),
-        }
-        let gone = || malformed(NAMING, self.place(), "the list of endpoints and sagas");
-        self.scope(scope).await?.ok_or_else(gone)
-    }
-
-    /// A rare statement that writes, on a connection of its own. In a task of its own: dropped half-way, it would leave the
-    /// connection in the middle of it.
-    pub(super) async fn rare(
-        &self,
-        operation: &'static str,
-        sql: &Arc<str>,
-        arguments: PgArguments,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        let (link, sql) = (self.0.rare.clone(), sql.clone());
-        let task = self.0.runtime.spawn(async move { link.lock().await.write_again(&sql, arguments).await });
-        self.told(operation, task.await)
-    }
-
-    /// Rare work of several statements, on the same connection.
-    pub(super) async fn rarely<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        work: impl for<'c> Fn(&'c mut PgConnection) -> Work<'c, T> + Send + Sync + 'static,
-    ) -> Result<T, StoreError> {
-        let link = self.0.rare.clone();
-        let task = self.0.runtime.spawn(async move { link.lock().await.with_again(work).await });
-        self.told(operation, task.await)
-    }
-
-    pub(super) fn told<T>(
-        &self,
-        operation: &'static str,
-        ended: Result<Result<T, Failure>, tokio::task::JoinError>,
-    ) -> Result<T, StoreError> {
-        match ended {
-            Ok(done) => done.map_err(|failure| failure.store_error(operation, self.place())),
-            Err(_) => Err(self.closed(operation)),
-        }
-    }
-}
-
-fn scope_arguments(scope: &Scope) -> PgArguments {
-    let mut arguments = PgArguments::default();
-    arguments.bind(scope.endpoint.as_str()).bind(scope.saga.as_str());
-    arguments
 }

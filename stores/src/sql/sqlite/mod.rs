@@ -27,6 +27,7 @@ mod filter;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
 mod generations;
+mod letters;
 mod long;
 mod migrate;
 mod options;
@@ -38,6 +39,7 @@ pub mod ride;
 mod riders;
 mod rows;
 mod schedule;
+mod scopes;
 mod start;
 mod statements;
 mod survey;

@@ -1,21 +1,15 @@
-//! The ports on the queues.
+//! The entity store and the dedup store, on the queues.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax_core::{
-    codec::record,
     entity::{DedupEntry, Entity, Expected, Version},
-    envelope::Destination,
-    ids::{DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, Scope},
+    ids::{DedupKey, EntityKey, SagaKey, Scope},
     ports::{
-        DeadLetter, DeadLetters, DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known,
-        Loaded, LongMemory, Page, Pending, Saved, StoreCapabilities, StoreError,
+        DedupCapabilities, DedupStore, EntityStore, ErrorKind, Evicted, Finished, Known, Loaded, LongMemory, Pending,
+        Saved, StoreCapabilities, StoreError,
     },
-    time::Timestamp,
 };
 use sqlx::{
     Row,
@@ -26,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{
     super::{
         group::Changed,
-        rows::{DedupRow, as_i64, millis, millis_of},
+        rows::{DedupRow, as_i64, millis_of},
     },
     Sqlite,
     arguments::Bind,
@@ -50,7 +44,6 @@ const EVICT_MAX: u64 = 10_000;
 
 const SAVING: &str = "saving an entity";
 const FINISHING: &str = "finishing messages";
-const NAMING: &str = "naming an endpoint and a saga";
 
 #[async_trait]
 impl EntityStore for Sqlite {
@@ -242,68 +235,7 @@ impl Sqlite {
         let entries = ran.changed.get(5).copied().unwrap_or_default();
         Ok(Evicted { entries: entries + put_by.entries, more: entries >= quota || put_by.more })
     }
-}
 
-#[async_trait]
-impl DeadLetters for Sqlite {
-    async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        const OPERATION: &str = "setting a message aside";
-        let envelope = record::encode_envelope(&letter.envelope).map_err(|e| {
-            StoreError::new(ErrorKind::TooLarge, OPERATION, "its envelope cannot be encoded").caused_by(e)
-        })?;
-        let mut arguments = SqliteArguments::default();
-        identify(letter, &mut arguments);
-        arguments.bind(letter.attempts).bind(millis(letter.time)).bind(letter.reason.as_str()).bind(envelope);
-        self.write_alone(OPERATION, statements::LETTER_ADD, 1, arguments).await?;
-        Ok(())
-    }
-
-    async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
-        const OPERATION: &str = "listing dead letters";
-        let mut arguments = SqliteArguments::default();
-        arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
-        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
-        let rows = self.read_alone(OPERATION, statements::LETTER_LIST, arguments).await?;
-        let damaged = || malformed(OPERATION, self.file(), "a dead letter");
-        rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
-    }
-
-    async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
-        let mut discarded = 0;
-        for letter in letters {
-            let mut arguments = SqliteArguments::default();
-            identify(letter, &mut arguments);
-            let ran = self.write_alone("discarding dead letters", statements::LETTER_DISCARD, 1, arguments).await?;
-            discarded += usize::from(ran.changed.first() == Some(&1));
-        }
-        Ok(discarded)
-    }
-}
-
-/// Which letter it is: endpoint, message id, saga or empty, destination or empty, fingerprint.
-fn identify(letter: &DeadLetter, arguments: &mut SqliteArguments) {
-    arguments.bind(letter.endpoint.as_str()).bind(letter.envelope.message_id.to_string());
-    arguments.bind(letter.saga.as_ref().map_or("", |saga| saga.as_str()));
-    arguments.bind(letter.destination.as_ref().map_or(String::new(), Destination::to_string));
-    arguments.bind(&Fingerprint::of(&letter.envelope).as_bytes()[..]);
-}
-
-fn letter(endpoint: &EndpointName, row: &SqliteRow) -> Option<DeadLetter> {
-    let saga: &str = row.try_get(0).ok()?;
-    let destination: &str = row.try_get(1).ok()?;
-    let time: i64 = row.try_get(3).ok()?;
-    Some(DeadLetter {
-        envelope: Arc::new(record::decode_envelope(row.try_get(5).ok()?).ok()?),
-        endpoint: endpoint.clone(),
-        saga: if saga.is_empty() { None } else { Some(saga.parse().ok()?) },
-        destination: if destination.is_empty() { None } else { Some(Destination::parse(destination).ok()?) },
-        attempts: row.try_get(2).ok()?,
-        time: Timestamp::from_millis(u64::try_from(time).ok()?),
-        reason: row.try_get(4).ok()?,
-    })
-}
-
-impl Sqlite {
     /// An entity that is left out so that others are listed.
     fn log_damaged(&self, scope: &Scope, key: Option<&SagaKey>) {
         tracing::error!(
@@ -377,45 +309,4 @@ impl Sqlite {
         let (answer, answered) = oneshot::channel();
         self.read(operation, Read::Alone(read::Alone { operation, sql, arguments, answer }), answered).await
     }
-
-    /// The number of `scope` in the file. Without one nothing of it is stored.
-    async fn scope(&self, scope: &Arc<Scope>) -> Result<Option<i64>, StoreError> {
-        if let Some(id) = self.0.scopes.read().unwrap_or_else(PoisonError::into_inner).get(scope) {
-            return Ok(Some(*id));
-        }
-        let rows = self.read_alone(NAMING, statements::SCOPE_ID, scope_arguments(scope)).await?;
-        rows.first().map(|row| self.remember(scope, row)).transpose()
-    }
-
-    /// The number of `scope` in the file, written if it is new.
-    async fn scope_to_write(&self, scope: &Arc<Scope>) -> Result<i64, StoreError> {
-        if let Some(id) = self.scope(scope).await? {
-            return Ok(id);
-        }
-        match self.write_alone(NAMING, statements::SCOPE, 4, scope_arguments(scope)).await {
-            Ok(ran) => self.remember(scope, ran.rows.first().ok_or_else(|| self.damaged_scopes())?),
-            // Whatever became of the name, what was to be written under it was not.
-            Err(e) if e.is_unknown_outcome() => {
-                let why = format!("{}: a new name could not be written in time: try again", self.file());
-                Err(StoreError::new(ErrorKind::Unavailable, NAMING, why).caused_by(e))
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    fn remember(&self, scope: &Arc<Scope>, row: &SqliteRow) -> Result<i64, StoreError> {
-        let id = row.try_get(0).map_err(|e| self.damaged_scopes().caused_by(e))?;
-        self.0.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone(), id);
-        Ok(id)
-    }
-
-    fn damaged_scopes(&self) -> StoreError {
-        malformed(NAMING, self.file(), "the list of endpoints and sagas")
-    }
-}
-
-fn scope_arguments(scope: &Scope) -> SqliteArguments {
-    let mut arguments = SqliteArguments::default();
-    arguments.bind(scope.endpoint.as_str()).bind(scope.saga.as_str());
-    arguments
 }
