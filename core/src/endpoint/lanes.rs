@@ -1,6 +1,9 @@
 //! Lanes: the messages of one entity are handled one after the other, in one process never at the same time; different
 //! entities go in parallel, and one that is slow does not take all the room.
 
+mod lane;
+mod refused;
+
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, atomic::Ordering},
@@ -8,7 +11,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use smallvec::SmallVec;
+use lane::{Lane, SLOW};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -18,18 +21,14 @@ use crate::{
     envelope::Envelope,
     handler_error::HandlerError,
     ids::EntityKey,
-    manager::{Fetched, Incoming, Passes},
-    metrics::{Ending, Event},
-    ports::{DeadLetter, Delivery, Receipt, Receiver, Settlement},
-    time::Timestamp,
-    trace,
+    manager::{Fetched, Incoming},
+    metrics::Event,
+    ports::{Delivery, Receipt},
 };
 
 /// A header that names the only saga which takes a message: the one that could not handle it, when a dead letter is retried.
 pub(super) const RETRY_SAGA: &str = "retry-saga";
 
-/// A lane is slow when one of its messages has not begun for so long: a pass, of any number of them, takes milliseconds.
-const SLOW: Duration = Duration::from_secs(1);
 /// Rest of what a slow lane has no room for; doubled each time until the longest, which is short beside how long a slow one lasts.
 const REST_FIRST: Duration = Duration::from_secs(1);
 const REST_LONGEST: Duration = Duration::from_secs(16);
@@ -56,24 +55,6 @@ pub(super) struct Lanes<'e> {
     returning: usize,
     /// The time of this turn, about: exact enough for what is [slow](SLOW).
     now: Instant,
-}
-
-struct Lane {
-    manager: usize,
-    /// Leases of what is being handled.
-    running: SmallVec<[Receipt; 1]>,
-    /// Its part of what is held.
-    at_work: Held,
-    /// What came since.
-    waiting: Vec<Incoming>,
-    /// Of all that is here.
-    held: Held,
-    /// When what is handled began.
-    begun: Instant,
-    /// Others have waited for it: what it has no room for goes back, after this rest.
-    slow: Option<Duration>,
-    /// What is handled may kill the process.
-    suspect: bool,
 }
 
 /// What a future of `running` did.
@@ -367,56 +348,6 @@ impl<'e> Lanes<'e> {
         }
     }
 
-    /// Sets aside a message that no saga can take; one that another version of the program may take is given back.
-    pub(super) fn refuse(
-        &mut self,
-        delivery: &Delivery,
-        manager: Option<&Arc<dyn Passes>>,
-        fetched: Option<&Fetched>,
-        error: HandlerError,
-    ) {
-        self.held.messages += 1;
-        let endpoint = self.endpoint;
-        let given_up =
-            error.is_permanent() || delivery.attempts >= endpoint.deliver.recoverability.rule(&error).0.attempts_max;
-        let mut letter = DeadLetter {
-            envelope: delivery.envelope.clone(),
-            endpoint: endpoint.name.clone(),
-            saga: manager.map(|manager| manager.scope().saga.clone()),
-            destination: None,
-            reason: error.chain(),
-            attempts: delivery.attempts,
-            time: Timestamp::MAX,
-        };
-        let receipt = delivery.receipt.clone();
-        let hold = fetched.map(|fetched| fetched.hold.clone());
-        let span = endpoint.spans.process(&endpoint.name, None, &delivery.envelope, delivery.attempts);
-        let refused = span.clone();
-        let refusing = async move {
-            letter.time = endpoint.deliver.clock.now().await.0;
-            let kept = match &endpoint.deliver.dead_letters {
-                Some(dead_letters) if given_up => dead_letters.add(&letter).await.is_ok(),
-                _ => false,
-            };
-            let kept = kept
-                && match (&hold, &letter.saga) {
-                    (Some(hold), Some(saga)) => hold.over(Some(saga)).await.is_ok(),
-                    _ => true,
-                };
-            const REST: Duration = Duration::from_secs(5);
-            let settlement = if kept { Settlement::Ack } else { Settlement::Retry { delay: REST, counts: !given_up } };
-            tracing::warn!(message_id = %letter.envelope.message_id, reason = letter.reason, kept, "message refused");
-            let ending = if kept { Ending::DeadLettered } else { Ending::Retried };
-            trace::ended(&refused, ending);
-            endpoint.deliver.metrics.observe(Event::Refused(&endpoint.name, &letter.envelope, ending));
-            if let Err(error) = endpoint.receiver.settle(&receipt, settlement).await {
-                tracing::debug!(%error, "settling a refused message failed");
-            }
-            Ended::Refused
-        };
-        self.running.push(refusing.instrument(span).boxed());
-    }
-
     /// The leases of all that is held.
     pub(super) fn receipts(&self) -> Vec<Receipt> {
         let lanes = self.lanes.values();
@@ -440,46 +371,5 @@ impl<'e> Lanes<'e> {
             }
         }
         receipts
-    }
-}
-
-impl Lane {
-    fn new(manager: usize, first: Incoming, now: Instant) -> Self {
-        Self {
-            manager,
-            running: SmallVec::new(),
-            at_work: Held::default(),
-            held: Held { messages: 1, bytes: first.bytes },
-            waiting: vec![first],
-            begun: now,
-            slow: None,
-            suspect: false,
-        }
-    }
-
-    /// The first that wait, up to `most`, at least one.
-    fn next(&mut self, most: Held) -> Vec<Incoming> {
-        let mut next = Held::default();
-        let taken = self.waiting.iter().take_while(|message| {
-            next.add(message.bytes);
-            !next.exceeds(most)
-        });
-        let taken = taken.count();
-        let rest = self.waiting.split_off(taken);
-        let messages = std::mem::replace(&mut self.waiting, rest);
-        self.running = messages.iter().map(|message| message.receipt.clone()).collect();
-        self.at_work = Held { messages: messages.len(), bytes: messages.iter().map(|message| message.bytes).sum() };
-        messages
-    }
-
-    /// What was handled is over; answers what that was.
-    fn ended(&mut self, now: Instant) -> Held {
-        if now.saturating_duration_since(self.begun) < SLOW {
-            self.slow = None;
-        }
-        self.running.clear();
-        let ended = std::mem::take(&mut self.at_work);
-        self.held.sub(ended);
-        ended
     }
 }
