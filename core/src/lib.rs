@@ -40,8 +40,8 @@ pub use endpoint::Endpoint;
 pub use enqueued::Enqueued;
 pub use handler_error::HandlerError;
 pub use manager::SagaManager;
-// For checks, which run a stateless handler without an endpoint; of no use to anybody else.
 pub use registry::{Completed, Missing, Registry, ReusedId};
+// For checks, which run a stateless handler without an endpoint; of no use to anybody else.
 #[doc(hidden)]
 pub use registry::{Stateless, stateless};
 pub use relay::Relay;

@@ -1,25 +1,23 @@
 //! Which messages a saga knows, and what is to be done with those it cannot handle now.
 
-use std::{
-    any::{Any, TypeId},
-    collections::BTreeMap,
-    fmt,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+mod handlers;
+mod running;
 
-use futures_util::{future::BoxFuture, poll};
-use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+pub(crate) use handlers::stateless_key;
+pub use handlers::{Stateless, stateless};
+pub(crate) use running::took_too_long;
+use running::{ending, within};
 
 use crate::{
-    around::{self, Around, Last, Layer, Only, Reach},
+    around::{Around, Layer, Only, Reach},
     context::{Context, decode},
     envelope::Envelope,
     handler_error::HandlerError,
-    ids::{DedupKey, EntityKey, InvalidId, SagaKey, SagaName, Scope, TypeName},
-    saga::{Handle, Handler, Message, Saga},
+    ids::{InvalidId, SagaKey, SagaName, Scope, TypeName},
+    saga::{Handle, Message, Saga},
 };
 
 /// A message, decoded once when it is routed.
@@ -317,54 +315,6 @@ impl<T: Send + 'static> Registry<T> {
     }
 }
 
-/// `handle` with `layers` around it; as it is where there are none.
-fn within<T: Send + 'static>(layers: Arc<[Layer]>, handle: HandleFn<T>) -> HandleFn<T> {
-    if layers.is_empty() {
-        return handle;
-    }
-    let stateless = TypeId::of::<T>() == TypeId::of::<Stateless>();
-    Arc::new(move |saga: &mut T, message, cx| {
-        let (layers, handle) = (layers.clone(), handle.clone());
-        Box::pin(async move {
-            around::run(&layers, message, cx, &mut OfSaga { saga, handle }).await?;
-            // A timeout that was set around the handler finds nobody either.
-            if stateless { cx.complete_stateless() } else { Ok(()) }
-        })
-    })
-}
-
-/// `handle`, ended at `limit` where it has not ended before: what it was doing is dropped, and nothing of it is kept.
-fn ending<T: Send + 'static>(limit: Duration, handle: HandleFn<T>) -> HandleFn<T> {
-    Arc::new(move |saga: &mut T, message, cx| {
-        let mut handling = handle(saga, message, cx);
-        Box::pin(async move {
-            // Most handlers await nothing: they need no timer, and no room for one.
-            if let Poll::Ready(handled) = poll!(&mut handling) {
-                return handled;
-            }
-            Box::pin(timeout(limit, handling)).await.unwrap_or_else(|_| Err(took_too_long(limit)))
-        })
-    })
-}
-
-pub(crate) fn took_too_long(limit: Duration) -> HandlerError {
-    HandlerError::transient(format!("the handler took longer than its deadline, {limit:?}"))
-}
-
-struct OfSaga<'a, T> {
-    saga: &'a mut T,
-    handle: HandleFn<T>,
-}
-
-impl<T> Last for OfSaga<'_, T>
-where
-    T: Send,
-{
-    fn run<'c>(&'c mut self, message: Decoded, cx: &'c mut Context) -> BoxFuture<'c, Result<(), HandlerError>> {
-        (self.handle)(self.saga, message, cx)
-    }
-}
-
 pub(crate) fn nothing_within(layer: &Layer, message_type: &str) -> InvalidId {
     let why = format!(
         "`{message_type}` has no handler here that {} could stand around; add one, or leave it out",
@@ -409,50 +359,4 @@ impl<T> Route<T> {
     ) -> BoxFuture<'a, Result<(), HandlerError>> {
         (self.handle)(saga, message, cx)
     }
-}
-
-/// The state of a handler that has none: an entity for each message, complete once it is handled.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Stateless;
-
-impl Saga for Stateless {
-    const NAME: &'static str = "stateless";
-}
-
-/// Keyed by message: the saga key is the message's own identity, hashed to a length every store takes.
-pub(crate) fn stateless_key(scope: &Arc<Scope>, envelope: &Envelope) -> Result<SagaKey, InvalidId> {
-    let any = SagaKey::parse("stateless")?;
-    SagaKey::parse(DedupKey::of(&EntityKey::new(scope.clone(), any), envelope).to_string())
-}
-
-/// A registry for one stateless handler.
-#[must_use]
-pub fn stateless<M: Message, H: Handler<M>>(handler: H) -> Registry<Stateless> {
-    let mut registry = Registry::named(H::NAME);
-    let handler = Arc::new(handler);
-    registry.completed = Completed::Drop;
-    registry.routes.push((
-        M::TYPE,
-        Route {
-            starts: true,
-            reused_id: ReusedId::default(),
-            message: Only::of::<M>(),
-            route: |scope, envelope| {
-                let key = stateless_key(scope, envelope).map_err(HandlerError::permanent)?;
-                Ok((key, Box::new(decode::<M>(envelope)?)))
-            },
-            handle: Arc::new(move |_, message, cx| {
-                let handler = handler.clone();
-                match message.downcast::<M>() {
-                    Ok(message) => Box::pin(async move {
-                        handler.handle(*message, cx).await?;
-                        cx.complete_stateless()?;
-                        Ok(())
-                    }),
-                    Err(_) => Box::pin(std::future::ready(Err(HandlerError::permanent("routed to the wrong handler")))),
-                }
-            }),
-        },
-    ));
-    registry
 }

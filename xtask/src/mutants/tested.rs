@@ -68,6 +68,7 @@ pub(crate) const ENDPOINT: Part = Part {
         "core/src/manager/", // What no claim of the model speaks of, such as how often something is sent.
         "core/src/around.rs",
         "core/src/claim.rs",
+        "core/src/registry/",
         "core/src/registry.rs", // What is refused before there is an endpoint.
         "core/src/seal.rs",
         "transports/src/",
