@@ -31,7 +31,7 @@
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
 mod arguments;
-mod dead_letters;
+mod letters;
 mod options;
 mod ordered;
 mod rare;

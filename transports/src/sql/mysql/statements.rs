@@ -8,15 +8,15 @@
 //! lock each of them. Rows are locked in the order of their numbers, so that groups of several processes do not lock each
 //! other out as a rule.
 
-mod dead_letters;
+mod letters;
 mod ordered;
 mod queues;
 mod survey;
 
 use std::collections::BTreeMap;
 
-pub(super) use dead_letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE};
 use hapax_stores::sql::mysql::wire::{Schema, Server, Text};
+pub(super) use letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE};
 #[cfg(test)]
 pub(super) use ordered::order_lock;
 pub(super) use ordered::{WINDOW, ordered_candidates, ordered_give, ordered_keys, ordered_lock};

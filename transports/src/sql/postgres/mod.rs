@@ -25,7 +25,7 @@
 //! Open a database once in a process and clone the handle: two handles opened apart are like two processes.
 
 mod arguments;
-mod dead_letters;
+mod letters;
 mod options;
 mod rare;
 mod statements;

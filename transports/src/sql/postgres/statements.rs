@@ -8,13 +8,13 @@
 //! empty must not turn that round and go through all messages. Rows are locked in the order of their numbers, so that groups
 //! of several processes do not lock each other out as a rule.
 
-mod dead_letters;
+mod letters;
 mod ordered;
 mod queues;
 mod survey;
 
-pub(super) use dead_letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, letter_purge};
 use hapax_stores::sql::postgres::wire::Schema;
+pub(super) use letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, letter_purge};
 pub(super) use ordered::{WINDOW, order_lock, take_ordered};
 pub(super) use queues::{ABANDON, BACKLOG, IS_LEFT, MESSAGES, NEWEST, QUEUE_ADD, QUEUE_ID, SUBSCRIBE, UNSUBSCRIBE};
 pub(super) use survey::{queue, queued};

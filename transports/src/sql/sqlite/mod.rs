@@ -18,8 +18,8 @@
 //! Open a file once in a process and clone the handle: two handles opened apart are like two processes.
 
 mod arguments;
-mod dead_letters;
 mod dispatcher;
+mod letters;
 mod marks;
 mod options;
 mod receiver;

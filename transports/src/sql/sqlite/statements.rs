@@ -3,13 +3,13 @@
 //! `{rows}`, `{bytes}` and `{now}` are filled in by the writer, see [`Kind`]. What is given drives each join (`CROSS JOIN`,
 //! `INDEXED BY`): a file that was analysed while small must not turn it round and scan the messages.
 
-mod dead_letters;
+mod letters;
 mod ordered;
 mod queues;
 mod survey;
 
-pub(super) use dead_letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE};
 use hapax_stores::sql::sqlite::ride::{Kind, Schema};
+pub(super) use letters::{LETTER_ADD, LETTER_DISCARD, LETTER_LIST, LETTER_PURGE};
 use ordered::TAKE_ORDERED;
 pub(super) use queues::{
     ABANDON, ABANDON_STATEMENTS, BACKLOG, CONNECT, CONNECT_STATEMENTS, IS_LEFT, MARK, MARK_STATEMENTS, MESSAGES,
