@@ -15,7 +15,7 @@ pub(super) fn code_of(error: &KafkaError) -> Option<Code> {
 pub(super) fn failure(operation: &'static str, place: &str, error: &KafkaError, written: bool) -> TransportError {
     let unanswered = if written { ErrorKind::UnknownOutcome } else { ErrorKind::Unavailable };
     let Some(code) = code_of(error) else {
-        return TransportError::new(unanswered, operation, format!("{place} does not do it: {error}"));
+        return TransportError::new(unanswered, operation, format!("{place} does not do it")).caused_by(error.clone());
     };
     let (kind, why) = match code {
         Code::TopicAuthorizationFailed | Code::GroupAuthorizationFailed | Code::ClusterAuthorizationFailed => (

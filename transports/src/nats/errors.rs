@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use async_nats::{
     RequestErrorKind,
@@ -29,7 +29,15 @@ pub(super) fn refusal(operation: &'static str, place: &str, error: &jetstream::E
         }
         _ => (ErrorKind::Unavailable, "does not do it"),
     };
-    TransportError::new(kind, operation, format!("{place} {why}: {error}"))
+    TransportError::new(kind, operation, format!("{place} {why}")).caused_by(error.clone())
+}
+
+/// What the client library could not do, and says why. `kind`: whether anything may have happened.
+pub(super) fn failed<E>(kind: ErrorKind, operation: &'static str, place: &str, error: E) -> TransportError
+where
+    E: Error + Send + Sync + 'static,
+{
+    TransportError::new(kind, operation, format!("{place} does not do it")).caused_by(error)
 }
 
 /// Nobody is there who would answer a request of JetStream's.
@@ -43,13 +51,13 @@ pub(super) fn unanswered(
     operation: &'static str,
     place: &str,
     patience: Duration,
-    error: &jetstream::context::RequestError,
+    error: jetstream::context::RequestError,
 ) -> TransportError {
     use jetstream::context::RequestErrorKind as Kind;
     match error.kind() {
         Kind::NoResponders => nobody(operation, place),
         Kind::TimedOut => late(operation, place, patience, false),
-        _ => TransportError::new(ErrorKind::Unavailable, operation, format!("{}: {error}", away(place))),
+        _ => TransportError::new(ErrorKind::Unavailable, operation, away(place)).caused_by(error),
     }
 }
 

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Broker, Nats,
-    errors::{refusal, unanswered},
+    errors::{failed, refusal, unanswered},
     message::{ATTEMPTS, LAST_ON_SUBJECT, cut, envelope_of, escaped, headers_of, text_of, unescaped, wire_bytes},
     publisher::Parcel,
 };
@@ -175,7 +175,7 @@ impl Broker {
             // Another was faster.
             Ok(Err(_)) if self.only_on(DISCARDING, &stream, &subject).await?.is_none() => Ok(false),
             Ok(Err(error)) => Err(refusal(DISCARDING, self.link.place(), &error)),
-            Err(e) => Err(unanswered(DISCARDING, self.link.place(), self.link.patience, &e).caused_by(e)),
+            Err(e) => Err(unanswered(DISCARDING, self.link.place(), self.link.patience, e)),
         }
     }
 
@@ -188,12 +188,12 @@ impl Broker {
         from: u64,
     ) -> Result<Option<StreamMessage>, TransportError> {
         let place = self.link.place();
-        let failed = |e: String| TransportError::new(ErrorKind::Unavailable, operation, format!("{place}: {e}"));
-        let stream = self.link.jetstream.get_stream_no_info(stream).await.map_err(|e| failed(e.to_string()))?;
+        let stream = self.link.jetstream.get_stream_no_info(stream).await;
+        let stream = stream.map_err(|e| failed(ErrorKind::Unavailable, operation, place, e))?;
         match stream.raw_message_builder().sequence(from).next_by_subject(subject).send().await {
             Ok(message) => Ok(Some(message)),
             Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
-            Err(e) => Err(failed(e.to_string()).caused_by(e)),
+            Err(e) => Err(failed(ErrorKind::Unavailable, operation, place, e)),
         }
     }
 
@@ -205,12 +205,12 @@ impl Broker {
         subject: &str,
     ) -> Result<Option<StreamMessage>, TransportError> {
         let place = self.link.place();
-        let failed = |e: String| TransportError::new(ErrorKind::Unavailable, operation, format!("{place}: {e}"));
-        let stream = self.link.jetstream.get_stream_no_info(stream).await.map_err(|e| failed(e.to_string()))?;
+        let stream = self.link.jetstream.get_stream_no_info(stream).await;
+        let stream = stream.map_err(|e| failed(ErrorKind::Unavailable, operation, place, e))?;
         match stream.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(Some(message)),
             Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
-            Err(e) => Err(failed(e.to_string()).caused_by(e)),
+            Err(e) => Err(failed(ErrorKind::Unavailable, operation, place, e)),
         }
     }
 }

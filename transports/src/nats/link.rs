@@ -164,7 +164,7 @@ impl Link {
         match self.request(subject, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(refusal(operation, &self.place, &error)),
-            Err(e) => Err(unanswered(operation, &self.place, self.patience, &e).caused_by(e)),
+            Err(e) => Err(unanswered(operation, &self.place, self.patience, e)),
         }
     }
 

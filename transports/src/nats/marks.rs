@@ -14,7 +14,7 @@ use hapax_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Broker, Nats};
+use super::{Broker, Nats, errors::failed};
 
 const MARKING: &str = "asking for the end of a queue";
 const ASKING: &str = "asking whether messages are gone";
@@ -98,11 +98,10 @@ impl Broker {
     /// does not subscribe to.
     async fn all_settled(&self, endpoint: &EndpointName, mark: u64) -> Result<bool, TransportError> {
         let (topics, begin) = (self.names.topics(), super::names::Names::topic_consumers(endpoint));
-        let failed =
-            |e: String| TransportError::new(ErrorKind::Unavailable, ASKING, format!("{}: {e}", self.link.place()));
-        let stream = self.link.jetstream.get_stream_no_info(&topics).await.map_err(|e| failed(e.to_string()))?;
-        let mut names = stream.consumer_names();
-        while let Some(name) = names.try_next().await.map_err(|e| failed(e.to_string()))? {
+        let (unavailable, place) = (ErrorKind::Unavailable, self.link.place());
+        let stream = self.link.jetstream.get_stream_no_info(&topics).await;
+        let mut names = stream.map_err(|e| failed(unavailable, ASKING, place, e))?.consumer_names();
+        while let Some(name) = names.try_next().await.map_err(|e| failed(unavailable, ASKING, place, e))? {
             if name.starts_with(&begin) && !self.has_settled(&topics, &name, mark).await? {
                 return Ok(false);
             }
@@ -130,15 +129,15 @@ impl Broker {
         endpoint: &EndpointName,
         what: &str,
     ) -> Result<u64, TransportError> {
-        let failed =
-            |e: String| TransportError::new(ErrorKind::Unavailable, operation, format!("{}: {e}", self.link.place()));
+        let (unavailable, place) = (ErrorKind::Unavailable, self.link.place());
         let begin = super::names::Names::topic_consumers(endpoint);
         let mut sum = 0;
         for (stream, begin) in [(self.names.queue(endpoint), String::new()), (self.names.topics(), begin)] {
             self.state(operation, &stream).await?; // One that is not there is not empty.
-            let consumers = self.link.jetstream.get_stream_no_info(&stream).await.map_err(|e| failed(e.to_string()))?;
-            let names: Vec<String> =
-                consumers.consumer_names().try_collect().await.map_err(|e| failed(e.to_string()))?;
+            let consumers = self.link.jetstream.get_stream_no_info(&stream).await;
+            let consumers = consumers.map_err(|e| failed(unavailable, operation, place, e))?;
+            let names = consumers.consumer_names().try_collect::<Vec<String>>().await;
+            let names = names.map_err(|e| failed(unavailable, operation, place, e))?;
             for name in names.iter().filter(|name| name.starts_with(&begin)) {
                 let info = self.link.ask(operation, format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await?;
                 sum += info.get(what).and_then(Value::as_u64).unwrap_or_default();

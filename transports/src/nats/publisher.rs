@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Broker,
-    errors::{gone, late},
+    errors::{failed, gone, late},
     link::lost,
     message::{MESSAGE_ID, map_of, text_of},
 };
@@ -119,12 +119,12 @@ impl Broker {
         parcel: &Parcel,
     ) -> Result<bool, TransportError> {
         let place = self.link.place();
-        let failed = |e: String| TransportError::new(ErrorKind::UnknownOutcome, operation, format!("{place}: {e}"));
-        let stream = self.link.jetstream.get_stream_no_info(&ack.stream).await.map_err(|e| failed(e.to_string()))?;
+        let stream = self.link.jetstream.get_stream_no_info(&ack.stream).await;
+        let stream = stream.map_err(|e| failed(ErrorKind::UnknownOutcome, operation, place, e))?;
         match stream.get_raw_message(ack.sequence).await {
             Ok(there) => Ok(is_same(&there.subject, &there.headers, &there.payload, parcel)),
             Err(e) if matches!(e.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(false),
-            Err(e) => Err(failed(e.to_string()).caused_by(e)),
+            Err(e) => Err(failed(ErrorKind::UnknownOutcome, operation, place, e)),
         }
     }
 

@@ -128,7 +128,7 @@ impl Broker {
             Ok(Err(error)) if error.error_code() == gone => Ok(()),
             Ok(Err(error)) => Err(refusal(operation, self.link.place(), &error)),
             Ok(Ok(_)) => Ok(()),
-            Err(e) => Err(unanswered(operation, self.link.place(), self.link.patience, &e)),
+            Err(e) => Err(unanswered(operation, self.link.place(), self.link.patience, e)),
         }
     }
 

@@ -70,7 +70,7 @@ impl Failure {
             Self::Refused(kind, why) => told(*kind, format!("{place} {why}")),
             Self::Aborted(error) => failure(operation, place, error, false),
             Self::Unknown(error) => {
-                let why = format!("{place} did not say whether a transaction is committed ({error}); it may be");
+                let why = format!("{place} did not say whether a transaction is committed; it may be");
                 told(ErrorKind::UnknownOutcome, why).caused_by(error.clone())
             }
             Self::WithOthers => {
