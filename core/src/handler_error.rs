@@ -53,13 +53,16 @@ impl HandlerError {
     }
 }
 
-/// An error and everything that caused it, on one line.
+/// An error and everything that caused it, on one line. Errors of some drivers end with the text of their cause, which is not said again.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let caused = error.to_string();
+        if !text.ends_with(&caused) {
+            text.push_str(": ");
+            text.push_str(&caused);
+        }
         cause = error.source();
     }
     text
@@ -94,5 +97,25 @@ impl fmt::Display for HandlerError {
 impl fmt::Debug for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.chain(), if self.permanent { "permanent" } else { "transient" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("saving: {0}")]
+    struct Repeats(#[source] fmt::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("saving")]
+    struct Says(#[source] Repeats);
+
+    #[test]
+    fn what_an_error_says_of_its_cause_is_not_said_again() {
+        let cause = fmt::Error.to_string();
+        assert_eq!(chain(&Repeats(fmt::Error)), format!("saving: {cause}"));
+        assert_eq!(chain(&Says(Repeats(fmt::Error))), format!("saving: saving: {cause}"));
     }
 }
