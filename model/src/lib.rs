@@ -16,6 +16,8 @@
 //! | say what must never be seen | [`invariants`] |
 //!
 //! One thread only: a world, its tasks and its ghost belong to one run.
+//!
+//! Its enums are complete: whoever matches on what can happen is to be told when more can.
 // Whoever builds the docs for everybody shows which feature something needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -25,7 +25,7 @@ const CONTAINER: &str = "hapax";
 /// The container of the dedup entries where they are apart.
 const DEDUP_CONTAINER: &str = "hapax-dedup";
 
-/// Where dedup entries are kept.
+/// Where dedup entries are kept. Complete: there is no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// With their entity, in its partition: a save and the dedup entries of messages with nothing outgoing are one batch, and
