@@ -262,7 +262,6 @@ impl Found {
         };
         let seconds = report.time.as_secs_f64();
         // Only shown: a rate needs no more digits than a float has.
-        #[allow(clippy::cast_precision_loss)]
         let rate = report.states as f64 / seconds.max(f64::EPSILON);
         let (name, worlds, steps) = (self.named.name, report.states, report.transitions);
         let histories = report.histories;

@@ -73,7 +73,6 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
 /// A counter: no fraction, no sign, no `NaN`.
 fn number(text: &str) -> Option<u64> {
     let value: f64 = text.parse().ok()?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within the bounds")]
     (value.is_finite() && (0.0..9e18).contains(&value)).then_some(value as u64)
 }
 

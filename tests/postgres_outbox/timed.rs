@@ -1,5 +1,5 @@
 //! What an outbox promises, once more on a table with time partitions; and what only such a table does.
-#![allow(clippy::duplicate_mod)]
+#![allow(clippy::duplicate_mod, reason = "what goes for both tables takes what is its own from the `rig` beside it")]
 
 mod drops;
 mod limits;
@@ -20,7 +20,7 @@ mod place;
 #[allow(dead_code)] // Lies of `rows.rs`, which archives what is over: here that takes a partition's time.
 #[path = "../outbox/promises.rs"]
 mod promises;
-#[allow(dead_code)]
+#[allow(dead_code)] // What the other table's tests need.
 #[path = "rig.rs"]
 mod rig;
 #[path = "../outbox/sink.rs"]

@@ -23,7 +23,7 @@ pub(crate) fn shim(folder: &Path) -> PathBuf {
 #[allow(dead_code)] // Each test program uses a part of this file.
 pub(crate) struct StepClock(PathBuf);
 
-#[allow(dead_code)]
+#[allow(dead_code)] // The same.
 impl StepClock {
     pub(crate) fn new(folder: &Path) -> Self {
         let clock = Self(folder.join("clock"));

@@ -23,7 +23,7 @@ impl DynamoDbTable {
     /// # Panics
     /// When no emulator is known and the service itself is not asked for.
     #[must_use]
-    #[allow(clippy::new_without_default)]
+    #[allow(clippy::new_without_default, reason = "nobody expects a default to panic")]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -21,7 +21,7 @@ impl SqsQueues {
     /// # Panics
     /// When no emulator is known and the service itself is not asked for.
     #[must_use]
-    #[allow(clippy::new_without_default)]
+    #[allow(clippy::new_without_default, reason = "nobody expects a default to panic")]
     pub fn new() -> Self {
         let prefix = format!("hapax-t-{:016x}", fastrand::u64(..));
         if real::is_asked(AWS) {

@@ -32,7 +32,7 @@ pub(crate) struct Database {
 }
 
 /// A lock that goes with this process: while it is held, what has its name is in use.
-struct Life(#[allow(dead_code)] PgConnection);
+struct Life(#[allow(dead_code, reason = "it is held, and never asked")] PgConnection);
 
 impl Schema {
     pub(super) async fn connect(&self) -> Result<PgConnection, AnyError> {

@@ -71,7 +71,6 @@ impl Bucket {
         Ok(objects::Bucket::of(self.account().await?, &self.name))
     }
 
-    #[allow(clippy::unused_async, reason = "credentials are looked for elsewhere")]
     async fn account(&self) -> Result<Account, String> {
         if is_host_and_port(&self.at) {
             return Ok(Account::emulator(self.cloud, &format!("http://{}", self.at)));

@@ -77,7 +77,6 @@ impl Apart {
     }
 
     /// Refuses a service whose credentials are missing, before anything is made that would be left behind.
-    #[allow(clippy::unused_async, reason = "a bucket is elsewhere")]
     pub(crate) async fn check(&self) -> Result<(), Refusal> {
         match self {
             Self::Folder(_) => Ok(()),
@@ -115,7 +114,6 @@ impl Apart {
     }
 
     /// Removes what is the run's own. A folder is the user's.
-    #[allow(clippy::unused_async, reason = "a bucket is elsewhere")]
     pub(crate) async fn remove(&self) {
         #[cfg(feature = "objects")]
         if let Self::Bucket(bucket) = self

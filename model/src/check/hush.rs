@@ -40,7 +40,7 @@ pub(super) fn hush() -> Hush {
 
 impl Hush {
     /// Where the panics were that `told` has in it.
-    #[allow(clippy::unused_self)] // Without one there is nothing to ask.
+    // Of a `Hush`: without one there is nothing to ask.
     pub(super) fn places(&self, told: &[String]) -> Vec<String> {
         PANICS.with_borrow(|panics| {
             let told = |text: &&String| told.iter().any(|line| line.contains(text.as_str()));

@@ -204,7 +204,7 @@ fn read(bytes: &mut &[u8]) -> u64 {
     number
 }
 
-#[allow(clippy::cast_possible_truncation)] // What is read was written from the same types.
+// Its casts cut off nothing: what is read was written from the same types.
 impl State {
     /// All but the budgets, appended to `out`.
     pub(super) fn pack(&self, out: &mut Vec<u8>) {

@@ -70,8 +70,8 @@ impl Hasher for Folded {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // Both halves are in it.
     fn write_u64(&mut self, number: u64) {
+        // Both halves are in it.
         self.0 = self.0.rotate_left(5) ^ (number ^ number >> 32) as u32;
     }
 }
@@ -128,9 +128,8 @@ impl Dedup {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // As the number is.
     const fn index(&self, place: Place) -> usize {
-        place.number.wrapping_sub(self.evicted as u32) as usize
+        place.number.wrapping_sub(self.evicted as u32) as usize // Cut off as the number is.
     }
 
     fn is_of(&self, place: Place, hash: u32, key: &DedupKey) -> bool {
@@ -145,7 +144,6 @@ impl Dedup {
             if self.places.find(spread(hash), |place| self.is_of(*place, hash, &entry.key)).is_some() {
                 continue;
             }
-            #[allow(clippy::cast_possible_truncation)] // As the number is.
             let number = (self.evicted + self.entries.len() as u64) as u32;
             self.places.insert_unique(spread(hash), Place { hash, number }, |place| spread(place.hash));
             self.entries.push_back(Kept::new(entry, inserted));

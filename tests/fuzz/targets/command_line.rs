@@ -4,7 +4,7 @@
 #[allow(dead_code)] // What commands read of them.
 #[path = "../../../cli/src/args/mod.rs"]
 mod args;
-#[allow(dead_code)]
+#[allow(dead_code)] // The same.
 #[path = "../../../cli/src/ids.rs"]
 mod ids;
 

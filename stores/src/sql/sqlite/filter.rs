@@ -120,7 +120,6 @@ impl Filter {
 
 /// By the lower half of the hash: one bit for each word.
 fn masks(hash: u64) -> Block {
-    #[allow(clippy::cast_possible_truncation)] // The lower half is meant.
     let low = hash as u32;
     SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27))
 }

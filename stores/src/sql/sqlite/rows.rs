@@ -106,7 +106,7 @@ const LOADING: &str = "loading an entity";
 impl Found {
     /// Takes a row of [`LOAD_ONE`](super::statements::LOAD_ONE) or of its sibling: keeps a dedup entry, hands out an
     /// entity with the number of its request. An entity that cannot be read is the error of its request alone.
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, reason = "a name for it would have to be looked up, for one place")]
     pub(super) fn add(
         &mut self,
         row: &SqliteRow,
