@@ -1,3 +1,5 @@
+//! How a run is refused, or ends before its end: in one line, with the remedy.
+
 use std::{borrow::Cow, fmt, ops::Range, time::Duration};
 
 use hapax::{SendError, ports::StoreError};

@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: framed values of a type that has about all that a type may have.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! Steps 2 to 4 of a pass: what becomes of each message, and its handler, on a copy of the state.
+
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;

@@ -1,3 +1,5 @@
+//! Whether a reply can be kept for duplicates: asked before anything is saved.
+
 use super::SagaManager;
 use crate::{codec::record, entity::OutboxEntry, handler_error::HandlerError, ports::DedupCapabilities, saga::Saga};
 

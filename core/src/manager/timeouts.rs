@@ -1,3 +1,5 @@
+//! Whether timeouts find their way back: asked before anything is saved.
+
 use super::SagaManager;
 use crate::{entity::LiveTimeout, envelope::Outgoing, handler_error::HandlerError, ids::EntityKey, saga::Saga};
 

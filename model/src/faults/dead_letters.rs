@@ -1,3 +1,5 @@
+//! Dead letters that fail.
+
 use async_trait::async_trait;
 use hapax_core::{
     ids::EndpointName,

@@ -1,3 +1,5 @@
+//! A dedup store that fails.
+
 use std::time::Duration;
 
 use async_trait::async_trait;

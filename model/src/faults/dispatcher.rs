@@ -1,3 +1,5 @@
+//! A dispatcher that fails.
+
 use async_trait::async_trait;
 use hapax_core::{
     envelope::Outgoing,

@@ -1,3 +1,5 @@
+//! An entity store that fails.
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

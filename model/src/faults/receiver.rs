@@ -1,3 +1,5 @@
+//! A receiver that fails.
+
 use async_trait::async_trait;
 use hapax_core::ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, TransportError};
 

@@ -1,3 +1,5 @@
+//! TLS to the services themselves.
+
 use std::{
     io,
     sync::{Arc, LazyLock},

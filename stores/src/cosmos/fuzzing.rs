@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: documents.
+
 use std::sync::Arc;
 
 use hapax_core::ids::{EntityKey, Scope};

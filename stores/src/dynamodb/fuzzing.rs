@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: items of the table.
+
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use hapax_core::{codec::record, ids::EndpointName};
 

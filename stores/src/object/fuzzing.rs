@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: objects.
+
 use hapax_core::{codec::FRAME_BYTES, ids::DedupKey};
 
 use super::record;

@@ -1,3 +1,5 @@
+//! The dedup store.
+
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;

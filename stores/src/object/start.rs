@@ -1,3 +1,5 @@
+//! Opening: a folder or a bucket that keeps what it says is let in, and no other.
+
 use std::{path::PathBuf, sync::Arc};
 
 use hapax_core::ports::{ErrorKind, StoreError};

@@ -1,3 +1,5 @@
+//! Sending: records, each confirmed by the brokers.
+
 use std::collections::HashMap;
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! What Kafka refuses or does not answer, as errors of the ports, with what to do.
+
 use hapax_core::ports::{ErrorKind, TransportError};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 

@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: what is handed over, and URLs.
+
 use super::{address::Address, message::message_of, names::Names};
 use crate::fuzzing::parts;
 

@@ -1,3 +1,5 @@
+//! What NATS refuses or does not answer, as errors of the ports, with what to do.
+
 use std::{error::Error, time::Duration};
 
 use async_nats::{

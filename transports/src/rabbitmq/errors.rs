@@ -1,3 +1,5 @@
+//! What RabbitMQ refuses or does not answer, as errors of the ports, with what to do.
+
 use hapax_core::ports::{ErrorKind, TransportError};
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 

@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: what is handed over, and URLs.
+
 use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable},

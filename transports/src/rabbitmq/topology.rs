@@ -1,3 +1,5 @@
+//! The queues and exchanges: declared, or looked for where others declare them.
+
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, TypeName},

@@ -1,3 +1,5 @@
+//! What Redis refuses or does not answer, as errors of the ports, with what to do.
+
 use std::time::Duration;
 
 use ::redis::{ErrorKind as Driver, RedisError, ServerErrorKind};

@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: what is handed over, and URLs.
+
 use super::{
     link::Link,
     message::{envelope_of, text_of},

@@ -1,3 +1,5 @@
+//! The streams and their groups: made, or looked for.
+
 use ::redis::cmd;
 use hapax_core::{
     ids::{EndpointName, TypeName},

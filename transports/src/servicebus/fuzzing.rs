@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: what is handed over, and URLs.
+
 use fe2o3_amqp::types::{
     messaging::{ApplicationProperties, Batch, Body, Data, MessageId as Id, Properties},
     primitives::{Binary, SimpleValue, Symbol, Timestamp},

@@ -1,3 +1,5 @@
+//! Sending: entries of a call, each with a result of its own.
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

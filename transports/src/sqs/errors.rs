@@ -1,3 +1,5 @@
+//! What SQS refuses or does not answer, as errors of the ports, with what to do.
+
 use std::{error::Error, io, time::Duration};
 
 use aws_sdk_sqs::{error::ProvideErrorMetadata, types::BatchResultErrorEntry};

@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: what is handed over.
+
 use aws_sdk_sqs::{
     primitives::Blob,
     types::{Message, MessageAttributeValue, MessageSystemAttributeName},

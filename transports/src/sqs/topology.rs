@@ -1,3 +1,5 @@
+//! The queues and who subscribes to what: declared, or looked for where others declare them.
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use aws_sdk_sqs::{operation::create_queue::CreateQueueError, types::QueueAttributeName as Attribute};

@@ -1,3 +1,5 @@
+//! Promises about calls that share a commit.
+
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{sync::Barrier, time::sleep};

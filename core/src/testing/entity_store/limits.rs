@@ -1,3 +1,5 @@
+//! Promises about what is too large, and about keys.
+
 use std::sync::Arc;
 
 use super::{

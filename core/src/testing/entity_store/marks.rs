@@ -1,3 +1,5 @@
+//! Promises about entities and dedup entries together.
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering},

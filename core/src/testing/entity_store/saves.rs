@@ -1,3 +1,5 @@
+//! Promises about saves and versions.
+
 use std::{
     collections::HashSet,
     sync::{

@@ -1,3 +1,5 @@
+//! Promises about what is listed for the sweeper, and about purging.
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{Builder, Checked, HANDS, Kept, PENDING, PURGE_SPARES, hand::Hand};

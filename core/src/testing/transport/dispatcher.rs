@@ -1,3 +1,5 @@
+//! The dispatcher's promises.
+
 use std::sync::Arc;
 
 use super::{

@@ -1,3 +1,5 @@
+//! Promises of the marks that show that no copy is left.
+
 use std::time::Duration;
 
 use super::{

@@ -1,3 +1,5 @@
+//! The receiver's promises.
+
 use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::select;

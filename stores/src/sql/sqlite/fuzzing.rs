@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: filters.
+
 use super::filter::Filter;
 
 /// Filters of what is remembered for long, as a file may hold them.

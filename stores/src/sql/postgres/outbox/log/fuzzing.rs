@@ -1,3 +1,5 @@
+//! A door for the tests of decoders: the server's log.
+
 use bytes::Bytes;
 
 use super::{super::super::super::outbox::Row, decode::Decoder};
