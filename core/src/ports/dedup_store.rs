@@ -19,7 +19,7 @@ use crate::{
 /// 5. *Not early:* nothing that was inserted within the retention is removed, by the store's own clock. The retention
 ///    is the longest that anybody ever asked of this store, not this call's: entries do not say whose they are, and of two
 ///    endpoints on one store the hastier must not evict the other's. A store that keeps its entries keeps this too, and
-///    its documents say how a person lowers it. A store that [keeps](DedupCapabilities::keeps) entries for a fixed time
+///    its documentation says how a person lowers it. A store that [keeps](DedupCapabilities::keeps) entries for a fixed time
 ///    refuses a longer retention with [`ErrorKind::Misconfigured`](super::ErrorKind::Misconfigured).
 /// 6. *Whole entry:* attempt, fingerprint and reply come back as they were inserted.
 /// 7. *Nothing else:* a key that was not inserted is not known, however much of it another key shares.
@@ -27,7 +27,8 @@ use crate::{
 ///    the service itself where the store [keeps](DedupCapabilities::keeps) entries for a fixed time.
 ///
 /// # Errors
-/// An `insert` with an unknown outcome may have stored any part of its entries: insert again.
+/// An `insert` with an unknown outcome may have stored any part of its entries: insert again. An `evict` that fails may have removed
+/// some of what it was to remove: the next one goes on.
 #[async_trait]
 pub trait DedupStore: fmt::Debug + Send + Sync {
     /// What this store can do. Constant for the life of the store.

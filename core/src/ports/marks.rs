@@ -13,6 +13,9 @@ use super::TransportError;
 ///    the queue.
 /// 3. *In the end:* when every copy in front of the mark has been settled for good, `passed` says yes sooner or later, whatever comes behind.
 /// 4. *Any process:* a mark holds for every process that receives from the queue, and after a restart.
+///
+/// # Errors
+/// A call that fails has shown nothing: no mark, and not that anything is gone. What an `end` may have written is no message.
 #[async_trait]
 pub trait Marks: fmt::Debug + Send + Sync {
     /// A mark behind all that is in the queue now.

@@ -33,7 +33,7 @@ pub trait Receiver: fmt::Debug + Send + Sync {
     /// never answered from a queue in which there is nothing.
     async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError>;
 
-    /// Starts the leases of `receipts` anew; a lease that is lost stays lost.
+    /// Starts the leases of `receipts` anew; a lease that is lost stays lost. With an error, each may go on as it was, or anew.
     async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError>;
 
     /// Ends a delivery. With an error, the outcome is unknown: the message may come again.
