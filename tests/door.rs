@@ -23,6 +23,30 @@ fn every_test_that_the_chapter_on_complaints_names_is_there() {
     assert!(missing.is_empty(), "there is no test of these names: {missing:?}");
 }
 
+/// Goal: no page remembers a count that the explorer does not have any more. Method: what stands before "worlds" and "configurations" is
+/// looked for on the page that `cargo xtask verify` writes.
+#[test]
+fn counts_of_worlds_are_those_that_were_printed() {
+    let printed = include_str!("../VERIFICATION.md");
+    let pages = [include_str!("../README.md"), include_str!("../docs/tasks/why-it-is-right.md")];
+    let mut counts = 0;
+    for page in pages {
+        let words: Vec<&str> = page.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let is_count = pair[0].starts_with(|c: char| c.is_ascii_digit());
+            if is_count && ["worlds", "configurations"].contains(&pair[1].trim_end_matches(['.', ',', ':'])) {
+                counts += 1;
+                assert!(
+                    printed.contains(pair[0]),
+                    "VERIFICATION.md has no {}: what the page says is of another day",
+                    pair.join(" ")
+                );
+            }
+        }
+    }
+    assert!(counts > 2, "{counts} were found");
+}
+
 fn read(folder: &std::path::Path, sources: &mut String) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
