@@ -47,6 +47,27 @@ fn counts_of_worlds_are_those_that_were_printed() {
     assert!(counts > 2, "{counts} were found");
 }
 
+/// Goal: a promise of a port is no promise without a check. Method: for `3. *Idempotent:* ..` a function `idempotent` is looked for
+/// where the checks are: in the suites, beside the outbox's own tests, and beside the back-off, which has one implementation.
+#[test]
+fn every_promise_of_a_port_has_a_check_of_its_name() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut ports, mut checks) = (String::new(), String::new());
+    read(&root.join("core/src/ports"), &mut ports);
+    for folder in ["core/src/testing", "core/src/endpoint", "tests/outbox"] {
+        read(&root.join(folder), &mut checks);
+    }
+    let promise = |line: &str| {
+        let (number, promise) = line.trim_start().strip_prefix("/// ")?.split_once(". *")?;
+        let (name, _) = promise.split_once(":*")?;
+        number.bytes().all(|b| b.is_ascii_digit()).then(|| name.to_lowercase().replace([' ', '-'], "_"))
+    };
+    let promises: Vec<String> = ports.lines().filter_map(promise).collect();
+    assert!(promises.len() > 70, "{promises:?}");
+    let missing: Vec<&String> = promises.iter().filter(|name| !checks.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no check has these names: {missing:?}");
+}
+
 fn read(folder: &std::path::Path, sources: &mut String) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -172,3 +172,22 @@ impl Backoff for Jittered {
         Granted::Try
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: promise 1 of [`Backoff`]. Method: each cause is asked until it stops, in virtual time.
+    #[tokio::test(start_paused = true)]
+    async fn bounded() {
+        let recoverability = Recoverability::default();
+        let backoff = Jittered::new(recoverability.clone());
+        for cause in [Cause::Conflict, Cause::Failure, Cause::Unsent, Cause::Unavailable] {
+            let mut tries = 1;
+            while backoff.pause(cause, tries).await == Granted::Try {
+                tries += 1;
+            }
+            assert_eq!(tries, recoverability.budget(cause).max + 1, "{cause:?}");
+        }
+    }
+}
