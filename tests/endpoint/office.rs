@@ -357,6 +357,30 @@ async fn letters_are_listed_by_pages_and_filters_and_discarded_by_them() {
     assert_eq!(told, 250);
 }
 
+/// Goal: a letter is listed and counted once, wherever it is. Method: letters as retries leave them that are cut short: one that is held alone, and
+/// one that is held and still where it was.
+#[tokio::test(start_paused = true)]
+async fn letters_whose_retry_was_cut_short_are_listed_and_counted_once() {
+    let (store, hub) = (Memory::new(), InProcess::new("in-hand"));
+    let in_hand = |name: &str| DeadLetter { endpoint: "hapax.held/work".parse().unwrap(), ..letter(&task("a", name)) };
+    store.add(&in_hand("alone")).await.unwrap();
+    store.add(&in_hand("both")).await.unwrap();
+    add(&store, [task("a", "both"), task("a", "untouched")]).await;
+    let office = office(&store, hub).await;
+    let names = |letters: &[DeadLetter]| -> Vec<String> {
+        letters.iter().map(|letter| letter.envelope.message_id.to_string()).collect()
+    };
+    let letters = all(&office).await;
+    assert_eq!(names(&letters), ["alone", "both", "untouched"]);
+    for skip in 1..4 {
+        let page = office.list(&Filter::default(), skip, 9).await.unwrap();
+        assert_eq!(names(&page), names(&letters)[skip..], "{skip}");
+    }
+    assert_eq!(office.discard(&letters).await.unwrap(), 3);
+    assert_eq!(office.discard(&letters).await.unwrap(), 0);
+    assert_eq!(all(&office).await, []);
+}
+
 /// Goal: nothing is done that is not recorded. Method: the record cannot be reached.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_recorded_is_not_done() {

@@ -12,7 +12,7 @@ mod body;
 mod filter;
 mod retry;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 pub use actions::{Action, Deed};
 use actions::{Actions, Call};
@@ -23,8 +23,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     claim::Spill,
-    envelope::Envelope,
-    ids::{EndpointName, MessageId, hex},
+    envelope::{Destination, Envelope},
+    ids::{EndpointName, Fingerprint, MessageId, SagaName, hex},
     manager::Passes,
     ports::{Clock, DeadLetter, DeadLetters, Dispatcher, EntityStore, ErrorKind, Page, StoreError},
 };
@@ -130,7 +130,8 @@ impl DeadLetterOffice {
     /// # Errors
     /// Those of the place where they are kept.
     pub async fn list(&self, filter: &Filter, skip: usize, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        let (mut found, mut skipped) = (Vec::new(), 0);
+        // Also of those that are skipped: a letter may be in both places, and is one.
+        let (mut found, mut met, mut skipped) = (Vec::new(), HashSet::new(), 0);
         for place in [&self.held, &self.endpoint] {
             let mut looked = 0;
             while found.len() < limit {
@@ -140,7 +141,7 @@ impl DeadLetterOffice {
                 let ended = letters.is_empty();
                 looked += AT_ONCE;
                 for letter in letters.into_iter().map(|letter| self.of_the_endpoint(letter)) {
-                    if !filter.wants(&letter) || found.iter().any(|other: &DeadLetter| other.is_same(&letter)) {
+                    if !filter.wants(&letter) || !met.insert(Same::as_of(&letter)) {
                         continue;
                     }
                     if skipped < skip {
@@ -240,7 +241,9 @@ impl DeadLetterOffice {
         for letters in letters.chunks(AT_ONCE) {
             self.record(call, letters).await?;
             let held: Vec<_> = letters.iter().map(|letter| self.in_hand(letter)).collect();
-            gone += self.letters.discard(letters).await?.max(self.letters.discard(&held).await?);
+            // Some are in the one place, some in the other, and a few in both while they are retried.
+            let there = self.letters.discard(letters).await?;
+            gone += (there + self.letters.discard(&held).await?).min(letters.len());
             self.let_go(letters).await?;
         }
         Ok(gone)
@@ -292,6 +295,27 @@ impl DeadLetterOffice {
 
     fn of_the_endpoint(&self, letter: DeadLetter) -> DeadLetter {
         DeadLetter { endpoint: self.endpoint.clone(), ..letter }
+    }
+}
+
+/// What two letters of one endpoint have in common that [are the same](DeadLetter::is_same), without their bodies.
+#[derive(PartialEq, Eq, Hash)]
+struct Same {
+    message_id: MessageId,
+    saga: Option<SagaName>,
+    destination: Option<Destination>,
+    fingerprint: Fingerprint,
+}
+
+impl Same {
+    fn as_of(letter: &DeadLetter) -> Self {
+        let DeadLetter { envelope, saga, destination, .. } = letter;
+        Self {
+            message_id: envelope.message_id.clone(),
+            saga: saga.clone(),
+            destination: destination.clone(),
+            fingerprint: Fingerprint::of(envelope),
+        }
     }
 }
 
