@@ -357,6 +357,21 @@ async fn letters_are_listed_by_pages_and_filters_and_discarded_by_them() {
     assert_eq!(told, 250);
 }
 
+/// What nobody handles is of no entity, also where nothing is handled at all: it is in no order.
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_stays_at_an_endpoint_that_only_sends_holds_up_no_other() {
+    let (store, hub) = (Memory::new(), InProcess::new("only-sends"));
+    let stray = |name: &str| DeadLetter { saga: None, ..letter(&task("a", name)) };
+    let expired = stray("expired");
+    let envelope = Envelope { expires: Some(Timestamp::from_millis(1)), ..(*expired.envelope).clone() };
+    store.add(&DeadLetter { envelope: Arc::new(envelope), ..expired }).await.unwrap();
+    store.add(&stray("behind")).await.unwrap();
+    let sends = hapax::Endpoint::builder("work").store(store.clone()).transport(hub).sends_enqueued();
+    let office = sends.start().await.unwrap().dead_letter_office("alice");
+    let outcome = office.retry_all(&Filter::default()).await.unwrap();
+    assert_eq!((outcome.done, outcome.left), (1, 1), "{outcome:?}");
+}
+
 /// Goal: a letter is listed and counted once, wherever it is. Method: letters as retries leave them that are cut short: one that is held alone, and
 /// one that is held and still where it was.
 #[tokio::test(start_paused = true)]

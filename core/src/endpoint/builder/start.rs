@@ -168,7 +168,7 @@ impl EndpointBuilder {
             entities: stores.entities().clone(),
             dispatcher: dispatcher.clone(),
             clock: deliver.clock.clone(),
-            managers: managers.clone(),
+            managers: Some(managers.clone()),
             spill: spill.clone(),
             retention: self.settings.retention,
         });

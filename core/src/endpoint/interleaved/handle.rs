@@ -67,7 +67,7 @@ fn handle(in_flight_max: usize, rate_max: Option<Rate>) -> EndpointHandle {
         entities: Arc::new(Nothing),
         dispatcher: Arc::new(Unused),
         clock,
-        managers: Arc::default(),
+        managers: None,
         spill: None,
         retention: settings.retention,
     });

@@ -63,7 +63,7 @@ pub struct DeadLetterOffice {
     letters: Arc<dyn DeadLetters>,
     dispatcher: Arc<dyn Dispatcher>,
     clock: Arc<dyn Clock>,
-    managers: Arc<[Arc<dyn Passes>]>,
+    managers: Option<Arc<[Arc<dyn Passes>]>>,
     actions: Actions,
     spill: Option<Arc<Spill>>,
     retention: Duration,
@@ -77,7 +77,8 @@ pub(super) struct Cabinet {
     pub(super) entities: Arc<dyn EntityStore>,
     pub(super) dispatcher: Arc<dyn Dispatcher>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) managers: Arc<[Arc<dyn Passes>]>,
+    /// Who can tell which entity a letter is for; `None` where the endpoint itself is not there.
+    pub(super) managers: Option<Arc<[Arc<dyn Passes>]>>,
     pub(super) spill: Option<Arc<Spill>>,
     pub(super) retention: Duration,
 }
@@ -110,8 +111,8 @@ impl DeadLetterOffice {
         by: String,
     ) -> Self {
         let endpoint = endpoint.clone();
-        let managers = Arc::from([]);
-        Self::new(Cabinet { endpoint, letters, entities, dispatcher, clock, managers, spill: None, retention }).of(by)
+        let (managers, spill) = (None, None);
+        Self::new(Cabinet { endpoint, letters, entities, dispatcher, clock, managers, spill, retention }).of(by)
     }
 
     /// The same, in which `by` works.

@@ -246,10 +246,8 @@ impl DeadLetterOffice {
             let key = letter.envelope.partition_key.clone()?;
             return Some(Lane::Outgoing(destination.clone(), key));
         }
-        if self.managers.is_empty() {
-            return Some(Lane::Saga(letter.saga.clone()));
-        }
-        let manager = self.managers.iter().find(|manager| letter.saga.as_ref() == Some(&manager.scope().saga))?;
+        let Some(managers) = &self.managers else { return Some(Lane::Saga(letter.saga.clone())) };
+        let manager = managers.iter().find(|manager| letter.saga.as_ref() == Some(&manager.scope().saga))?;
         let routed = manager.route(&letter.envelope, Receipt::number(0), letter.attempts);
         routed.ok().map(|(key, _)| Lane::Entity(key))
     }
