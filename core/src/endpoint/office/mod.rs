@@ -39,7 +39,8 @@ const HELD: &str = "hapax.held/";
 /// The dead letters of one endpoint, and what can be done with them. Every action is recorded, with who did it, before it is done.
 ///
 /// Let one person at a time work on the same letters: where two retry a letter at the same moment, and the second dies between two
-/// steps while the message fails again, that letter may be gone.
+/// steps while the message fails again, that letter may be gone. Where one gives a letter up while another retries it, both may be told that
+/// they have done it: then its message was sent.
 ///
 /// ```
 /// # use hapax_core::endpoint::{EndpointBuilder, office::Filter};
