@@ -12,6 +12,27 @@ use hapax::{
     ports::{Settled, Settlement},
     time::Timestamp,
 };
+use hapax_tests::LogLines;
+
+/// Goal: it is heard of, once, that somebody sends who has not asked for order. Method: messages with and without keys of one who has, and of
+/// one who has not.
+#[tokio::test]
+async fn a_key_without_a_place_in_the_order_is_warned_of_once() {
+    let (tables, lines) = (Tables::new(), LogLines::here());
+    let (keeps, forgets) = (ordered(&tables).await, open(&tables).await);
+    let ends = shop(&keeps).await;
+    for (queue, sent, warnings) in [
+        (&keeps, vec![keyed("k", "placed"), to("shop", envelope("without a key"))], 0),
+        (&forgets, vec![to("shop", envelope("without a key"))], 0),
+        (&forgets, vec![keyed("k", "unplaced"), keyed("j", "unplaced")], 1),
+    ] {
+        send(queue, &sent).await;
+        for _ in 0..sent.len() {
+            ack(&ends, &next(&ends).await).await;
+        }
+        assert_eq!(lines.with("has no place in the order").len(), warnings, "{sent:?}");
+    }
+}
 
 #[tokio::test]
 async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere() {

@@ -4,7 +4,14 @@
 
 mod common;
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use common::*;
 use hapax_core::{
@@ -12,6 +19,56 @@ use hapax_core::{
     ports::{Settled, Settlement},
     time::Timestamp,
 };
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    span::{Attributes, Id, Record},
+};
+
+/// Counts what is said of the order.
+struct Ear(Arc<AtomicUsize>);
+
+impl Subscriber for Ear {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN && metadata.target().ends_with("::sql::order")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Goal: it is heard of, once, that somebody sends who has not asked for order. Method: messages with and without keys of one who has, and of
+/// one who has not.
+#[tokio::test]
+async fn a_key_without_a_place_in_the_order_is_warned_of_once() {
+    let (place, said) = (Place::new(), Arc::<AtomicUsize>::default());
+    let _ear = tracing::subscriber::set_default(Ear(said.clone()));
+    let (keeps, forgets) = (place.open_ordered().await, place.open().await);
+    let ends = shop(&keeps).await;
+    for (queue, sent, warnings) in [
+        (&keeps, vec![keyed("k", "placed"), to("shop", envelope("without a key"))], 0),
+        (&forgets, vec![to("shop", envelope("without a key"))], 0),
+        (&forgets, vec![keyed("k", "unplaced"), keyed("j", "unplaced")], 1),
+    ] {
+        send(queue, &sent).await;
+        for _ in 0..sent.len() {
+            ack(&ends, &next(&ends).await).await;
+        }
+        assert_eq!(said.load(Ordering::Relaxed), warnings, "{sent:?}");
+    }
+}
 
 #[tokio::test]
 async fn a_message_waits_until_the_earlier_ones_of_its_key_are_settled_anywhere() {

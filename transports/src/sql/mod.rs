@@ -4,6 +4,7 @@ mod errors;
 mod marks;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod order;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod room;
@@ -12,7 +13,6 @@ mod served;
 mod set_aside;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 mod survey;
 
 pub use set_aside::SetAside;

@@ -87,7 +87,7 @@ impl MySqlQueueOptions {
     /// Whether a message waits until every earlier one of its partition key in its queue is settled, whether under a lease
     /// or put off to be retried. Default no: takes in one queue are made one after the other then, each in four round
     /// trips, and one process at a time has a key. It holds where every process that sends to the queue, and every one that
-    /// receives from it, asks for it.
+    /// receives from it, asks for it: one that receives warns, once, of what was sent without.
     pub const fn ordered_keys(mut self, ordered: bool) -> Self {
         self.ordered_keys = ordered;
         self

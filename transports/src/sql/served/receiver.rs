@@ -15,7 +15,7 @@ use hapax_core::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    super::{errors::transport_error, millis},
+    super::{errors::transport_error, millis, order::Unplaced},
     Queues,
     asks::{Ask, End, Lease, Take, Wanted, What},
     rare::queue_of,
@@ -40,6 +40,7 @@ pub(crate) struct EndpointQueue<Q: Queues> {
     pub(super) queue: Q,
     endpoint: EndpointName,
     pub(super) signal: Arc<Signal>,
+    unplaced: Arc<Unplaced>,
 }
 
 /// What a receipt says: `ID:TOKEN` or, where order is kept, `ID:TOKEN:KEY`.
@@ -73,13 +74,21 @@ impl<Q: Queues> Claim<Q> {
     pub(crate) fn filled(mut self, mut given: Vec<Given<'_>>) -> Self {
         given.sort_by_key(|given| given.id);
         let ordered = self.end.queue.hub().rules.ordered_keys;
-        let deliveries = given.into_iter().filter_map(|given| match given.delivery(ordered) {
-            Ok(delivery) => Some(delivery),
-            Err(error) => {
-                // It stays under its lease: a program that can read it may be given it next time.
-                let (place, endpoint) = (&*self.end.queue.hub().place, &self.end.endpoint);
-                tracing::error!(%error, place, %endpoint, "a message cannot be read by this version");
-                None
+        let deliveries = given.into_iter().filter_map(|given| {
+            let has_place = given.rest.as_ref().is_ok_and(|rest| rest.key.is_some());
+            let (place, endpoint) = (&*self.end.queue.hub().place, &self.end.endpoint);
+            match given.delivery(ordered) {
+                Ok(delivery) => {
+                    if ordered && !has_place {
+                        self.end.unplaced.came(place, endpoint, &delivery.envelope);
+                    }
+                    Some(delivery)
+                }
+                Err(error) => {
+                    // It stays under its lease: a program that can read it may be given it next time.
+                    tracing::error!(%error, place, %endpoint, "a message cannot be read by this version");
+                    None
+                }
             }
         });
         self.deliveries = deliveries.collect();
@@ -124,8 +133,8 @@ impl Drop for Begun<'_> {
 }
 
 impl<Q: Queues> EndpointQueue<Q> {
-    pub(crate) const fn new(queue: Q, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
-        Self { queue, endpoint, signal }
+    pub(crate) fn new(queue: Q, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
+        Self { queue, endpoint, signal, unplaced: Arc::default() }
     }
 
     fn lease_ms(&self) -> i64 {

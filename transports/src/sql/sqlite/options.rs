@@ -82,7 +82,8 @@ impl SqliteQueueOptions {
 
     /// Whether a message waits until every earlier one of its partition key in its queue is settled, whether under a lease
     /// or put off to be retried. Default no: it costs an index over keys, and one process at a time has a key. It holds
-    /// where every process that sends to the queue, and every one that receives from it, asks for it.
+    /// where every process that sends to the queue, and every one that receives from it, asks for it: one that receives warns, once, of what
+    /// was sent without.
     pub const fn ordered_keys(mut self, ordered: bool) -> Self {
         self.ordered_keys = ordered;
         self

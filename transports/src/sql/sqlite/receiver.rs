@@ -15,8 +15,7 @@ use sqlx::{
 };
 
 use super::{
-    super::errors::transport_error,
-    super::millis,
+    super::{errors::transport_error, millis, order::Unplaced},
     SqliteQueue,
     arguments::{Bind, as_i64},
     signals::Signal,
@@ -38,6 +37,7 @@ pub(super) struct EndpointQueue {
     pub(super) queue: SqliteQueue,
     endpoint: EndpointName,
     pub(super) signal: Arc<Signal>,
+    unplaced: Arc<Unplaced>,
 }
 
 /// What a receipt says: `ID:TOKEN` or, where order is kept, `ID:TOKEN:KEY`.
@@ -88,8 +88,8 @@ enum Next {
 }
 
 impl EndpointQueue {
-    pub(super) const fn new(queue: SqliteQueue, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
-        Self { queue, endpoint, signal }
+    pub(super) fn new(queue: SqliteQueue, endpoint: EndpointName, signal: Arc<Signal>) -> Self {
+        Self { queue, endpoint, signal, unplaced: Arc::default() }
     }
 
     fn lease_ms(&self) -> i64 {
@@ -127,7 +127,12 @@ impl EndpointQueue {
             self.signal.give(); // For another receiver of this queue, or the next call.
         }
         let deliveries = given.iter().filter_map(|row| match delivery(row, ordered) {
-            Ok(delivery) => Some(delivery),
+            Ok(delivery) => {
+                if ordered && !matches!(row.try_get::<Option<&str>, _>(4), Ok(Some(_))) {
+                    self.unplaced.came(self.queue.0.file.file_name(), &self.endpoint, &delivery.envelope);
+                }
+                Some(delivery)
+            }
             Err(error) => {
                 // It stays under its lease: a program that can read it may be given it next time.
                 let file = self.queue.0.file.file_name();
