@@ -150,6 +150,22 @@ async fn a_dead_letter_keeps_its_reason_and_its_history_until_it_is_purged() {
     assert_eq!(left[0].envelope, all[1].letter.envelope, "not the oldest was removed");
 }
 
+/// Goal: a letter that cannot be read hides no other. Method: one whose row is damaged, before one that is sound.
+#[tokio::test]
+async fn a_dead_letter_that_cannot_be_read_hides_no_other() {
+    let place = Place::new();
+    let queue = place.open().await;
+    let ends = shop(&queue).await;
+    for reason in ["damaged", "sound"] {
+        send_bodies(&queue, &[reason]).await;
+        let delivery = next(&ends).await;
+        assert_eq!(settle(&ends, &delivery, dead(reason)).await, Settled::Done);
+    }
+    place.run("UPDATE hapax_queue_dead_letter SET attempts = -1 WHERE reason = 'damaged'").await;
+    let listed = queue.list(&endpoint("shop"), &Page::first(10)).await.unwrap();
+    assert_eq!(listed.iter().map(|letter| letter.reason.as_str()).collect::<Vec<_>>(), ["sound"]);
+}
+
 #[tokio::test]
 async fn what_is_asked_for_at_once_shares_commits() {
     let place = Place::new();

@@ -25,6 +25,14 @@ pub struct SetAside {
     pub first_given_at: Option<Timestamp>,
 }
 
+/// Those of `letters` that can be read: one that cannot must not hide the others. Perhaps another version of this program can.
+pub(super) fn readable(letters: impl Iterator<Item = Result<SetAside, StoreError>>) -> Vec<SetAside> {
+    let tell = |error: &StoreError| {
+        tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
+    };
+    letters.filter_map(|letter| letter.inspect_err(tell).ok()).collect()
+}
+
 /// A letter as it is written, but for its reason: how much of that can be kept is the server's business.
 pub(super) struct Columns<'l> {
     pub(super) identity: Identity<'l>,

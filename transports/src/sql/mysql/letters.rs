@@ -15,17 +15,18 @@ use sqlx::{
 use super::{
     super::{
         millis,
-        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
+        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter, readable},
     },
     MySqlQueue, SetAside,
     arguments::{Bind, as_i64},
 };
 
 impl MySqlQueue {
-    /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time.
+    /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time. A page lacks letters that cannot be
+    /// read; they are warned of.
     ///
     /// # Errors
-    /// [`StoreError`] when the database or a letter in it cannot be read.
+    /// [`StoreError`] when the database cannot be read.
     pub async fn set_aside(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<SetAside>, StoreError> {
         const OPERATION: &str = "listing dead letters";
         let mut arguments = MySqlArguments::default();
@@ -34,7 +35,7 @@ impl MySqlQueue {
         arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
         let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
         let damaged = || self.0.hub.damaged(OPERATION, "a dead letter");
-        rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
+        Ok(readable(rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged))))
     }
 
     /// Removes up to `limit` dead letters that were set aside longer ago than `age`, oldest first. Tells how many; call

@@ -14,17 +14,18 @@ use sqlx::{
 };
 
 use super::{
-    super::set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
+    super::set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter, readable},
     SetAside, SqliteQueue,
     arguments::{Bind, as_i64},
     statements,
 };
 
 impl SqliteQueue {
-    /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time.
+    /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time. A page lacks letters that cannot be
+    /// read; they are warned of.
     ///
     /// # Errors
-    /// [`StoreError`] when the file or a letter in it cannot be read.
+    /// [`StoreError`] when the file cannot be read.
     pub async fn set_aside(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<SetAside>, StoreError> {
         const OPERATION: &str = "listing dead letters";
         let mut arguments = SqliteArguments::default();
@@ -32,7 +33,7 @@ impl SqliteQueue {
         arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
         let rows = self.0.file.read_text(OPERATION, statements::LETTER_LIST, arguments).await?;
         let damaged = || self.damaged(OPERATION, "a dead letter");
-        rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged)).collect()
+        Ok(readable(rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged))))
     }
 
     /// Removes up to `limit` dead letters that were set aside longer ago than `age`, oldest first. Tells how many; call
