@@ -7,29 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use hapax::time::Timestamp;
-use serde::Serialize;
-
-use crate::{
-    args::Changing,
-    failure::{Failure, chain, masked, masked_url},
-    print::shown_json,
+use hapax::{
+    operator::{LogLine, masked, masked_url, with_causes},
+    time::Timestamp,
 };
 
-/// One line for each deed, as JSON.
-#[derive(Debug, Serialize)]
-struct Deed<'a> {
-    time: String,
-    by: &'a str,
-    deed: &'a str,
-    of: &'a str,
-    /// Not known of what has failed on the way.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<u64>,
-    store: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failed: Option<&'a str>,
-}
+use crate::{args::Changing, failure::Failure};
 
 /// Who does something, whether he was asked, and where it is written down.
 #[derive(Debug)]
@@ -83,7 +66,7 @@ impl Hand {
 
     /// The same of what has failed on the way, when some of it may be done. `left` says where what is left is seen.
     pub(crate) fn broke_off(&self, deed: &str, of: &str, count: Option<u64>, error: &dyn Error, left: &str) -> Failure {
-        let why = masked(&chain(error));
+        let why = masked(&with_causes(error));
         let _ = self.writes(deed, of, count, Some(&why)); // Why is the failure that is told.
         Failure::new(format!(
             "{why}; some of it may be done already: {left} shows what is left, and it may be asked for again"
@@ -92,9 +75,7 @@ impl Hand {
 
     fn writes(&self, deed: &str, of: &str, count: Option<u64>, failed: Option<&str>) -> Result<(), Failure> {
         let (by, store) = (&self.by, &self.store);
-        let line = Deed { time: Timestamp::now().to_string(), by, deed, of, count, store, failed };
-        // Texts and a number cannot fail.
-        let line = shown_json(&serde_json::to_string(&line).unwrap_or_default());
+        let line = LogLine { time: Timestamp::now(), by, deed, of, count, store, failed }.json();
         let _ = writeln!(io::stderr(), "{line}");
         let Some(path) = &self.log else { return Ok(()) };
         let file = OpenOptions::new().create(true).append(true).open(path);

@@ -16,7 +16,8 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::{Parser, error::ErrorKind};
 
 use args::Args;
-use failure::{Failure, masked};
+use failure::Failure;
+use hapax::operator::masked;
 use print::Out;
 
 /// All that was asked for is done.

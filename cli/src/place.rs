@@ -4,14 +4,11 @@
 mod cosmos;
 
 use hapax::{
-    operator::Operator,
+    operator::{Operator, masked_url, with_causes},
     ports::{ErrorKind, StoreError},
 };
 
-use crate::{
-    args::Common,
-    failure::{Failure, chain, masked_url},
-};
+use crate::{args::Common, failure::Failure};
 
 /// What to do where tables are missing.
 const MIGRATE: &str = "`hapax migrate` makes them";
@@ -158,12 +155,17 @@ impl Place {
         }
     }
 
-    /// Makes the tables that are missing.
-    pub(crate) async fn migrate(&self, (store, outbox, queues): (bool, bool, bool)) -> Result<(), Failure> {
+    /// Makes the tables that are missing. Another program's file is given those of a store only where it `may_share`: its name may be a mistake.
+    pub(crate) async fn migrate(
+        &self,
+        (store, outbox, queues): (bool, bool, bool),
+        #[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "only SQLite has files"))]
+        may_share: bool,
+    ) -> Result<(), Failure> {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => {
-                let made = hapax::Sqlite::options(path).create_if_missing(true).migrate(true).share_file(true);
+                let made = hapax::Sqlite::options(path).create_if_missing(true).migrate(true).share_file(may_share);
                 if store {
                     made.open().await.map_err(|e| opening(&e))?.close().await;
                 }
@@ -293,7 +295,8 @@ fn is_meant_for_a_server(store: &str) -> bool {
     let store = store.to_ascii_lowercase();
     let scheme = store.split([':', '/']).next().filter(|scheme| scheme.len() < store.len());
     let is_scheme = scheme.is_some_and(|scheme| SCHEMES.contains(&scheme));
-    (is_scheme && store.contains('@')) || store.contains("password=")
+    let has_password = store.split_once('@').is_some_and(|(user, _)| user.contains(':'));
+    (is_scheme && store.contains('@')) || has_password || store.contains("password=")
 }
 
 impl Opened {
@@ -370,11 +373,12 @@ async fn postgres_outbox(
 
 /// Why a store could not be opened, with what this program does about it.
 fn opening(error: &StoreError) -> Failure {
-    let text = chain(error);
+    let text = with_causes(error);
     let remedy = match error.kind() {
         ErrorKind::Misconfigured if text.contains("`create_if_missing(true)`") => {
             "; name the file that the endpoint has, or `hapax migrate` makes one"
         }
+        ErrorKind::Misconfigured if text.contains("`share_file(true)`") => "; `hapax migrate --share-file` does that",
         ErrorKind::Misconfigured if text.contains("has schema") => "; `hapax migrate` does it",
         _ => "",
     };

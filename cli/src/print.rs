@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use hapax::operator::{printable, printable_json};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -35,7 +36,7 @@ impl Out {
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let written = if self.json_lines { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) };
         let text = written.map_err(|error| Failure::new(format!("the answer cannot be encoded: {error}")))?;
-        self.line(&shown_json(&text))
+        self.line(&printable_json(&text))
     }
 
     pub(crate) fn is_terminal() -> bool {
@@ -55,7 +56,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|cell| shown(&cell)).collect());
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
 
     pub(crate) fn text(&self) -> String {
@@ -77,34 +78,6 @@ impl Table {
     }
 }
 
-/// Text from a store, as a terminal may show it: what others have written must not move its cursor.
-pub(crate) fn shown(text: &str) -> String {
-    text.chars().map(|c| if moves(c) { ' ' } else { c }).collect()
-}
-
-/// The same of several lines.
-pub(crate) fn shown_lines(text: &str) -> String {
-    text.chars().map(|c| if c != '\n' && moves(c) { ' ' } else { c }).collect()
-}
-
-/// JSON of the same meaning that a terminal may show: of what moves its cursor, JSON by itself writes only some as digits.
-pub(crate) fn shown_json(json: &str) -> String {
-    let mut shown = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            // Outside of texts there are no others.
-            c if c != '\n' && moves(c) => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Whether `c` does something to a terminal, or to the order in which it shows others.
-const fn moves(c: char) -> bool {
-    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// A time in milliseconds, as a person says it.
 pub(crate) fn span(millis: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
@@ -121,15 +94,7 @@ pub(crate) fn span_or_dash(millis: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, shown_json, span};
-
-    #[test]
-    fn json_means_the_same_and_moves_nothing() {
-        let value = serde_json::json!({"\u{9b}31m": ["\u{1b}[2J", "\u{202e}", "\u{7f}", "\u{e9}\n"]});
-        let shown = shown_json(&serde_json::to_string_pretty(&value).unwrap_or_default());
-        assert!(shown.chars().all(|c| c == '\n' || c == '\u{e9}' || (' '..='~').contains(&c)), "{shown:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).ok(), Some(value));
-    }
+    use super::{Table, span};
 
     #[test]
     fn spans_are_told_in_the_largest_unit() {

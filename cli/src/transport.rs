@@ -1,13 +1,13 @@
 //! The way out: for what is retried and swept, and to see what is in queues.
 
 use hapax::{
-    operator::Operator,
+    operator::{Operator, masked_url},
     ports::{Dispatcher, QueueSurvey},
 };
 
 use crate::{
     args::Common,
-    failure::{Failure, masked_url},
+    failure::Failure,
     place::{Opened, Place},
 };
 

@@ -25,6 +25,9 @@ class Wrong extends Error {
   constructor(status, error, remedy) { super(error); this.status = status; this.remedy = remedy; }
 }
 
+/** Numbers of others' messages stay as they are written: 100.00, or one that has more digits than a number here. */
+const asWritten = (_, value, about) => typeof value === "number" && JSON.rawJSON && about && String(value) !== about.source ? JSON.rawJSON(about.source) : value;
+
 async function ask(path, words = {}, body) {
   const url = new URL(path, API);
   for (const [key, value] of Object.entries(words)) if (value !== undefined && value !== "") url.searchParams.set(key, value);
@@ -34,7 +37,7 @@ async function ask(path, words = {}, body) {
   let response;
   try { response = await fetch(url, how); } catch { throw new Wrong(0, "the page's server does not answer", "look whether `hapax page`, or your program, still runs; it is asked again"); }
   let answer = null;
-  try { answer = await response.json(); } catch { answer = {}; }
+  try { answer = JSON.parse(await response.text(), asWritten); } catch { answer = {}; }
   if (!response.ok) throw new Wrong(response.status, answer.error ?? `the server answers with ${response.status}`, answer.remedy ?? "look at its log");
   return answer;
 }
@@ -194,7 +197,7 @@ function deeds(letter) {
       : await confirmed("Discard", `Give message ${id} of ${where} up for good?`, "Discard", true);
     if (!yes) return;
     try {
-      const done = await ask(`dead-letters/${segment(letter.endpoint)}/${segment(id)}/${deed}`, {}, { ...(letter.saga && { saga: letter.saga }), by: state.by });
+      const done = await ask(`dead-letters/${segment(letter.endpoint)}/${segment(id)}/${deed}`, {}, { saga: letter.saga ?? "", destination: letter.destination ?? "", fingerprint: letter.fingerprint, by: state.by });
       if (deed === "discard") say(`${done.discarded} discarded.`);
       else say(`${done.done} sent again, ${done.left} left.${done.reasons.map((left) => ` ${left.message_id}: ${left.reason}`).join("")}`);
     } catch (error) { say(`Not done: ${error.message}. ${error.remedy ?? ""}`); }

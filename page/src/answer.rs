@@ -5,10 +5,11 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use hapax_core::ports::{Answer, ErrorKind, StoreError};
+use hapax_core::{
+    operator::{masked, with_causes},
+    ports::{Answer, ErrorKind, StoreError},
+};
 use serde::Serialize;
-
-use crate::masked::masked;
 
 /// Why there is no answer, and what to do.
 #[derive(Debug, Serialize)]
@@ -47,16 +48,7 @@ impl Wrong {
             }
             _ => (StatusCode::BAD_GATEWAY, "`hapax doctor` on the same store looks for the cause"),
         };
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(error) = source {
-            let cause = error.to_string();
-            if !text.contains(&cause) {
-                text = format!("{text}: {cause}");
-            }
-            source = error.source();
-        }
-        Self::new(status, text, remedy)
+        Self::new(status, with_causes(error), remedy)
     }
 }
 

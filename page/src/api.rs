@@ -13,7 +13,7 @@ use axum::{
 };
 use hapax_core::{
     ids::{EndpointName, InvalidId, MessageId},
-    operator::{Hints, MessageLife, Selection, ShownLetter, Status},
+    operator::{Hints, MessageLife, Selection, ShownLetter, ShownRow, Status, WaitingEntity},
     ports::Answer,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -23,7 +23,6 @@ use crate::{
     answer::{Answered, Wrong},
     counts::Counted,
     letters::{Wanted, about},
-    shapes::{StoredToSend, rows},
 };
 
 /// Counting ends here, and says so, as the command does: a look along an index for each line.
@@ -220,11 +219,18 @@ struct Listed {
     limit: Option<usize>,
 }
 
+/// As `hapax outbox list` answers.
+#[derive(Debug, Serialize)]
+struct StoredToSend {
+    entities: Answer<Vec<WaitingEntity>>,
+    rows: Vec<ShownRow>,
+}
+
 async fn outbox(State(asked): State<Arc<Asked>>, Words(listed): Words<Listed>) -> Answered<StoredToSend> {
     let of = asked.selection(listed.endpoint.as_ref(), listed.saga.as_ref())?;
     let limit = up_to(listed.limit, LISTED, LISTED_MAX, "limit")?;
     let operator = &asked.page.operator;
     let entities = operator.waiting(&of, Duration::ZERO, 0, limit).await.map_err(|error| Wrong::store(&error))?;
-    let rows = rows(operator, limit).await.map_err(|error| Wrong::store(&error))?;
+    let rows = operator.rows(None, 0, limit).await.map_err(|error| Wrong::store(&error))?;
     Ok(Json(StoredToSend { entities, rows }))
 }

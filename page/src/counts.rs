@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(crate) const STEP: Duration = Duration::from_secs(5);
 /// Steps of the history: the last ten minutes.
 pub(crate) const STEPS_MAX: usize = 120;
-/// Sagas that are told apart: an application has tens. What comes beyond counts in the history alone.
+/// Sagas that are told apart: an application has tens. What comes beyond counts in the history of a process's own numbers alone, and not at all where they are read from other processes.
 pub(crate) const SAGAS_MAX: usize = 1_000;
 
 /// Where the numbers come from.

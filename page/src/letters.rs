@@ -1,12 +1,11 @@
 //! Which dead letters are meant.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use hapax_core::{
     endpoint::office::Filter,
     ids::{EndpointName, MessageId},
-    operator::Selection,
     ports::DeadLetter,
     time::Timestamp,
 };
@@ -28,6 +27,7 @@ pub(crate) struct Wanted {
     endpoint: Option<String>,
     saga: Option<String>,
     id: Option<String>,
+    fingerprint: Option<String>,
     #[serde(rename = "type")]
     message_type: Option<String>,
     reason: Option<String>,
@@ -49,6 +49,7 @@ pub(crate) async fn list(asked: &Arc<Asked>, wanted: &Wanted, limit: usize) -> R
     let of = asked.selection(wanted.endpoint.as_ref(), wanted.saga.as_ref())?;
     let filter = Filter {
         message_id: maybe(wanted.id.as_ref())?,
+        fingerprint: maybe(wanted.fingerprint.as_ref())?,
         message_type: maybe(wanted.message_type.as_ref())?,
         saga: of.saga,
         reason: wanted.reason.clone().filter(|reason| !reason.is_empty()),
@@ -64,24 +65,10 @@ async fn listed(
     asked: &Arc<Asked>,
     endpoint: Option<&EndpointName>,
     filter: &Filter,
-    (mut skip, limit): (usize, usize),
+    (skip, limit): (usize, usize),
 ) -> Result<Vec<DeadLetter>, Wrong> {
-    let operator = &asked.page.operator;
-    let endpoints = operator.endpoints(&Selection { endpoint: endpoint.cloned(), saga: None }).await;
-    let mut found = Vec::new();
-    for endpoint in known(endpoints.map_err(|error| Wrong::store(&error))?)? {
-        // Nobody is in it who could change anything.
-        let office = operator.dead_letter_office(&endpoint, "", Duration::ZERO);
-        let listed = office.list(filter, 0, skip.saturating_add(limit - found.len())).await;
-        let listed = listed.map_err(|error| Wrong::store(&error))?;
-        let passed = skip.min(listed.len());
-        skip -= passed;
-        found.extend(listed.into_iter().skip(passed));
-        if found.len() >= limit {
-            break;
-        }
-    }
-    Ok(found)
+    let letters = asked.page.operator.dead_letters(endpoint, filter, skip, limit).await;
+    known(letters.map_err(|error| Wrong::store(&error))?)
 }
 
 /// All about a message, or those of one saga. None is 404.

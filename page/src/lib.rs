@@ -38,13 +38,11 @@ mod api;
 mod counts;
 mod guard;
 mod letters;
-mod masked;
 mod observe;
 #[cfg(feature = "serve")]
 mod scrape;
 #[cfg(feature = "serve")]
 mod serve;
-mod shapes;
 #[cfg(feature = "serve")]
 mod text_format;
 mod token;
@@ -62,7 +60,6 @@ pub use observe::{Both, PageMetrics};
 pub use scrape::Scraped;
 #[cfg(feature = "serve")]
 pub use serve::serve;
-pub use shapes::LogLine;
 pub use token::Token;
 
 /// Questions that are asked of the store at a time: a few readers of the page. Each may take a connection of the store's pool, and endpoints

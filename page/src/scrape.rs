@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hapax_core::ports::Answer;
+use hapax_core::{operator::masked_url, ports::Answer};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, Uri, body::Bytes, client::conn::http1, header::HOST};
 use hyper_util::rt::TokioIo;
@@ -73,7 +73,7 @@ impl Scraped {
 }
 
 fn address(url: &str) -> Result<Uri, PageError> {
-    let wrong = |why| PageError::Metrics(crate::masked::masked(url), why);
+    let wrong = |why| PageError::Metrics(masked_url(url), why);
     let uri: Uri = url.parse().map_err(|_| wrong("write it as http://HOST:PORT/metrics"))?;
     match (uri.scheme_str(), uri.authority()) {
         (Some("http"), Some(host)) if host.as_str().contains('@') => {
@@ -192,14 +192,21 @@ impl From<Scraped> for Counts {
                 sagas.entry(name.clone()).or_default().add(*numbers);
             }
             if state.processes.iter().all(|process| process.told.is_none()) {
-                let why =
-                    |process: &Process| format!("{}: {}", process.uri, process.error.as_deref().unwrap_or_default());
+                let why = |process: &Process| {
+                    format!(
+                        "{}: {}",
+                        masked_url(&process.uri.to_string()),
+                        process.error.as_deref().unwrap_or_default()
+                    )
+                };
                 let why: Vec<String> = state.processes.iter().map(why).collect();
                 return Answer::unknown(format!("no process has told its numbers yet: {}", why.join("; ")));
             }
             let processes = state.processes.iter();
-            let processes =
-                processes.map(|process| ProcessState { url: process.uri.to_string(), error: process.error.clone() });
+            let processes = processes.map(|process| ProcessState {
+                url: masked_url(&process.uri.to_string()),
+                error: process.error.clone(),
+            });
             let steps = state.history.told(state.now(), "not every process has told its numbers");
             Answer::Is(counted(&sagas, steps, processes.collect()))
         })

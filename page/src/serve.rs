@@ -18,8 +18,10 @@ use tokio::{
 const CONNECTIONS_MAX: usize = 64;
 /// How long the head of a request may take, and a connection may be idle: the page asks every five seconds.
 const HEAD_WITHIN: Duration = Duration::from_secs(15);
-/// Largest buffer of a connection, in bytes: a head with its longest address and token; the most that hyper lets it be is no less.
+/// Largest buffer of a connection, in bytes: a head with its longest address and token.
 const BUFFER_BYTES_MAX: usize = 16 << 10;
+/// How long a connection lasts: one whose answer nobody reads holds its place until then. The page opens another.
+const CONNECTION_FOR: Duration = Duration::from_secs(300);
 /// How long answers that are under way are waited for at the end.
 const END_WITHIN: Duration = Duration::from_secs(5);
 /// After a connection that could not be accepted, say for want of file descriptors.
@@ -52,18 +54,18 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
         };
         let (service, mut is_ending) = (TowerToHyperService::new(router.clone()), is_ending.clone());
         connections.spawn(async move {
+            let _place = place;
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(BUFFER_BYTES_MAX);
             let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
             tokio::select! {
                 // A browser that goes in the middle is no news to anybody.
-                _ = connection.as_mut() => {}
-                _ = is_ending.changed() => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
+                _ = connection.as_mut() => return,
+                _ = is_ending.changed() => {}
+                () = tokio::time::sleep(CONNECTION_FOR) => {}
             }
-            drop(place);
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(END_WITHIN, connection).await; // What has not ended is cut off.
         });
         while connections.try_join_next().is_some() {}
     }

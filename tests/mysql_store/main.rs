@@ -9,10 +9,10 @@ use hapax::{
     MySql,
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, SagaName, Scope},
-    ports::{DedupStore, EntityStore, ErrorKind, Saved},
+    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, Survey},
     time::Timestamp,
 };
-use hapax_tests::MySqlTables;
+use hapax_tests::{LogLines, MySqlTables, samples};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, Row, mysql::MySqlRow};
 
 /// Longer than anything here takes.
@@ -419,4 +419,40 @@ async fn an_outbox_entry_waits_since_it_was_first_saved_and_another_since_now() 
         }
     }
     assert!(now > 1_700_000_000_000, "{now}");
+}
+
+#[tokio::test]
+async fn a_letter_that_cannot_be_read_hides_no_other() {
+    let tables = MySqlTables::new();
+    let store = tables.open().await;
+    let endpoint = EndpointName::parse("e").unwrap();
+    let letters = [(); 3].map(|()| samples::letter(endpoint.clone(), "x"));
+    for letter in &letters {
+        store.add(letter).await.unwrap();
+    }
+    let damaged = &letters[1].envelope.message_id;
+    let damage = format!("UPDATE s.dead_letter SET envelope = x'07' WHERE message_id = '{damaged}'");
+    Session::new(&tables).await.run(&damage).await;
+    let logged = LogLines::here();
+    assert_eq!(store.list(&endpoint, &Page::first(10)).await.unwrap(), [letters[0].clone(), letters[2].clone()]);
+    assert_eq!(logged.with("is left out").len(), 1);
+}
+
+/// The server ends a recursion after a thousand steps, in silence.
+#[tokio::test]
+async fn endpoints_with_letters_are_listed_however_many_there_are() {
+    let tables = MySqlTables::new();
+    let store = tables.open().await;
+    for number in 0..3 {
+        store.add(&samples::letter(EndpointName::parse(format!("e{number}")).unwrap(), "x")).await.unwrap();
+    }
+    let columns = "message_id, saga, destination, fingerprint, attempts, time, reason, envelope";
+    let copy = format!(
+        "INSERT INTO s.dead_letter (endpoint, {columns}) SELECT CONCAT('f', n.seq), {columns} FROM s.dead_letter JOIN seq_1_to_1500 AS n \
+         WHERE endpoint = 'e0'"
+    );
+    Session::new(&tables).await.run(&copy).await;
+    let listed = store.lettered(5_000).await.unwrap();
+    assert_eq!(listed.is().map(Vec::len), Some(1503));
+    assert_eq!(store.lettered(7).await.unwrap().is().map(Vec::len), Some(7));
 }

@@ -6,10 +6,10 @@ use hapax::{
     Postgres,
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, SagaName, Scope},
-    ports::{DedupStore, EntityStore, ErrorKind, Saved},
+    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved},
     time::Timestamp,
 };
-use hapax_tests::PostgresSchema;
+use hapax_tests::{LogLines, PostgresSchema, samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, postgres::PgRow};
 
 /// A session of somebody else, in the schema of a test.
@@ -284,4 +284,21 @@ async fn a_sweep_looks_only_at_entities_that_have_changed_since() {
     assert_eq!(session.number(watched).await, 1, "an emptied outbox changes no index");
     assert_eq!(list().await, 0);
     assert_eq!(session.number(watched).await, 0);
+}
+
+#[tokio::test]
+async fn a_letter_that_cannot_be_read_hides_no_other() {
+    let schema = PostgresSchema::new();
+    let store = schema.open().await;
+    let endpoint = EndpointName::parse("e").unwrap();
+    let letters = [(); 3].map(|()| samples::letter(endpoint.clone(), "x"));
+    for letter in &letters {
+        store.add(letter).await.unwrap();
+    }
+    let damaged = &letters[1].envelope.message_id;
+    let damage = format!("UPDATE s.dead_letter SET envelope = '\\x07' WHERE message_id = '{damaged}'");
+    Session::new(&schema).await.run(&damage).await;
+    let logged = LogLines::here();
+    assert_eq!(store.list(&endpoint, &Page::first(10)).await.unwrap(), [letters[0].clone(), letters[2].clone()]);
+    assert_eq!(logged.with("is left out").len(), 1);
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
 use hapax::{
-    ids::{EndpointName, MessageId, TypeName},
+    ids::{EndpointName, Fingerprint, MessageId, TypeName},
     time::Timestamp,
 };
 
@@ -62,6 +62,9 @@ pub(crate) enum DeadLetters {
 pub(crate) struct Filtered {
     #[command(flatten)]
     pub(crate) of: Of,
+    /// The one with this fingerprint, of several about a message
+    #[arg(long, value_name = "HEX", value_parser = id::<Fingerprint>)]
+    pub(crate) fingerprint: Option<Fingerprint>,
     /// Of this message type
     #[arg(long = "type", value_name = "TYPE", value_parser = id::<TypeName>)]
     pub(crate) message_type: Option<TypeName>,
@@ -96,6 +99,9 @@ pub(crate) struct Edit {
     pub(crate) id: MessageId,
     #[command(flatten)]
     pub(crate) of: Of,
+    /// The letter with this fingerprint, of several about the message
+    #[arg(long, value_name = "HEX", value_parser = id::<Fingerprint>)]
+    pub(crate) fingerprint: Option<Fingerprint>,
     /// The new body: a file, or - for the standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) body: Option<PathBuf>,

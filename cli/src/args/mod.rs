@@ -178,6 +178,9 @@ pub(crate) struct Migrate {
     /// Leaves the store's own tables out
     #[arg(long)]
     pub(crate) no_store: bool,
+    /// Into an SQLite file that another program has, too
+    #[arg(long)]
+    pub(crate) share_file: bool,
     /// Prints the schema as SQL, to be applied by hand, and does nothing
     #[arg(long)]
     pub(crate) sql: bool,

@@ -1,12 +1,12 @@
 //! Whether the promise holds of what the store has.
 
-use hapax::{endpoint::AuditReport, metrics::Invariant};
+use hapax::{endpoint::AuditReport, metrics::Invariant, operator::masked};
 use serde::Serialize;
 
 use super::{answered, ended, open_store, selection};
 use crate::{
     args::{AuditArgs, Common},
-    failure::{Failure, masked},
+    failure::Failure,
     print::{Out, Table},
     warnings::Warnings,
 };

@@ -1,7 +1,7 @@
 //! Start-up checks of each backend, and what a person should look at, each with its remedy.
 
 use hapax::{
-    operator::{EndpointStatus, Operator, OutboxStatus},
+    operator::{EndpointStatus, Operator, OutboxStatus, masked, with_causes},
     ports::Answer,
 };
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{ended, selection};
 use crate::{
     args::{Common, Doctor},
-    failure::{Failure, chain, masked},
+    failure::Failure,
     ids::millis,
     place::Place,
     print::{Out, span},
@@ -101,7 +101,7 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
 async fn look(operator: &Operator, asked: &Doctor, reaches: bool, found: &mut Findings) {
     let said = |time| span(millis(time));
     match (operator.retention().await, asked.redelivery) {
-        (Err(error), _) => found.add(Level::Error, chain(&error), None),
+        (Err(error), _) => found.add(Level::Error, with_causes(&error), None),
         (Ok(retention), Some(redelivery)) if retention <= redelivery => found.add(
             Level::Error,
             format!("dedup entries are kept for {}, and a copy may come after {}: it would be handled again",
@@ -113,7 +113,7 @@ async fn look(operator: &Operator, asked: &Doctor, reaches: bool, found: &mut Fi
     }
     let status = match operator.status(&selection(&asked.of), LIMIT).await {
         Ok(status) => status,
-        Err(error) => return found.add(Level::Error, chain(&error), None),
+        Err(error) => return found.add(Level::Error, with_causes(&error), None),
     };
     match &status.endpoints {
         Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, reaches, found)),

@@ -10,20 +10,23 @@ use std::{
 
 use hapax::{
     claim::Claim,
-    endpoint::office::{Action, DeadLetterOffice, Filter},
+    endpoint::office::{Action, DeadLetterOffice, Filter, Retried},
     envelope::Envelope,
     ids::{EndpointName, MessageId},
-    operator::{Operator, ShownBody, ShownLetter},
+    operator::{
+        DiscardedLetters, LeftLetter, Operator, RetriedLetters, ShownBody, ShownLetter, printable, printable_json,
+        printable_lines,
+    },
     ports::{DeadLetter, ErrorKind},
 };
 use serde::Serialize;
 
-use super::{ended, endpoint, endpoints, open_store, warn_of_more};
+use super::{answered, ended, endpoint, open_store, warn_of_more};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
     failure::Failure,
-    print::{Out, Table, shown, shown_json, shown_lines},
+    print::{Out, Table},
     transport::{sending, way_out, with_transport},
 };
 
@@ -36,27 +39,6 @@ const EDITED: &str = "edited dead letter";
 const LETTERS_LEFT: &str = "`hapax dead-letters list`";
 /// Largest body that is read from a file, in bytes: above what brokers take.
 const BODY_BYTES_MAX: u64 = 64 << 20;
-
-#[derive(Serialize)]
-struct RetriedLetters {
-    endpoint: String,
-    done: usize,
-    left: usize,
-    reasons: Vec<LeftLetter>,
-}
-
-#[derive(Serialize)]
-struct LeftLetter {
-    message_id: String,
-    saga: Option<String>,
-    reason: String,
-}
-
-#[derive(Serialize)]
-struct DiscardedLetters {
-    endpoint: String,
-    discarded: usize,
-}
 
 #[derive(Serialize)]
 struct ShownAction {
@@ -81,9 +63,10 @@ pub(super) async fn run(asked: DeadLetters, common: &Common, out: &mut Out) -> R
 }
 
 fn filter(filtered: &Filtered) -> Filter {
-    let Filtered { of, message_type, reason, since, before } = filtered;
+    let Filtered { of, fingerprint, message_type, reason, since, before } = filtered;
     Filter {
         message_id: None,
+        fingerprint: *fingerprint,
         message_type: message_type.clone(),
         saga: of.saga.clone(),
         reason: reason.clone(),
@@ -103,18 +86,8 @@ async fn letters(
     filter: &Filter,
     (skip, limit): (usize, usize),
 ) -> Result<Vec<DeadLetter>, Failure> {
-    let (mut found, mut skip) = (Vec::new(), skip);
-    for endpoint in endpoints(operator, of).await? {
-        let wanted = skip.saturating_add(limit - found.len());
-        let listed = office(operator, &endpoint).list(filter, 0, wanted).await.map_err(|error| Failure::of(&error))?;
-        let passed = skip.min(listed.len());
-        skip -= passed;
-        found.extend(listed.into_iter().skip(passed));
-        if found.len() >= limit {
-            break;
-        }
-    }
-    Ok(found)
+    let letters = operator.dead_letters(of.endpoint.as_ref(), filter, skip, limit).await;
+    answered(letters.map_err(|error| Failure::of(&error))?)
 }
 
 async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &mut Out) -> Result<(), Failure> {
@@ -156,7 +129,7 @@ fn letter_text(letter: &ShownLetter) -> String {
         format!("endpoint     {}", letter.endpoint),
     ];
     let mut add = |name: &str, value: Option<&String>| {
-        lines.extend(value.map(|value| format!("{name:<12} {}", shown(value))));
+        lines.extend(value.map(|value| format!("{name:<12} {}", printable(value))));
     };
     add("saga", letter.saga.as_ref());
     add("destination", letter.destination.as_ref());
@@ -169,17 +142,20 @@ fn letter_text(letter: &ShownLetter) -> String {
     for (name, value) in &letter.message.headers {
         add("header", Some(&format!("{name}={value}")));
     }
-    lines
-        .push(format!("reason       {}", letter.reason.lines().map(shown).collect::<Vec<_>>().join("\n             ")));
+    lines.push(format!(
+        "reason       {}",
+        letter.reason.lines().map(printable).collect::<Vec<_>>().join("\n             ")
+    ));
     let body = match &letter.message.body {
-        Some(ShownBody::Json(text)) => shown_json(text),
-        Some(ShownBody::Text(text)) => shown_lines(text),
+        Some(ShownBody::Json(text)) => printable_json(text),
+        Some(ShownBody::Text(text)) => printable_lines(text),
         Some(ShownBody::Hex(hex)) => format!("in hexadecimal digits: {hex}"),
         _ => String::new(),
     };
+    lines.push(format!("fingerprint  {}", letter.fingerprint));
     lines.push(format!("body         {} bytes", letter.message.body_bytes));
     lines.push(body);
-    shown_lines(&lines.join("\n")) + "\n"
+    printable_lines(&lines.join("\n")) + "\n"
 }
 
 /// What was chosen, all of it there.
@@ -220,11 +196,7 @@ async fn retry(
     let letters = chosen(&operator, &endpoint, asked).await?;
     let hand = Hand::new(changing, &common.store().unwrap_or_default());
     if letters.is_empty() {
-        return done(
-            out,
-            common,
-            &RetriedLetters { endpoint: endpoint.to_string(), done: 0, left: 0, reasons: Vec::new() },
-        );
+        return done(out, common, &RetriedLetters::of(&endpoint, Retried::default()));
     }
     let beyond = if beyond_retention { ", whatever their age" } else { "" };
     if !hand.asks(&format!("send {} dead letters of {endpoint} again by {by}{beyond}", letters.len()))? {
@@ -239,13 +211,8 @@ async fn retry(
     };
     let retried = retried.map_err(|error| hand.broke_off(RETRIED, endpoint.as_str(), None, &error, LETTERS_LEFT))?;
     hand.writes_down(RETRIED, endpoint.as_str(), retried.done as u64)?;
-    let reasons = retried.reasons.into_iter().map(|left| LeftLetter {
-        message_id: left.message_id.to_string(),
-        saga: left.saga.map(|saga| saga.to_string()),
-        reason: left.reason,
-    });
-    let (left, reasons) = (retried.left, reasons.collect());
-    let retried = RetriedLetters { endpoint: endpoint.to_string(), done: retried.done, left, reasons };
+    let retried = RetriedLetters::of(&endpoint, retried);
+    let left = retried.left;
     ended(done(out, common, &retried), left > 0)
 }
 
@@ -254,9 +221,9 @@ fn done(out: &mut Out, common: &Common, retried: &RetriedLetters) -> Result<(), 
         return out.json(retried);
     }
     out.line(&format!("{}: {} sent again, {} left", retried.endpoint, retried.done, retried.left))?;
-    for LeftLetter { message_id, saga, reason } in &retried.reasons {
+    for LeftLetter { message_id, saga, reason, .. } in &retried.reasons {
         let saga = saga.as_deref().map(|saga| format!(" of {saga}")).unwrap_or_default();
-        out.line(&format!("  {message_id}{saga}: {}", shown(reason)))?;
+        out.line(&format!("  {}{saga}: {}", printable(message_id), printable(reason)))?;
     }
     Ok(())
 }
@@ -285,7 +252,7 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
         hand.writes_down(DISCARDED, endpoint.as_str(), discarded as u64)?;
     }
     if common.json {
-        return out.json(&DiscardedLetters { endpoint: endpoint.to_string(), discarded });
+        return out.json(&DiscardedLetters::of(&endpoint, discarded));
     }
     out.line(&format!("{endpoint}: {discarded} discarded"))
 }
@@ -304,7 +271,8 @@ async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failur
     }
     let operator = open_store(common).await?.operator;
     let endpoint = endpoint(&operator, &asked.of).await?;
-    let filter = Filter { message_id: Some(asked.id.clone()), saga: asked.of.saga.clone(), ..Filter::default() };
+    let (message_id, saga) = (Some(asked.id.clone()), asked.of.saga.clone());
+    let filter = Filter { message_id, saga, fingerprint: asked.fingerprint, ..Filter::default() };
     let found =
         office(&operator, &endpoint).list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
     let body = asked.body.as_deref().map(read_body).transpose()?;
@@ -318,7 +286,7 @@ async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failur
         }
         many => cut_short(many, asked, body.as_ref()).ok_or_else(|| {
             Failure::new(format!(
-                "there are {} dead letters about message {}: name the one of a saga, --saga NAME; what an edit has left that was cut short \
+                "there are {} dead letters about message {}: name the one of a saga, --saga NAME, or by what `hapax dead-letters show` tells, --fingerprint HEX; what an edit has left that was cut short \
                  is mended by the same edit",
                 many.len(),
                 asked.id

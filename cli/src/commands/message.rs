@@ -1,7 +1,7 @@
 //! All that is known of one message.
 
 use hapax::{
-    operator::{Handled, Hints, MessageLife},
+    operator::{Handled, Hints, MessageLife, printable, printable_lines},
     ports::Answer,
 };
 
@@ -9,7 +9,7 @@ use super::{open, selection};
 use crate::{
     args::{Common, MessageArgs},
     failure::Failure,
-    print::{Out, shown, shown_lines},
+    print::Out,
     transport::with_transport,
 };
 
@@ -30,7 +30,7 @@ fn text(life: &MessageLife) -> String {
     for row in &life.outbox_rows {
         let archived = if row.archived { ", in the archive" } else { "" };
         let ended = row.ended.as_ref().map(|ended| format!(" at {ended}")).unwrap_or_default();
-        let error = row.last_error.as_ref().map(|error| format!(": {}", shown(error))).unwrap_or_default();
+        let error = row.last_error.as_ref().map(|error| format!(": {}", printable(error))).unwrap_or_default();
         let status = row.status.as_str();
         lines.push(format!(
             "  stored in outbox {} at {}; {status}{ended}{archived}, {} attempts{error}",
@@ -62,7 +62,7 @@ fn text(life: &MessageLife) -> String {
             letter.endpoint,
             letter.time,
             letter.attempts,
-            shown(reason)
+            printable(reason)
         ));
     }
     if lines.len() == 1 + untold {
@@ -70,14 +70,14 @@ fn text(life: &MessageLife) -> String {
         lines.push(format!("  {otherwise}nothing is known of it here"));
     }
     lines.push(format!("{} entities were asked whether they have handled it", life.entities_asked));
-    shown_lines(&lines.join("\n")) + "\n"
+    printable_lines(&lines.join("\n")) + "\n"
 }
 
 /// How many lines say that something is not known: one or none.
 fn section<T>(lines: &mut Vec<String>, name: &str, answer: &Answer<Vec<T>>, line: impl Fn(&T) -> String) -> usize {
     match answer {
         Answer::Is(all) => lines.extend(all.iter().map(line)),
-        Answer::Unknown { why } => lines.push(format!("  {name}: not known here: {}", shown(why))),
+        Answer::Unknown { why } => lines.push(format!("  {name}: not known here: {}", printable(why))),
     }
     usize::from(matches!(answer, Answer::Unknown { .. }))
 }

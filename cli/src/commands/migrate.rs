@@ -1,11 +1,12 @@
 //! Tables that are missing.
 
+use hapax::operator::masked_url;
 use serde::Serialize;
 
 use crate::{
     args::{Common, Migrate},
     ask::Hand,
-    failure::{Failure, masked_url},
+    failure::Failure,
     place::Place,
     print::Out,
 };
@@ -36,7 +37,7 @@ pub(super) async fn run(asked: &Migrate, common: &Common, out: &mut Out) -> Resu
         return Ok(());
     }
     hand.opens_log()?;
-    place.migrate(parts).await?;
+    place.migrate(parts, asked.share_file).await?;
     hand.writes_down("migrated", &named.join(", "), named.len() as u64)?;
     if common.json {
         return out.json(&Migrated { place: url, store: parts.0, outbox: parts.1, queues: parts.2 });

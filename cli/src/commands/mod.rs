@@ -17,13 +17,13 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 use hapax::{
     ids::EndpointName,
-    operator::{Operator, Selection},
+    operator::{Operator, Selection, masked},
     ports::Answer,
 };
 
 use crate::{
     args::{Args, Command, Common, Of, Outbox},
-    failure::{Failure, masked},
+    failure::Failure,
     place::{Opened, Place},
     print::Out,
     warnings::Warnings,
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         Command::Message(asked) => message::run(&asked, &common, out).await,
         Command::Sweep(asked) => sweep::run(&asked, &common, out).await,
         #[cfg(feature = "page")]
-        Command::Page(asked) => page::run(&asked, &common, out).await,
+        Command::Page(asked) => page::run(&asked, &common, &warnings, out).await,
         Command::Audit(asked) => audit::run(&asked, &common, &warnings, out).await,
     };
     warn(&warnings.take());

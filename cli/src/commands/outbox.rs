@@ -57,7 +57,8 @@ pub(super) async fn run(asked: Outbox, common: &Common, out: &mut Out) -> Result
                 listed.entities = Some(waiting.map_err(|error| Failure::of(&error))?);
             }
             if !entities {
-                listed.rows = Some(rows(&operator, status, (skip, limit)).await?);
+                let rows = operator.rows(status, skip, limit).await;
+                listed.rows = Some(rows.map_err(|error| Failure::of(&error))?);
             }
             if common.json { out.json(&listed) } else { out.text(&text(&listed)) }
         }
@@ -67,40 +68,6 @@ pub(super) async fn run(asked: Outbox, common: &Common, out: &mut Out) -> Result
         Outbox::Archive { older_than, keep, changing } => remove(older_than, Some(keep), &changing, common, out).await,
         Outbox::Debezium(_) => Ok(()), // It needs no database, and has its own way.
     }
-}
-
-/// Rows with this status, else those that have failed before those that wait: one list, of which `skip` are passed by.
-async fn rows(
-    operator: &Operator,
-    status: Option<RowStatus>,
-    (mut skip, limit): (usize, usize),
-) -> Result<Vec<ShownRow>, Failure> {
-    let wanted = status.map_or_else(|| vec![RowStatus::Failed, RowStatus::Waits], |status| vec![status]);
-    let mut shown = Vec::new();
-    for outbox in operator.outboxes() {
-        for status in wanted.iter().copied() {
-            if shown.len() >= limit {
-                return Ok(shown);
-            }
-            let page = Page { skip, limit: limit - shown.len(), message_id: None };
-            let rows = outbox.rows(Some(status), &page).await.map_err(|error| Failure::of(&error))?;
-            let passed = if rows.is_empty() { number(&**outbox, status).await? } else { skip };
-            skip = skip.saturating_sub(passed);
-            shown.extend(rows.iter().map(|row| ShownRow::of(outbox.name(), row)));
-        }
-    }
-    Ok(shown)
-}
-
-/// How many there are of those that others are listed behind.
-async fn number(outbox: &dyn OutboxRows, status: RowStatus) -> Result<usize, Failure> {
-    let state = outbox.state().await.map_err(|error| Failure::of(&error))?;
-    let number = match status {
-        RowStatus::Failed => state.failed,
-        RowStatus::Waits => state.stored,
-        RowStatus::Sent | RowStatus::Expired => 0,
-    };
-    Ok(usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 fn text(listed: &Listed) -> String {

@@ -5,23 +5,29 @@ use std::{
     io::{self, Read, Write},
     path::Path,
     sync::Mutex,
+    time::Duration,
 };
 
-use hapax_page::{Actions, Counts, LogLine, Page, PageError, Scraped, Token};
+use hapax::operator::{LogLine, masked_url};
+use hapax_page::{Actions, Counts, Page, PageError, Scraped, Token};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use super::{open, open_store, selection, status::stopped};
+use super::{open, open_store, selection, status::stopped, warn};
 use crate::{
     args::{Common, PageArgs},
     ask::{opened_log, user},
-    failure::{Failure, masked_url},
-    print::{Out, shown_json},
+    failure::Failure,
+    print::Out,
     transport::{sending, with_transport},
+    warnings::Warnings,
 };
 
 /// Largest file that is read as a token, in bytes: a token has 256 at most, and white space around it.
 const TOKEN_BYTES_MAX: u64 = 1024;
+
+/// How often it is looked whether there are warnings to be said.
+const WARNED_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct Served<'a> {
@@ -30,9 +36,15 @@ struct Served<'a> {
     guarded: bool,
 }
 
-pub(super) async fn run(asked: &PageArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
+pub(super) async fn run(asked: &PageArgs, common: &Common, warnings: &Warnings, out: &mut Out) -> Result<(), Failure> {
     let token = asked.token_file.as_deref().map(token).transpose()?;
-    let guard = if asked.listen.ip().is_loopback() { None } else { Some(guard(token.as_ref())?) };
+    // A name is for a proxy, by which other hosts come.
+    let is_for_others = !asked.listen.ip().is_loopback() || !asked.host.is_empty();
+    let guard = match (is_for_others, asked.actions) {
+        (true, _) => Some(guard(token.as_ref())?),
+        (false, true) => None,
+        (false, false) => token.clone(),
+    };
     // What cannot be written is found out before anything is done.
     let log = asked.log.as_deref().map(opened_log).transpose()?;
     let operator = if asked.actions {
@@ -46,12 +58,12 @@ pub(super) async fn run(asked: &PageArgs, common: &Common, out: &mut Out) -> Res
     if !asked.metrics.is_empty() {
         page = page.counts(Counts::from(Scraped::start(&asked.metrics).map_err(|error| wrong(&error))?));
     }
-    if let Some(token) = token.filter(|_| asked.actions) {
-        let actions =
-            Actions::new(token).by(user(asked.by.as_deref())).store(masked_url(&common.store().unwrap_or_default()));
+    let actions = token.filter(|_| asked.actions).map(|token| {
+        let store = masked_url(&common.store().unwrap_or_default());
         let log = Mutex::new(log);
-        page = page.actions(actions.writes(move |line| written(line, &log)));
-    }
+        Actions::new(token).by(user(asked.by.as_deref())).store(store).writes(move |line| written(line, &log))
+    });
+    page = actions.iter().cloned().fold(page, Page::actions);
     let listener = TcpListener::bind(asked.listen).await.map_err(|error| {
         Failure::new(format!(
             "{} cannot be listened on: {error}; name another one, --listen ADDRESS:PORT",
@@ -67,7 +79,24 @@ pub(super) async fn run(asked: &PageArgs, common: &Common, out: &mut Out) -> Res
         let what = if asked.actions { "with actions" } else { "read-only" };
         out.line(&format!("the page is at {url} ({what}); Ctrl-C ends it"))?;
     }
-    hapax_page::serve(listener, page.router(), stopped()).await.map_err(|error| Failure::of(&error))
+    // It may be served for months: what it is warned of is not for its end.
+    let served = tokio::select! {
+        served = hapax_page::serve(listener, page.router(), stopped()) => served,
+        never = warned(warnings) => match never {},
+    };
+    if let Some(actions) = actions {
+        actions.ended().await;
+    }
+    served.map_err(|error| Failure::of(&error))
+}
+
+/// Says what was warned of, again and again.
+async fn warned(warnings: &Warnings) -> std::convert::Infallible {
+    let mut ticks = tokio::time::interval(WARNED_EVERY);
+    loop {
+        ticks.tick().await;
+        warn(&warnings.take());
+    }
 }
 
 fn wrong(error: &PageError) -> Failure {
@@ -98,7 +127,7 @@ fn token(path: &Path) -> Result<Token, Failure> {
 
 /// To the standard error, and where `--log` says.
 fn written(line: &LogLine<'_>, log: &Mutex<Option<File>>) {
-    let line = shown_json(&line.json());
+    let line = line.json();
     let _ = writeln!(io::stderr(), "{line}"); // There is nowhere else to say it.
     let mut log = log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(file) = log.as_mut() else { return };

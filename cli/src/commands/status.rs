@@ -3,15 +3,17 @@
 use std::io::{self, Write};
 
 use hapax::{
-    operator::{EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status},
+    operator::{
+        EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status, masked, printable, with_causes,
+    },
     ports::{Answer, Count},
 };
 
 use super::{open, selection};
 use crate::{
     args::{Common, StatusArgs},
-    failure::{Failure, masked},
-    print::{Out, Table, shown, span, span_or_dash},
+    failure::Failure,
+    print::{Out, Table, span, span_or_dash},
     transport::with_transport,
 };
 
@@ -72,7 +74,7 @@ async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &m
             (Ok(status), false) => out.text(&frame(&text(status), is_drawn)),
             // A server that is away comes back; who watches sees both.
             (Err(error), _) => {
-                let failure = masked(&crate::failure::chain(error));
+                let failure = masked(&with_causes(error));
                 if is_drawn { out.text(&frame(&format!("{failure}\n"), true)) } else { told(&failure) }
             }
         };
@@ -94,24 +96,26 @@ fn frame(text: &str, is_drawn: bool) -> String {
     if is_drawn { format!("{CLEAR}{text}\nCtrl-C ends it\n") } else { format!("{text}\n") }
 }
 
-/// Ctrl-C, or whoever ends programs politely.
+/// Ctrl-C, Ctrl-\, or whoever ends programs politely. Not the end of a terminal: `nohup` is to be heeded, and there is no screen to be left.
 ///
 /// It listens from the call on.
 pub(super) fn stopped() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    let signals = {
+    let mut signals = {
         use tokio::signal::unix::{SignalKind, signal};
-        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok())
+
+        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()].map(|kind| signal(kind).ok())
     };
     async move {
         #[cfg(unix)]
-        if let [Some(mut interrupted), Some(mut terminated)] = signals {
-            tokio::select! {
-                _ = interrupted.recv() => {}
-                _ = terminated.recv() => {}
+        std::future::poll_fn(|context| {
+            match signals.iter_mut().flatten().any(|signal| signal.poll_recv(context).is_ready()) {
+                true => std::task::Poll::Ready(()),
+                false => std::task::Poll::Pending,
             }
-            return;
-        }
+        })
+        .await;
+        #[cfg(not(unix))]
         let _ = tokio::signal::ctrl_c().await;
     }
 }
@@ -160,7 +164,7 @@ fn endpoint_text(endpoint: &EndpointStatus) -> String {
 fn line<T>(answer: &Answer<T>, text: impl Fn(&T) -> String) -> String {
     match answer {
         Answer::Is(answer) => text(answer),
-        Answer::Unknown { why } => format!("not known here: {}", shown(why)),
+        Answer::Unknown { why } => format!("not known here: {}", printable(why)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A sweep by hand.
 
-use hapax::operator::Swept;
+use hapax::operator::{Swept, printable};
 
 use super::{answered, ended, open_store, selection};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     ask::Hand,
     failure::Failure,
     ids::millis,
-    print::{Out, shown, span},
+    print::{Out, span},
     transport::{sending, way_out, with_transport},
 };
 
@@ -43,7 +43,7 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
 
 fn text(swept: &Swept) -> String {
     let Swept { entities, entries, finished, failed, reasons, .. } = swept;
-    let reasons: String = reasons.iter().map(|left| format!("  {}: {}\n", left.entity, shown(&left.why))).collect();
+    let reasons: String = reasons.iter().map(|left| format!("  {}: {}\n", left.entity, printable(&left.why))).collect();
     format!(
         "{finished} of {entries} outbox entries in {entities} entities are finished; {failed} entities failed\n{reasons}"
     )

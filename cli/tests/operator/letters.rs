@@ -86,10 +86,33 @@ async fn an_edit_that_was_cut_short_is_mended_by_the_same_edit() {
     let another = hapax(&edit);
     assert!(another.status.code() == Some(1) && said(&another).contains("by the same edit"), "{another:?}");
     assert_eq!(letters(&file).await, 2);
+    let shown = json(&["dead-letters", "show", "bad-1", "--json", "--store", &file], 0);
+    let [old, new] = [0, 1].map(|at| shown[at]["fingerprint"].as_str().unwrap().to_owned());
+    assert_ne!(old, new);
+    let told = text(&hapax(&["dead-letters", "show", "bad-1", "--store", &file]));
+    assert!(told.contains(&old) && told.contains(&new), "{told}");
+    let one = ["dead-letters", "discard", "bad-1", "--fingerprint", &old, "--dry-run", "--store", &file];
+    let dry = hapax(&one);
+    assert!(dry.status.success() && said(&dry).contains("1 dead letters"), "{dry:?}");
     fs::write(&body, r#"{"item":"tea"}"#).unwrap();
     assert_eq!(json(&edit, 0)["message"]["body"]["item"], "tea");
     let shown = json(&["dead-letters", "show", "bad-1", "--json", "--store", &file], 0);
     assert_eq!((shown.as_array().unwrap().len(), &shown[0]["message"]["body"]["item"]), (1, &"tea".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_that_cannot_be_read_is_warned_of_and_hides_no_other() {
+    let folder = Folder::new();
+    let file = folder.file();
+    set_aside(&file, &["bad-1", "bad-2", "bad-3"].map(|id| ("shop", id, "{}"))).await;
+    let other = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    let damage = "UPDATE hapax_dead_letter SET envelope = x'07' WHERE message_id = 'bad-2'";
+    assert_eq!(sqlx::raw_sql(damage).execute(&other).await.unwrap().rows_affected(), 1);
+    let listed = hapax(&["dead-letters", "list", "--json", "--store", &file]);
+    let letters: serde_json::Value = serde_json::from_str(&text(&listed)).unwrap();
+    let ids = [0, 1].map(|at| letters[at]["message"]["message_id"].as_str().unwrap().to_owned());
+    assert_eq!((letters.as_array().unwrap().len(), ids), (2, ["bad-1".to_owned(), "bad-3".to_owned()]));
+    assert!(said(&listed).contains("left out of the list"), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -160,23 +160,25 @@ async fn a_watch_on_a_terminal_leaves_it_as_it_was() {
     let folder = Folder::new();
     let file = folder.file();
     shop_that_ran(&file).await;
-    // A terminal from `script`; Ctrl-C after a second.
-    let line = format!(
-        "timeout --signal=INT 1 '{}' status --watch --every 200ms --store '{file}'",
-        env!("CARGO_BIN_EXE_hapax")
-    );
-    let terminal = std::process::Command::new("script")
-        .args(["--quiet", "--command", &line, "/dev/null"])
-        .stdin(Stdio::null())
-        .output();
-    let Ok(seen) = terminal else {
-        eprintln!("SKIPPED: there is no program `script`, which makes a terminal: install util-linux");
-        return;
-    };
-    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
-    assert!(seen.contains("\u{1b}[?1049h") && seen.contains("Ctrl-C ends it"), "{seen}");
-    assert!(seen.matches("endpoint shop").count() > 1, "{seen}");
-    assert!(seen.trim_end().ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{seen}");
+    // Ctrl-C, and Ctrl-\\, each after a second in a terminal from `script`.
+    for signal in ["INT", "QUIT"] {
+        let line = format!(
+            "timeout --signal={signal} 1 '{}' status --watch --every 200ms --store '{file}'",
+            env!("CARGO_BIN_EXE_hapax")
+        );
+        let terminal = std::process::Command::new("script")
+            .args(["--quiet", "--command", &line, "/dev/null"])
+            .stdin(Stdio::null())
+            .output();
+        let Ok(seen) = terminal else {
+            eprintln!("SKIPPED: there is no program `script`, which makes a terminal: install util-linux");
+            return;
+        };
+        let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+        assert!(seen.contains("\u{1b}[?1049h") && seen.contains("Ctrl-C ends it"), "{signal}: {seen}");
+        assert!(seen.matches("endpoint shop").count() > 1, "{signal}: {seen}");
+        assert!(seen.trim_end().ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{signal}: {seen}");
+    }
 }
 
 #[test]

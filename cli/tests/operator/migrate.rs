@@ -49,8 +49,24 @@ fn the_schema_is_printed_and_nothing_is_made() {
     assert!(!std::path::Path::new(&file).exists());
 }
 
+#[tokio::test]
+async fn another_programs_file_is_given_tables_only_where_that_is_asked_for() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let other = sqlx::SqlitePool::connect(&format!("sqlite://{file}?mode=rwc")).await.unwrap();
+    sqlx::raw_sql("CREATE TABLE bookmarks (url TEXT)").execute(&other).await.unwrap();
+    let refused = hapax(&["migrate", "--yes", "--store", &file]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(said(&refused).contains("bookmarks") && said(&refused).contains("--share-file"), "{refused:?}");
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(tables).fetch_one(&other).await.unwrap(), 1);
+    let made = hapax(&["migrate", "--yes", "--share-file", "--store", &file]);
+    assert!(made.status.success(), "{made:?}");
+    json(&["status", "--store", &file, "--json"], 0);
+}
+
 #[test]
-fn a_file_of_another_program_is_left_as_it_was() {
+fn a_file_that_is_no_database_is_left_as_it_was() {
     let folder = Folder::new();
     let file = folder.file();
     std::fs::write(&file, b"no database at all, but long enough to be looked at as one by whoever opens it").unwrap();

@@ -133,6 +133,8 @@ fn what_would_let_everybody_in_is_refused_with_the_remedy() {
     for (args, part) in [
         (&["--listen", "0.0.0.0:0"][..], "--token-file"),
         (&["--listen", "[::]:0"], "--token-file"),
+        // By a proxy others come.
+        (&["--host", "ops.example.org"], "--token-file"),
         (&["--actions"], "--token-file"),
         (&["--actions", "--token-file", token], "fewer than 16"),
         (&["--token-file", none], "openssl rand"),
@@ -145,6 +147,24 @@ fn what_would_let_everybody_in_is_refused_with_the_remedy() {
         assert!(
             text.contains(part) && text.trim_end().lines().count() == 1 && !text.contains("short\n"),
             "{args:?}: {text}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_given_is_asked_for() {
+    let folder = Folder::new();
+    let (file, token) = (folder.file(), folder.path().join("token"));
+    shop_that_ran(&file).await;
+    fs::write(&token, format!("{TOKEN}\n")).unwrap();
+    for more in [&[][..], &["--host", "ops.example.org"]] {
+        let page = Serving::new(&[&["--store", &file, "--token-file", token.to_str().unwrap()], more].concat());
+        assert_eq!(page.told["guarded"], true, "{more:?}");
+        assert_eq!(page.ask("GET", "/api/status", "", "").0, 401, "{more:?}");
+        assert_eq!(
+            page.ask("GET", "/api/status", &format!("Authorization: Bearer {TOKEN}\r\n"), "").0,
+            200,
+            "{more:?}"
         );
     }
 }

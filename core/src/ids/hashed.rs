@@ -5,7 +5,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{EntityKey, ID_BYTES_MAX, IdempotencyKey, NAME_BYTES_MAX, Scope, SequenceNumber};
+use super::{EntityKey, ID_BYTES_MAX, IdempotencyKey, InvalidId, NAME_BYTES_MAX, Scope, SequenceNumber};
 use crate::envelope::Envelope;
 
 /// Under what a handled message is remembered: endpoint, saga, saga key and the message's identity (its idempotency
@@ -218,9 +218,24 @@ impl Fingerprint {
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Display for Fingerprint {
+    /// As hexadecimal digits, which [`from_str`](std::str::FromStr::from_str) reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(&self.0))
+    }
+}
+
+impl std::str::FromStr for Fingerprint {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        unhex(text).map(Self).ok_or_else(|| InvalidId::new("fingerprint", "is not 32 hexadecimal digits"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

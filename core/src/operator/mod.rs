@@ -17,21 +17,26 @@
 //! # }
 //! ```
 
+mod done;
+mod letters;
 mod life;
 mod outbox;
 mod refusing;
 mod shown;
 mod status;
 mod sweep;
+mod text;
 
 use std::{sync::Arc, time::Duration};
 
+pub use done::{DiscardedLetters, LeftLetter, LogLine, RetriedLetters};
 pub use life::{Handled, Hints, MessageLife, QueuedCopy, ScheduledCopy, SentBy};
 pub use outbox::{ShownRow, WaitingEntity, WaitingEntry};
 use refusing::Refusing;
 pub use shown::{ShownBody, ShownEnvelope, ShownLetter, ShownOutgoing};
 pub use status::{DedupStatus, EndpointStatus, OutboxStatus, QueueStatus, SagaStatus, ScheduleStatus, Status};
 pub use sweep::{NotSwept, Swept};
+pub use text::{masked, masked_url, printable, printable_json, printable_lines, with_causes};
 
 use crate::{
     endpoint::{Nothing, Settings, StoreAudit, SystemClock, office::DeadLetterOffice},
@@ -203,10 +208,21 @@ impl Operator {
         if let Some(endpoint) = &of.endpoint {
             return Ok(Answer::Is(vec![endpoint.clone()]));
         }
-        let scopes = self.scopes(of).await?;
+        self.endpoints_with(of, &self.scopes(of).await?).await
+    }
+
+    /// The same, where it is known which endpoints and sagas `of` selects.
+    async fn endpoints_with(
+        &self,
+        of: &Selection,
+        scopes: &Answer<Vec<Arc<Scope>>>,
+    ) -> Result<Answer<Vec<EndpointName>>, StoreError> {
+        if let Some(endpoint) = &of.endpoint {
+            return Ok(Answer::Is(vec![endpoint.clone()]));
+        }
         // What is said of a saga is said of entities.
         let lettered = if of.saga.is_none() { self.survey.lettered(SCOPES_MAX).await?.is().cloned() } else { None };
-        Ok(scopes.map(|scopes| {
+        Ok(scopes.clone().map(|scopes| {
             let mut endpoints: Vec<EndpointName> = scopes.iter().map(|scope| scope.endpoint.clone()).collect();
             let is_a_name = |endpoint: &EndpointName| !endpoint.as_str().starts_with(OWN);
             endpoints.extend(lettered.into_iter().flatten().filter(is_a_name));

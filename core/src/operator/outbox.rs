@@ -8,11 +8,11 @@ use super::{Operator, Selection, shown::ShownOutgoing, status::millis};
 use crate::{
     entity::{Entity, OutboxEntry},
     ids::Scope,
-    ports::{Answer, OutboxRow, Pending, RowStatus, StoreError},
+    ports::{Answer, OutboxRow, OutboxRows, Page, Pending, RowStatus, StoreError},
 };
 
 /// Entities that are asked for at a time.
-const PAGE: usize = 256;
+const ENTITIES: usize = 256;
 
 /// An entity with messages that may not have been sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -133,7 +133,7 @@ impl Operator {
         for scope in &scopes {
             let mut after = None;
             while found.len() < limit {
-                let page = PAGE.min(skip.saturating_add(limit - found.len()));
+                let page = ENTITIES.min(skip.saturating_add(limit - found.len()));
                 let listed = self.stores.entities().pending(scope, older_than, after.as_ref(), page).await?;
                 for pending in &listed {
                     if skip > 0 {
@@ -150,6 +150,34 @@ impl Operator {
         }
         found.truncate(limit);
         Ok(Answer::Is(found))
+    }
+
+    /// Rows of its outbox tables: those with `status`, else those that have failed before those that wait; one list over all tables, of which
+    /// `skip` are passed by, and `limit` are shown at most.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn rows(
+        &self,
+        status: Option<RowStatus>,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Vec<ShownRow>, StoreError> {
+        let wanted = status.map_or_else(|| vec![RowStatus::Failed, RowStatus::Waits], |status| vec![status]);
+        let (mut skip, mut shown) = (skip, Vec::new());
+        for outbox in self.outboxes() {
+            for status in wanted.iter().copied() {
+                if shown.len() >= limit {
+                    return Ok(shown);
+                }
+                let page = Page { skip, limit: limit - shown.len(), message_id: None };
+                let rows = outbox.rows(Some(status), &page).await?;
+                let passed = if rows.is_empty() { number(&**outbox, status).await? } else { skip };
+                skip = skip.saturating_sub(passed);
+                shown.extend(rows.iter().map(|row| ShownRow::of(outbox.name(), row)));
+            }
+        }
+        Ok(shown)
     }
 
     /// An entity that was listed, if something still is in its outbox.
@@ -189,7 +217,7 @@ impl Operator {
     ) -> Result<Vec<Pending>, StoreError> {
         let mut found: Vec<Pending> = Vec::new();
         while found.len() < limit {
-            let page = PAGE.min(limit - found.len());
+            let page = ENTITIES.min(limit - found.len());
             let after = found.last().map(|last| last.key.clone());
             let listed = self.stores.entities().pending(scope, older_than, after.as_ref(), page).await?;
             let is_last = listed.len() < page;
@@ -200,4 +228,15 @@ impl Operator {
         }
         Ok(found)
     }
+}
+
+/// How many rows there are of those that others are listed behind.
+async fn number(outbox: &dyn OutboxRows, status: RowStatus) -> Result<usize, StoreError> {
+    let state = outbox.state().await?;
+    let number = match status {
+        RowStatus::Failed => state.failed,
+        RowStatus::Waits => state.stored,
+        RowStatus::Sent | RowStatus::Expired => 0,
+    };
+    Ok(usize::try_from(number).unwrap_or(usize::MAX))
 }

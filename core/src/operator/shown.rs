@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     envelope::{Envelope, Outgoing},
-    ids::hex,
+    ids::{Fingerprint, hex},
     ports::DeadLetter,
 };
 
@@ -183,6 +183,8 @@ pub struct ShownLetter {
     pub attempts: u32,
     /// When it was set aside, by the endpoint's clock.
     pub time: String,
+    /// What tells it from another about the same message: an edit that was cut short may have left one.
+    pub fingerprint: String,
     /// The message.
     pub message: ShownEnvelope,
 }
@@ -198,6 +200,7 @@ impl ShownLetter {
             reason: letter.reason.clone(),
             attempts: letter.attempts,
             time: letter.time.to_string(),
+            fingerprint: Fingerprint::of(&letter.envelope).to_string(),
             message: ShownEnvelope::of(&letter.envelope),
         }
     }

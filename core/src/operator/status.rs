@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{Operator, Selection, shown::text};
+use super::{Operator, Selection, shown::text, with_causes};
 use crate::{
     ids::{EndpointName, Scope},
     ports::{Answer, Count, Next, OutboxState, StoreError},
@@ -13,6 +13,9 @@ use crate::{
 
 /// Entities that are asked for at a time.
 const PAGE: usize = 256;
+
+/// Letters that are held of which it is asked whether they are in their place, too.
+const HELD_ASKED_MAX: u64 = 100;
 
 /// How a store's endpoints stand.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -129,12 +132,13 @@ impl Operator {
     /// Those of the store. A queue that cannot be reached is said as that.
     pub async fn status(&self, of: &Selection, limit: u64) -> Result<Status, StoreError> {
         let time = self.clock.now().await.0;
-        let endpoints = match self.endpoints(of).await? {
+        let scopes = self.scopes(of).await?;
+        let endpoints = match self.endpoints_with(of, &scopes).await? {
             Answer::Unknown { why } => Answer::Unknown { why },
             Answer::Is(names) => {
                 let mut endpoints = Vec::with_capacity(names.len());
                 for name in names {
-                    endpoints.push(self.endpoint_status(&name, of, limit).await?);
+                    endpoints.push(self.endpoint_status(&name, &scopes, limit).await?);
                 }
                 Answer::Is(endpoints)
             }
@@ -163,15 +167,14 @@ impl Operator {
     async fn endpoint_status(
         &self,
         endpoint: &EndpointName,
-        of: &Selection,
+        scopes: &Answer<Vec<Arc<Scope>>>,
         limit: u64,
     ) -> Result<EndpointStatus, StoreError> {
-        let within = Selection { endpoint: Some(endpoint.clone()), saga: of.saga.clone() };
-        let sagas = match self.scopes(&within).await? {
-            Answer::Unknown { why } => Answer::Unknown { why },
+        let sagas = match scopes {
+            Answer::Unknown { why } => Answer::Unknown { why: why.clone() },
             Answer::Is(scopes) => {
-                let mut sagas = Vec::with_capacity(scopes.len());
-                for scope in &scopes {
+                let mut sagas = Vec::new();
+                for scope in scopes.iter().filter(|scope| scope.endpoint == *endpoint) {
                     sagas.push(self.saga_status(scope, limit).await?);
                 }
                 Answer::Is(sagas)
@@ -192,9 +195,14 @@ impl Operator {
             Answer::Is(count) if count.number < limit => count,
             other => return Ok(other),
         };
-        let most = usize::try_from(limit - count.number).unwrap_or(usize::MAX);
-        let held = self.dead_letter_office(endpoint, "", Duration::ZERO).held_alone(most).await?;
-        Ok(Answer::Is(Count::up_to(count.number + held as u64, limit)))
+        let office = self.dead_letter_office(endpoint, "", Duration::ZERO);
+        let held = match self.survey.dead_letter_count(office.held(), limit - count.number).await? {
+            Answer::Is(held) => held.number,
+            Answer::Unknown { .. } => 0,
+        };
+        // One by one it is asked of a few: of more, those that are in both places count twice while their retry goes on.
+        let alone = if held <= HELD_ASKED_MAX { office.held_alone().await? as u64 } else { held };
+        Ok(Answer::Is(Count::up_to(count.number + alone, limit)))
     }
 
     async fn saga_status(&self, scope: &Arc<Scope>, limit: u64) -> Result<SagaStatus, StoreError> {
@@ -221,7 +229,7 @@ impl Operator {
         let Some(queues) = &self.queues else { return Answer::unknown("no transport was given that could be asked") };
         match queues.queue(endpoint, limit).await {
             Ok(queue) => Answer::Is(QueueStatus { messages: queue.messages, leased: queue.leased }),
-            Err(error) => Answer::unknown(error.to_string()),
+            Err(error) => Answer::unknown(with_causes(&error)),
         }
     }
 

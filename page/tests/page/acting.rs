@@ -81,6 +81,27 @@ async fn a_letter_is_given_up_and_no_other_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_several_letters_about_a_message_the_one_that_is_meant_is_done_with() {
+    let shop = Shop::quiet().await;
+    let other = shop.copy_of("bad-1").await;
+    let (page, _) = shop.acting_page();
+    let page = Served::new(page).await;
+    for path in [RETRY, DISCARD] {
+        page.post(path, r#"{"saga": "order"}"#).await.is_wrong(409);
+        page.post(path, r#"{"saga": "order", "fingerprint": "00000000000000000000000000000000"}"#).await.is_wrong(404);
+        page.post(path, r#"{"saga": "order", "fingerprint": "none"}"#).await.is_wrong(400);
+        page.post(path, r#"{"destination": "elsewhere"}"#).await.is_wrong(404);
+        page.post(path, r#"{"saga": ""}"#).await.is_wrong(404);
+    }
+    assert_eq!((shop.letters().await, shop.backlog().await), (3, 0));
+    let meant = format!(r#"{{"saga": "order", "destination": "", "fingerprint": "{other}"}}"#);
+    let done = page.post(DISCARD, &meant).await;
+    assert_eq!(done.json(), serde_json::json!({"endpoint": "shop", "discarded": 1}), "{done:?}");
+    let left = page.get("/api/dead-letters/shop/bad-1").await.json();
+    assert!(left.as_array().unwrap().len() == 1 && left[0]["fingerprint"] != other.as_str(), "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_makes_no_sense_is_refused_before_anything_is_done() {
     let shop = Shop::quiet().await;
     let (page, _) = shop.acting_page();

@@ -69,6 +69,22 @@ async fn a_name_that_is_not_ours_is_not_answered_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_act_may_look_and_whoever_may_look_may_not_act() {
+    let shop = Shop::quiet().await;
+    let (page, _) = shop.acting_page();
+    let reader = "fedcba9876543210fedcba9876543210";
+    let page = Served::new(page.guarded(Token::parse(reader).unwrap())).await;
+    let path = "/api/dead-letters/shop/bad-1/discard";
+    page.ask("POST", path, &[("Authorization", &format!("Bearer {reader}"))], "{}").await.is_wrong(401);
+    for token in [reader, TOKEN] {
+        let look = page.ask("GET", "/api/status", &[("Authorization", &format!("Bearer {token}"))], "").await;
+        assert_eq!(look.status, 200, "{look:?}");
+    }
+    page.ask("GET", "/api/status", &[("Authorization", "Bearer none")], "").await.is_wrong(401);
+    assert_eq!(page.ask("POST", path, &[("Authorization", &format!("Bearer {TOKEN}"))], "{}").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_sites_page_cannot_act_though_it_knew_the_token() {
     let shop = Shop::quiet().await;
     let (page, _) = shop.acting_page();

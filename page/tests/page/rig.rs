@@ -14,7 +14,7 @@ use axum::Router;
 use hapax_core::{
     Context, Correlation, Endpoint, Handle, HandlerError, Message, Saga,
     endpoint::EndpointBuilder,
-    ids::EndpointName,
+    ids::{EndpointName, Fingerprint},
     metrics::Metrics,
     operator::Operator,
     ports::{DeadLetters, Page as Letters},
@@ -136,6 +136,15 @@ impl Shop {
 
     pub(crate) async fn letters(&self) -> usize {
         self.store.list(&"shop".parse().unwrap(), &Letters::first(10)).await.unwrap().len()
+    }
+
+    /// Another letter about a message, as an edit that was cut short leaves it; its fingerprint.
+    pub(crate) async fn copy_of(&self, id: &str) -> String {
+        let all = self.store.list(&"shop".parse().unwrap(), &Letters::first(10)).await.unwrap();
+        let mut letter = all.into_iter().find(|letter| letter.envelope.message_id.to_string() == id).unwrap();
+        Arc::make_mut(&mut letter.envelope).body = br#"{"order":"7","item":"edited"}"#.as_slice().into();
+        self.store.add(&letter).await.unwrap();
+        Fingerprint::of(&letter.envelope).to_string()
     }
 
     pub(crate) async fn backlog(&self) -> u64 {

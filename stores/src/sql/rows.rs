@@ -7,7 +7,7 @@ use hapax_core::{
     codec::{CodecError, record},
     entity::{DedupEntry, Entity},
     ids::{AttemptId, DedupKey, Fingerprint, SagaKey},
-    ports::{ErrorKind, StoreError},
+    ports::{DeadLetter, ErrorKind, StoreError},
     time::Timestamp,
 };
 
@@ -15,6 +15,14 @@ use hapax_core::{
 /// gone through for it. It takes a fraction of a second.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) const COUNTED_MAX: u32 = 1_000_000;
+
+/// Those of `letters` that can be read: one that cannot must not hide the others. Perhaps another version of this program can.
+pub(super) fn readable(letters: impl Iterator<Item = Result<DeadLetter, StoreError>>) -> Vec<DeadLetter> {
+    let tell = |error: &StoreError| {
+        tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
+    };
+    letters.filter_map(|letter| letter.inspect_err(tell).ok()).collect()
+}
 
 /// What one write does to an entity. `P` is how a database is told which outbox entries wait.
 #[derive(Debug, Clone)]

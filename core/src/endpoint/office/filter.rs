@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::history::BEFORE;
 use crate::{
-    ids::{MessageId, SagaName, TypeName},
+    ids::{Fingerprint, MessageId, SagaName, TypeName},
     ports::DeadLetter,
     time::Timestamp,
 };
@@ -12,6 +12,8 @@ use crate::{
 pub struct Filter {
     /// Of this message.
     pub message_id: Option<MessageId>,
+    /// Whose message says this: of two letters about a message, an edit that was cut short may have left one.
+    pub fingerprint: Option<Fingerprint>,
     /// Of this message type.
     pub message_type: Option<TypeName>,
     /// That this saga could not handle, or has sent.
@@ -28,8 +30,9 @@ impl Filter {
     /// Whether it wants `letter`.
     #[must_use]
     pub fn wants(&self, letter: &DeadLetter) -> bool {
-        let Self { message_id, message_type, saga, reason, since, before } = self;
+        let Self { message_id, fingerprint, message_type, saga, reason, since, before } = self;
         message_id.as_ref().is_none_or(|id| *id == letter.envelope.message_id)
+            && fingerprint.is_none_or(|fingerprint| fingerprint == Fingerprint::of(&letter.envelope))
             && message_type.as_ref().is_none_or(|message_type| *message_type == letter.envelope.message_type)
             && saga.as_ref().is_none_or(|saga| letter.saga.as_ref() == Some(saga))
             && reason.as_ref().is_none_or(|reason| last_error(letter).contains(reason))

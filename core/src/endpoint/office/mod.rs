@@ -160,23 +160,22 @@ impl DeadLetterOffice {
         Ok(found)
     }
 
-    /// How many letters are held and not where they were, since their retry was cut short or goes on; up to `limit`.
-    pub(crate) async fn held_alone(&self, limit: usize) -> Result<usize, StoreError> {
-        let (mut alone, mut looked) = (0, 0);
-        while alone < limit {
-            let held = self.letters.list(&self.held, &Page { skip: looked, limit: AT_ONCE, message_id: None }).await?;
-            if held.is_empty() {
-                break;
-            }
-            looked += AT_ONCE;
-            for letter in held.into_iter().map(|letter| self.of_the_endpoint(letter)) {
-                let message_id = Some(letter.envelope.message_id.clone());
-                let page = Page { message_id, ..Page::first(OF_A_MESSAGE_MAX) };
-                let there = self.letters.list(&self.endpoint, &page).await?;
-                alone += usize::from(!there.iter().any(|other| other.is_same(&letter)));
-            }
+    /// Where letters are while they are retried.
+    pub(crate) const fn held(&self) -> &EndpointName {
+        &self.held
+    }
+
+    /// How many letters are held and not where they were, since their retry was cut short or goes on: of the first hundred.
+    pub(crate) async fn held_alone(&self) -> Result<usize, StoreError> {
+        let mut alone = 0;
+        let held = self.letters.list(&self.held, &Page::first(AT_ONCE)).await?;
+        for letter in held.into_iter().map(|letter| self.of_the_endpoint(letter)) {
+            let message_id = Some(letter.envelope.message_id.clone());
+            let page = Page { message_id, ..Page::first(OF_A_MESSAGE_MAX) };
+            let there = self.letters.list(&self.endpoint, &page).await?;
+            alone += usize::from(!there.iter().any(|other| other.is_same(&letter)));
         }
-        Ok(alone.min(limit))
+        Ok(alone)
     }
 
     /// All letters about one message.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::{super::lanes::RETRY_SAGA, AT_ONCE, DeadLetterOffice, Deed, Filter, actions::Call};
+use super::{super::lanes::RETRY_SAGA, AT_ONCE, DeadLetterOffice, Deed, Filter, Same, actions::Call};
 use crate::{
     envelope::{Destination, Outgoing},
     handler_error::chain,
@@ -119,10 +119,11 @@ impl DeadLetterOffice {
 
     async fn retry_each(&self, letters: &[DeadLetter], deed: Deed) -> Result<Retried, StoreError> {
         let (mut outcome, mut stuck, mut call) = (Retried::default(), HashSet::new(), Call::new(deed));
+        let mut met = HashSet::new();
         for letters in letters.chunks(AT_ONCE) {
             let mut there: Vec<DeadLetter> = Vec::new();
             for letter in letters {
-                if there.iter().any(|other| other.is_same(letter)) {
+                if !met.insert(Same::as_of(letter)) {
                     continue; // It was named twice, and is sent once.
                 }
                 // A list may be old: what somebody has given up since must not take effect.

@@ -16,7 +16,7 @@ use sqlx::{
 };
 
 use super::{
-    super::rows::{as_i64, millis},
+    super::rows::{as_i64, millis, readable},
     Postgres,
     arguments::Bind,
     error::malformed,
@@ -45,7 +45,7 @@ impl DeadLetters for Postgres {
         arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
         let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
         let damaged = || malformed(OPERATION, self.place(), "a dead letter");
-        rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged)).collect()
+        Ok(readable(rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged))))
     }
 
     async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
