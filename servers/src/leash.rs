@@ -30,7 +30,7 @@ const PORTS_TRIED: usize = 100;
 
 /// A server's process, and one that ends it should this one be gone without a word.
 #[derive(Debug)]
-pub struct Leashed {
+pub(crate) struct Leashed {
     server: Child,
     leash: Child,
 }
@@ -40,7 +40,7 @@ impl Leashed {
     ///
     /// # Errors
     /// It, or the shell that holds its leash, cannot be run.
-    pub fn run(command: &mut Command, servant: &Servant, folder: &Path) -> io::Result<Self> {
+    pub(crate) fn run(command: &mut Command, servant: &Servant, folder: &Path) -> io::Result<Self> {
         let log = fs::File::options().create(true).append(true).open(folder.join("log"))?;
         // A group of its own: Ctrl-C is for who started it.
         command.current_dir(folder).stdin(Stdio::null()).stderr(log).stdout(Stdio::null()).process_group(0);
@@ -59,7 +59,7 @@ impl Leashed {
     }
 
     /// Whether the server has ended by itself.
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.server.try_wait(), Ok(None))
     }
 
@@ -111,14 +111,14 @@ impl Drop for Leashed {
 
 /// A user without rights of its own, who runs servers; this process's own user where that is not root.
 #[derive(Debug)]
-pub struct Servant(Option<(u32, u32)>);
+pub(crate) struct Servant(Option<(u32, u32)>);
 
 impl Servant {
     /// The one who owns `folder` from now on: of the users with these `names` the first that there is, where root asks.
     ///
     /// # Errors
     /// There is no such user, or the folder cannot be given away: one line.
-    pub fn of(folder: &Path, names: &[&str]) -> Result<Self, String> {
+    pub(crate) fn of(folder: &Path, names: &[&str]) -> Result<Self, String> {
         if !rustix::process::getuid().is_root() {
             return Ok(Self(None));
         }
@@ -136,7 +136,7 @@ impl Servant {
     }
 
     /// Lets this user run `command`.
-    pub fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    pub(crate) fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         match self.0 {
             Some((user, group)) => command.uid(user).gid(group),
             None => command,
@@ -154,6 +154,14 @@ pub fn find(name: &str) -> Option<PathBuf> {
     versions.sort();
     folders.extend(versions.into_iter().rev());
     folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// The same, or what to install, and which of Debian's packages has it.
+///
+/// # Errors
+/// It is not there: one line with the remedy.
+pub(crate) fn installed(name: &str, what: &str, package: &str) -> Result<PathBuf, String> {
+    find(name).ok_or_else(|| format!("there is no program `{name}`: install {what} (`apt-get install {package}`)"))
 }
 
 /// A program that `cargo xtask test` has made, by its place below the target folder, if it has.
@@ -183,6 +191,14 @@ pub fn free_port() -> io::Result<u16> {
         }
     }
     Err(why)
+}
+
+/// A [`free_port`] for a server of its own.
+///
+/// # Errors
+/// There is none: one line.
+pub(crate) fn own_port() -> Result<u16, String> {
+    free_port().map_err(|e| format!("there is no free port: {e}"))
 }
 
 /// The first port that clients are given, where the system tells; on Linux, what it begins with.

@@ -1,10 +1,12 @@
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use crate::leash::{Leashed, Servant, find, free_port};
+use crate::{
+    leash::{Servant, installed, own_port},
+    process::Process,
+};
 
 /// Who runs it when root starts it, by preference: it refuses to run as root.
 const SERVANTS: [&str; 2] = ["mysql", "nobody"];
@@ -12,8 +14,7 @@ const SERVANTS: [&str; 2] = ["mysql", "nobody"];
 /// A MariaDB server that may be killed and run again. It ends with this; its data stays in its folder.
 #[derive(Debug)]
 pub struct MySqlServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     settings: Vec<String>,
     port: u16,
 }
@@ -36,9 +37,8 @@ impl MySqlServer {
             let [said, told] = [&made.stderr, &made.stdout].map(|output| String::from_utf8_lossy(output));
             return Err(format!("mariadb-install-db failed ({}): {} {}", made.status, said.trim(), told.trim()));
         }
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Ok(Self { running: None, folder: folder.to_owned(), settings, port })
+        Ok(Self { process: Process::new(folder), settings, port: own_port()? })
     }
 
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
@@ -57,14 +57,14 @@ impl MySqlServer {
     /// # Errors
     /// It cannot be run: one line.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.process.is_up() {
             return Ok(());
         }
         let mut mariadbd = Command::new(program("mariadbd")?);
-        mariadbd.arg("--no-defaults").arg(format!("--datadir={}", self.folder.join("data").display()));
+        mariadbd.arg("--no-defaults").arg(format!("--datadir={}", self.process.file("data").display()));
         // The socket is below its data: a full path could be too long.
         mariadbd.arg(format!("--port={}", self.port)).args(["--bind-address=127.0.0.1", "--socket=socket"]);
-        mariadbd.arg(temporary(&self.folder)).args([
+        mariadbd.arg(temporary(self.process.folder())).args([
             "--pid-file=pid",
             "--innodb-log-file-size=16M",
             "--innodb-buffer-pool-size=32M",
@@ -72,21 +72,18 @@ impl MySqlServer {
         for setting in &self.settings {
             mariadbd.arg(format!("--{setting}"));
         }
-        let servant = Servant::of(&self.folder, &SERVANTS)?;
-        let running = Leashed::run(&mut mariadbd, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("mariadbd cannot be run: {e}"))?);
-        Ok(())
+        self.process.run(&mut mariadbd, &SERVANTS, "mariadbd")
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }
 
@@ -97,6 +94,5 @@ fn temporary(folder: &Path) -> String {
 }
 
 fn program(name: &str) -> Result<PathBuf, String> {
-    find(name)
-        .ok_or_else(|| format!("there is no program `{name}`: install MariaDB (`apt-get install mariadb-server`)"))
+    installed(name, "MariaDB", "mariadb-server")
 }

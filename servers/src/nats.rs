@@ -1,10 +1,12 @@
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::leash::{Leashed, Servant, find, free_port, made};
+use crate::{
+    leash::{installed, made, own_port},
+    process::Process,
+};
 
 /// Who runs it when root starts it, by preference.
 const SERVANTS: [&str; 2] = ["nats", "nobody"];
@@ -21,8 +23,7 @@ const SETTINGS: &str = "nats.conf";
 /// installed one.
 #[derive(Debug)]
 pub struct NatsServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     port: u16,
 }
 
@@ -32,8 +33,7 @@ impl NatsServer {
     /// # Errors
     /// There is no free port, or its settings cannot be written.
     pub fn create(folder: &Path) -> Result<Self, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        let server = Self { running: None, folder: folder.to_owned(), port };
+        let server = Self { process: Process::new(folder), port: own_port()? };
         server.configure("")?;
         Ok(server)
     }
@@ -55,10 +55,9 @@ impl NatsServer {
     /// # Errors
     /// It cannot be written.
     pub fn configure(&self, more: &str) -> Result<(), String> {
-        let data = self.folder.join("data").display().to_string();
+        let data = self.process.file("data").display().to_string();
         let settings = format!("listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{data}\" }}\n{more}\n", self.port);
-        let file = self.folder.join(SETTINGS);
-        fs::write(&file, settings).map_err(|e| format!("{}: {e}", file.display()))
+        self.process.write(SETTINGS, &settings)
     }
 
     /// Wants TLS from its next start on, with `certificate.pem` and `key.pem` of its folder, and believes clients by
@@ -67,7 +66,7 @@ impl NatsServer {
     /// # Errors
     /// Its settings cannot be written.
     pub fn want_tls(&self, asks: bool) -> Result<(), String> {
-        let file = |name: &str| self.folder.join(name).display().to_string();
+        let file = |name: &str| self.process.file(name).display().to_string();
         self.configure(&format!(
             "tls {{ cert_file: \"{}\", key_file: \"{}\", ca_file: \"{}\", verify: {asks} }}",
             file("certificate.pem"),
@@ -81,7 +80,7 @@ impl NatsServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.process.is_up() {
             return Ok(());
         }
         let named = std::env::var_os(PROGRAM).filter(|named| !named.is_empty()).map(PathBuf::from);
@@ -94,25 +93,20 @@ impl NatsServer {
         let own = named.or_else(|| made(MADE));
         // One of somebody's own may be in a folder that no servant may read.
         let servants = if own.is_some() { &["root"][..] } else { &SERVANTS[..] };
-        let program = own
-            .or_else(|| find("nats-server"))
-            .ok_or("there is no program `nats-server`: install NATS (`apt-get install nats-server`)")?;
+        let program = own.map_or_else(|| installed("nats-server", "NATS", "nats-server"), Ok)?;
         let mut server = Command::new(&program);
-        server.arg("-c").arg(self.folder.join(SETTINGS));
-        let servant = Servant::of(&self.folder, servants)?;
-        let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("{} cannot be run: {e}", program.display()))?);
-        Ok(())
+        server.arg("-c").arg(self.process.file(SETTINGS));
+        self.process.run(&mut server, servants, program.display())
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }

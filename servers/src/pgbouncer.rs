@@ -1,19 +1,19 @@
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
-use crate::leash::{Leashed, Servant, find, free_port};
+use crate::{
+    leash::{installed, own_port},
+    process::Process,
+};
 
 /// Who runs it when root starts it: it refuses to run as root.
 const SERVANTS: [&str; 2] = ["postgres", "nobody"];
+/// Its settings, in its folder.
+const SETTINGS: &str = "pgbouncer.ini";
 
 /// pgbouncer in front of a PostgreSQL server, which lets everybody in. It ends with this.
 #[derive(Debug)]
 pub struct Pgbouncer {
-    _running: Leashed,
-    folder: PathBuf,
+    process: Process,
     port: u16,
 }
 
@@ -24,21 +24,20 @@ impl Pgbouncer {
     /// # Errors
     /// Its program is not there, or cannot be run: one line with the remedy.
     pub fn run(folder: &Path, server: (&str, u16), user: &str, settings: &[&str]) -> Result<Self, String> {
-        let program =
-            find("pgbouncer").ok_or("there is no program `pgbouncer`: install it (`apt-get install pgbouncer`)")?;
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let program = installed("pgbouncer", "it", "pgbouncer")?;
+        let port = own_port()?;
         let ((host, server_port), settings) = (server, settings.join("\n"));
         let config = format!(
             "[databases]\n* = host={host} port={server_port} user={user}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 200\n\
              {settings}\n"
         );
-        let file = folder.join("pgbouncer.ini");
-        let cannot = |e: io::Error| format!("pgbouncer cannot be run in {}: {e}", folder.display());
-        fs::write(&file, config).map_err(cannot)?;
-        let servant = Servant::of(folder, &SERVANTS)?;
-        let _running = Leashed::run(Command::new(program).arg(&file), &servant, folder).map_err(cannot)?;
-        Ok(Self { _running, folder: folder.to_owned(), port })
+        let mut process = Process::new(folder);
+        process.write(SETTINGS, &config)?;
+        let mut pgbouncer = Command::new(program);
+        pgbouncer.arg(process.file(SETTINGS));
+        process.run(&mut pgbouncer, &SERVANTS, "pgbouncer")?;
+        Ok(Self { process, port })
     }
 
     /// Where it listens, on this host.
@@ -50,6 +49,6 @@ impl Pgbouncer {
     /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }

@@ -1,10 +1,9 @@
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
-use crate::leash::{Leashed, Servant, find, free_port};
+use crate::{
+    leash::{installed, own_port},
+    process::Process,
+};
 
 /// Who runs it when root starts it, by preference.
 const SERVANTS: [&str; 2] = ["rabbitmq", "nobody"];
@@ -14,8 +13,7 @@ const DIRECT: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 /// A RabbitMQ server that may be killed and run again. It ends with this; its data stays in its folder.
 #[derive(Debug)]
 pub struct RabbitMqServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     /// For clients, and for other nodes, of which there are none.
     ports: [u16; 2],
     /// Of its application `rabbit`, as arguments of its machine.
@@ -28,8 +26,7 @@ impl RabbitMqServer {
     /// # Errors
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
-        let port = || free_port().map_err(|e| format!("there is no free port: {e}"));
-        Ok(Self { running: None, folder: folder.to_owned(), ports: [port()?, port()?], settings: String::new() })
+        Ok(Self { process: Process::new(folder), ports: [own_port()?, own_port()?], settings: String::new() })
     }
 
     /// Its URL.
@@ -49,12 +46,10 @@ impl RabbitMqServer {
     /// # Errors
     /// Its settings cannot be written, or there is no free port.
     pub fn answer_to_tools(&mut self) -> Result<u16, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let port = own_port()?;
         let settings = format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
-        for (name, text) in [("rabbitmq.conf", settings.as_str()), ("enabled_plugins", "[rabbitmq_management].\n")] {
-            let file = self.folder.join(name);
-            fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
-        }
+        self.process.write("rabbitmq.conf", &settings)?;
+        self.enable("rabbitmq_management")?;
         Ok(port)
     }
 
@@ -63,8 +58,7 @@ impl RabbitMqServer {
     /// # Errors
     /// Its settings cannot be written.
     pub fn enable(&self, plugin: &str) -> Result<(), String> {
-        let file = self.folder.join("enabled_plugins");
-        fs::write(&file, format!("[{plugin}].\n")).map_err(|e| format!("{}: {e}", file.display()))
+        self.process.write("enabled_plugins", &format!("[{plugin}].\n"))
     }
 
     /// Also answers to TLS from its next start on, with `certificate.pem` and `key.pem` of its folder, and believes clients by
@@ -73,8 +67,8 @@ impl RabbitMqServer {
     /// # Errors
     /// Its settings cannot be written, or there is no free port.
     pub fn answer_to_tls(&mut self, asks: bool) -> Result<u16, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        let file = |name: &str| self.folder.join(name).display().to_string();
+        let port = own_port()?;
+        let file = |name: &str| self.process.file(name).display().to_string();
         let settings = [
             format!("listeners.ssl.default = 127.0.0.1:{port}"),
             format!("ssl_options.cacertfile = {}", file("authority.pem")),
@@ -83,8 +77,7 @@ impl RabbitMqServer {
             "ssl_options.verify = verify_peer".to_owned(),
             format!("ssl_options.fail_if_no_peer_cert = {asks}"),
         ];
-        let config = self.folder.join("rabbitmq.conf");
-        fs::write(&config, settings.join("\n") + "\n").map_err(|e| format!("{}: {e}", config.display()))?;
+        self.process.write("rabbitmq.conf", &(settings.join("\n") + "\n"))?;
         Ok(port)
     }
 
@@ -93,17 +86,18 @@ impl RabbitMqServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.process.is_up() {
             return Ok(());
         }
         let direct = Path::new(DIRECT);
-        let program = if direct.is_file() { Some(direct.to_owned()) } else { find("rabbitmq-server") };
-        let program = program
-            .ok_or("there is no program `rabbitmq-server`: install RabbitMQ (`apt-get install rabbitmq-server`)")?;
-        let file = |name: &str| self.folder.join(name);
+        let program = match direct.is_file() {
+            true => direct.to_owned(),
+            false => installed("rabbitmq-server", "RabbitMQ", "rabbitmq-server")?,
+        };
+        let file = |name: &str| self.process.file(name);
         let [port, nodes] = self.ports;
         let mut server = Command::new(program);
-        server.env("HOME", &self.folder); // Its secret for other nodes goes there.
+        server.env("HOME", self.process.folder()); // Its secret for other nodes goes there.
         server.env("RABBITMQ_NODENAME", format!("hapax-{port}@localhost"));
         server.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1").env("RABBITMQ_NODE_PORT", port.to_string());
         // It registers nowhere, so that nothing outlives it.
@@ -115,20 +109,17 @@ impl RabbitMqServer {
         server.env("RABBITMQ_ENABLED_PLUGINS_FILE", file("enabled_plugins"));
         // Its script becomes the server, instead of being its parent.
         server.env("RUNNING_UNDER_SYSTEMD", "1");
-        let servant = Servant::of(&self.folder, &SERVANTS)?;
-        let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("rabbitmq-server cannot be run: {e}"))?);
-        Ok(())
+        self.process.run(&mut server, &SERVANTS, "rabbitmq-server")
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }

@@ -1,19 +1,19 @@
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
-use crate::leash::{Leashed, Servant, find, free_port};
+use crate::{
+    leash::{installed, own_port},
+    process::Process,
+};
 
 /// Who runs it when root starts it, by preference.
 const SERVANTS: [&str; 2] = ["redis", "nobody"];
+/// Its own log, in its folder.
+const LOG: &str = "server.log";
 
 /// A Redis server that may be killed and run again. It ends with this; its data stays in its folder.
 #[derive(Debug)]
 pub struct RedisServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     port: u16,
     settings: Vec<(String, String)>,
 }
@@ -25,8 +25,7 @@ impl RedisServer {
     /// # Errors
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        let server = Self { running: None, folder: folder.to_owned(), port, settings: Vec::new() };
+        let server = Self { process: Process::new(folder), port: own_port()?, settings: Vec::new() };
         Ok(server.with("appendonly", "yes").with("appendfsync", "always"))
     }
 
@@ -61,12 +60,12 @@ impl RedisServer {
     /// # Errors
     /// There is no free port.
     pub fn answer_to_tls(&mut self, asks: bool) -> Result<u16, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
+        let port = own_port()?;
         self.set("tls-port", port.to_string());
         for (name, file) in
             [("tls-cert-file", "certificate.pem"), ("tls-key-file", "key.pem"), ("tls-ca-cert-file", "authority.pem")]
         {
-            self.set(name, self.folder.join(file).display().to_string());
+            self.set(name, self.process.file(file).display().to_string());
         }
         self.set("tls-auth-clients", if asks { "yes" } else { "no" });
         Ok(port)
@@ -74,7 +73,7 @@ impl RedisServer {
 
     /// Whether it has ended by itself.
     pub fn has_ended(&mut self) -> bool {
-        self.running.as_mut().is_none_or(Leashed::has_ended)
+        self.process.has_ended()
     }
 
     /// Runs it, unless it runs. To be called again until it answers.
@@ -82,32 +81,26 @@ impl RedisServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.process.is_up() {
             return Ok(());
         }
-        let program = find("redis-server")
-            .ok_or("there is no program `redis-server`: install Redis (`apt-get install redis-server`)")?;
-        let mut server = Command::new(program);
+        let mut server = Command::new(installed("redis-server", "Redis", "redis-server")?);
         server.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", "", "--daemonize", "no"]);
-        server.arg("--dir").arg(&self.folder).arg("--logfile").arg(self.folder.join("server.log"));
+        server.arg("--dir").arg(self.process.folder()).arg("--logfile").arg(self.process.file(LOG));
         for (name, value) in &self.settings {
             server.arg(format!("--{name}")).args(value.split(' '));
         }
-        let servant = Servant::of(&self.folder, &SERVANTS)?;
-        let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("redis-server cannot be run: {e}"))?);
-        Ok(())
+        self.process.run(&mut server, &SERVANTS, "redis-server")
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
-        let read = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
-        read("server.log") + &read("log")
+        fs::read_to_string(self.process.file(LOG)).unwrap_or_default() + &self.process.log()
     }
 }

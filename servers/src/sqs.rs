@@ -1,10 +1,9 @@
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
-use crate::leash::{Leashed, Servant, free_port, made};
+use crate::{
+    leash::{made, own_port},
+    process::Process,
+};
 
 /// The program that moto is served by.
 const EMULATOR: &str = include_str!("sqs_emulator.py");
@@ -16,8 +15,7 @@ const SERVANTS: [&str; 1] = ["root"];
 /// An emulator of SQS that may be killed and run again. It ends with this; what it has confirmed stays in its folder.
 #[derive(Debug)]
 pub struct SqsServer {
-    running: Option<Leashed>,
-    folder: PathBuf,
+    process: Process,
     port: u16,
     keeps: bool,
 }
@@ -28,8 +26,7 @@ impl SqsServer {
     /// # Errors
     /// There is no free port.
     pub fn create(folder: &Path) -> Result<Self, String> {
-        let port = free_port().map_err(|e| format!("there is no free port: {e}"))?;
-        Ok(Self { running: None, folder: folder.to_owned(), port, keeps: true })
+        Ok(Self { process: Process::new(folder), port: own_port()?, keeps: true })
     }
 
     /// One that has no queues any more once it was killed.
@@ -50,7 +47,7 @@ impl SqsServer {
     /// # Errors
     /// It cannot be run: one line with the remedy.
     pub fn run(&mut self) -> Result<(), String> {
-        if self.running.as_mut().is_some_and(|running| !running.has_ended()) {
+        if self.process.is_up() {
             return Ok(());
         }
         let python = made(PYTHON)
@@ -58,22 +55,19 @@ impl SqsServer {
         let mut server = Command::new(python);
         server.args(["-c", EMULATOR, &self.port.to_string()]);
         if self.keeps {
-            server.arg(&self.folder);
+            server.arg(self.process.folder());
         }
-        let servant = Servant::of(&self.folder, &SERVANTS)?;
-        let running = Leashed::run(&mut server, &servant, &self.folder);
-        self.running = Some(running.map_err(|e| format!("the emulator of SQS cannot be run: {e}"))?);
-        Ok(())
+        self.process.run(&mut server, &SERVANTS, "the emulator of SQS")
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.
     pub fn kill(&mut self) {
-        drop(self.running.take());
+        self.process.kill();
     }
 
     /// What it has said.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        self.process.log()
     }
 }
