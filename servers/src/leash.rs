@@ -97,6 +97,9 @@ impl Drop for Leashed {
         // The leash first: the number of a process that has been waited for may be another's.
         let _ = self.leash.kill();
         let _ = self.leash.wait();
+        if self.has_ended() {
+            return; // And was waited for by that: its number may be another's, too.
+        }
         // One that it starts while they are listed would outlive it, hold what it has of the shared memory, and keep the
         // next server from starting. A stopped server starts none.
         self.stop();
