@@ -26,7 +26,7 @@ use crate::{
     worker::{Plan, Times},
 };
 
-/// Something comes out within this, whatever is done, but while a server is away: beside other runs one takes minutes to start.
+/// Something comes out within this, whatever is done, not counting while a server is away: beside other runs one takes minutes to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// When nothing is done any more, all of the rest comes out within this of the last.
 const REST: Duration = Duration::from_secs(120);
@@ -275,16 +275,20 @@ fn keys() -> Vec<u32> {
     (0..KEYS).collect()
 }
 
-/// A look each second; an error where nothing has come out for long, though all servers are there.
+/// A look each second; an error where nothing has come out for long, though all servers are there. What is away for a moment, again and
+/// again, does not excuse the time in between.
 async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> Result<Vec<Sample>, String> {
-    let (mut samples, mut last, mut changed) = (Vec::new(), 0, Instant::now());
+    let (mut samples, mut last, mut nothing_for) = (Vec::new(), 0, Duration::ZERO);
     while timeline.goes_on(until) {
+        let since = Instant::now();
         sleep(SAMPLE).await;
         let sample = Sample { at: timeline.elapsed(), out: sink.distinct() };
-        if sample.out != last || timeline.is_server_away() {
-            (last, changed) = (sample.out, Instant::now());
+        if sample.out != last {
+            (last, nothing_for) = (sample.out, Duration::ZERO);
+        } else if !timeline.is_server_away() {
+            nothing_for += since.elapsed();
         }
-        if changed.elapsed() > PATIENCE {
+        if nothing_for > PATIENCE {
             timeline.stand_still();
             return Err(format!("nothing has come out for {PATIENCE:?}, {last} before"));
         }
