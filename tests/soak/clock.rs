@@ -2,7 +2,7 @@
 
 use std::{
     process::{Command, ExitStatus},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use hapax_tests::Scratch;
@@ -41,9 +41,19 @@ impl Clock {
         Ok(Some(again.status()?))
     }
 
+    /// This host's. It is stepped once, and put right again: a library that cannot be loaded is passed over, and then no step would be one.
     pub(crate) fn here() -> Result<Self, AnyError> {
-        let path = std::env::var_os(VARIABLE).ok_or("this host's clock cannot be stepped")?;
-        Ok(Self(shim::StepClock::at(path.into())))
+        const CANNOT: &str = "this host's clock cannot be stepped";
+        let path = std::env::var_os(VARIABLE).ok_or(CANNOT)?;
+        let clock = shim::StepClock::at(path.into());
+        let before = SystemTime::now();
+        clock.set(OFF_MAX_MS);
+        let ahead = before.elapsed().unwrap_or_default();
+        clock.set(0);
+        if ahead < Duration::from_millis(OFF_MAX_MS.unsigned_abs()) / 2 {
+            return Err(CANNOT.into());
+        }
+        Ok(Self(clock))
     }
 
     /// Until `until`; then it is as far ahead as it ever was, so that nothing has to wait for it. Answers how often.

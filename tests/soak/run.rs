@@ -90,9 +90,9 @@ pub(crate) async fn run(options: Options) -> Result<Outcome, AnyError> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}");
     let scratch = Scratch::new("soak");
+    let clock = Clock::here()?; // Before there is anybody to go by it.
     let store = servers::store(options.store, &scratch, seed).await?;
     let queues = servers::queues(options.transport, &scratch, seed).await?;
-    let clock = Clock::here()?;
     let (timeline, load, sink) = (Timeline::begin(), Arc::default(), Arc::default());
     let run = Run { options, seed, timeline, load, sink, store, queues, clock, _scratch: scratch };
     run.goes().await
