@@ -158,14 +158,16 @@ fn read(file: &Path) -> Result<String, String> {
 
 /// The page's section, from what is kept; with the lines that it stands between.
 pub(crate) fn section() -> Result<String, String> {
-    let kept = |kind: &str| {
-        let file = process::root().join(KEPT).join(format!("{kind}.json"));
-        if !file.exists() {
-            return Ok(Vec::new());
-        }
-        serde_json::from_str::<Vec<Value>>(&read(&file)?).map_err(|error| format!("{}: {error}", file.display()))
-    };
     Ok(shown(&kept("soak")?, &kept("points")?))
+}
+
+/// The runs of that kind that are kept.
+fn kept(kind: &str) -> Result<Vec<Value>, String> {
+    let file = process::root().join(KEPT).join(format!("{kind}.json"));
+    if !file.exists() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(&read(&file)?).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn with_section(page: &str, section: &str) -> Result<String, String> {
@@ -194,6 +196,7 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
     } else {
         text.push_str("Command: `cargo xtask campaign`. Nothing was lost and nothing had two effects in any of:\n\n");
         table(&mut text, soaks);
+        not_run(&mut text, &SOAKS, soaks);
     }
     let names = soaks.iter().map(|run| (name(run), run));
     for (name, run) in names {
@@ -208,6 +211,7 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
              --points`.\n\n",
         );
         table(&mut text, points);
+        not_run(&mut text, &POINTS, points);
     }
     text.push_str(END);
     text
@@ -223,6 +227,19 @@ fn name(run: &Value) -> String {
 
 fn rows(run: &Value) -> impl Iterator<Item = (&str, &str)> {
     run["figures"].as_array().into_iter().flatten().map(|row| (word(&row[0]), word(&row[1])))
+}
+
+/// Which of `pairs` no run is kept of: nobody must take them for run.
+fn not_run(text: &mut String, pairs: &[(&str, &str)], runs: &[Value]) {
+    let is_run = |pair: &(&str, &str)| runs.iter().any(|run| (word(&run["store"]), word(&run["transport"])) == *pair);
+    let missing: Vec<String> = pairs
+        .iter()
+        .filter(|pair| !is_run(pair))
+        .map(|(store, transport)| format!("{store} and {transport}"))
+        .collect();
+    if !missing.is_empty() {
+        let _ = writeln!(text, "Not run yet: {}.\n", missing.join(", "));
+    }
 }
 
 /// A column for each run; a row for whatever any of them has counted.
@@ -287,6 +304,17 @@ mod tests {
     fn the_page_has_what_is_kept() {
         let page = read(&process::root().join(PAGE)).unwrap();
         assert!(page.contains(&section().unwrap()), "run `cargo xtask campaign`, which writes both");
-        assert!(!section().unwrap().contains("Void"));
+        for run in ["soak", "points"].into_iter().flat_map(|kind| kept(kind).unwrap()) {
+            assert_eq!(run["verdict"], WELL, "the page says so of {}", name(&run));
+        }
+    }
+
+    #[test]
+    fn a_pair_that_was_not_run_is_named() {
+        let (mut text, runs) = (String::new(), [run("a", &[])]);
+        not_run(&mut text, &[("a", "file")], &runs);
+        assert_eq!(text, "");
+        not_run(&mut text, &[("a", "file"), ("b", "file"), ("a", "nats")], &runs);
+        assert_eq!(text, "Not run yet: b and file, a and nats.\n\n");
     }
 }
