@@ -184,12 +184,12 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
          What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
          keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
          gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than their leases, are replaced by another version\n\
-         of the program whose messages and states have a field more; the clock of their host is set to and fro by up to 25 s; the\n\
-         servers are killed by SIGKILL and started again; and the lines to them cut connections, delay, slice, are black holes,\n\
-         swallow answers of what was served, and deliver requests after their clients have given up. Then the books are made from\n\
-         the database and from what came out of the broker; no worker is asked. A run in which some kind of fault was not met is\n\
-         void. What DynamoDB and Cosmos DB stand for here are emulators, which have everything in their memory and so are not\n\
-         killed; where a store or a queue is a file, there is no line to it.\n\n",
+         of the program whose messages and states have a field more; the clock of their host, by which PostgreSQL, RabbitMQ and\n\
+         Redis go here too, is set to and fro by up to 25 s; the servers are killed by SIGKILL and started again; and the lines to\n\
+         them cut connections, delay, slice, are black holes, swallow answers of what was served, and deliver requests after their\n\
+         clients have given up. Then the books are made from the database and from what came out of the broker; no worker is asked.\n\
+         A run in which some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are emulators, which have\n\
+         everything in their memory and so are not killed; where a store or a queue is a file, there is no line to it.\n\n",
     );
     if soaks.is_empty() {
         text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
