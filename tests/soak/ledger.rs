@@ -196,7 +196,7 @@ async fn judge_letters(store: &Store, keys: &[u32], rounds: u32, books: &mut Boo
 /// Of each message that was handled it is remembered that it was.
 async fn judge_marks(store: &Store, sink: &Sink, keys: &[u32], rounds: u32, books: &mut Books) -> Result<(), AnyError> {
     let sender = Sender::new(Arc::new(Nowhere));
-    let mut forgotten = Found::default();
+    let (mut forgotten, mut causeless) = (Found::default(), Found::default());
     for &key in keys {
         let [front, back] = [entity_key(FRONT, key)?, entity_key(BACK, key)?];
         let mut marks = Vec::new();
@@ -207,9 +207,14 @@ async fn judge_marks(store: &Store, sink: &Sink, keys: &[u32], rounds: u32, book
             }
             let mut envelope = envelope(&sender, step)?;
             marks.push((format!("{step:?} at {FRONT}"), DedupKey::of(&front, &envelope)));
-            if let Some(cause) = sink.of(step).and_then(|come| come.cause) {
-                envelope.message_id = cause.parse()?;
-                marks.push((format!("{step:?} at {BACK}"), DedupKey::of(&back, &envelope)));
+            match sink.of(step).map(|come| come.cause) {
+                Some(Some(cause)) => {
+                    envelope.message_id = cause.parse()?;
+                    marks.push((format!("{step:?} at {BACK}"), DedupKey::of(&back, &envelope)));
+                }
+                // Nobody could ask whether the second endpoint remembers it.
+                Some(None) => causeless.add(|| format!("{step:?}")),
+                None => {} // It never came out, which is told.
             }
         }
         for marks in marks.chunks(MARKS) {
@@ -224,6 +229,7 @@ async fn judge_marks(store: &Store, sink: &Sink, keys: &[u32], rounds: u32, book
         }
     }
     forgotten.told("handled and not remembered", &mut books.faults);
+    causeless.told("came out without the message that they came of", &mut books.faults);
     Ok(())
 }
 

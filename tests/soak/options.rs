@@ -81,7 +81,7 @@ pub(crate) enum Kind {
     MySql,
     #[value(name = "dynamodb")]
     DynamoDb,
-    /// Without a line before it: its clients ask it where it is.
+    /// Its emulator tells its clients to come where they came: by the line.
     Cosmos,
 }
 
