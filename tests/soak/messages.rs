@@ -18,6 +18,8 @@ pub(crate) const HELD_BACK_FOR: Duration = Duration::from_millis(400);
 const RUINED: u32 = 499;
 /// So that some key comes to it soon.
 const KEYS_APART: u32 = 31;
+/// One in so many is sent twice.
+pub(crate) const DOUBLED: u32 = 20;
 
 /// One message of the load: one in the row of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,9 +37,8 @@ impl Step {
         (self.key + self.number).is_multiple_of(HELD_BACK)
     }
 
-    /// One in twenty is sent twice.
     pub(crate) const fn is_doubled(self) -> bool {
-        (self.key + self.number) % 20 == 7
+        (self.key + self.number) % DOUBLED == 7
     }
 }
 
