@@ -36,6 +36,8 @@ enum Lie {
     RemovesLetters,
     /// Says that there is nothing where it does not know.
     MakesZerosUp,
+    /// The same of endpoints with letters alone.
+    HidesLetters,
     /// Gives no reason.
     SaysNoReason,
 }
@@ -56,14 +58,16 @@ impl Survey for Liar {
     async fn scopes(&self, limit: usize) -> Result<Answer<Vec<Scope>>, StoreError> {
         match self.1 {
             Lie::ForgetsNames => self.0.scopes(1).await,
-            Lie::MakesZerosUp | Lie::SaysNoReason => Ok(Answer::unknown("it keeps no list of them")),
+            Lie::MakesZerosUp | Lie::HidesLetters | Lie::SaysNoReason => {
+                Ok(Answer::unknown("it keeps no list of them"))
+            }
             _ => self.0.scopes(limit).await,
         }
     }
 
     async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
         match self.1 {
-            Lie::ForgetsNames => Ok(Answer::Is(Vec::new())),
+            Lie::ForgetsNames | Lie::HidesLetters => Ok(Answer::Is(Vec::new())),
             _ => self.0.lettered(limit).await,
         }
     }
@@ -157,5 +161,6 @@ rejected! {
     a_survey_that_shows_other_messages_is_rejected: ShowsOthers FOUND;
     a_survey_that_removes_letters_is_rejected: RemovesLetters READ_ONLY;
     a_survey_that_makes_zeros_up_is_rejected: MakesZerosUp HONEST;
+    a_survey_that_hides_whose_letters_it_has_is_rejected: HidesLetters HONEST;
     a_survey_that_gives_no_reason_is_rejected: SaysNoReason HONEST;
 }

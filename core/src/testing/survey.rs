@@ -277,13 +277,15 @@ pub async fn honest(builder: &dyn Builder) -> Checked {
     let survey = &hand.of.survey;
     let scopes = hand.ask("listing scopes", || survey.scopes(SCOPES)).await?;
     let entities = hand.ask("listing entities", || survey.entity_keys(key.scope(), None, 10)).await?;
+    let lettered = hand.ask("listing endpoints with letters", || survey.lettered(SCOPES)).await?;
     let letters = hand.ask("counting letters", || survey.dead_letter_count(&endpoint, ALL)).await?;
     let is_empty = [
         scopes.is().is_some_and(Vec::is_empty),
         entities.is().is_some_and(Vec::is_empty),
+        lettered.is().is_some_and(Vec::is_empty),
         letters.is().is_some_and(|count| count.number == 0),
     ];
-    hand.expect("what is there is told as if it were not", &is_empty, &[false; 3])?;
+    hand.expect("what is there is told as if it were not", &is_empty, &[false; 4])?;
     Ok(Kept::Shown)
 }
 
@@ -301,6 +303,7 @@ async fn every_call(hand: &Hand, key: &EntityKey) -> Result<Vec<String>, Broken>
     Ok([
         why(hand.ask("listing scopes", || survey.scopes(10)).await?),
         why(hand.ask("listing entities", || survey.entity_keys(scope, None, 10)).await?),
+        why(hand.ask("listing endpoints with letters", || survey.lettered(10)).await?),
         why(hand.ask("counting dedup entries", || survey.dedup_count(ALL)).await?),
         why(hand.ask("counting letters", || survey.dead_letter_count(endpoint, ALL)).await?),
         why(hand.ask("counting what is scheduled", || survey.scheduled(endpoint, ALL)).await?),
