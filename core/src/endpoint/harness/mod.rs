@@ -202,13 +202,14 @@ impl Harness {
     /// [`HarnessError::Store`].
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, HarnessError> {
         let Some(place) = &self.endpoint.deliver.dead_letters else { return Ok(Vec::new()) };
-        let mut letters = Vec::new();
+        let (mut letters, mut skip) = (Vec::new(), 0);
         loop {
-            let page = Page { skip: letters.len(), ..Page::first(LETTERS_PAGE) };
+            let page = Page { skip, ..Page::first(LETTERS_PAGE) };
             let next = place.list(&self.endpoint.name, &page).await?;
             if next.is_empty() {
                 return Ok(letters);
             }
+            skip += LETTERS_PAGE; // A page may lack what cannot be read.
             letters.extend(next);
         }
     }
