@@ -11,6 +11,22 @@ const CUTS: usize = 64;
 /// Changed bytes of each file.
 const CHANGES: usize = 64;
 
+/// Command lines are given to their parser by the tests of `hapax-cli`: it is a program's own source.
+const NOT_HERE: [&str; 1] = ["command_line"];
+
+#[test]
+fn whatever_was_kept_is_given_to_somebody() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    let mut known: Vec<&str> = decoders::ALL.iter().map(|(name, _)| *name).chain(NOT_HERE).collect();
+    known.sort_unstable();
+    for below in ["corpus", "targets"] {
+        let files = fs::read_dir(folder.join(below)).unwrap().map(|file| file.unwrap().path());
+        let mut names: Vec<String> = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        names.sort_unstable();
+        assert_eq!(names, known, "{below}: what was found for one that is not here is given to no decoder");
+    }
+}
+
 #[test]
 fn what_was_found_trips_no_decoder() {
     let seed = fastrand::u64(..);
