@@ -13,8 +13,7 @@ use tokio::time::Instant;
 use super::Memory;
 
 fn count_of(number: usize, limit: u64) -> Count {
-    let number = number as u64;
-    Count { number: number.min(limit), at_least: number >= limit }
+    Count::up_to((number as u64).min(limit), limit)
 }
 
 #[async_trait]
