@@ -300,5 +300,10 @@ pub(super) fn all() -> Vec<String> {
     all.extend([SETTLE, PURGE_LOCK, ROTATION_LOCK].map(str::to_owned));
     all.extend(schedule::all());
     all.extend(long::all());
+    all.extend([survey::dedup(), survey::scheduled()]);
+    all.extend(
+        [survey::SCOPES, survey::ENTITIES, survey::LETTERED, survey::LETTERS, survey::SCHEDULED_MESSAGE]
+            .map(str::to_owned),
+    );
     all
 }

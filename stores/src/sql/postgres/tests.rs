@@ -163,5 +163,10 @@ fn all() -> Vec<String> {
             .map(str::to_owned),
     );
     all.extend(bodies::all());
+    all.extend([survey::dedup(), survey::scheduled()]);
+    all.extend(
+        [survey::SCOPES, survey::ENTITIES, survey::LETTERED, survey::LETTERS, survey::SCHEDULED_MESSAGE]
+            .map(str::to_owned),
+    );
     all
 }
