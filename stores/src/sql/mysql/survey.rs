@@ -21,7 +21,9 @@ use super::{
     arguments::Bind,
     error::malformed,
     rows,
-    statements::survey::{ENTITIES, LETTERED, LETTERS, SCHEDULED_MESSAGE, SCOPES, SLOTS, dedup, scheduled},
+    statements::survey::{
+        ENTITIES, LETTERED, LETTERED_MAX, LETTERS, SCHEDULED_MESSAGE, SCOPES, SLOTS, dedup, scheduled,
+    },
 };
 
 impl MySql {
@@ -45,11 +47,20 @@ impl Survey for MySql {
     }
 
     async fn lettered(&self, limit: usize) -> Result<Answer<Vec<EndpointName>>, StoreError> {
-        let mut arguments = MySqlArguments::default();
-        arguments.bind(as_i64(limit));
-        let rows = self.surveyed(LETTERED, arguments).await?;
         let damaged = || malformed(LOOKING, self.place(), "the list of endpoints with letters");
-        survey::each(&rows, |row| rows::text(row, 0).ok()?.parse().ok(), damaged)
+        let mut found: Vec<EndpointName> = Vec::new();
+        loop {
+            let page = LETTERED_MAX.min(limit - found.len());
+            let mut arguments = MySqlArguments::default();
+            arguments.bind(found.last().map_or("", EndpointName::as_str).as_bytes()).bind(as_i64(page));
+            let rows = self.surveyed(LETTERED, arguments).await?;
+            for row in &rows {
+                found.push(rows::text(row, 0).ok().and_then(|name| name.parse().ok()).ok_or_else(damaged)?);
+            }
+            if rows.len() < LETTERED_MAX || found.len() >= limit {
+                return Ok(Answer::Is(found));
+            }
+        }
     }
 
     async fn entity_keys(

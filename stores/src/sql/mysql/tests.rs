@@ -22,7 +22,7 @@ mod writing;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapax_core::ids::DedupKey;
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row, SqlSafeStr};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, SqlSafeStr};
 use tokio::sync::oneshot;
 
 use super::{
@@ -114,22 +114,6 @@ async fn the_server_takes_every_statement() {
         let prepared = connection.prepare(place.text(&sql).into_sql_str()).await;
         assert!(prepared.is_ok(), "{}: {sql}", prepared.unwrap_err());
     }
-    place.end().await;
-}
-
-/// Goal: endpoints with letters are listed by a step for each endpoint, not for each letter. Method: the server's plan, beside more letters than
-/// endpoints.
-#[tokio::test]
-async fn endpoints_with_letters_are_found_along_the_index() {
-    let place = Place::migrated().await;
-    let letters = "INSERT INTO hapax.dead_letter (endpoint, message_id, saga, destination, fingerprint, attempts, time, reason, envelope) \
-                   SELECT CONCAT('e', seq % 5), seq, '', '', '', 1, 1, '', '' FROM seq_1_to_2000";
-    place.run(letters).await;
-    place.run("ANALYZE TABLE hapax.dead_letter").await;
-    let explain = format!("EXPLAIN {}", statements::survey::LETTERED.replace('?', "100"));
-    let plan = place.connect().await.fetch_one(sqlx::raw_sql(place.text(&explain))).await.unwrap();
-    let extra: String = plan.get("Extra");
-    assert!(extra.contains("Using index for group-by"), "{extra}");
     place.end().await;
 }
 

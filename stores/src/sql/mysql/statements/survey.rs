@@ -30,10 +30,17 @@ pub(in crate::sql::mysql) fn dedup() -> String {
 /// Tables of dedup entries.
 pub(in crate::sql::mysql) const SLOTS: usize = 6;
 
-/// `?` limit. From one endpoint to the next along the index, however many letters each has. No recursion, which the server ends in silence
-/// after a thousand steps (`max_recursive_iterations`).
-pub(in crate::sql::mysql) const LETTERED: &str =
-    "SELECT DISTINCT endpoint FROM hapax.dead_letter FORCE INDEX (message) ORDER BY endpoint LIMIT ?";
+/// Steps of [`LETTERED`] that are asked for at a time: after a thousand (`max_recursive_iterations`) the server ends a recursion in silence.
+pub(in crate::sql::mysql) const LETTERED_MAX: usize = 500;
+
+/// `?` endpoint to begin after, limit. From one endpoint to the next along the index, however many letters each has. `SELECT DISTINCT` does so, too,
+/// but while the table is not analyzed it may go through the whole index.
+pub(in crate::sql::mysql) const LETTERED: &str = "\
+    WITH RECURSIVE named (endpoint) AS ( \
+      SELECT min(endpoint) FROM hapax.dead_letter WHERE endpoint > ? \
+      UNION ALL \
+      SELECT (SELECT min(d.endpoint) FROM hapax.dead_letter AS d WHERE d.endpoint > named.endpoint) FROM named WHERE named.endpoint IS NOT NULL) \
+    SELECT endpoint FROM named WHERE endpoint IS NOT NULL LIMIT ?";
 
 /// `?` endpoint, limit.
 pub(in crate::sql::mysql) const LETTERS: &str = "\
@@ -49,4 +56,4 @@ pub(in crate::sql::mysql) fn scheduled() -> String {
 
 /// `?` endpoint, message id.
 pub(in crate::sql::mysql) const SCHEDULED_MESSAGE: &str = "\
-    SELECT destination, due_at FROM hapax.schedule FORCE INDEX (message) WHERE endpoint = ? AND message_id = ? ORDER BY id";
+    SELECT destination, due_at FROM hapax.schedule FORCE INDEX (message) WHERE endpoint = ? AND message_id = ? ORDER BY destination";

@@ -49,9 +49,11 @@ async fn plan(connection: &mut MySqlConnection, place: &Place, sql: &str) -> Vec
     rows.iter().map(|row| columns.map(|name| column(row, name))).collect()
 }
 
-/// What may go through a whole table: emptying one counts what was in it, and a person looks at dead letters now and then.
-fn of_whole_tables() -> [String; 3] {
-    [statements::count(0), statements::holds_any(0), statements::LETTER_LIST.to_owned()]
+/// What may go through a whole table: emptying one counts what was in it, a person looks at dead letters now and then, and what is counted or
+/// listed up to a limit goes along an index so far.
+fn of_whole_tables() -> [String; 5] {
+    let [letters, scopes] = [statements::LETTER_LIST, statements::survey::SCOPES].map(str::to_owned);
+    [statements::count(0), statements::holds_any(0), letters, statements::survey::dedup(), scopes]
 }
 
 /// What a plan is made for. The others say which rows they insert, or are about a table as a whole.

@@ -51,4 +51,4 @@ pub(in crate::sql::postgres) fn scheduled() -> String {
 
 /// `$1` endpoint, `$2` message id.
 pub(in crate::sql::postgres) const SCHEDULED_MESSAGE: &str = "\
-    SELECT destination, due_at FROM hapax.schedule WHERE endpoint = $1 AND message_id = $2 ORDER BY id";
+    SELECT destination, due_at FROM hapax.schedule WHERE endpoint = $1 AND message_id = $2 ORDER BY destination";

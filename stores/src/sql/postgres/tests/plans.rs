@@ -59,9 +59,11 @@ fn grows(name: &str) -> bool {
     .any(|table| name.starts_with(table))
 }
 
-/// What may go through a whole table: emptying one counts what was in it, and a person looks at dead letters now and then.
-fn of_whole_tables() -> [String; 3] {
-    [statements::count(0), statements::holds_any(0), statements::LETTER_LIST.to_owned()]
+/// What may go through a whole table: emptying one counts what was in it, a person looks at dead letters now and then, and what is counted up to a
+/// limit, or the first of an index, goes along it so far.
+fn of_whole_tables() -> [String; 5] {
+    let [letters, lettered] = [statements::LETTER_LIST, statements::survey::LETTERED].map(str::to_owned);
+    [statements::count(0), statements::holds_any(0), letters, statements::survey::dedup(), lettered]
 }
 
 #[tokio::test]

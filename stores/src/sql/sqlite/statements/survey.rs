@@ -34,7 +34,7 @@ pub(in crate::sql::sqlite) const SCHEDULED: &str = "\
 
 /// $1 endpoint, $2 message id.
 pub(in crate::sql::sqlite) const SCHEDULED_MESSAGE: &str = "\
-    SELECT destination, due_at FROM hapax_schedule WHERE endpoint = $1 AND message_id = $2 ORDER BY id";
+    SELECT destination, due_at FROM hapax_schedule WHERE endpoint = $1 AND message_id = $2 ORDER BY destination";
 
 /// For the test that prepares them.
 #[cfg(test)]
