@@ -75,6 +75,41 @@ async fn a_letter_whose_retry_was_cut_short_is_seen_everywhere_and_counted_once(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn letters_of_several_endpoints_are_one_list_page_by_page() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let all = ["bad-1", "bad-2", "bad-3", "bad-4"];
+    set_aside(&file, &[("desk", all[0], "{}"), ("desk", all[1], "{}"), ("shop", all[2], "{}"), ("shop", all[3], "{}")])
+        .await;
+    for skip in 0..=all.len() {
+        let passed = skip.to_string();
+        let page = json(&["dead-letters", "list", "--skip", &passed, "--limit", "2", "--json", "--store", &file], 0);
+        let letters = page.as_array().unwrap().iter();
+        let ids: Vec<&str> = letters.map(|letter| letter["message"]["message_id"].as_str().unwrap()).collect();
+        assert_eq!(ids, all.iter().copied().skip(skip).take(2).collect::<Vec<_>>(), "{skip}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_set_aside_longer_ago_than_is_remembered_is_given_again_only_where_that_is_said() {
+    let folder = Folder::new();
+    let file = folder.file();
+    set_aside(&file, &[("shop", "bad-1", "{}")]).await;
+    let store = Sqlite::open(&file).await.unwrap();
+    let young = store.list(&"shop".parse().unwrap(), &Page::first(1)).await.unwrap();
+    assert_eq!(store.discard(&young).await.unwrap(), 1);
+    store.add(&DeadLetter { time: Timestamp::from_millis(1), ..young[0].clone() }).await.unwrap();
+    store.close().await;
+    let retry = ["dead-letters", "retry", "bad-1", "--yes", "--json", "--store", &file];
+    let left = json(&retry, 1);
+    assert_eq!((&left["done"], &left["left"]), (&0.into(), &1.into()), "{left}");
+    assert!(left["reasons"][0]["reason"].as_str().unwrap().contains("longer ago"), "{left}");
+    assert_eq!((letters(&file).await, backlog(&file).await), (1, 0));
+    assert_eq!(json(&[&retry[..], &["--beyond-retention"]].concat(), 0)["done"], 1);
+    assert_eq!((letters(&file).await, backlog(&file).await), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_edit_that_was_cut_short_is_mended_by_the_same_edit() {
     let folder = Folder::new();
     let file = folder.file();

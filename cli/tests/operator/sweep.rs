@@ -53,3 +53,16 @@ async fn where_there_is_no_way_out_nothing_is_sent_and_it_is_said() {
     let life = json(&["message", "waits-1", "--store", &file, "--json"], 0);
     assert_eq!(life["handled"][0]["waits"]["over"], false);
 }
+
+#[test]
+fn what_sends_is_refused_where_no_way_out_was_named() {
+    let folder = Folder::new();
+    let file = folder.file();
+    // No queues are beside the store.
+    assert!(hapax(&["migrate", "--yes", "--store", &file]).status.success());
+    for command in [&["sweep", "--older-than", "0s"][..], &["dead-letters", "retry", "--all"]] {
+        let refused = hapax(&[command, &["--yes", "--store", &file]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{command:?}: {refused:?}");
+        assert!(said(&refused).contains("--transport"), "{command:?}: {refused:?}");
+    }
+}
