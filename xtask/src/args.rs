@@ -25,6 +25,7 @@ cargo xtask relay-mutants [NAME...]    each mistake of tests/mutants/relay in a 
 cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stores, in the stores without transactions
 cargo xtask endpoint-mutants [NAME...] the same with those of tests/mutants/endpoint, in the shell around the heart
 cargo xtask otel-mutants [NAME...]     the same with those of tests/mutants/otel, in what is seen of messages from outside
+cargo xtask operator-mutants [NAME...] the same with those of tests/mutants/operator, in the operator's tool and its page
 cargo xtask soak-mutants [NAME...]     those of model/mutants that name a run of the soak: its ledger must find them out, too
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     EndpointMutants(Vec<String>),
     /// The same in spans and metrics.
     OtelMutants(Vec<String>),
+    /// The same in the operator's tool and its page.
+    OperatorMutants(Vec<String>),
     /// Names of mistakes of the model's that the soak must find out; none: all.
     SoakMutants(Vec<String>),
     /// Parts of the names of those that are tried; none: all.
@@ -181,6 +184,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Command, String> {
         "store-mutants" => names(command, rest).map(Command::StoreMutants),
         "endpoint-mutants" => names(command, rest).map(Command::EndpointMutants),
         "otel-mutants" => names(command, rest).map(Command::OtelMutants),
+        "operator-mutants" => names(command, rest).map(Command::OperatorMutants),
         "soak-mutants" => names(command, rest).map(Command::SoakMutants),
         "survivors" => match rest.iter().find(|arg| arg.starts_with('-')) {
             None => Ok(Command::Survivors(rest.to_vec())),
@@ -300,6 +304,7 @@ mod tests {
             "store-mutants",
             "endpoint-mutants",
             "otel-mutants",
+            "operator-mutants",
             "soak-mutants",
             "campaign",
             "survivors",
@@ -374,6 +379,7 @@ mod tests {
             ("store-mutants --all", "`--all` is not for store-mutants", "names"),
             ("endpoint-mutants --all", "`--all` is not for endpoint-mutants", "names"),
             ("otel-mutants --all", "`--all` is not for otel-mutants", "names"),
+            ("operator-mutants --all", "`--all` is not for operator-mutants", "names"),
             ("mutants --keep", "`--keep`", "--keep-stories"),
             ("verify --all", "`--all`", "--thorough"),
         ] {

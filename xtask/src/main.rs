@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         Ok(Command::StoreMutants(names)) => mutants::tested::run(&mutants::tested::STORES, &names),
         Ok(Command::EndpointMutants(names)) => mutants::tested::run(&mutants::tested::ENDPOINT, &names),
         Ok(Command::OtelMutants(names)) => mutants::tested::run(&mutants::tested::OTEL, &names),
+        Ok(Command::OperatorMutants(names)) => mutants::tested::run(&mutants::tested::OPERATOR, &names),
         Ok(Command::SoakMutants(names)) => mutants::tested::run(&mutants::tested::SOAK, &names),
         Ok(Command::Survivors(parts)) => survivors::run(&parts),
         Ok(Command::Verify(extent)) => verify::run(extent),

@@ -1,4 +1,4 @@
-//! `cargo xtask relay-mutants`, `store-mutants`, `endpoint-mutants`, `otel-mutants` and `soak-mutants`: mistakes in a part of the shipped source, which the tests must find out.
+//! `cargo xtask relay-mutants`, `store-mutants`, `endpoint-mutants`, `otel-mutants`, `operator-mutants` and `soak-mutants`: mistakes in a part of the shipped source, which the tests must find out.
 //!
 //! Each patch below the part's folder makes one mistake and names the tests that turn red by it. It is applied to a copy of the
 //! tree, and those tests are run there: all of them must fail, and must pass where nothing is changed. The model has no part
@@ -24,7 +24,7 @@ pub(crate) struct Part {
     key: &'static str,
     /// Where a mutant may be made.
     places: &'static [&'static str],
-    /// Where its test programs are.
+    /// Where its test programs are, but for those that stand [`ELSEWHERE`].
     package: &'static str,
     /// What that package is built with.
     tests: &'static [&'static str],
@@ -101,6 +101,17 @@ pub(crate) const OTEL: Part = Part {
     backends: &[("spans", "memory")],
 };
 
+/// What an operator sees and does: the tool, its page, what both are made of, and the office of dead letters.
+pub(crate) const OPERATOR: Part = Part {
+    folder: "tests/mutants/operator",
+    key: "test",
+    places: &["cli/src/", "page/src/", "core/src/operator/", "core/src/endpoint/office/"],
+    package: "hapax-tests",
+    tests: &[],
+    stores: "--features=sqlite",
+    backends: &[("operator", "sqlite"), ("operator", "sqlite-queue"), ("page", "sqlite"), ("endpoint", "memory")],
+};
+
 /// Those mistakes of the model's that its ledger of real stores and real queues must find out too, under real faults: whose headers have the line
 /// `# soak: quick TEST`, and `# soak-found: WORDS` for what the ledger must say: a run that is void shows nothing.
 pub(crate) const SOAK: Part = Part {
@@ -121,6 +132,14 @@ const WITHIN_TRANSPORTS: &str = "hapax-transports";
 const OF_EMULATORS: &str = "cosmos_regions";
 /// As test programs, and features: those whose client libraries take long to build, so that they are not among the usual features.
 const APART: [&str; 3] = ["sqs", "kafka", "servicebus"];
+/// As a test program: the tests within the source of the operator's tool.
+const WITHIN_CLI: &str = "hapax-cli";
+/// Test programs of packages of their own, and what cargo is told to build them.
+const ELSEWHERE: [(&str, &[&str]); 3] = [
+    ("operator", &["--package", "hapax-cli", "--test", "operator"]),
+    (WITHIN_CLI, &["--package", WITHIN_CLI, "--bin", "hapax"]),
+    ("page", &["--package", "hapax-page", "--test", "page", "--features=serve"]),
+];
 /// Lines of a run that are shown when it did not do what it should.
 const LINES_MAX: usize = 20;
 
@@ -232,6 +251,10 @@ impl Part {
             return shuttle::ARGS.to_vec();
         }
         let mut args = vec!["test", "--quiet", "--locked"];
+        if let Some((_, its)) = ELSEWHERE.iter().find(|(name, _)| *name == program) {
+            args.extend(*its);
+            return args;
+        }
         match program {
             WITHIN_STORES => args.extend(["--package", WITHIN_STORES, "--lib", self.stores]),
             WITHIN_TRANSPORTS => {
@@ -357,6 +380,10 @@ mod tests {
         );
         assert!(ENDPOINT.args(INTERLEAVED).contains(&"--package=hapax-core"));
         assert_eq!(OTEL.args("spans")[3..], ["--package", "hapax-otel", "--test", "spans"]);
+        assert_eq!(OPERATOR.args("operator")[3..], ["--package", "hapax-cli", "--test", "operator"]);
+        assert_eq!(OPERATOR.args(WITHIN_CLI)[3..], ["--package", "hapax-cli", "--bin", "hapax"]);
+        assert!(OPERATOR.args("page").join(" ").ends_with("--package hapax-page --test page --features=serve"));
+        assert_eq!(OPERATOR.args("endpoint")[3..], ["--package", "hapax-tests", "--test", "endpoint"]);
         assert!(STORES.args(WITHIN_STORES).join(" ").ends_with("--lib --features=dynamodb,cosmos,object"));
         assert!(ENDPOINT.args(WITHIN_TRANSPORTS).join(" ").ends_with("--lib --features=nats,rabbitmq,redis"));
         assert!(STORES.args(OF_EMULATORS).join(" ").ends_with("servers/emulators/Cargo.toml --test cosmos_regions"));
@@ -372,7 +399,7 @@ mod tests {
 
     #[test]
     fn every_patch_of_the_tree_has_a_whole_header_and_applies() {
-        for part in [RELAY, STORES, ENDPOINT, OTEL, SOAK] {
+        for part in [RELAY, STORES, ENDPOINT, OTEL, OPERATOR, SOAK] {
             let mutants = all(&part).unwrap();
             assert!(!mutants.is_empty(), "{}", part.folder);
             for mutant in mutants {
