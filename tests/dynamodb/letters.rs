@@ -74,6 +74,12 @@ async fn a_letter_in_dynamodb_that_cannot_be_read_hides_no_other() {
     let logged = LogLines::here();
     assert_eq!(rig.plain.list(&endpoint, &Page::first(10)).await.unwrap(), letters[1..]);
     assert_eq!(logged.with("is left out").len(), 1);
+    // Nor does a whole page: it has what is behind it.
+    assert_eq!(rig.plain.list(&endpoint, &Page::first(1)).await.unwrap(), letters[1..2]);
+    assert_eq!(logged.with("is left out").len(), 2);
+    for page in [Page { skip: 3, ..Page::first(1) }, Page::first(0)] {
+        assert_eq!(rig.plain.list(&endpoint, &page).await.unwrap(), [], "{page:?}");
+    }
 }
 
 /// What the proxy tells or does: see [`Rig::proxy`](crate::rig::Rig::proxy).

@@ -9,7 +9,7 @@ use hapax::{
     MySql,
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, SagaName, Scope},
-    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, Survey},
+    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved, Survey},
     time::Timestamp,
 };
 use hapax_tests::{LogLines, MySqlTables, samples};
@@ -430,12 +430,25 @@ async fn a_letter_that_cannot_be_read_hides_no_other() {
     for letter in &letters {
         store.add(letter).await.unwrap();
     }
-    let damaged = &letters[1].envelope.message_id;
-    let damage = format!("UPDATE s.dead_letter SET envelope = x'07' WHERE message_id = '{damaged}'");
-    Session::new(&tables).await.run(&damage).await;
+    let damage = async |letter: &DeadLetter| {
+        let id = &letter.envelope.message_id;
+        let damage = format!("UPDATE s.dead_letter SET envelope = x'07' WHERE message_id = '{id}'");
+        Session::new(&tables).await.run(&damage).await;
+    };
+    damage(&letters[1]).await;
     let logged = LogLines::here();
     assert_eq!(store.list(&endpoint, &Page::first(10)).await.unwrap(), [letters[0].clone(), letters[2].clone()]);
     assert_eq!(logged.with("is left out").len(), 1);
+    // Nor does a whole page of them.
+    damage(&letters[0]).await;
+    for (skip, limit, left_out) in [(0, 1, 1), (1, 1, 1), (2, 1, 0), (0, 2, 2), (2, 2, 0)] {
+        let (page, logged) = (Page { skip, ..Page::first(limit) }, LogLines::here());
+        assert_eq!(store.list(&endpoint, &page).await.unwrap(), letters[2..], "{page:?}");
+        assert_eq!(logged.with("is left out").len(), left_out, "{page:?}");
+    }
+    for page in [Page { skip: 3, ..Page::first(1) }, Page::first(0)] {
+        assert_eq!(store.list(&endpoint, &page).await.unwrap(), [], "{page:?}");
+    }
 }
 
 /// The server ends a recursion after a thousand steps, in silence.

@@ -6,7 +6,7 @@ use hapax::{
     Postgres,
     entity::{DedupEntry, Entity, Expected, OutboxEntry, Version},
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, Fingerprint, SagaKey, SagaName, Scope},
-    ports::{DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved},
+    ports::{DeadLetter, DeadLetters, DedupStore, EntityStore, ErrorKind, Page, Saved},
     time::Timestamp,
 };
 use hapax_tests::{LogLines, PostgresSchema, samples};
@@ -295,10 +295,23 @@ async fn a_letter_that_cannot_be_read_hides_no_other() {
     for letter in &letters {
         store.add(letter).await.unwrap();
     }
-    let damaged = &letters[1].envelope.message_id;
-    let damage = format!("UPDATE s.dead_letter SET envelope = '\\x07' WHERE message_id = '{damaged}'");
-    Session::new(&schema).await.run(&damage).await;
+    let damage = async |letter: &DeadLetter| {
+        let id = &letter.envelope.message_id;
+        let damage = format!("UPDATE s.dead_letter SET envelope = '\\x07' WHERE message_id = '{id}'");
+        Session::new(&schema).await.run(&damage).await;
+    };
+    damage(&letters[1]).await;
     let logged = LogLines::here();
     assert_eq!(store.list(&endpoint, &Page::first(10)).await.unwrap(), [letters[0].clone(), letters[2].clone()]);
     assert_eq!(logged.with("is left out").len(), 1);
+    // Nor does a whole page of them.
+    damage(&letters[0]).await;
+    for (skip, limit, left_out) in [(0, 1, 1), (1, 1, 1), (2, 1, 0), (0, 2, 2), (2, 2, 0)] {
+        let (page, logged) = (Page { skip, ..Page::first(limit) }, LogLines::here());
+        assert_eq!(store.list(&endpoint, &page).await.unwrap(), letters[2..], "{page:?}");
+        assert_eq!(logged.with("is left out").len(), left_out, "{page:?}");
+    }
+    for page in [Page { skip: 3, ..Page::first(1) }, Page::first(0)] {
+        assert_eq!(store.list(&endpoint, &page).await.unwrap(), [], "{page:?}");
+    }
 }

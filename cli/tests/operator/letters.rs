@@ -148,6 +148,20 @@ async fn a_letter_that_cannot_be_read_is_warned_of_and_hides_no_other() {
     let ids = [0, 1].map(|at| letters[at]["message"]["message_id"].as_str().unwrap().to_owned());
     assert_eq!((letters.as_array().unwrap().len(), ids), (2, ["bad-1".to_owned(), "bad-3".to_owned()]));
     assert!(said(&listed).contains("left out of the list"), "{listed:?}");
+    // Nor do as many as are looked at at once; neither from a list nor from what is given again.
+    let folder = Folder::new();
+    let file = folder.file();
+    let ids: Vec<String> = (0..=100).map(|number| format!("bad-{number}")).collect();
+    let all: Vec<_> = ids.iter().map(|id| ("shop", id.as_str(), "{}")).collect();
+    set_aside(&file, &all).await;
+    let other = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    let damage = "UPDATE hapax_dead_letter SET envelope = x'07' WHERE message_id <> 'bad-100'";
+    assert_eq!(sqlx::raw_sql(damage).execute(&other).await.unwrap().rows_affected(), 100);
+    other.close().await;
+    let listed = json(&["dead-letters", "list", "--json", "--store", &file], 0);
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["message"]["message_id"]), (1, &"bad-100".into()));
+    assert_eq!(json(&["dead-letters", "retry", "--all", "--yes", "--json", "--store", &file], 0)["done"], 1);
+    assert_eq!(backlog(&file).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,8 +30,9 @@ pub trait DeadLetters: fmt::Debug + Send + Sync {
     /// Sets `letter` aside.
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError>;
 
-    /// The letters of `endpoint`, oldest first, one page at a time. One that cannot be read is told of in the log and left out: so a page may
-    /// have fewer letters than asked for and not be the last, and what is to be skipped counts it all the same.
+    /// The letters of `endpoint`, oldest first, one page at a time. One that cannot be read is left out, and told of in the log when its page is
+    /// asked for: so a page may have fewer letters than asked for and not be the last, and what is to be skipped counts it all the same. An
+    /// empty page is the last: where nothing of a page can be read, later ones are looked at and given, and come again when they are asked for.
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError>;
 
     /// Removes `letters` and no others: those that [are the same](DeadLetter::is_same). How many of them were there.

@@ -116,20 +116,29 @@ impl DeadLetters for DynamoDb {
                 .expression_attribute_values(":m", text(id.to_string()))
                 .limit(LETTERS_PAGE as i32);
         }
-        let (mut skip, mut found, mut start) = (page.skip, Vec::new(), None);
-        while found.len() < page.limit {
-            let (items, next) = self.page(doing, &query, start).await?;
-            let skipped = skip.min(items.len());
-            skip -= skipped;
-            found.extend(items.into_iter().skip(skipped));
-            match next {
-                Some(next) => start = Some(next),
-                None => break,
+        let (mut skip, mut start, mut is_asked_for) = (page.skip, None, true);
+        let (mut found, mut is_all): (Vec<Item>, bool) = (Vec::new(), page.limit == 0);
+        loop {
+            while !is_all && found.len() < page.limit {
+                let (items, next) = self.page(doing, &query, start.take()).await?;
+                let skipped = skip.min(items.len());
+                skip -= skipped;
+                found.extend(items.into_iter().skip(skipped));
+                is_all = next.is_none();
+                start = next;
             }
+            let later = found.split_off(found.len().min(page.limit));
+            let letters = found.into_iter().map(|item| async move {
+                let letter = self.whole(doing, endpoint, item).await;
+                readable(letter, is_asked_for)
+            });
+            let letters: Vec<DeadLetter> = try_join_all(letters).await?.into_iter().flatten().collect();
+            // Empty is the last page alone: where nothing of one can be read, the one behind it is looked at.
+            if !letters.is_empty() || (is_all && later.is_empty()) {
+                return Ok(letters);
+            }
+            (found, is_asked_for) = (later, false);
         }
-        found.truncate(page.limit);
-        let letters = found.into_iter().map(|item| async move { readable(self.whole(doing, endpoint, item).await) });
-        Ok(try_join_all(letters).await?.into_iter().flatten().collect())
     }
 
     async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
@@ -253,11 +262,13 @@ impl DynamoDb {
     }
 }
 
-/// A letter that is damaged is told of and left out: it must not hide the others.
-fn readable(letter: Result<DeadLetter, StoreError>) -> Result<Option<DeadLetter>, StoreError> {
+/// A letter that is damaged is told of and left out: it must not hide the others. One whose page was not asked for is told of when that is.
+fn readable(letter: Result<DeadLetter, StoreError>, is_asked_for: bool) -> Result<Option<DeadLetter>, StoreError> {
     match letter {
         Err(error) if error.kind() == ErrorKind::Malformed => {
-            tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
+            if is_asked_for {
+                tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
+            }
             Ok(None)
         }
         letter => letter.map(Some),

@@ -202,7 +202,7 @@ impl Harness {
     /// [`HarnessError::Store`].
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, HarnessError> {
         let Some(place) = &self.endpoint.deliver.dead_letters else { return Ok(Vec::new()) };
-        let (mut letters, mut skip) = (Vec::new(), 0);
+        let (mut letters, mut skip): (Vec<DeadLetter>, usize) = (Vec::new(), 0);
         loop {
             let page = Page { skip, ..Page::first(LETTERS_PAGE) };
             let next = place.list(&self.endpoint.name, &page).await?;
@@ -210,7 +210,12 @@ impl Harness {
                 return Ok(letters);
             }
             skip += LETTERS_PAGE; // A page may lack what cannot be read.
-            letters.extend(next);
+            for letter in next {
+                // What was given in the place of a page of which nothing could be read comes again.
+                if !letters.iter().any(|known| known.is_same(&letter)) {
+                    letters.push(letter);
+                }
+            }
         }
     }
 

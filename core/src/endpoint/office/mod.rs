@@ -132,7 +132,8 @@ impl DeadLetterOffice {
     /// # Errors
     /// Those of the place where they are kept.
     pub async fn list(&self, filter: &Filter, skip: usize, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        // Also of those that are skipped: a letter may be in both places, and is one.
+        // Also of those that are skipped: a letter may be in both places, and is one; and what was given in the place of a page of which nothing
+        // could be read comes again.
         let (mut found, mut met, mut skipped) = (Vec::new(), HashSet::new(), 0);
         for place in [&self.held, &self.endpoint] {
             let mut looked = 0;

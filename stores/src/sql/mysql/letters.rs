@@ -16,7 +16,7 @@ use sqlx::{
 };
 
 use super::{
-    super::rows::{as_i64, millis, readable},
+    super::rows::{as_i64, hides_others, millis, readable},
     MySql,
     arguments::Bind,
     error::malformed,
@@ -39,13 +39,21 @@ impl DeadLetters for MySql {
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         const OPERATION: &str = "listing dead letters";
-        let mut arguments = MySqlArguments::default();
-        let message = page.message_id.as_ref().map(|id| id.to_string().into_bytes());
-        arguments.bind(endpoint.as_str().as_bytes()).bind(message.as_deref()).bind(message.as_deref());
-        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
-        let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || malformed(OPERATION, self.place(), "a dead letter");
-        Ok(readable(rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged))))
+        let mut skip = page.skip;
+        loop {
+            let mut arguments = MySqlArguments::default();
+            let message = page.message_id.as_ref().map(|id| id.to_string().into_bytes());
+            arguments.bind(endpoint.as_str().as_bytes()).bind(message.as_deref()).bind(message.as_deref());
+            arguments.bind(as_i64(page.limit)).bind(as_i64(skip));
+            let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
+            let damaged = || malformed(OPERATION, self.place(), "a dead letter");
+            let found = rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged));
+            let letters = readable(found, skip == page.skip);
+            if !hides_others(letters.len(), rows.len(), page) {
+                return Ok(letters);
+            }
+            skip = skip.saturating_add(rows.len());
+        }
     }
 
     async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {

@@ -16,7 +16,7 @@ use sqlx::{
 };
 
 use super::{
-    super::rows::{as_i64, millis, readable},
+    super::rows::{as_i64, hides_others, millis, readable},
     Postgres,
     arguments::Bind,
     error::malformed,
@@ -40,12 +40,20 @@ impl DeadLetters for Postgres {
 
     async fn list(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<DeadLetter>, StoreError> {
         const OPERATION: &str = "listing dead letters";
-        let mut arguments = PgArguments::default();
-        arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
-        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
-        let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || malformed(OPERATION, self.place(), "a dead letter");
-        Ok(readable(rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged))))
+        let mut skip = page.skip;
+        loop {
+            let mut arguments = PgArguments::default();
+            arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
+            arguments.bind(as_i64(page.limit)).bind(as_i64(skip));
+            let rows = self.read_alone(OPERATION, &self.0.texts.letter_list, arguments).await?;
+            let damaged = || malformed(OPERATION, self.place(), "a dead letter");
+            let found = rows.iter().map(|row| letter(endpoint, row).ok_or_else(damaged));
+            let letters = readable(found, skip == page.skip);
+            if !hides_others(letters.len(), rows.len(), page) {
+                return Ok(letters);
+            }
+            skip = skip.saturating_add(rows.len());
+        }
     }
 
     async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {

@@ -15,7 +15,7 @@ use sqlx::{
 use super::{
     super::{
         millis,
-        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter, readable},
+        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter, hides_others, readable},
     },
     PostgresQueue, SetAside,
     arguments::{Bind, as_i64},
@@ -23,18 +23,26 @@ use super::{
 
 impl PostgresQueue {
     /// The letters of `endpoint` with what the queue knows of them, oldest first, one page at a time. A page lacks letters that cannot be
-    /// read; they are warned of.
+    /// read; they are warned of. Where nothing of it can be read, it has letters of a later page, and an empty one is the last.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn set_aside(&self, endpoint: &EndpointName, page: &Page) -> Result<Vec<SetAside>, StoreError> {
         const OPERATION: &str = "listing dead letters";
-        let mut arguments = PgArguments::default();
-        arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
-        arguments.bind(as_i64(page.limit)).bind(as_i64(page.skip));
-        let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
-        let damaged = || self.0.hub.damaged(OPERATION, "a dead letter");
-        Ok(readable(rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged))))
+        let mut skip = page.skip;
+        loop {
+            let mut arguments = PgArguments::default();
+            arguments.bind(endpoint.as_str()).bind(page.message_id.as_ref().map(ToString::to_string));
+            arguments.bind(as_i64(page.limit)).bind(as_i64(skip));
+            let rows = self.read(OPERATION, &self.0.texts.letter_list, arguments).await?;
+            let damaged = || self.0.hub.damaged(OPERATION, "a dead letter");
+            let found = rows.iter().map(|row| set_aside(endpoint, row).ok_or_else(damaged));
+            let letters = readable(found, skip == page.skip);
+            if !hides_others(letters.len(), rows.len(), page) {
+                return Ok(letters);
+            }
+            skip = skip.saturating_add(rows.len());
+        }
     }
 
     /// Removes up to `limit` dead letters that were set aside longer ago than `age`, oldest first. Tells how many; call
