@@ -101,5 +101,7 @@ mod turned;
 mod two_desks;
 #[path = "endpoint/unanswered.rs"]
 mod unanswered;
+#[path = "endpoint/unreadable.rs"]
+mod unreadable;
 #[path = "endpoint/work.rs"]
 mod work;

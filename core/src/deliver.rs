@@ -196,12 +196,11 @@ impl Deliver {
                     self.metrics.observe(Event::Failed { key, message_id, attempt, error: &error });
                     None
                 }
-                // It comes again until some program can read it, and is no dead letter: nobody would hear of it otherwise.
+                // It comes again until some program can read it, and is no dead letter: who observes warns of it, or nobody would hear of it.
                 Outcome::Again(Again::Malformed(why)) => {
-                    tracing::warn!(
-                        entity = %key, message_id = %message.envelope.message_id, why,
-                        "waits until what is stored can be read: by a version with a default for a new field or an upcast, or once it is mended"
-                    );
+                    let message_id = &message.envelope.message_id;
+                    tracing::debug!(entity = %key, %message_id, why, "what is stored cannot be read; retried later");
+                    self.metrics.observe(Event::Unreadable { key, message_id, why: &why });
                     None
                 }
                 undecided => {

@@ -59,6 +59,16 @@ pub enum Event<'a> {
     /// A store did not let a pass read its entity, or what is known of its messages: nothing is done. Where there are messages they are
     /// [`Retried`](Self::Retried), and a sweep has [failed](Self::SweepFailed).
     Unread(&'a EntityKey),
+    /// What a store has for a message can be read, and not understood by this program. The message is given back, uncounted: it waits for another
+    /// version, or until that is mended.
+    Unreadable {
+        /// Its entity.
+        key: &'a EntityKey,
+        /// Which message.
+        message_id: &'a MessageId,
+        /// What cannot be understood.
+        why: &'a str,
+    },
     /// What a pass has handled is saved, with all that it has to send.
     Saved(&'a EntityKey),
     /// An entity could be read, and its store has not confirmed the save: it takes no writes, or its answer was lost. Another pass loads

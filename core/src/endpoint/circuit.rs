@@ -11,6 +11,7 @@
 //! M. Nygard, *Release It!*, "Circuit Breaker".
 
 mod state;
+mod unreadable;
 
 use std::{
     sync::{Arc, PoisonError},
@@ -20,6 +21,7 @@ use std::{
 use async_trait::async_trait;
 use state::{State, Step, TROUBLED};
 use tokio::time::Instant;
+use unreadable::Unreadable;
 
 use crate::{
     ids::{EntityKey, SagaName},
@@ -58,6 +60,8 @@ pub(super) struct Circuit {
     breaks: bool,
     /// Handlers that work in an inbox, and ask nothing of the stores.
     inboxes: Vec<SagaName>,
+    /// Where a store answers, and not what this program understands.
+    unreadable: Unreadable,
     /// The [`bit`](Step::bit) of each step that one has taken since it was last [noted](Self::note), and [`TROUBLED`]. It says nothing of other
     /// memory, so its operations are relaxed: an answer that does not see a failure yet is one that came before it.
     flags: AtomicU8,
@@ -87,6 +91,7 @@ impl Circuit {
             metrics,
             breaks: true,
             inboxes: Vec::new(),
+            unreadable: Unreadable::default(),
             flags: AtomicU8::new(0),
             swept: AtomicU32::new(0),
             lapses: LAPSES_MIN,
@@ -327,6 +332,7 @@ impl Metrics for Circuit {
                 self.answered(Step::Mark);
                 self.swept.fetch_add(1, Ordering::Relaxed);
             }
+            Event::Unreadable { key, message_id, why } => self.unreadable.came(key, message_id, why),
             _ => {}
         }
         self.metrics.observe(event);
