@@ -168,21 +168,12 @@ fn explore(model: &Path, names: &[&str]) -> Result<Vec<Explored>, String> {
     }
 }
 
-/// Writes the story, if it is wanted or there is none; else looks whether it still is about the same claim.
+/// Writes the story, if it is wanted or there is none; else looks whether it still is the one that was found.
 fn keep(patch: &Patch, killed: &Killed, anew: bool) -> Result<(), String> {
     let folder = process::root().join("model/stories");
     let file = folder.join(format!("{}.md", patch.name));
     match std::fs::read_to_string(&file) {
-        Ok(kept) if !anew => match story::claim_of(&kept) {
-            Some(claim) if claim == killed.broken.claim => Ok(()),
-            claim => Err(format!(
-                "breaks {}, but model/stories/{}.md tells of {}: run `cargo xtask mutants {} --keep-stories`",
-                killed.broken.claim,
-                patch.name,
-                claim.unwrap_or("nothing"),
-                patch.name
-            )),
-        },
+        Ok(kept) if !anew => is_told(&patch.name, &killed.broken, &kept),
         _ => {
             let written = std::fs::create_dir_all(&folder).and_then(|()| {
                 let page = story::page(patch, killed);
@@ -191,6 +182,21 @@ fn keep(patch: &Patch, killed: &Killed, anew: bool) -> Result<(), String> {
             written.map_err(|error| format!("{}: cannot be written: {error}", file.display()))
         }
     }
+}
+
+/// Whether the story that is kept of a mutant is about the same claim, and takes as many steps to where it is broken.
+fn is_told(name: &str, broken: &Broken, kept: &str) -> Result<(), String> {
+    let (claim, steps) = (story::claim_of(kept), story::steps_of(kept));
+    if claim == Some(broken.claim.as_str()) && steps == Some(broken.story.len()) {
+        return Ok(());
+    }
+    let told = steps.map_or_else(|| "no number of steps".to_owned(), |steps| format!("{steps} steps"));
+    Err(format!(
+        "breaks {} in {} steps, but model/stories/{name}.md tells of {} in {told}: run `cargo xtask mutants {name} --keep-stories`",
+        broken.claim,
+        broken.story.len(),
+        claim.unwrap_or("nothing")
+    ))
 }
 
 #[cfg(test)]
@@ -218,12 +224,32 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_story_is_of_the_same_claim_and_of_as_many_steps() {
+        let broken = |claim: &str, steps: usize| Broken {
+            claim: claim.into(),
+            story: vec!["settle".to_owned(); steps],
+            ..Broken::default()
+        };
+        let killed = |claim, steps| Killed { explored: Explored::default(), broken: broken(claim, steps) };
+        for steps in [0, 2] {
+            let kept = story::page(&patch(), &killed("no_gap", steps));
+            assert_eq!(is_told("m", &broken("no_gap", steps), &kept), Ok(()));
+            for other in [broken("no_gap", steps + 1), broken("no_lost_update", steps)] {
+                let why = is_told("m", &other, &kept).unwrap_err();
+                assert!(why.contains(&format!("tells of no_gap in {steps} steps")), "{why}");
+                assert!(why.contains("`cargo xtask mutants m --keep-stories`"), "{why}");
+            }
+        }
+    }
+
+    #[test]
     fn every_patch_of_the_tree_has_a_whole_header_and_a_story_and_applies() {
         let patches = Patch::all(&folder()).unwrap();
         for Patch { name, claim, .. } in patches {
             let file = process::root().join("model/stories").join(format!("{name}.md"));
             let page = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             assert_eq!(story::claim_of(&page), Some(claim.as_str()), "{name}");
+            assert!(story::steps_of(&page).is_some(), "{name}");
             process::output(process::git(["apply", "--check"]).arg(folder().join(format!("{name}.patch")))).unwrap();
         }
     }
