@@ -5,11 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Operator, Selection, ShownLetter, ShownRow, WaitingEntry, shown::text};
+use super::{Operator, Selection, ShownLetter, ShownRow, WaitingEntry, masked, shown::text, with_causes};
 use crate::{
     entity::OutboxEntry,
     envelope::Envelope,
-    handler_error::chain,
     ids::{DedupKey, EndpointName, EntityKey, IdempotencyKey, MessageId, SagaKey, Scope, TypeName},
     ports::{Answer, Count, ErrorKind, Known, Page, ScheduledMessage, StoreError},
     registry::stateless_key,
@@ -191,7 +190,7 @@ impl Operator {
                     sent: copy.sent.to_string(),
                 })),
                 Ok(Answer::Unknown { why }) => return Answer::Unknown { why },
-                Err(error) => return Answer::unknown(chain(&error)),
+                Err(error) => return Answer::unknown(masked(&with_causes(&error))),
             }
         }
         Answer::Is(found)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{Operator, Selection, shown::text, with_causes};
+use super::{Operator, Selection, masked, shown::text, with_causes};
 use crate::{
     ids::{EndpointName, Scope},
     ports::{Answer, Count, Next, OutboxState, StoreError},
@@ -229,7 +229,7 @@ impl Operator {
         let Some(queues) = &self.queues else { return Answer::unknown("no transport was given that could be asked") };
         match queues.queue(endpoint, limit).await {
             Ok(queue) => Answer::Is(QueueStatus { messages: queue.messages, leased: queue.leased }),
-            Err(error) => Answer::unknown(with_causes(&error)),
+            Err(error) => Answer::unknown(masked(&with_causes(&error))),
         }
     }
 

@@ -1,7 +1,12 @@
 //! What is shown, and that it is what the command `hapax` shows.
 
+use async_trait::async_trait;
 use axum::{Router, routing::get};
-use hapax_core::operator::Selection;
+use hapax_core::{
+    ids::{EndpointName, MessageId},
+    operator::Selection,
+    ports::{Answer, ErrorKind, Queue, QueueSurvey, QueuedMessage, TransportError},
+};
 
 use crate::rig::{HOSTILE, Served, Shop, encoded};
 
@@ -108,5 +113,43 @@ async fn below_a_path_of_another_server_it_is_all_there_and_the_others_answers_a
     assert_eq!(page.get("/api/status").await.body, "mine too");
     for wrong in ["", "/", "ops", "/ops/", "//ops", "/{a}", "/a b", "/.."] {
         assert!(shop.page().below(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// Queues of a broker that is away, by a driver that says its address.
+#[derive(Debug)]
+struct Away;
+
+impl Away {
+    fn error() -> TransportError {
+        let why = "amqp://shop:s3cret@broker:5672/%2f?password=s3cret is not reached, password='s3cret'";
+        TransportError::new(ErrorKind::Unavailable, "looking at a queue", why)
+    }
+}
+
+#[async_trait]
+impl QueueSurvey for Away {
+    async fn queue(&self, _: &EndpointName, _: u64) -> Result<Queue, TransportError> {
+        Err(Self::error())
+    }
+
+    async fn queued(
+        &self,
+        _: &EndpointName,
+        _: &MessageId,
+        _: u64,
+    ) -> Result<Answer<Vec<QueuedMessage>>, TransportError> {
+        Err(Self::error())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_is_told_of_without_its_password() {
+    let shop = Shop::quiet().await;
+    let page = Served::new(hapax_page::Page::new(shop.operator().queues(Away))).await;
+    for path in ["/api/status", "/api/message/bad-1"] {
+        let told = page.get(path).await;
+        assert!(told.status == 200 && told.body.contains("broker:5672"), "{told:?}");
+        assert!(!told.body.contains("s3cret"), "{told:?}");
     }
 }
