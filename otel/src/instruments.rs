@@ -94,6 +94,7 @@ instruments! {
     LEFT_TO_SWEEPER: Counter "hapax.left_to_sweeper" ["{message}"] "Messages whose effect is saved, and not all of whose outgoing messages could be sent within their budget.";
     SWEPT: Counter "hapax.swept" ["{entry}"] "Outbox entries that the sweeper has finished.";
     SWEEP_FAILURES: Counter "hapax.sweep_failures" ["{entity}"] "Passes of the sweeper that could not finish all entries.";
+    UNREADABLE: Counter "hapax.unreadable" ["{message}"] "Tries at messages that wait until what is stored can be read.";
     RETENTION_BREACHES: Counter "hapax.retention_breaches" ["{message}"] "Messages that were handled twice, since retention is too short.";
     AUDIT_LOOKED_AT: Counter "hapax.audit.looked_at" ["{look}"] "Looks of an audit at whether an invariant holds of a message or an entity.";
     AUDIT_VIOLATIONS: Counter "hapax.audit.violations" ["{violation}"] "Violations of an invariant that an audit has found.";

@@ -45,6 +45,7 @@ pub struct OtelMetrics {
     left_to_sweeper: Counter<u64>,
     swept: Counter<u64>,
     sweep_failures: Counter<u64>,
+    unreadable: Counter<u64>,
     retention_breaches: Counter<u64>,
     audit_looked_at: Counter<u64>,
     audit_violations: Counter<u64>,
@@ -80,6 +81,7 @@ impl OtelMetrics {
             left_to_sweeper: known::LEFT_TO_SWEEPER.counter(meter),
             swept: known::SWEPT.counter(meter),
             sweep_failures: known::SWEEP_FAILURES.counter(meter),
+            unreadable: known::UNREADABLE.counter(meter),
             retention_breaches: known::RETENTION_BREACHES.counter(meter),
             audit_looked_at: known::AUDIT_LOOKED_AT.counter(meter),
             audit_violations: known::AUDIT_VIOLATIONS.counter(meter),
@@ -187,6 +189,7 @@ impl Metrics for OtelMetrics {
             Event::LeftToSweeper(key) => one(&self.left_to_sweeper, key),
             Event::Swept(key, entries) => self.swept.add(entries as u64, &of_scope(key.scope())),
             Event::SweepFailed(key, _) => one(&self.sweep_failures, key),
+            Event::Unreadable { key, .. } => one(&self.unreadable, key),
             Event::RetentionBreached(key) => one(&self.retention_breaches, key),
             Event::Audited(key, invariant, violation) => {
                 with(&self.audit_looked_at, key, "hapax.invariant", invariant.as_str());

@@ -126,13 +126,14 @@ fn conflicts_and_what_is_dropped_dead_lettered_breached_and_overdue_are_measured
     let seen = Seen::begin();
     let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
     let (shop, key) = (scope.endpoint.clone(), EntityKey::new(std::sync::Arc::new(scope), "a".parse().unwrap()));
-    let overdue = Some(Duration::from_secs(90));
+    let (overdue, message_id) = (Some(Duration::from_secs(90)), "m-1".parse().unwrap());
     for event in [
         Event::Retried(&key, Cause::Conflict),
         Event::Retried(&key, Cause::Conflict),
         Event::Dropped(&key, "a rule"),
         Event::OutgoingDeadLettered(&key),
         Event::RetentionBreached(&key),
+        Event::Unreadable { key: &key, message_id: &message_id, why: "a newer state" },
         Event::Overdue(&shop, overdue),
     ] {
         Metrics::observe(&*seen.metrics, event);
@@ -144,6 +145,7 @@ fn conflicts_and_what_is_dropped_dead_lettered_breached_and_overdue_are_measured
         ("hapax.dropped", 1.0),
         ("hapax.outgoing_dead_letters", 1.0),
         ("hapax.retention_breaches", 1.0),
+        ("hapax.unreadable", 1.0),
     ] {
         assert_eq!(measured.sum(name, &order), sum, "{name}: {measured:#?}");
     }
