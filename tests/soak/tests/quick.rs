@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 /// Long enough for everything to be met at that pace.
 const MINUTES: &str = "0.7";
 const PACE: &str = "5";
+/// After so many void runs in a row it is no accident.
+const RUNS_MAX: u32 = 3;
 
 fn soak(store: &str, transport: &str, more: &[&str]) -> (Output, String) {
     let report =
@@ -19,10 +21,20 @@ fn soak(store: &str, transport: &str, more: &[&str]) -> (Output, String) {
     (output, told)
 }
 
+/// A run in which something was not met shows nothing, and what is wrong is never called void: so it is made again. On a fast machine few workers
+/// die between a save and what it has to send, and the sweeper may find nothing to do.
 fn passes(store: &str, transport: &str) {
-    let (output, told) = soak(store, transport, &[]);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("Nothing lost, nothing twice."), "{told}");
+    for _ in 0..RUNS_MAX {
+        let (output, told) = soak(store, transport, &[]);
+        if told.contains("Void: there were no ") {
+            eprintln!("a run was void, and is made again");
+            continue;
+        }
+        assert!(output.status.success(), "{told}");
+        assert!(told.contains("Nothing lost, nothing twice."), "{told}");
+        return;
+    }
+    panic!("{RUNS_MAX} runs were void: let them be longer, or have more faults");
 }
 
 #[test]

@@ -23,8 +23,7 @@ pub fn methods(port: &str) -> BTreeSet<String> {
 pub fn asked_for(store: &str, clients: &[&str], others: &[&str]) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stores/src").join(store);
     let mut methods = BTreeSet::new();
-    for file in std::fs::read_dir(folder).expect("the folder of a store") {
-        let source = std::fs::read_to_string(file.expect("a file of it").path()).expect("a file of it");
+    for source in sources(&folder) {
         for client in clients {
             for rest in source.split(client).skip(1) {
                 let Some(call) = rest.trim_start().strip_prefix('.') else { continue };
@@ -37,4 +36,16 @@ pub fn asked_for(store: &str, clients: &[&str], others: &[&str]) -> BTreeSet<Str
         }
     }
     methods
+}
+
+/// All files below `folder`.
+fn sources(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("the folder of a store");
+    let paths = entries.map(|entry| entry.expect("a file of it").path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => sources(&path),
+            false => vec![std::fs::read_to_string(path).expect("a file of it")],
+        })
+        .collect()
 }
