@@ -91,12 +91,12 @@ async fn what_of_mysql_could_not_be_opened_is_named_store_or_queue() {
 async fn a_missing_or_older_mysql_schema_is_refused_unless_it_may_be_migrated() {
     let tables = MySqlTables::new();
     let remedy = ["has no schema", "MySql::migrate", "schema_sql", "migrate(true)", tables.prefix()];
-    says(&refusal(tables.options().migrate(false)).await, ErrorKind::Misconfigured, &remedy);
+    says(&refusal(tables.options().migrate(false)).await, ErrorKind::Absent, &remedy);
     drop(tables.open().await);
     assert!(tables.options().migrate(false).open().await.is_ok());
     // What a migration that was never finished looks like: each of its statements commits by itself.
     tables.run("DELETE FROM hapax.migration; DROP TABLE hapax.dedup_2, hapax.dead_letter").await.unwrap();
-    says(&refusal(tables.options().migrate(false)).await, ErrorKind::Misconfigured, &remedy);
+    says(&refusal(tables.options().migrate(false)).await, ErrorKind::Absent, &remedy);
     works(&tables.options().open().await.unwrap(), "mended").await;
     assert!(tables.options().migrate(false).open().await.is_ok());
 }

@@ -75,7 +75,7 @@ async fn a_wrong_password_of_postgres_is_refused_and_not_shown() {
     // The server reads its rules when it gets to it.
     let error = loop {
         let error = refusal(Postgres::options(url("wr0ng"))).await;
-        if error.kind() != ErrorKind::Misconfigured {
+        if error.kind() != ErrorKind::Absent {
             break error;
         }
     };
@@ -83,7 +83,7 @@ async fn a_wrong_password_of_postgres_is_refused_and_not_shown() {
     assert!(!format!("{error:?}").contains("wr0ng"), "{error:?}");
     // With the right one it gets as far as the schema.
     let error = refusal(Postgres::options(url("right"))).await;
-    says(&error, ErrorKind::Misconfigured, &["has no schema"]);
+    says(&error, ErrorKind::Absent, &["has no schema"]);
 }
 
 /// With a store and a queue in one program, which of them it was.
@@ -108,12 +108,12 @@ async fn what_of_postgres_could_not_be_opened_is_named_store_or_queue() {
 async fn a_missing_or_older_postgres_schema_is_refused_unless_it_may_be_migrated() {
     let schema = PostgresSchema::new();
     let remedy = ["has no schema", "Postgres::migrate", "schema_sql", "migrate(true)", schema.name()];
-    says(&refusal(schema.options().migrate(false)).await, ErrorKind::Misconfigured, &remedy);
+    says(&refusal(schema.options().migrate(false)).await, ErrorKind::Absent, &remedy);
     drop(schema.open().await);
     assert!(schema.options().migrate(false).open().await.is_ok());
     // What a migration that was never finished would look like, were it not one transaction.
     schema.run(&format!("DELETE FROM {}.migration", schema.name())).await.unwrap();
-    says(&refusal(schema.options().migrate(false)).await, ErrorKind::Misconfigured, &remedy);
+    says(&refusal(schema.options().migrate(false)).await, ErrorKind::Absent, &remedy);
     assert!(schema.options().open().await.is_ok());
     assert!(schema.options().migrate(false).open().await.is_ok());
 }

@@ -10,8 +10,9 @@ use hapax::{
 
 use crate::{args::Common, failure::Failure};
 
-/// What to do where tables are missing.
-const MIGRATE: &str = "`hapax migrate` makes them";
+/// What to do where nothing of hapax is.
+const ABSENT: &str = "; name the place that the endpoint has (on a server, its schema or prefix, too: --schema, --table-prefix), or \
+                      `hapax migrate` makes one";
 
 /// Which database, and how it is reached.
 #[derive(Debug, Clone)]
@@ -108,49 +109,49 @@ impl Place {
             Self::Sqlite(path) => {
                 let store = told(hapax::Sqlite::options(path).open().await)?;
                 let mut opened =
-                    Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
+                    Opened::of(store.as_ref().ok().map(|store| Operator::on(store.clone()).schedule(store.clone())));
                 opened.outbox(hapax::SqliteOutbox::options().order_as_it_is(true).open(path).await);
-                if let Some(store) = &store {
+                if let Ok(store) = &store {
                     let queues = hapax::SqliteQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
                 }
-                opened.checked(store.is_some())
+                opened.checked(store.err())
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(options) => {
                 let store = told(options.clone().open().await)?;
                 let mut opened =
-                    Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
+                    Opened::of(store.as_ref().ok().map(|store| Operator::on(store.clone()).schedule(store.clone())));
                 opened.outbox(postgres_outbox(options).await);
-                if let Some(store) = &store {
+                if let Ok(store) = &store {
                     let queues = hapax::PostgresQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
                 }
-                opened.checked(store.is_some())
+                opened.checked(store.err())
             }
             #[cfg(feature = "mysql")]
             Self::MySql(options) => {
                 let store = told(options.clone().open().await)?;
                 let outbox = hapax::stores::mysql::outbox::MySqlOutbox::options().order_as_it_is(true);
                 let mut opened =
-                    Opened::of(store.as_ref().map(|store| Operator::on(store.clone()).schedule(store.clone())));
+                    Opened::of(store.as_ref().ok().map(|store| Operator::on(store.clone()).schedule(store.clone())));
                 opened.outbox(outbox.open_database(options.clone()).await);
-                if let Some(store) = &store {
+                if let Ok(store) = &store {
                     let queues = hapax::MySqlQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
                 }
-                opened.checked(store.is_some())
+                opened.checked(store.err())
             }
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb { host, table } => {
                 let client = hapax::DynamoDb::local_client(&format!("http://{host}"));
                 let store = hapax::DynamoDb::options(client, table).open().await.map_err(|e| opening(&e))?;
-                Opened::of(Some(Operator::on(store))).checked(true)
+                Opened::of(Some(Operator::on(store))).checked(None)
             }
             #[cfg(feature = "cosmos")]
             Self::CosmosDb { host, database } => {
                 let store = cosmos::open(host, database, false).await?;
-                Opened::of(Some(Operator::on(store))).checked(true)
+                Opened::of(Some(Operator::on(store))).checked(None)
             }
         }
     }
@@ -308,8 +309,8 @@ impl Opened {
 
     fn outbox<O: hapax::ports::OutboxRows + 'static>(&mut self, outbox: Result<O, StoreError>) {
         match told(outbox) {
-            Ok(Some(outbox)) => self.operator = self.operator.clone().outbox(outbox),
-            Ok(None) => {}
+            Ok(Ok(outbox)) => self.operator = self.operator.clone().outbox(outbox),
+            Ok(Err(_)) => {}
             Err(failure) => self.left_out.push(format!("the outbox is not looked at: {}", failure_text(&failure))),
         }
     }
@@ -319,24 +320,21 @@ impl Opened {
         Q: hapax::ports::QueueSurvey + hapax::ports::Dispatcher + Clone + 'static,
     {
         match told(queues) {
-            Ok(Some(queues)) => {
+            Ok(Ok(queues)) => {
                 self.operator = self.operator.clone().queues(queues.clone()).sends_by(queues);
                 self.has_queues = true;
             }
-            Ok(None) => {}
+            Ok(Err(_)) => {}
             Err(failure) => self.left_out.push(format!("the queues are not looked at: {}", failure_text(&failure))),
         }
     }
 
-    /// Something has to be there.
-    fn checked(self, has_store: bool) -> Result<Self, Failure> {
-        if has_store || !self.operator.outboxes().is_empty() {
-            return Ok(self);
+    /// Something has to be there; `absent` tells of the store that is not.
+    fn checked(self, absent: Option<StoreError>) -> Result<Self, Failure> {
+        match absent {
+            Some(absent) if self.operator.outboxes().is_empty() => Err(opening(&absent)),
+            _ => Ok(self),
         }
-        Err(Failure::new(format!(
-            "there are no tables of hapax: where the endpoint keeps them on a server in a schema or under a prefix of its own, \
-             say which (--schema, --table-prefix); else {MIGRATE}"
-        )))
     }
 }
 
@@ -347,14 +345,11 @@ fn failure_text(failure: &Failure) -> String {
     }
 }
 
-/// What was opened; `None` where there is none.
-fn told<T>(opened: Result<T, StoreError>) -> Result<Option<T>, Failure> {
+/// What was opened, or what is said where there is none; anything else has failed.
+fn told<T>(opened: Result<T, StoreError>) -> Result<Result<T, StoreError>, Failure> {
     match opened {
-        Ok(opened) => Ok(Some(opened)),
-        Err(error) if error.kind() == ErrorKind::Misconfigured && error.to_string().contains("has no schema") => {
-            Ok(None)
-        }
-        Err(error) => Err(opening(&error)),
+        Err(error) if error.kind() != ErrorKind::Absent => Err(opening(&error)),
+        opened => Ok(opened),
     }
 }
 
@@ -375,9 +370,7 @@ async fn postgres_outbox(
 fn opening(error: &StoreError) -> Failure {
     let text = with_causes(error);
     let remedy = match error.kind() {
-        ErrorKind::Misconfigured if text.contains("`create_if_missing(true)`") => {
-            "; name the file that the endpoint has, or `hapax migrate` makes one"
-        }
+        ErrorKind::Absent => ABSENT,
         ErrorKind::Misconfigured if text.contains("`share_file(true)`") => "; `hapax migrate --share-file` does that",
         ErrorKind::Misconfigured if text.contains("has schema") => "; `hapax migrate` does it",
         _ => "",

@@ -197,7 +197,7 @@ async fn a_schema_is_brought_up_to_date_once_and_only_if_it_may_be() {
     let place = Place::new();
     let store = place.open().await;
     let refused = Rider::on(&store, &SCHEMA, false).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Misconfigured, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Absent, "{refused}");
     assert!(
         refused.to_string().contains("opening the notes") && refused.to_string().contains("no schema"),
         "{refused}"

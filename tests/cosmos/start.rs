@@ -25,7 +25,9 @@ async fn expect_refusal(options: CosmosDbOptions, remedy: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_not_there_is_refused() {
     let database = CosmosDatabase::new(Layout::Together);
-    expect_refusal(database.options().await.create_if_missing(false), "create_if_missing(true)").await;
+    let error = database.options().await.create_if_missing(false).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Absent, "{error:?}");
+    assert!(error.to_string().contains("create_if_missing(true)"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,7 +38,7 @@ async fn create(table: &DynamoDbTable, names: &[&str]) {
 async fn a_table_of_dynamodb_that_is_not_there_is_refused_unless_it_may_be_created() {
     let table = DynamoDbTable::new();
     let error = table.options().create_if_missing(false).open().await.unwrap_err();
-    expect(&error, ErrorKind::Misconfigured, "create_if_missing(true)");
+    expect(&error, ErrorKind::Absent, "create_if_missing(true)");
     table.open().await;
     table.options().create_if_missing(false).open().await.unwrap();
 }

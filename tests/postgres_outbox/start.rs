@@ -51,7 +51,7 @@ async fn the_schema_is_applied_by_hand_and_a_role_with_the_grants_does_everythin
         let role = PostgresRole::new(&schema, &[]).await;
         let database = role.options(&schema);
         let missing = PostgresOutbox::options().open_database(schema.options()).await.unwrap_err();
-        assert_eq!(missing.kind(), ErrorKind::Misconfigured, "{missing:?}");
+        assert_eq!(missing.kind(), ErrorKind::Absent, "{missing:?}");
         assert!(missing.to_string().contains("PostgresOutbox::schema_sql"), "{missing}");
         for _ in 0..2 {
             let sql = PostgresOutbox::schema_sql(&schema.options()).unwrap();

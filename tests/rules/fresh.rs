@@ -108,7 +108,9 @@ async fn that_a_save_is_too_large_counts_only_on_a_fresh_load() {
 async fn a_look_that_fails_is_no_verdict() {
     let bench = Bench::new(Shape::One).ledgers();
     let m = message("m", &post("m"));
-    for kind in [ErrorKind::Unavailable, ErrorKind::Denied, ErrorKind::Misconfigured, ErrorKind::TooLarge] {
+    for kind in
+        [ErrorKind::Unavailable, ErrorKind::Denied, ErrorKind::Misconfigured, ErrorKind::Absent, ErrorKind::TooLarge]
+    {
         bench.store.fail_versions(&[kind, kind]);
         bench.clock.jump_after(1);
         assert_eq!(words(&bench.pass(std::slice::from_ref(&m)).await), ["Again Unavailable"], "too late, and {kind:?}");

@@ -14,7 +14,7 @@ async fn tables_are_added_to_the_users_own_file_or_by_hand() {
     let mut own = SqliteConnection::connect(&url).await.unwrap();
     own.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)").await.unwrap();
     let missing = SqliteOutbox::options().open(&file).await.unwrap_err();
-    assert_eq!(missing.kind(), ErrorKind::Misconfigured, "{missing:?}");
+    assert_eq!(missing.kind(), ErrorKind::Absent, "{missing:?}");
     assert!(missing.to_string().contains("SqliteOutbox::schema_sql"), "{missing}");
     for _ in 0..2 {
         own.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(SqliteOutbox::schema_sql()))).await.unwrap();

@@ -17,5 +17,5 @@ pub(super) async fn open(host: &str, database: &str, create: bool) -> Result<Cos
     let client = CosmosClient::builder().build(account, RoutingStrategy::ProximityTo(Region::EAST_US)).await;
     let client = client.map_err(|error| Failure::of(&error))?;
     let store = CosmosDb::options(client, database).create_if_missing(create).open().await;
-    store.map_err(|error| Failure::of(&error))
+    store.map_err(|error| super::opening(&error))
 }

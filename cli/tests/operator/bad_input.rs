@@ -80,6 +80,11 @@ fn a_store_that_is_not_there_is_said_with_what_to_do() {
         refused(&[command, &["--store", folder.path().to_str().unwrap()]].concat(), 1, "directory");
     }
     assert!(!folder.path().join("none.db").exists());
+    let empty = folder.file();
+    fs::write(&empty, "").unwrap();
+    for part in ["has no schema", "hapax migrate"] {
+        refused(&["status", "--store", &empty], 1, part);
+    }
 }
 
 #[test]

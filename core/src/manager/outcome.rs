@@ -165,9 +165,11 @@ impl From<StoreError> for Again {
             ErrorKind::UnknownOutcome => Self::UnknownOutcome(text),
             ErrorKind::Malformed => Self::Malformed(text),
             // Too large a message is the manager's own verdict, on a save: of any other call it would be no fault of its.
-            ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured | ErrorKind::TooLarge => {
-                Self::Unavailable(text)
-            }
+            ErrorKind::Unavailable
+            | ErrorKind::Denied
+            | ErrorKind::Misconfigured
+            | ErrorKind::Absent
+            | ErrorKind::TooLarge => Self::Unavailable(text),
         }
     }
 }

@@ -21,6 +21,9 @@ pub enum ErrorKind {
     Denied,
     /// The backend is not set up in the way the promise needs; the message says what to change.
     Misconfigured,
+    /// What was to be opened is not there: no such file, table or container, or no schema of hapax in the database. A migration or
+    /// `create_if_missing(true)` makes it.
+    Absent,
 }
 
 macro_rules! port_error {

@@ -140,8 +140,9 @@ impl CosmosDbOptions {
     /// Opens the store.
     ///
     /// # Errors
-    /// [`ErrorKind::Misconfigured`](hapax_core::ports::ErrorKind::Misconfigured) with the remedy, where containers are missing
-    /// or are not as they have to be, where the account is not strong, and where the environment switches hedging on;
+    /// [`ErrorKind::Absent`](hapax_core::ports::ErrorKind::Absent) with the remedy, where containers are missing, and
+    /// [`ErrorKind::Misconfigured`](hapax_core::ports::ErrorKind::Misconfigured) where they are not as they have to be, where the
+    /// account is not strong, and where the environment switches hedging on;
     /// [`ErrorKind::Denied`](hapax_core::ports::ErrorKind::Denied) where an identity is to make containers. Else what the service
     /// says, or after six times the [`call_limit`](Self::call_limit) that it says nothing.
     pub async fn open(self) -> Result<CosmosDb, StoreError> {

@@ -119,12 +119,12 @@ fn unless_there<T>(created: azure_data_cosmos::Result<T>) -> Result<(), StoreErr
 async fn container(options: &CosmosDbOptions, name: &str, path: &str) -> Result<ContainerClient, StoreError> {
     let failed = |e: CosmosError| {
         if e.status().is_not_found() {
-            return unfit(format!(
+            let why = format!(
                 "there is no container {name} in a database {}; create both with the partition key {path} and a \
                  default time to live of -1, or say `create_if_missing(true)`",
                 options.database
-            ))
-            .caused_by(e);
+            );
+            return StoreError::new(ErrorKind::Absent, OPENING, why).caused_by(e);
         }
         error::of_read(OPENING, e)
     };

@@ -102,7 +102,8 @@ impl DynamoDbOptions {
     ///
     /// # Errors
     /// [`Misconfigured`](hapax_core::ports::ErrorKind::Misconfigured) for a table that is not as the store needs it and for times
-    /// that are none, with what to change; [`Denied`](hapax_core::ports::ErrorKind::Denied) without the permissions of [`DynamoDb::policy_json`];
+    /// that are none, with what to change; [`Absent`](hapax_core::ports::ErrorKind::Absent) where there is no table;
+    /// [`Denied`](hapax_core::ports::ErrorKind::Denied) without the permissions of [`DynamoDb::policy_json`];
     /// [`Unavailable`](hapax_core::ports::ErrorKind::Unavailable) when the service does not answer.
     pub async fn open(self) -> Result<DynamoDb, StoreError> {
         self.check()?;

@@ -61,7 +61,7 @@ pub(super) async fn open(store: &Inner, options: &DynamoDbOptions) -> Result<Dur
                 "there is no table `{}`: create it, or open the store with `create_if_missing(true)`",
                 store.table
             );
-            return Err(wrong(why));
+            return Err(OPENING.error(ErrorKind::Absent, why));
         }
     };
     check(store, options, &table)?;

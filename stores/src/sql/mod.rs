@@ -37,7 +37,7 @@ mod schedule;
 pub mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod survey;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod versions;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
 mod warnings;

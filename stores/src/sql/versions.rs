@@ -19,8 +19,11 @@ pub(super) fn check(
         return Err((ErrorKind::Malformed, why));
     }
     if version < latest {
-        let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-        return Err((ErrorKind::Misconfigured, format!("{place} has {has}, this hapax needs {latest}: {remedy}")));
+        let (kind, has) = match version {
+            0 => (ErrorKind::Absent, "no schema".to_owned()),
+            older => (ErrorKind::Misconfigured, format!("schema {older}")),
+        };
+        return Err((kind, format!("{place} has {has}, this hapax needs {latest}: {remedy}")));
     }
     Ok(())
 }
@@ -39,9 +42,11 @@ mod tests {
             let (kind, why) = told(4, usable_from).unwrap_or((ErrorKind::Denied, String::new()));
             assert_eq!((kind, why.contains("update this program")), (ErrorKind::Malformed, true), "{why}");
         }
-        for (version, has) in [(0, "it has no schema"), (2, "it has schema 2")] {
+        for (version, kind, has) in
+            [(0, ErrorKind::Absent, "it has no schema"), (2, ErrorKind::Misconfigured, "it has schema 2")]
+        {
             let expected = format!("{has}, this hapax needs 3: migrate");
-            assert_eq!(told(version, Some(1)), Some((ErrorKind::Misconfigured, expected)));
+            assert_eq!(told(version, Some(1)), Some((kind, expected)));
         }
     }
 }

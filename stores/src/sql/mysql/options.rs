@@ -142,9 +142,9 @@ impl MySqlOptions {
     /// # Errors
     /// [`StoreError`], one line that names the database, the cause and the remedy: `Misconfigured` for a server that confirms
     /// what it may lose (`innodb_flush_log_at_trx_commit`, or `sync_binlog` with a binary log), that is a replica, for a
-    /// missing or older schema, for tables of another storage engine than InnoDB, for a prefix that is none, for a URL without
-    /// a database; `Malformed` for the schema of a newer hapax; `Denied` for missing rights; `Unavailable` for a server that
-    /// cannot be reached.
+    /// schema that is older, for tables of another storage engine than InnoDB, for a prefix that is none, for a URL without
+    /// a database; `Absent` where there is no schema; `Malformed` for that of a newer hapax; `Denied` for missing rights;
+    /// `Unavailable` for a server that cannot be reached.
     pub async fn open(self) -> Result<MySql, StoreError> {
         start::open(self).await
     }

@@ -165,8 +165,8 @@ impl PostgresOptions {
     /// # Errors
     /// [`StoreError`], one line that names the database, the cause and the remedy: `Misconfigured` for a server that
     /// confirms what it may lose (`fsync` or `synchronous_commit` off), that is a standby, that keeps text in another
-    /// encoding than UTF8, for a missing or older schema, for names that are none; `Malformed` for the schema of a newer
-    /// hapax; `Denied` for missing rights; `Unavailable` for a server that cannot be reached.
+    /// encoding than UTF8, for an older schema, for names that are none; `Absent` where there is no schema; `Malformed` for that
+    /// of a newer hapax; `Denied` for missing rights; `Unavailable` for a server that cannot be reached.
     pub async fn open(self) -> Result<Postgres, StoreError> {
         start::open(self).await
     }

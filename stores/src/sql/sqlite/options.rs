@@ -141,8 +141,8 @@ impl SqliteOptions {
     ///
     /// # Errors
     /// [`StoreError`], one line that names the file, the cause and the remedy: `Misconfigured` for a file of another
-    /// program (see [`share_file`](Self::share_file)), a missing or an older schema, a directory, a file that cannot use a write-ahead log; `Malformed` for a file
-    /// that is not SQLite's or of a newer hapax; `Denied` for what may not be read or written; `Unavailable` for one that
+    /// program (see [`share_file`](Self::share_file)), an older schema, a directory, a file that cannot use a write-ahead log; `Absent` where there is no file, or no
+    /// schema in it; `Malformed` for a file that is not SQLite's or of a newer hapax; `Denied` for what may not be read or written; `Unavailable` for one that
     /// another process keeps locked.
     pub async fn open(self) -> Result<Sqlite, StoreError> {
         start::open(self, &migrate::STORE).await

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    super::frames,
+    super::{frames, versions},
     Shared, Sqlite,
     connection::{Link, number},
     error::Failure,
@@ -176,7 +176,8 @@ fn place(options: &SqliteOptions, schema: &Schema) -> Result<(SqliteConnectOptio
         return Err(misconfigured(schema, format!("{file}: its directory does not exist: create it")));
     }
     if !options.create_if_missing && matches!(path.try_exists(), Ok(false)) {
-        return Err(misconfigured(schema, format!("{file}: there is no such file: set `create_if_missing(true)`")));
+        let why = format!("{file}: there is no such file: set `create_if_missing(true)`");
+        return Err(StoreError::new(ErrorKind::Absent, schema.opening, why));
     }
     Ok((place, file))
 }
@@ -219,18 +220,12 @@ fn check_owner(contents: &Contents, may_share: bool, schema: &Schema, file: &str
 
 /// A newer schema that only added something is as good as the known one, so that versions may run side by side.
 fn check_version(contents: &Contents, may_migrate: bool, schema: &Schema, file: &str) -> Result<(), StoreError> {
-    let (version, latest) = (contents.version, schema.latest());
-    if version > latest && contents.usable_from.is_none_or(|from| from > latest) {
-        let why =
-            format!("{file}: it has schema {version} of a newer hapax, this one knows {latest}: update this program");
-        return Err(StoreError::new(ErrorKind::Malformed, schema.opening, why));
+    let Contents { version, usable_from, .. } = *contents;
+    if may_migrate && version < schema.latest() {
+        return Ok(());
     }
-    if version < latest && !may_migrate {
-        let has = if version == 0 { "no schema".to_owned() } else { format!("schema {version}") };
-        let remedy = schema.remedy;
-        return Err(misconfigured(schema, format!("{file}: it has {has}, this hapax needs {latest}: {remedy}")));
-    }
-    Ok(())
+    versions::check(&format!("{file}: it"), version, usable_from, schema.latest(), schema.remedy)
+        .map_err(|(kind, why)| StoreError::new(kind, schema.opening, why))
 }
 
 /// Whether all is there that the file's record of migrations promises, since somebody may have tidied up by hand, and whether

@@ -153,7 +153,7 @@ async fn a_schema_that_has_become_older_is_found_out_with_the_next_connection() 
             told => break told.unwrap_err(),
         }
     };
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Absent, "{error:?}");
     assert!(error.to_string().contains("has no schema"), "{error}");
     place.end().await;
 }
