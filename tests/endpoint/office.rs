@@ -394,6 +394,16 @@ async fn letters_whose_retry_was_cut_short_are_listed_and_counted_once() {
     assert_eq!(office.discard(&letters).await.unwrap(), 3);
     assert_eq!(office.discard(&letters).await.unwrap(), 0);
     assert_eq!(all(&office).await, []);
+
+    // Of several that are named, also where one is in both places and others are gone.
+    store.add(&in_hand("both")).await.unwrap();
+    add(&store, [task("a", "both")]).await;
+    assert_eq!(office.discard(&letters).await.unwrap(), 1);
+    store.add(&in_hand("alone")).await.unwrap();
+    add(&store, [task("a", "untouched")]).await;
+    let named_twice = [&letters[..], &letters[..]].concat();
+    assert_eq!(office.discard(&named_twice).await.unwrap(), 2);
+    assert_eq!(all(&office).await, []);
 }
 
 /// Goal: nothing is done that is not recorded. Method: the record cannot be reached.

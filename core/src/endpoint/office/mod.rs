@@ -230,25 +230,55 @@ impl DeadLetterOffice {
         Ok(edited)
     }
 
-    /// Removes `letters`: their messages are given up. How many were there.
+    /// Removes `letters`: their messages are given up. How many were there, each counted once, in however many places it was.
     ///
     /// # Errors
     /// Those of the place where they are kept; some may be gone by then.
     pub async fn discard(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
-        self.discard_some(letters, &mut Call::new(Deed::Discarded)).await
+        let mut met = HashSet::new();
+        let letters: Vec<_> = letters.iter().filter(|letter| met.insert(Same::as_of(letter))).cloned().collect();
+        self.discard_some(&letters, &mut Call::new(Deed::Discarded)).await
     }
 
     async fn discard_some(&self, letters: &[DeadLetter], call: &mut Call) -> Result<usize, StoreError> {
         let mut gone = 0;
         for letters in letters.chunks(AT_ONCE) {
             self.record(call, letters).await?;
-            let held: Vec<_> = letters.iter().map(|letter| self.in_hand(letter)).collect();
-            // Some are in the one place, some in the other, and a few in both while they are retried.
-            let there = self.letters.discard(letters).await?;
-            gone += (there + self.letters.discard(&held).await?).min(letters.len());
+            // A place tells how many it had, and not which: one that may be in both, while it is retried, is taken alone.
+            let held = if letters.len() > 1 { self.held_now().await? } else { HashSet::new() };
+            let (in_both, others): (Vec<_>, Vec<_>) =
+                letters.iter().cloned().partition(|letter| held.contains(&Same::as_of(letter)));
+            gone += self.take(&others).await?;
+            for letter in &in_both {
+                gone += self.take(std::slice::from_ref(letter)).await?;
+            }
             self.let_go(letters).await?;
         }
         Ok(gone)
+    }
+
+    /// Takes `letters` out of both places. How many there were: right where none, or no other, is in both.
+    async fn take(&self, letters: &[DeadLetter]) -> Result<usize, StoreError> {
+        if letters.is_empty() {
+            return Ok(0);
+        }
+        let held: Vec<_> = letters.iter().map(|letter| self.in_hand(letter)).collect();
+        let there = self.letters.discard(letters).await?;
+        Ok((there + self.letters.discard(&held).await?).min(letters.len()))
+    }
+
+    /// Which letters are held.
+    async fn held_now(&self) -> Result<HashSet<Same>, StoreError> {
+        let (mut held, mut looked) = (HashSet::new(), 0);
+        loop {
+            let page = Page { skip: looked, limit: AT_ONCE, message_id: None };
+            let letters = self.letters.list(&self.held, &page).await?;
+            if letters.is_empty() {
+                return Ok(held);
+            }
+            held.extend(letters.iter().map(Same::as_of));
+            looked += AT_ONCE;
+        }
     }
 
     /// Removes all letters that `filter` wants, those that come meanwhile excepted. How many there were.
