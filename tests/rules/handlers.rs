@@ -10,7 +10,7 @@ use hapax::{
     entity::{Entity, Expected},
     ports::EntityStore,
 };
-use hapax_model::ledger::{Ledger, Post, Trouble, runs_of};
+use hapax_model::ledger::{Act, Ledger, Post, Trouble, runs_of};
 use hapax_tests::{Bench, Save, Shape, message, words};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,17 @@ async fn state_that_cannot_be_read_loses_neither_itself_nor_the_message() {
         assert_eq!(words(&outcomes), ["Again Malformed"], "to be retried, not set aside, however often it has come");
         assert!(format!("{outcomes:?}").contains("the stored state cannot be read"), "{outcomes:?}");
         assert_eq!(bench.store.stored(&key).await.unwrap().entity, entity);
+    }
+}
+
+/// What a unit test of a handler looks at, without an endpoint.
+#[tokio::test]
+async fn a_context_for_tests_tells_what_is_sent_and_whether_the_saga_has_ended() {
+    for (act, sent, has_ended) in [(Act::Nothing, 1, false), (Act::SetAlarm, 2, false), (Act::Close, 1, true)] {
+        let mut cx = Context::for_test();
+        assert!(!cx.is_completed());
+        Ledger::default().handle(Post { act, ..post("m") }, &mut cx).await.unwrap();
+        assert_eq!((cx.outgoing().len(), cx.is_completed()), (sent, has_ended), "{act:?}");
     }
 }
 
