@@ -1,3 +1,5 @@
+//! How often something is tried at once, in place, and how long it rests in between.
+
 use std::time::Duration;
 
 /// A budget of tries in place and the waits between them.

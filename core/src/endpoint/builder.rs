@@ -1,3 +1,5 @@
+//! How an endpoint is put together. What is missing or would break the promise is found at `start`, before a message is taken.
+
 mod around;
 mod checks;
 mod declared;

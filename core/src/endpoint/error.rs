@@ -1,3 +1,5 @@
+//! Why an endpoint or a client did not start. What goes wrong later is told by its health and its metrics.
+
 use std::fmt;
 
 use crate::{handler_error::chain, ports::BoxError};

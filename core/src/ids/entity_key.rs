@@ -1,3 +1,5 @@
+//! Which entity: endpoint and saga are part of its key, so that two that share a store cannot meet.
+
 use std::{
     fmt,
     hash::{Hash, Hasher},

@@ -1,3 +1,5 @@
+//! Hashes that stand for longer things: what a handled message is remembered under, and what tells two messages of one id apart.
+
 use std::{
     fmt,
     hash::{Hash, Hasher},

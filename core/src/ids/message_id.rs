@@ -1,3 +1,5 @@
+//! What a message is known by for ever. The ids of what a message causes are computed from it, so that another attempt sends the same ones.
+
 use std::{fmt, sync::Arc};
 
 use uuid::Uuid;

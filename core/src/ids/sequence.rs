@@ -1,3 +1,5 @@
+//! Numbers that a sender gives its messages, so that a receiver can remember very many of them by the first and the last.
+
 use std::{fmt, str::FromStr};
 
 use uuid::Uuid;

@@ -1,3 +1,5 @@
+//! What a message type is called on the wire, apart from its name in Rust, which may change.
+
 use std::{
     fmt,
     hash::{Hash, Hasher},

@@ -1,3 +1,5 @@
+//! The entity as a pass changes it: what was loaded is carried along whole, and nothing of a handler that failed stays in it.
+
 use std::sync::Arc;
 
 use bytes::Bytes;

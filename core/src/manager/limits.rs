@@ -1,3 +1,5 @@
+//! What a manager is given beside its saga: the ports it calls, and the bounds of one pass.
+
 use std::{sync::Arc, time::Duration};
 
 use super::Stores;

@@ -1,3 +1,5 @@
+//! What a pass tells of each message, and which of it counts against the message: an outage never does.
+
 use std::{fmt, sync::Arc, time::Instant};
 
 use super::Few;

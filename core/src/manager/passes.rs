@@ -1,3 +1,5 @@
+//! A manager without its saga's type, so that an endpoint has many sagas in one list; and how a message finds its entity.
+
 use std::{
     any::Any,
     fmt,

@@ -1,3 +1,5 @@
+//! One store for entities and dedup entries, or two: what is one commit in the one case is several calls in a fixed order in the other.
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

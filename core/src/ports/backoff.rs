@@ -1,3 +1,5 @@
+//! Who decides whether a pass is made once more: each cause has a budget, so that none goes round for ever.
+
 use std::fmt;
 
 use async_trait::async_trait;

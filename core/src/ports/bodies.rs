@@ -1,3 +1,5 @@
+//! Where bodies are that are too large to travel: each stays until nobody refers to it any more, and a reference that is gone is told to be so.
+
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;

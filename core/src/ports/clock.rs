@@ -1,3 +1,5 @@
+//! Time and new ids come from outside, so that the model decides both and a run can be had again.
+
 use std::fmt;
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! Where what cannot be handled or sent waits for a person, kept whole so that it can be tried again as it came.
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! What is asked whether a message is over, and told once it is: what it forgets too early takes effect a second time.
+
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! The way out: what is handed over may be handed over again under the same id, and for its size or address it is refused before a save or never.
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;

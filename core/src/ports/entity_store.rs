@@ -1,3 +1,5 @@
+//! What keeps state and outbox together, under a version that changes with both: the port on which the promise rests most.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! What a store or a transport could not do, sorted by what a caller may do about it and not by the driver that said it.
+
 use std::{error::Error, fmt};
 
 use crate::handler_error::chain;

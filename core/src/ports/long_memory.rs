@@ -1,3 +1,5 @@
+//! How a dedup store may forget entries and still recognise late copies: by number, by key, or by evidence that none is left.
+
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! Evidence from a transport that no copy of a message is left in a queue: what an eviction needs that does not trust in time.
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! An outbox table for a person: rows are looked at whatever has become of them, and decided about only where the relay has given up.
+
 use async_trait::async_trait;
 use serde::Serialize;
 

@@ -1,3 +1,6 @@
+//! What a relay asks of a table whose rows its users store in transactions of their own: rows are claimed, and a claim that was overtaken changes
+//! nothing.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

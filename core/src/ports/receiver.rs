@@ -1,3 +1,5 @@
+//! The way in: copies under a lease, settled one by one. Effects do not rest on the lease, for a copy may always come again.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! Where messages wait that are not due yet, for transports that cannot hold them back. A message may be given twice from here, too.
+
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! What tools and pages may ask a store: numbers with a bound, and a reason in place of an answer that would take reading everything.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! Every bound and interval of a relay with its default, and the reason for that number.
+
 use std::time::Duration;
 
 /// Rows that were committed here and wait in memory to be sent. Default 10,000: some megabytes, a tenth of a second of what one

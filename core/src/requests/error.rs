@@ -1,3 +1,5 @@
+//! Why a request has no answer, and whether it may have taken effect all the same.
+
 use std::time::Duration;
 
 use crate::{ids::TypeName, ports::TransportError, time::Timestamp};

@@ -1,3 +1,5 @@
+//! What a suite has found, promise by promise: one that was not tried is told apart from one that is kept.
+
 use std::{error::Error, fmt, future::Future};
 
 /// A promise that was shown not to hold.

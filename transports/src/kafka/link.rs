@@ -1,3 +1,5 @@
+//! How a cluster is reached: one producer for all that is sent, and clients that are kept for what is asked.
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},

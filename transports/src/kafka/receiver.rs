@@ -1,3 +1,5 @@
+//! An endpoint's end of its partitions: calls wait for what a thread of its own has read, and no commit goes ahead of what is not settled.
+
 use std::{
     fmt,
     sync::{

@@ -1,3 +1,5 @@
+//! Topics and where each is read from: declared, or looked for where others declare them; a subscription begins where it was noted.
+
 use std::sync::{Arc, Mutex};
 
 use hapax_core::{

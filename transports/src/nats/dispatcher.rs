@@ -1,3 +1,5 @@
+//! Sending: what several calls ask for at the same time goes together, each message with its own result.
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! The connection, which the client mends by itself: how often it was lost is counted, since what was asked before may never be answered.
+
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{

@@ -1,3 +1,5 @@
+//! What is published and waits for the server's word. Where it knows the id, it is looked whether that was the same message.
+
 use async_nats::{
     HeaderMap,
     jetstream::{

@@ -1,3 +1,5 @@
+//! An endpoint's end of its stream: it knows when each lease began, and what is set aside is confirmed where it goes before it is taken from here.
+
 use std::{
     fmt,
     sync::{

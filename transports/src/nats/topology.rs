@@ -1,3 +1,5 @@
+//! Streams and consumers: declared, or looked for where others declare them; and what the server's confirmation is worth.
+
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;

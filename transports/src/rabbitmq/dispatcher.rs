@@ -1,3 +1,5 @@
+//! Sending: confirmed publishing. A message that the server refuses ends its channel, so it is found and the others are sent without it.
+
 use std::{collections::HashSet, error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

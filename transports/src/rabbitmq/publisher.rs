@@ -1,3 +1,5 @@
+//! Channels to publish on, each lent to one call: the client mixes up what was returned with what was confirmed on a shared one.
+
 use std::{
     sync::{
         Arc, Mutex, PoisonError,

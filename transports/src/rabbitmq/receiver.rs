@@ -1,3 +1,5 @@
+//! An endpoint's end of a queue. Whatever is not simply acknowledged is first put, confirmed, where it goes, and only then taken from here.
+
 use std::{
     collections::HashMap,
     fmt,

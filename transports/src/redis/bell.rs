@@ -1,3 +1,5 @@
+//! How who waits hears of a message without asking again and again: the server holds a question until there is something.
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,

@@ -1,3 +1,5 @@
+//! Connections, made anew by whoever needs one; and which server, and which run of it, each of them reaches.
+
 use std::{
     sync::{
         Arc,

@@ -1,3 +1,5 @@
+//! An endpoint's end of a queue: a consumer of its group, with connections of its own, so that who waits holds up nobody who settles.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,3 +1,6 @@
+//! An endpoint's end of a queue: messages come on a link of its own; where the server locks them leases are renewed, and else they last as long as
+//! the connection.
+
 use std::{
     collections::HashMap,
     fmt,

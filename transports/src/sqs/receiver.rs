@@ -1,3 +1,5 @@
+//! An endpoint's end of its queue. What is not settled when it goes is given back at once, or others would wait until its lease runs out.
+
 use std::{
     fmt,
     sync::{

@@ -1,3 +1,5 @@
+//! Every bound and interval of an endpoint with its default, and the reason for that number.
+
 use std::time::Duration;
 
 use super::super::flow::Rate;

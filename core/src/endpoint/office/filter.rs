@@ -1,3 +1,5 @@
+//! Which of an endpoint's letters are meant, by what they say and by when they were set aside.
+
 use std::time::Duration;
 
 use super::super::history::BEFORE;
