@@ -8,7 +8,7 @@ cargo xtask test [--all] [FILTER...]   every test and doctest of every backend; 
 cargo xtask ci [--no-test|--all]       what a change must pass: format, lints, docs, features, dependencies, texts, examples, tests;
                                        --all adds lints with default features and of the emulators, and tests that are too slow for each push
 cargo xtask bench BACKEND [ARG...]     the benchmark of one backend, say sqlite; ARGs go to hapax-bench (--check, --json FILE, --help);
-                                       `bench transport NAME` is that of a broker: nats, rabbitmq, redis or sqs;
+                                       `bench transport NAME` is that of a broker: kafka, nats, rabbitmq, redis or sqs;
                                        postgres and outbox --peers build and run other libraries beside it; postgres and mysql --plots write docs/bench
 cargo xtask emulator NAME              an emulator that runs until Ctrl-C, and the variable by which tests find it: dynamodb, cosmos, azure-blob, s3, sqs or kafka
 cargo xtask server NAME                a server that runs until Ctrl-C, and its URL; what is in it goes with it: postgres, mysql, rabbitmq, nats or redis
