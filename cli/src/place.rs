@@ -11,8 +11,8 @@ use hapax::{
 use crate::{args::Common, failure::Failure};
 
 /// What to do where nothing of hapax is.
-const ABSENT: &str = "; name the place that the endpoint has (on a server, its schema or prefix, too: --schema, --table-prefix), or \
-                      `hapax migrate` makes one";
+const ABSENT: &str = "; name the place that the endpoint has (on a server, its schema or prefix, too: --schema, \
+                      --table-prefix), or `hapax migrate` makes one";
 
 /// Which database, and how it is reached.
 #[derive(Debug, Clone)]
