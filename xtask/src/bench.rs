@@ -23,6 +23,8 @@ const SERVICES: [&str; 2] = ["dynamodb", "cosmos"];
 const TRANSPORT: &str = "transport";
 const BROKERS: [&str; 5] = ["kafka", "nats", "rabbitmq", "redis", "sqs"];
 const EMULATED: [&str; 2] = ["kafka", "sqs"];
+/// Built in together, since what takes minutes is the last step of a build, which each would need for itself.
+const TOGETHER: [&str; 3] = ["nats", "rabbitmq", "redis"];
 /// Tansu counts wrongly where a batch of several messages ends.
 const BATCH: [&str; 2] = ["--batch", "1"];
 
@@ -36,7 +38,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let mut command = process::cargo(["run", "--quiet", "--release", "--locked", "--package", "hapax-bench"]);
     let mut emulator = None;
     if let Some(Feature { name, is_emulated }) = feature(args) {
-        command.args(["--features", name]);
+        command.args(["--features", &built_in(name)]);
         if is_emulated && !args.iter().any(|arg| ["--server", "--help", "-h"].contains(&arg.as_str())) {
             match backends::started(name) {
                 Ok(started) => emulator = Some(started),
@@ -79,6 +81,11 @@ fn feature(args: &[String]) -> Option<Feature<'_>> {
         name => SERVICES.into_iter().find(|service| *service == name)?,
     };
     Some(Feature { name, is_emulated: EMULATED.contains(&name) || SERVICES.contains(&name) })
+}
+
+/// What is built in to measure `name`: the same for all that are measured one after the other.
+fn built_in(name: &str) -> String {
+    if TOGETHER.contains(&name) { TOGETHER.join(",") } else { name.to_owned() }
 }
 
 /// Builds all at once, and where that fails each by itself, so that one keeps no other from being measured. What cannot be
@@ -158,6 +165,8 @@ mod tests {
         for line in ["", "sqlite", "redis", "transport", "transport --help", "transport pulsar"] {
             assert_eq!(feature(line), None, "{line}");
         }
+        assert_eq!(built_in("redis"), built_in("rabbitmq"), "one build does for both");
+        assert_eq!(built_in("kafka"), "kafka", "it is built from its source in C");
     }
 
     #[test]
