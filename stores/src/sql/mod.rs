@@ -37,6 +37,8 @@ mod schedule;
 pub mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod survey;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod tls;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod versions;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]

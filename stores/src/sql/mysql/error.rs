@@ -6,7 +6,7 @@ use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::mysql::MySqlDatabaseError;
 
 pub(super) use super::super::rows::malformed;
-use super::super::{connections, races};
+use super::super::{connections, races, tls};
 
 /// Numbers that MariaDB and MySQL give to errors, those that we tell apart.
 mod number {
@@ -364,10 +364,10 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
             (Misconfigured, "the server's binary log takes statements only: set `binlog_format` to `MIXED` or `ROW`")
         }
         Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
-        None => (
+        None => tls::meaning(error).unwrap_or((
             Unavailable,
             "the server cannot be reached: see that it runs, and that host, port and TLS in the URL are right; what the driver says is the \
              source of this error",
-        ),
+        )),
     }
 }

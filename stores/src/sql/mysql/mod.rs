@@ -188,7 +188,8 @@ impl Texts {
 }
 
 impl MySql {
-    /// Opens the database at `url` (`mysql://USER:PASSWORD@HOST:PORT/DATABASE`), and brings its schema up to date.
+    /// Opens the database at `url` (`mysql://USER:PASSWORD@HOST:PORT/DATABASE`), and brings its schema up to date. A server on
+    /// another machine has to show who it is: [`MySqlOptions::open`] says how.
     ///
     /// # Errors
     /// See [`MySqlOptions::open`].
@@ -202,7 +203,7 @@ impl MySql {
     }
 
     /// For a server that is described by sqlx's own options, or by a pool of the application:
-    /// `MySqlOptions::from(&pool)`.
+    /// `MySqlOptions::from(&pool)`. Their TLS is the application's own business: nothing is looked at.
     pub fn with(options: MySqlConnectOptions) -> MySqlOptions {
         MySqlOptions::with(options)
     }

@@ -1,10 +1,17 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use hapax_core::ports::{ErrorKind, StoreError};
-use sqlx::{MySqlPool, mysql::MySqlConnectOptions};
+use sqlx::{
+    MySqlPool,
+    mysql::{MySqlConnectOptions, MySqlSslMode},
+};
 
 use super::{
-    super::{clean_ups, connections::Connections},
+    super::{
+        clean_ups,
+        connections::Connections,
+        tls::{self, Tls},
+    },
     MySql, start,
 };
 
@@ -30,6 +37,9 @@ const CONNECTIONS_LIMIT: usize = 64;
 #[must_use]
 pub struct MySqlOptions {
     pub(super) place: Result<MySqlConnectOptions, String>,
+    /// Whether the URL says how TLS is used; nothing is looked at where there is none.
+    tls_said: Option<bool>,
+    danger_unverified_tls: bool,
     pub(super) table_prefix: String,
     pub(super) migrate: bool,
     pub(super) writers: usize,
@@ -42,9 +52,11 @@ pub struct MySqlOptions {
 }
 
 impl MySqlOptions {
-    fn at(place: Result<MySqlConnectOptions, String>) -> Self {
+    fn at(place: Result<MySqlConnectOptions, String>, tls_said: Option<bool>) -> Self {
         Self {
             place,
+            tls_said,
+            danger_unverified_tls: false,
             table_prefix: "hapax_".to_owned(),
             migrate: false,
             writers: WRITERS,
@@ -60,20 +72,22 @@ impl MySqlOptions {
     pub(super) fn url(url: &str) -> Self {
         // What the driver takes for the name of a host or a database is shown in messages.
         if has_unescaped_password(url) {
-            return Self::at(Err("`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`".to_owned()));
+            let why = "`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`";
+            return Self::at(Err(why.to_owned()), None);
         }
         if !["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Self::at(Err("it is not one of MariaDB or MySQL".to_owned()));
+            return Self::at(Err("it is not one of MariaDB or MySQL".to_owned()), None);
         }
         // The driver's error may show the URL, and with it the password.
-        Self::at(MySqlConnectOptions::from_str(url).map_err(|e| match e {
+        let place = MySqlConnectOptions::from_str(url).map_err(|e| match e {
             sqlx::Error::Configuration(e) => e.to_string(),
             _ => "it is not understood".to_owned(),
-        }))
+        });
+        Self::at(place, Some(tls::is_said(url, None)))
     }
 
     pub(super) fn with(options: MySqlConnectOptions) -> Self {
-        Self::at(Ok(options))
+        Self::at(Ok(options), None)
     }
 
     /// Whether missing tables are added. Default: no, and a database whose schema is older is an error.
@@ -136,15 +150,39 @@ impl MySqlOptions {
         self
     }
 
+    /// Takes a server on another machine, which the URL names, without being shown who it is: whoever is on the way can read
+    /// and change everything, passwords included. TLS is then what the URL says, by default the driver's own: if it is
+    /// offered, with any certificate. For a way that is trusted, as a network of one's own may be. Default: no; see
+    /// [`open`](Self::open).
+    pub const fn danger_unverified_tls(mut self, danger: bool) -> Self {
+        self.danger_unverified_tls = danger;
+        self
+    }
+
+    /// The same server for connections of the program's own, with the same TLS: `MySqlPool::connect_with`.
+    ///
+    /// # Errors
+    /// `Misconfigured`: the URL is wrong, or its TLS is refused, as when it is [opened](Self::open).
+    pub fn connect_options(&self) -> Result<MySqlConnectOptions, StoreError> {
+        self.way(start::OPENING)
+    }
+
     /// Opens the store and checks that server and schema are what the promises need. Must be called within a tokio runtime
     /// with its timer enabled; the store lives as long as that runtime.
+    ///
+    /// # TLS
+    /// A server on another machine, which a URL names, has to show a certificate of a known authority for its host, as with
+    /// `ssl-mode=VERIFY_IDENTITY`; `VERIFY_CA` is taken too. What else `ssl-mode` in the URL asks for is refused without
+    /// [`danger_unverified_tls`](Self::danger_unverified_tls). An authority of one's own is named by `ssl-ca=FILE`. To
+    /// `localhost`, a loopback address or a socket TLS is the driver's own. In options of the driver, and in a pool, nothing is
+    /// looked at.
     ///
     /// # Errors
     /// [`StoreError`], one line that names the database, the cause and the remedy: `Misconfigured` for a server that confirms
     /// what it may lose (`innodb_flush_log_at_trx_commit`, or `sync_binlog` with a binary log), that is a replica, for a
     /// schema that is older, for tables of another storage engine than InnoDB, for a prefix that is none, for a URL without
-    /// a database; `Absent` where there is no schema; `Malformed` for that of a newer hapax; `Denied` for missing rights;
-    /// `Unavailable` for a server that cannot be reached.
+    /// a database, for TLS that is refused or not built in; `Absent` where there is no schema; `Malformed` for that of a newer
+    /// hapax; `Denied` for missing rights; `Unavailable` for a server that cannot be reached.
     pub async fn open(self) -> Result<MySql, StoreError> {
         start::open(self).await
     }
@@ -178,6 +216,7 @@ impl From<&MySqlPool> for MySqlOptions {
 }
 
 impl MySqlOptions {
+    /// The server as the URL has it.
     pub(super) fn place(&self, opening: &'static str) -> Result<MySqlConnectOptions, StoreError> {
         let wrong = |why: String| StoreError::new(ErrorKind::Misconfigured, opening, why);
         let place = self.place.clone().map_err(|e| {
@@ -186,6 +225,22 @@ impl MySqlOptions {
         match place.get_database() {
             Some(_) => Ok(place),
             None => Err(wrong("no database is named: write `mysql://USER:PASSWORD@HOST:PORT/DATABASE`".to_owned())),
+        }
+    }
+
+    /// The same, with the TLS that it is to be reached by.
+    pub(super) fn way(&self, opening: &'static str) -> Result<MySqlConnectOptions, StoreError> {
+        let place = self.place(opening)?;
+        let Some(is_said) = self.tls_said else { return Ok(place) };
+        let is_near = place.get_socket().is_some() || tls::is_near(place.get_host());
+        let is_verified = matches!(place.get_ssl_mode(), MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
+        match tls::decide(is_near, is_said.then_some(is_verified), self.danger_unverified_tls) {
+            Tls::AsSaid => Ok(place),
+            Tls::Verified => Ok(place.ssl_mode(MySqlSslMode::VerifyIdentity)),
+            Tls::Refused => {
+                let why = tls::refusal(place.get_host(), "`ssl-mode` in the URL", "ssl-mode=VERIFY_IDENTITY");
+                Err(StoreError::new(ErrorKind::Misconfigured, opening, why))
+            }
         }
     }
 }

@@ -135,7 +135,7 @@ pub(super) async fn migrate(options: MySqlOptions) -> Result<(), StoreError> {
 
 /// How to reach the server.
 pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial, StoreError> {
-    let place = options.place(opening)?;
+    let place = options.way(opening)?;
     let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
     // Without the password.
     let name = format!("{host}:{}/{}", place.get_port(), place.get_database().unwrap_or_default());

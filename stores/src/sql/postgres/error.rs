@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use hapax_core::ports::{ErrorKind, StoreError};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use super::super::connections;
 pub(super) use super::super::rows::malformed;
+use super::super::{connections, tls};
 use super::{names::Names, server::POOLER};
 
 /// What the server says of tables, columns and types that a statement names and that are not there.
@@ -251,11 +251,11 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, String) {
             "prepared statements get lost between here and the server: behind a connection pooler set `pooler(true)`",
         ),
         Some(_) => (Unavailable, "the server refused it; the cause is in the source of this error"),
-        None => (
+        None => tls::meaning(error).unwrap_or((
             Unavailable,
             "the server cannot be reached: see that it runs, and that host, port and TLS in the URL are right; what the driver says is the \
              source of this error",
-        ),
+        )),
     };
     (kind, text.to_owned())
 }

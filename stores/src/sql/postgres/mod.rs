@@ -196,7 +196,8 @@ impl Texts {
 }
 
 impl Postgres {
-    /// Opens the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`), and brings its schema up to date.
+    /// Opens the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`), and brings its schema up to date. A server on
+    /// another machine has to show who it is: [`PostgresOptions::open`] says how.
     ///
     /// # Errors
     /// See [`PostgresOptions::open`].
@@ -210,7 +211,7 @@ impl Postgres {
     }
 
     /// For a server that is described by sqlx's own options, or by a pool of the application:
-    /// `PostgresOptions::from(&pool)`.
+    /// `PostgresOptions::from(&pool)`. Their TLS is the application's own business: nothing is looked at.
     pub fn with(options: PgConnectOptions) -> PostgresOptions {
         PostgresOptions::with(options)
     }

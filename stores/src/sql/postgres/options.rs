@@ -1,10 +1,17 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use hapax_core::ports::{ErrorKind, StoreError};
-use sqlx::{PgPool, postgres::PgConnectOptions};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgSslMode},
+};
 
 use super::{
-    super::{clean_ups, connections::Connections},
+    super::{
+        clean_ups,
+        connections::Connections,
+        tls::{self, Tls},
+    },
     Postgres, start,
 };
 
@@ -30,6 +37,9 @@ const CONNECTIONS_LIMIT: usize = 64;
 #[must_use]
 pub struct PostgresOptions {
     pub(super) place: Result<PgConnectOptions, String>,
+    /// Whether the URL says how TLS is used; nothing is looked at where there is none.
+    tls_said: Option<bool>,
+    danger_unverified_tls: bool,
     pub(super) schema: String,
     pub(super) table_prefix: String,
     pub(super) migrate: bool,
@@ -44,9 +54,11 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    fn at(place: Result<PgConnectOptions, String>) -> Self {
+    fn at(place: Result<PgConnectOptions, String>, tls_said: Option<bool>) -> Self {
         Self {
             place,
+            tls_said,
+            danger_unverified_tls: false,
             schema: "hapax".to_owned(),
             table_prefix: String::new(),
             migrate: false,
@@ -64,20 +76,22 @@ impl PostgresOptions {
     pub(super) fn url(url: &str) -> Self {
         // What the driver takes for the name of a host or a database is shown in messages.
         if has_unescaped_password(url) {
-            return Self::at(Err("`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`".to_owned()));
+            let why = "`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`";
+            return Self::at(Err(why.to_owned()), None);
         }
         if !url.is_empty() && !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Self::at(Err("it is not one of PostgreSQL".to_owned()));
+            return Self::at(Err("it is not one of PostgreSQL".to_owned()), None);
         }
         // The driver's error may show the URL, and with it the password.
-        Self::at(PgConnectOptions::from_str(url).map_err(|e| match e {
+        let place = PgConnectOptions::from_str(url).map_err(|e| match e {
             sqlx::Error::Configuration(e) => e.to_string(),
             _ => "it is not understood".to_owned(),
-        }))
+        });
+        Self::at(place, Some(tls::is_said(url, std::env::var("PGSSLMODE").ok().as_deref())))
     }
 
     pub(super) fn with(options: PgConnectOptions) -> Self {
-        Self::at(Ok(options))
+        Self::at(Ok(options), None)
     }
 
     /// Whether missing tables are added, in a schema that is created if it is not there. Default: no, and a database whose
@@ -159,14 +173,39 @@ impl PostgresOptions {
         self
     }
 
+    /// Takes a server on another machine, which the URL names, without being shown who it is: whoever is on the way can read
+    /// and change everything, passwords included. TLS is then what the URL says, by default the driver's own: if it is
+    /// offered, with any certificate. For a way that is trusted, as a network of one's own may be. Default: no; see
+    /// [`open`](Self::open).
+    pub const fn danger_unverified_tls(mut self, danger: bool) -> Self {
+        self.danger_unverified_tls = danger;
+        self
+    }
+
+    /// The same server for connections of the program's own, with the same TLS: `PgPool::connect_with`.
+    ///
+    /// # Errors
+    /// `Misconfigured`: the URL is wrong, or its TLS is refused, as when it is [opened](Self::open).
+    pub fn connect_options(&self) -> Result<PgConnectOptions, StoreError> {
+        self.way(start::OPENING)
+    }
+
     /// Opens the store and checks that server and schema are what the promises need. Must be called within a tokio runtime
     /// with its timer enabled; the store lives as long as that runtime.
+    ///
+    /// # TLS
+    /// A server on another machine, which a URL names, has to show a certificate of a known authority for its host, as with
+    /// `sslmode=verify-full`; `verify-ca` is taken too. What else `sslmode` in the URL, or PGSSLMODE, asks for is refused
+    /// without [`danger_unverified_tls`](Self::danger_unverified_tls). An authority of one's own is named by
+    /// `sslrootcert=FILE`. To `localhost`, a loopback address or a socket TLS is the driver's own. In options of the driver,
+    /// and in a pool, nothing is looked at.
     ///
     /// # Errors
     /// [`StoreError`], one line that names the database, the cause and the remedy: `Misconfigured` for a server that
     /// confirms what it may lose (`fsync` or `synchronous_commit` off), that is a standby, that keeps text in another
-    /// encoding than UTF8, for an older schema, for names that are none; `Absent` where there is no schema; `Malformed` for that
-    /// of a newer hapax; `Denied` for missing rights; `Unavailable` for a server that cannot be reached.
+    /// encoding than UTF8, for an older schema, for names that are none, for TLS that is refused or not built in; `Absent` where
+    /// there is no schema; `Malformed` for that of a newer hapax; `Denied` for missing rights; `Unavailable` for a server that
+    /// cannot be reached.
     pub async fn open(self) -> Result<Postgres, StoreError> {
         start::open(self).await
     }
@@ -201,11 +240,29 @@ impl From<&PgPool> for PostgresOptions {
 }
 
 impl PostgresOptions {
+    /// The server as the URL has it.
     pub(super) fn place(&self, opening: &'static str) -> Result<PgConnectOptions, StoreError> {
         self.place.clone().map_err(|e| {
             let why =
                 format!("the URL of the database is wrong ({e}): write `postgres://USER:PASSWORD@HOST:PORT/DATABASE`");
             StoreError::new(ErrorKind::Misconfigured, opening, why)
         })
+    }
+
+    /// The same, with the TLS that it is to be reached by.
+    pub(super) fn way(&self, opening: &'static str) -> Result<PgConnectOptions, StoreError> {
+        let place = self.place(opening)?;
+        let Some(is_said) = self.tls_said else { return Ok(place) };
+        let is_near =
+            place.get_socket().is_some() || place.get_host().starts_with('/') || tls::is_near(place.get_host());
+        let is_verified = matches!(place.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+        match tls::decide(is_near, is_said.then_some(is_verified), self.danger_unverified_tls) {
+            Tls::AsSaid => Ok(place),
+            Tls::Verified => Ok(place.ssl_mode(PgSslMode::VerifyFull)),
+            Tls::Refused => {
+                let why = tls::refusal(place.get_host(), "`sslmode` in the URL, or PGSSLMODE", "sslmode=verify-full");
+                Err(StoreError::new(ErrorKind::Misconfigured, opening, why))
+            }
+        }
     }
 }

@@ -153,7 +153,7 @@ pub(super) async fn migrate(options: PostgresOptions) -> Result<(), StoreError> 
 
 /// How to reach the server.
 pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<Dial, StoreError> {
-    let place = options.place(opening)?;
+    let place = options.way(opening)?;
     let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
     let database = place.get_database().unwrap_or_else(|| place.get_username());
     let name = format!("{host}:{}/{database}", place.get_port()); // Without the password.

@@ -62,8 +62,9 @@ const LAG_MAX: u64 = 1 << 30;
 ///
 /// The server must be PostgreSQL 14 or later with `wal_level = logical`, a free replication slot and a free sender
 /// (`max_replication_slots`, `max_wal_senders`), and the role must have the attribute `REPLICATION`. Not behind a connection
-/// pooler. The connection that the log comes by has no TLS: a URL that asks for it is refused, and so is a server elsewhere
-/// unless the URL says `sslmode=disable`.
+/// pooler. The connection that the log comes by has no TLS: a URL that asks for it is refused, and so is a server on another
+/// machine unless the URL says `sslmode=disable`, which is taken with
+/// [`danger_unverified_tls`](super::super::PostgresOptions::danger_unverified_tls) alone.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LogOptions {

@@ -1,6 +1,6 @@
 //! Where the log is read: the slot and the publication, and whether the server lets it be read at all.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use hapax_core::ports::StoreError;
 use sqlx::{ConnectOptions as _, Row as _, postgres::PgArguments, postgres::PgConnectOptions, postgres::PgSslMode};
@@ -10,7 +10,7 @@ use super::{
     LogOptions, misconfigured,
     storing::GAP,
 };
-use crate::sql::outbox::lanes;
+use crate::sql::{outbox::lanes, tls};
 use pgwire_replication::ReplicationConfig;
 
 pub(super) const OPENING: &str = "opening the log of a PostgreSQL outbox";
@@ -196,21 +196,19 @@ fn config(
         let folder = socket.to_string_lossy();
         return Ok(ReplicationConfig::unix(folder, port, user, password, database, slot, publication));
     }
-    let is_near = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     match session.get_ssl_mode() {
         PgSslMode::Disable | PgSslMode::Allow => {}
-        PgSslMode::Prefer if is_near => {}
+        PgSslMode::Prefer if tls::is_near(host) => {}
         PgSslMode::Prefer => {
             return Err("the log is read without TLS, so that whoever listens on the way sees the messages: say \
                         `sslmode=disable` in the URL if that is meant, or reach the server by a tunnel or a socket"
                 .to_owned());
         }
         PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull => {
-            return Err(
-                "the log cannot be read over TLS, which the URL asks for: reach the server by a tunnel or a socket, \
-                        or relay without the log"
-                    .to_owned(),
-            );
+            return Err("the log cannot be read over TLS, which the URL asks for, or a server on another machine needs: \
+                        reach it by a tunnel or a socket, or relay without the log; where the way there is trusted, \
+                        `sslmode=disable` in the URL with `danger_unverified_tls(true)` does without"
+                .to_owned());
         }
     }
     Ok(ReplicationConfig::new(host, user, password, database, slot, publication).with_port(port))
