@@ -44,7 +44,9 @@ impl Failure {
     /// Says it, if it has not been said.
     pub(crate) fn tell(&self) {
         if let Self::Usage(why) | Self::Failed(why) = self {
-            let _ = writeln!(io::stderr(), "hapax: {}", masked(why)); // There is nowhere else to say it.
+            // The library names its own setting.
+            let why = why.replace("`danger_unverified_tls(true)`", "`--danger-unverified-tls`");
+            let _ = writeln!(io::stderr(), "hapax: {}", masked(&why)); // There is nowhere else to say it.
         }
     }
 }

@@ -69,14 +69,14 @@ impl Place {
                 options = common.schema.iter().fold(options, hapax::stores::postgres::PostgresOptions::schema);
                 options =
                     common.table_prefix.iter().fold(options, hapax::stores::postgres::PostgresOptions::table_prefix);
-                Ok(Self::Postgres(options))
+                Ok(Self::Postgres(options.danger_unverified_tls(common.danger_unverified_tls)))
             }
             #[cfg(feature = "mysql")]
             Some("mysql" | "mariadb") => {
                 let url = store.split_once("://").map_or(store, |(_, rest)| rest);
                 let mut options = hapax::MySql::options(format!("mysql://{url}")).writers(1);
                 options = common.table_prefix.iter().fold(options, hapax::stores::mysql::MySqlOptions::table_prefix);
-                Ok(Self::MySql(options))
+                Ok(Self::MySql(options.danger_unverified_tls(common.danger_unverified_tls)))
             }
             #[cfg(feature = "dynamodb")]
             Some("dynamodb") => {

@@ -65,6 +65,9 @@ pub(crate) struct Common {
     /// The endpoint's queues keep the order of keys
     #[arg(long, global = true)]
     pub(crate) ordered_keys: bool,
+    /// Takes a PostgreSQL or MariaDB server on another machine without being shown who it is
+    #[arg(long, global = true)]
+    pub(crate) danger_unverified_tls: bool,
     /// JSON, as docs/operator.md describes it
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -99,6 +99,21 @@ fn a_server_that_does_not_answer_is_said_without_its_password() {
     }
 }
 
+/// No server is asked: what a URL says is enough.
+#[test]
+fn a_server_elsewhere_that_shows_nothing_is_refused_with_what_takes_it() {
+    for (is_built, url) in [
+        (cfg!(feature = "postgres"), "postgres://shop:s3cret@db.example.org/shop?sslmode=require"),
+        (cfg!(feature = "mysql"), "mysql://shop:s3cret@db.example.org/shop?ssl-mode=required"),
+    ] {
+        if is_built {
+            refused(&["status", "--store", url], 1, "`--danger-unverified-tls`");
+            let sql = hapax(&["migrate", "--sql", "--danger-unverified-tls", "--store", url]);
+            assert!(sql.status.success(), "{sql:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transport_that_does_not_answer_is_said_too() {
     let folder = Folder::new();
