@@ -112,7 +112,8 @@ impl Backend for InPostgres {
             Some(pooler) => Postgres::options(pooler).pooler(true),
             None => Postgres::options(place.url()),
         };
-        let store = server.schema(place.name()).migrate(new).writers(1).open().await?;
+        let server = server.danger_unverified_tls(place.is_trusted()).schema(place.name());
+        let store = server.migrate(new).writers(1).open().await?;
         let queue = PostgresQueue::options().lease(LEASE).migrate(new).writers(1).on(&store).await?;
         Ok(Self { store, queue })
     }
@@ -155,7 +156,8 @@ impl Backend for InMySql {
     type Queue = MySqlQueue;
 
     async fn open(place: &Tables, _: Option<&Broker>, new: bool) -> Result<Self, StoreError> {
-        let store = MySql::options(place.url()).table_prefix(place.prefix()).migrate(new).writers(1).open().await?;
+        let server = MySql::options(place.url()).danger_unverified_tls(place.is_trusted());
+        let store = server.table_prefix(place.prefix()).migrate(new).writers(1).open().await?;
         let queue = MySqlQueue::options().lease(LEASE).migrate(new).writers(1).on(&store).await?;
         Ok(Self { store, queue })
     }

@@ -67,6 +67,10 @@ pub struct Options {
     #[arg(long, value_name = "URL")]
     pub pooler: Option<String>,
 
+    /// Take a PostgreSQL or MariaDB server on another machine without being shown who it is
+    #[arg(long)]
+    pub danger_unverified_tls: bool,
+
     /// Send the messages over the RabbitMQ server at this URL (`amqp://USER:PASSWORD@HOST:PORT/VHOST`), over NATS JetStream
     /// (`nats://USER:PASSWORD@HOST:PORT`), Redis Streams (`redis://USER:PASSWORD@HOST:PORT/DATABASE`) or, if the program was built
     /// with that feature, SQS (`sqs://HOST:PORT`, an emulator; `sqs://REGION` with HAPAX_AWS=1) or Kafka (`kafka://HOST:PORT`; messages

@@ -59,8 +59,11 @@ pub struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(why: impl Into<String>) -> Self {
+        let why: String = why.into();
+        // The library names its own setting.
+        let why = why.replace("`danger_unverified_tls(true)`", "`--danger-unverified-tls`");
         // A cause may speak in several lines; a refusal has one.
-        Self { why: one_line(&why.into()), exit_code: EXIT_REFUSED, passing: false }
+        Self { why: one_line(&why), exit_code: EXIT_REFUSED, passing: false }
     }
 
     /// Tried again, it may go well.

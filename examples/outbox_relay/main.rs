@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use hapax::{
-    Message, PostgresOutbox, RabbitMq, Relay,
+    Message, Postgres, PostgresOutbox, RabbitMq, Relay,
     ports::{OutboxState, Settlement, Transport},
     relay::{RelayCounts, RelayMetrics, RelayOptions},
 };
@@ -48,8 +48,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err("give postgres://USER@HOST/DATABASE amqp://USER:PASSWORD@HOST [sell | relay]".into()),
     };
     let outbox = PostgresOutbox::options().migrate(true).route(OrderPlaced::TYPE, "billing").open(database).await?;
+    let server = Postgres::options(database).connect_options()?; // A pool of the shop's own, with the same TLS.
     if task == "sell" {
-        return sell(&PgPool::connect(database).await?, &outbox).await.map(drop);
+        return sell(&PgPool::connect_with(server).await?, &outbox).await.map(drop);
     }
     let broker = RabbitMq::open(broker).await?;
     // Who is told: elsewhere, as a rule. A message that no queue takes would wait in the outbox.
@@ -62,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(relay.run_until(tokio::signal::ctrl_c()).await?);
     }
     let relay = relay.start()?;
-    let sold = sell(&PgPool::connect(database).await?, &outbox).await?;
+    let sold = sell(&PgPool::connect_with(server).await?, &outbox).await?;
     while relay.counts().sent < sold {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

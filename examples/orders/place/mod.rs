@@ -81,13 +81,17 @@ impl Database {
         let broker = options.transport.as_deref().zip(options.queues.as_deref());
         let broker = broker.map(|(url, prefix)| Broker::named(url, prefix));
         let database = match (place.to_str(), &options.schema, &options.ledger) {
-            (Some(url), Some(prefix), Some(ledger)) if server::is_mysql(url) => Self::mysql(url, prefix, ledger),
+            (Some(url), Some(prefix), Some(ledger)) if server::is_mysql(url) => {
+                let tables = Tables::named(url, prefix).trusted(options.danger_unverified_tls);
+                Self { kept: Kept::MySql(tables), ledger: ledger.clone(), broker: None, dedup: None }
+            }
             (Some(url), Some(name), Some(ledger)) if is_service(url) => {
                 let kept = Kept::Service(Service::named(url, name, ledger)?);
                 Self { kept, ledger: ledger.clone(), broker: None, dedup: None }
             }
             (Some(url), Some(schema), Some(ledger)) => {
-                let schema = Schema::named(url, schema).behind(options.pooler.as_deref());
+                let schema = Schema::named(url, schema).trusted(options.danger_unverified_tls);
+                let schema = schema.behind(options.pooler.as_deref());
                 Self { kept: Kept::Postgres(schema), ledger: ledger.clone(), broker: None, dedup: None }
             }
             _ => Self::file(place),
@@ -125,6 +129,12 @@ impl Database {
         };
         let mut arguments: Vec<OsString> = vec!["--worker-of".into(), url.into(), "--schema".into(), name.into()];
         arguments.extend(["--ledger".into(), self.ledger.clone().into()]);
+        let is_trusted = match &self.kept {
+            Kept::Postgres(schema) => schema.is_trusted(),
+            Kept::MySql(tables) => tables.is_trusted(),
+            Kept::File(_) | Kept::Service(_) => false,
+        };
+        arguments.extend(is_trusted.then(|| OsString::from("--danger-unverified-tls")));
         if let Kept::Postgres(schema) = &self.kept
             && let Some(pooler) = schema.pooler()
         {
@@ -229,9 +239,9 @@ impl Place {
             (store.to_owned(), None)
         };
         let kept = if server::is_mysql(store) {
-            Kept::MySql(Tables::new(&url).await?)
+            Kept::MySql(Tables::new(&url, options.danger_unverified_tls).await?)
         } else {
-            let schema = Schema::new(&url).await?;
+            let schema = Schema::new(&url, options.danger_unverified_tls).await?;
             if let Some(pooler) = &options.pooler
                 && let Err(refusal) = pooler::check(&schema, pooler).await
             {

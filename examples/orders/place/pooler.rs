@@ -1,20 +1,20 @@
 //! The connection pooler before a run's server: asked by itself, so that nobody looks for its faults at the database.
 
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row, postgres::PgConnectOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
-use super::server::{Schema, in_time, is_postgres, not_reached, place};
+use super::server::{Schema, in_time, is_postgres, not_reached, place, reach};
 use crate::Refusal;
 
 const OPTION: &str = "--pooler";
 
 /// Refuses a pooler that does not lead to `schema`, which has been made without it.
 pub(super) async fn check(schema: &Schema, pooler: &str) -> Result<(), Refusal> {
-    // Without the URL, which may hold a password.
-    let wrong = |why: &str| Refusal::new(format!("{OPTION}: {why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE"));
     if !is_postgres(pooler) {
-        return Err(wrong("it is no URL of a pooler"));
+        // Without the URL, which may hold a password.
+        let why = format!("{OPTION}: it is no URL of a pooler; write postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+        return Err(Refusal::new(why));
     }
-    let options: PgConnectOptions = pooler.parse().map_err(|e: sqlx::Error| wrong(&e.to_string()))?;
+    let options = reach(pooler, OPTION, schema.is_trusted())?;
     // What pgbouncer refuses of what the driver asks for by itself.
     let options = options.extra_float_digits(None).statement_cache_capacity(0).disable_statement_logging();
     let at = place(&options);

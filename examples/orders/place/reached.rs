@@ -35,9 +35,16 @@ pub(super) fn why(meant: &Meant, at: &str, error: &sqlx::Error) -> String {
     let Meant { kind, option, or_else, tls_if_any } = meant;
     let words = words(error);
     match error {
-        sqlx::Error::Tls(_) => {
-            format!("{at}: {option} asks for TLS, and there is none: {words}; mend that, or write `{tls_if_any}` there")
-        }
+        sqlx::Error::Tls(_) => format!(
+            "{at}: {option} asks for TLS, and there is none: {words}; mend that, or write `{tls_if_any}` there; a server on \
+             another machine has to have it: build this with --features tls-ring, or give --danger-unverified-tls where \
+             the way there is trusted"
+        ),
+        // So it comes from the library that looks at certificates.
+        sqlx::Error::Io(e) if e.kind() == ErrorKind::InvalidData => format!(
+            "{at}: the server's certificate is not believed: {words}; name its authority in {option} (`ssl-ca=FILE`), \
+             or give --danger-unverified-tls where the way there is trusted"
+        ),
         sqlx::Error::Io(e) if e.kind() == ErrorKind::TimedOut => format!(
             "{at}: no answer of a {kind} server within {CONNECT_LIMIT:?}: a program of another kind listens there, or nothing \
              gets through to it; correct host and port in {option}"

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use hapax::Postgres;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, postgres::PgConnectOptions};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -56,13 +57,15 @@ pub(crate) struct Schema {
     name: String,
     /// Through which hapax reaches the same database.
     pooler: Option<String>,
+    /// The way to it is, so that it need not show who it is.
+    is_trusted: bool,
 }
 
 impl Schema {
     /// A new one on the server at `url`.
-    pub(super) async fn new(url: &str) -> Result<Self, Refusal> {
+    pub(super) async fn new(url: &str, is_trusted: bool) -> Result<Self, Refusal> {
         let id = Uuid::new_v4().simple().to_string();
-        let schema = Self::named(url, &format!("orders_{}", &id[..12]));
+        let schema = Self::named(url, &format!("orders_{}", &id[..12])).trusted(is_trusted);
         let options = schema.options()?;
         let at = place(&options);
         let connected = in_time(options.connect()).await;
@@ -76,7 +79,16 @@ impl Schema {
 
     /// The one of this name, which another process has made.
     pub(super) fn named(url: &str, name: &str) -> Self {
-        Self { url: url.to_owned(), name: name.to_owned(), pooler: None }
+        Self { url: url.to_owned(), name: name.to_owned(), pooler: None, is_trusted: false }
+    }
+
+    /// Whether the way to it is trusted.
+    pub(super) fn trusted(self, is_trusted: bool) -> Self {
+        Self { is_trusted, ..self }
+    }
+
+    pub(crate) const fn is_trusted(&self) -> bool {
+        self.is_trusted
     }
 
     /// Behind the connection pooler at `pooler`, if there is one.
@@ -99,10 +111,8 @@ impl Schema {
 
     /// How to look into it without hapax.
     pub(crate) fn options(&self) -> Result<PgConnectOptions, Refusal> {
-        let options = PgConnectOptions::from_str(&self.url);
-        // Without the URL, which may hold a password.
-        let wrong = |e| Refusal::new(format!("--store: {e}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE"));
-        Ok(options.map_err(wrong)?.options([("search_path", self.name.as_str())]).disable_statement_logging())
+        let options = reach(&self.url, "--store", self.is_trusted)?;
+        Ok(options.options([("search_path", self.name.as_str())]).disable_statement_logging())
     }
 
     /// Removes it with all that is in it.
@@ -134,6 +144,15 @@ impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Schema").field(&self.name).finish()
     }
+}
+
+/// How the server at `url`, which `option` gave, is reached: with the same TLS as hapax reaches it by.
+pub(super) fn reach(url: &str, option: &str, is_trusted: bool) -> Result<PgConnectOptions, Refusal> {
+    // Without the URL, which may hold a password.
+    let wrong = |e| Refusal::new(format!("{option}: {e}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE"));
+    PgConnectOptions::from_str(url).map_err(wrong)?;
+    let options = Postgres::options(url).danger_unverified_tls(is_trusted).connect_options();
+    options.map_err(|e| Refusal::of_store(option, &e))
 }
 
 /// Host, port and database, without user and password.

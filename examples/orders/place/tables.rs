@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use hapax::MySql;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor,
     mysql::{MySqlConnectOptions, MySqlDatabaseError},
@@ -19,18 +20,16 @@ use crate::{Refusal, say};
 pub(crate) struct Tables {
     url: String,
     prefix: String,
+    /// The way to them is, so that the server need not show who it is.
+    is_trusted: bool,
 }
 
 impl Tables {
     /// New ones in the database at `url`, which answers. None of them is there yet.
-    pub(super) async fn new(url: &str) -> Result<Self, Refusal> {
+    pub(super) async fn new(url: &str, is_trusted: bool) -> Result<Self, Refusal> {
         let id = Uuid::new_v4().simple().to_string();
-        let tables = Self::named(url, &format!("orders_{}_", &id[..12]));
+        let tables = Self::named(url, &format!("orders_{}_", &id[..12])).trusted(is_trusted);
         let options = tables.options()?;
-        if options.get_database().is_none_or(str::is_empty) {
-            let why = "--store: no database is named; write mysql://USER:PASSWORD@HOST:PORT/DATABASE";
-            return Err(Refusal::new(why));
-        }
         let connected = in_time(options.connect()).await;
         let _ = connected.map_err(|e| not_reached(&options, &e))?.close().await; // It has answered.
         Ok(tables)
@@ -38,7 +37,16 @@ impl Tables {
 
     /// Those with this prefix, which another process has made.
     pub(super) fn named(url: &str, prefix: &str) -> Self {
-        Self { url: url.to_owned(), prefix: prefix.to_owned() }
+        Self { url: url.to_owned(), prefix: prefix.to_owned(), is_trusted: false }
+    }
+
+    /// Whether the way to them is trusted.
+    pub(super) fn trusted(self, is_trusted: bool) -> Self {
+        Self { is_trusted, ..self }
+    }
+
+    pub(crate) const fn is_trusted(&self) -> bool {
+        self.is_trusted
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -53,8 +61,14 @@ impl Tables {
     pub(crate) fn options(&self) -> Result<MySqlConnectOptions, Refusal> {
         let options = MySqlConnectOptions::from_str(&self.url);
         // Without the URL, which may hold a password.
-        let wrong = |e| Refusal::new(format!("--store: {e}; write mysql://USER:PASSWORD@HOST:PORT/DATABASE"));
-        Ok(options.map_err(wrong)?.disable_statement_logging())
+        let wrong = |why: &str| Refusal::new(format!("--store: {why}; write mysql://USER:PASSWORD@HOST:PORT/DATABASE"));
+        let options = options.map_err(|e| wrong(&e.to_string()))?;
+        if options.get_database().is_none_or(str::is_empty) {
+            return Err(wrong("no database is named"));
+        }
+        // With the same TLS as hapax reaches them by.
+        let options = MySql::options(&self.url).danger_unverified_tls(self.is_trusted).connect_options();
+        Ok(options.map_err(|e| Refusal::of_store("--store", &e))?.disable_statement_logging())
     }
 
     /// Removes them.
