@@ -21,6 +21,10 @@ const LEASH: &str = "read -r _; kill -QUIT \"$1\"; sleep 2; kill -KILL \"$1\"";
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
+/// By what the host of a test's workers has a clock that is stepped (`tests/process/shim.c`), and what is handed on to all that is started there.
+/// A server is another host, whose clock nobody sets: were it stepped with its clients', no two clocks of a run would ever differ by a step.
+const CLOCK_OF_WORKERS: [&str; 2] = ["LD_PRELOAD", "HAPAX_TEST_CLOCK"];
+
 /// Far above what is registered for services that run on many hosts.
 const SERVERS_FROM: u16 = 10_000;
 /// Where nothing else is known, as on Linux.
@@ -138,8 +142,11 @@ impl Servant {
         Ok(Self(Some((user, group))))
     }
 
-    /// Lets this user run `command`.
+    /// Lets this user run `command`, by the machine's own clock.
     pub(crate) fn runs<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        for variable in CLOCK_OF_WORKERS {
+            command.env_remove(variable);
+        }
         match self.0 {
             Some((user, group)) => command.uid(user).gid(group),
             None => command,
@@ -221,6 +228,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// What only writes a few lines has ended long before this, on any machine.
+    const ENDS_WITHIN: Duration = Duration::from_secs(30);
+
     #[test]
     fn no_server_is_given_a_port_that_a_client_may_be_given() {
         for _ in 0..100 {
@@ -247,6 +257,27 @@ mod tests {
         drop(leash.stdin.take());
         leash.wait().unwrap();
         assert!(!server.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_server_does_not_go_by_the_clock_of_workers() {
+        const MARK: &str = "hapax-leash-inherited";
+        let folder = std::env::temp_dir().join(format!("hapax-leash-clock-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut server = Command::new("sh");
+        server.args(["-c", "env >&2; echo over >&2"]);
+        for variable in CLOCK_OF_WORKERS {
+            server.env(variable, MARK);
+        }
+        let mut running = Leashed::run(&mut server, &Servant(None), &folder).unwrap();
+        let begun = Instant::now();
+        while !running.has_ended() && begun.elapsed() < ENDS_WITHIN {
+            std::thread::sleep(LOOK);
+        }
+        let said = fs::read_to_string(folder.join("log")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(said.contains("PATH=") && said.ends_with("over\n"), "{said}");
+        assert!(!said.contains(MARK), "{said}");
     }
 
     /// Processes whose last argument is `mark`.

@@ -3,7 +3,7 @@
 //! Figures are kept in `docs/campaign`, so that the page can be written without the runs, which take hours; a test holds the two together.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fmt::Write as _,
     fs::File,
     path::{Path, PathBuf},
@@ -184,10 +184,10 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
          What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
          keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
          gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than their leases, are replaced by another version\n\
-         of the program whose messages and states have a field more; the clock of their host, by which PostgreSQL, RabbitMQ and\n\
-         Redis go here too, is set to and fro by up to 25 s; the servers are killed by SIGKILL and started again; and the lines to\n\
-         them cut connections, delay, slice, are black holes, swallow answers of what was served, and deliver requests after their\n\
-         clients have given up. Then the books are made from the database and from what came out of the broker; no worker is asked.\n\
+         of the program whose messages and states have a field more; the clock of their host, and of no server, is set to and fro\n\
+         by up to 25 s; the servers are killed by SIGKILL and started again; and the lines to them cut connections, delay, slice,\n\
+         are black holes, swallow answers of what was served, and deliver requests after their clients have given up. Then the\n\
+         books are made from the database and from what came out of the broker; no worker is asked.\n\
          A run in which some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are emulators, which have\n\
          everything in their memory and so are not killed; where a store or a queue is a file, there is no line to it.\n\n",
     );
@@ -196,12 +196,12 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
     } else {
         text.push_str("Command: `cargo xtask campaign`. Nothing was lost and nothing had two effects in any of:\n\n");
         table(&mut text, soaks);
+        remarks(&mut text, soaks);
         not_run(&mut text, &SOAKS, soaks);
     }
     let names = soaks.iter().map(|run| (name(run), run));
     for (name, run) in names {
-        let title = format!("{} and {}", word(&run["store"]), word(&run["transport"]));
-        let _ = writeln!(text, "![{title}: messages a second]({KEPT}/{name}.svg)\n");
+        let _ = writeln!(text, "![{}: messages a second]({KEPT}/{name}.svg)\n", title(run));
     }
     if !points.is_empty() {
         text.push_str(
@@ -211,6 +211,7 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
              --points`.\n\n",
         );
         table(&mut text, points);
+        remarks(&mut text, points);
         not_run(&mut text, &POINTS, points);
     }
     text.push_str(END);
@@ -223,6 +224,10 @@ fn word(value: &Value) -> &str {
 
 fn name(run: &Value) -> String {
     format!("{}-{}", word(&run["store"]), word(&run["transport"]))
+}
+
+fn title(run: &Value) -> String {
+    format!("{} and {}", word(&run["store"]), word(&run["transport"]))
 }
 
 fn rows(run: &Value) -> impl Iterator<Item = (&str, &str)> {
@@ -239,6 +244,19 @@ fn not_run(text: &mut String, pairs: &[(&str, &str)], runs: &[Value]) {
         .collect();
     if !missing.is_empty() {
         let _ = writeln!(text, "Not run yet: {}.\n", missing.join(", "));
+    }
+}
+
+/// In which way runs that are kept were others than a run of today would be. Written by hand beside their figures, and gone with them.
+fn remarks(text: &mut String, runs: &[Value]) {
+    let mut remarks: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for run in runs {
+        if let Some(remark) = run["remark"].as_str() {
+            remarks.entry(remark).or_default().push(title(run));
+        }
+    }
+    for (remark, titles) in remarks {
+        let _ = writeln!(text, "In the runs of {}: {remark}\n", titles.join(", "));
     }
 }
 
@@ -261,8 +279,7 @@ fn table(text: &mut String, runs: &[Value]) {
             };
         }
     }
-    let heads: Vec<String> =
-        runs.iter().map(|run| format!("{} and {}", word(&run["store"]), word(&run["transport"]))).collect();
+    let heads: Vec<String> = runs.iter().map(title).collect();
     let _ = writeln!(text, "| | {} |\n| --- |{}", heads.join(" | "), " ---: |".repeat(runs.len()));
     for name in names {
         let _ = write!(text, "| {name} |");
@@ -316,5 +333,16 @@ mod tests {
         assert_eq!(text, "");
         not_run(&mut text, &[("a", "file"), ("b", "file"), ("a", "nats")], &runs);
         assert_eq!(text, "Not run yet: b and file, a and nats.\n\n");
+    }
+
+    #[test]
+    fn figures_that_are_of_another_program_are_told_so() {
+        let (mut text, mut runs) = (String::new(), [run("a", &[]), run("b", &[]), run("c", &[])]);
+        remarks(&mut text, &runs);
+        assert_eq!(text, "");
+        runs[0]["remark"] = "It was another.".into();
+        runs[2]["remark"] = "It was another.".into();
+        remarks(&mut text, &runs);
+        assert_eq!(text, "In the runs of a and file, c and file: It was another.\n\n");
     }
 }
