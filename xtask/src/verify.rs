@@ -64,7 +64,8 @@ pub(crate) fn run(extent: Extent) -> ExitCode {
         if !report.has_failed() {
             report.step("VERIFICATION.md", || {
                 let (campaign, growth) = (campaign::section()?, growth()?);
-                let page = page(&machine()?, &claims, &matrix, &killed, &growth, &campaign, extent);
+                let killed = (killed.as_slice(), mutants::count()?);
+                let page = page(&machine()?, &claims, &matrix, killed, &growth, &campaign, extent);
                 let file = process::root().join("VERIFICATION.md");
                 std::fs::write(&file, page).map_err(|error| format!("{}: {error}", file.display()))?;
                 Ok(String::new())
@@ -116,7 +117,7 @@ fn page(
     machine: &str,
     claims: &[(String, String)],
     matrix: &[Explored],
-    killed: &[(Patch, Killed)],
+    (killed, of): (&[(Patch, Killed)], usize),
     growth: &str,
     campaign: &str,
     extent: Extent,
@@ -141,7 +142,7 @@ fn page(
     }
     let _ = writeln!(page, "## How the number of worlds grows\n\n{growth}");
     controls(&mut page, matrix);
-    mutants_of(&mut page, killed);
+    mutants_of(&mut page, killed, of);
     page.push_str(campaign);
     page.push('\n');
     page.push_str("## What is not covered\n\n");
@@ -199,8 +200,9 @@ fn controls(page: &mut String, matrix: &[Explored]) {
     page.push('\n');
 }
 
-fn mutants_of(page: &mut String, killed: &[(Patch, Killed)]) {
-    let _ = writeln!(page, "## Mutants: {} of {0} killed\n", killed.len());
+/// `of`: how many there are, by their files and not by who was killed.
+fn mutants_of(page: &mut String, killed: &[(Patch, Killed)], of: usize) {
+    let _ = writeln!(page, "## Mutants: {} of {of} killed\n", killed.len());
     page.push_str(
         "Each is the source with one mistake in it, or the world with one broken promise (`model/mutants/`), and each is\n\
          killed by the claim that it was written for. The steps are a shortest way there, told below `model/stories/`. What\n\
@@ -256,11 +258,12 @@ mod tests {
             broken: Some(broken),
             ..Explored::default()
         };
-        let page = page("a machine", &claims, &[quiet, control], &[], "More.", "## The campaign\n", Extent::Usual);
+        let page = page("a machine", &claims, &[quiet, control], (&[], 2), "More.", "## The campaign\n", Extent::Usual);
         assert!(page.contains("| quiet |  | 1,200 | 0 | 0 | 0.5 |"), "{page}");
         assert!(page.contains("| lagging-reads |  | effect_at_most_once | 9 |"), "{page}");
         assert!(page.contains("| `effect_at_most_once` | It holds. | 0 mutants, 1 controls |"), "{page}");
         assert!(page.contains("| `no_gap` | It holds. | its control in `model/tests` alone |"), "{page}");
+        assert!(page.contains("\n## Mutants: 0 of 2 killed\n"), "{page}");
         assert!(page.contains("not part of this run") && page.contains("*Beyond the bounds.*"), "{page}");
         assert!(page.contains("\n## The campaign\n\n## What is not covered\n"), "{page}");
         assert!(!page.contains("| lagging-reads |  | 0"), "a control is no proof: {page}");

@@ -87,6 +87,14 @@ fn folder() -> PathBuf {
     process::root().join("model/mutants")
 }
 
+/// How many there are.
+///
+/// # Errors
+/// One of them cannot be read.
+pub(crate) fn count() -> Result<usize, String> {
+    Patch::all(&folder()).map(|patches| patches.len())
+}
+
 /// The patches with these names; all for none.
 fn chosen(names: &[String]) -> Result<Vec<Patch>, String> {
     let mut patches = Patch::all(&folder())?;
