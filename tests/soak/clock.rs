@@ -29,6 +29,9 @@ impl Clock {
     /// Runs this program once more on a host whose clock can be stepped, and answers how it ended; `None` where it is on such a host already.
     pub(crate) fn elsewhere() -> Result<Option<ExitStatus>, AnyError> {
         if std::env::var_os(VARIABLE).is_some() {
+            // As by Ctrl-C, when the one that waits for it is killed: else a run would go on that nobody sees.
+            #[cfg(target_os = "linux")]
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::INT))?;
             return Ok(None);
         }
         if !cfg!(target_os = "linux") {

@@ -65,7 +65,12 @@ fn soak(options: Options) -> Result<(), AnyError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     report::prepare(&options.report())?;
     if options.points {
-        return runtime.block_on(points::run(&options));
+        return runtime.block_on(async {
+            tokio::select! {
+                ended = points::run(&options) => ended,
+                _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+            }
+        });
     }
     let asked = options.clone();
     let outcome = runtime.block_on(async {

@@ -53,10 +53,20 @@ pub(crate) fn run(wanted: &Campaign) -> ExitCode {
     if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// A run's process. It is stopped where nobody waits for its end any more: the others are, when one of them cannot be started.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // One that has ended and was waited for is left alone.
+        let _ = self.0.wait();
+    }
+}
+
 /// A pair that runs, or has run.
 struct Running {
     name: String,
-    child: Child,
+    child: Stopped,
     log: PathBuf,
     // Its emulator.
     _soak: Soak,
@@ -73,7 +83,7 @@ fn all(wanted: &Campaign, kind: &str, pairs: &[(&str, &str)]) -> Result<String, 
         }
         let mut going = Vec::new();
         for mut one in running {
-            match one.child.try_wait().map_err(|error| format!("{}: {error}", one.name))? {
+            match one.child.0.try_wait().map_err(|error| format!("{}: {error}", one.name))? {
                 None => going.push(one),
                 Some(status) => {
                     println!("{}: {status}; what it said: {}", one.name, one.log.display());
@@ -110,7 +120,7 @@ fn start(wanted: &Campaign, kind: &str, store: &str, transport: &str) -> Result<
     let _ = std::fs::remove_file(folder.join("figures.json"));
     let file = File::create(&log).map_err(of_the_log)?;
     soak.command.stdout(file.try_clone().map_err(of_the_log)?).stderr(file);
-    let child = soak.command.spawn().map_err(|error| format!("{name}: cannot be started: {error}"))?;
+    let child = Stopped(soak.command.spawn().map_err(|error| format!("{name}: cannot be started: {error}"))?);
     println!("{name} has begun");
     Ok(Running { name, child, log, _soak: soak })
 }
@@ -295,10 +305,25 @@ fn table(text: &mut String, runs: &[Value]) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::{io::Read, process::Stdio, time::Instant};
+
     use super::*;
 
     fn run(store: &str, figures: &[(&str, &str)]) -> Value {
         serde_json::json!({ "store": store, "transport": "file", "figures": figures, "verdict": WELL })
+    }
+
+    /// What it writes to closes when it ends, and it would not do so by itself for long.
+    #[test]
+    fn a_run_that_nobody_waits_for_is_stopped() {
+        const LASTS: Duration = Duration::from_secs(60);
+        let mut sleeps = std::process::Command::new("sleep");
+        let child = sleeps.arg(LASTS.as_secs().to_string()).stdout(Stdio::piped()).spawn();
+        let (mut child, begun) = (Stopped(child.unwrap()), Instant::now());
+        let mut output = child.0.stdout.take().unwrap();
+        drop(child);
+        output.read_to_end(&mut Vec::new()).unwrap();
+        assert!(begun.elapsed() < LASTS / 2, "{:?}", begun.elapsed());
     }
 
     #[test]
