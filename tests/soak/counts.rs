@@ -50,8 +50,8 @@ macro_rules! counts {
 }
 
 counts! {
-    handled: "messages handled",
-    duplicates: "copies dropped",
+    handled: "messages handled, or found handled and finished",
+    duplicates: "messages that came again and were dropped",
     conflicts: "races lost, or outcomes unknown",
     unsent: "passes that could not send or mark",
     unavailable: "passes whose store was away",

@@ -34,19 +34,22 @@ pub(crate) struct Books {
     pub(crate) effects: [u64; 2],
     pub(crate) letters: u64,
     pub(crate) marks: u64,
-    /// What came out a second time, or more often.
+    /// What was sent out a second time, or more often.
     pub(crate) copies: u64,
+    /// What came out again without that.
+    pub(crate) again: u64,
     pub(crate) faults: Vec<String>,
 }
 
 impl Books {
     /// What they found that is no fault, with a name each.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 6] {
+    pub(crate) fn named(&self) -> [(&'static str, u64); 7] {
         [
             ("steps sent that had to have their effects", self.steps),
             ("effects at the first endpoint", self.effects[0]),
             ("effects at the second endpoint", self.effects[1]),
             ("copies that came out", self.copies),
+            ("what came out and was given again", self.again),
             ("dead letters, all of them expected", self.letters),
             ("messages remembered", self.marks),
         ]
@@ -111,7 +114,7 @@ pub(crate) async fn waits(store: &Store) -> Result<bool, AnyError> {
 
 /// The books of `rounds` steps of each of the keys.
 pub(crate) async fn judge(store: &Store, sink: &Sink, keys: &[u32], rounds: u32) -> Result<Books, AnyError> {
-    let mut books = Books { copies: sink.copies(), faults: sink.faults(), ..Books::default() };
+    let mut books = Books { copies: sink.copies(), again: sink.again(), faults: sink.faults(), ..Books::default() };
     let [mut lost, mut twice, mut strange, mut misplaced, mut gone, mut extra] =
         std::array::from_fn(|_| Found::default());
     for &key in keys {

@@ -309,7 +309,10 @@ fn unmet(outcome: &Outcome) -> Vec<String> {
         ("steps of the clock".to_owned(), *clock_steps),
         ("copies that came out".to_owned(), books.copies),
         ("dead letters".to_owned(), books.letters),
-        ("copies dropped beyond those that were sent".to_owned(), counts.duplicates.saturating_sub(sent_twice)),
+        (
+            "messages that came again and were dropped, beyond those that were sent twice".to_owned(),
+            counts.duplicates.saturating_sub(sent_twice),
+        ),
         ("races lost, or outcomes unknown".to_owned(), counts.conflicts),
         ("entries finished by the sweeper".to_owned(), counts.swept),
     ];

@@ -7,7 +7,6 @@ use std::{
 };
 
 use hapax::{
-    envelope::Envelope,
     ids::EndpointName,
     ports::{Delivery, Receiver, Settlement, Transport},
 };
@@ -40,6 +39,7 @@ pub(crate) struct Come {
 struct Seen {
     come: HashMap<Step, Come>,
     copies: u64,
+    again: u64,
     faults: Vec<String>,
 }
 
@@ -57,9 +57,15 @@ impl Sink {
         self.seen().come.len() as u64
     }
 
-    /// What came a second time, or more often.
+    /// What came a second time, or more often, each time as a message of its own: it was sent so often. Where a transport does not count how often
+    /// it gives one, also what it gave again.
     pub(crate) fn copies(&self) -> u64 {
         self.seen().copies
+    }
+
+    /// What had come and was given again by the broker, which had not heard, or has forgotten, that it was taken: nobody has sent it twice.
+    pub(crate) fn again(&self) -> u64 {
+        self.seen().again
     }
 
     pub(crate) fn of(&self, step: Step) -> Option<Come> {
@@ -71,7 +77,7 @@ impl Sink {
         self.seen().faults.clone()
     }
 
-    fn takes(&self, envelope: &Envelope) {
+    fn takes(&self, Delivery { envelope, attempts, .. }: &Delivery) {
         let mut seen = self.seen();
         let told: Told = match serde_json::from_slice(&envelope.body) {
             Ok(told) => told,
@@ -90,7 +96,11 @@ impl Sink {
         first.copies += 1;
         let is_same = (first.places, &first.id, &first.cause) == (come.places, &come.id, &come.cause);
         let fault = format!("two different messages of {:?} came out: {first:?} and {come:?}", told.step);
-        seen.copies += 1;
+        if *attempts > 1 {
+            seen.again += 1;
+        } else {
+            seen.copies += 1;
+        }
         if !is_same {
             seen.fault(fault);
         }
@@ -126,7 +136,7 @@ pub(crate) async fn drain(queues: QueuePlace, sink: &Sink) -> Result<(), AnyErro
 async fn take(receiver: &dyn Receiver, sink: &Sink) -> Result<(), AnyError> {
     let deliveries: Vec<Delivery> = receiver.receive(TAKEN_MAX).await?;
     for delivery in &deliveries {
-        sink.takes(&delivery.envelope);
+        sink.takes(delivery);
     }
     for delivery in deliveries {
         receiver.settle(&delivery.receipt, Settlement::Ack).await?;
