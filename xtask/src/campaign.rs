@@ -193,13 +193,15 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
         "## The campaign: the shipped adapters on real servers, under real faults\n\n\
          What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
          keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
-         gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than their leases, are replaced by another version\n\
-         of the program whose messages and states have a field more; the clock of their host, and of no server, is set to and fro\n\
-         by up to 25 s; the servers are killed by SIGKILL and started again; and the lines to them cut connections, delay, slice,\n\
-         are black holes, swallow answers of what was served, and deliver requests after their clients have given up. Then the\n\
-         books are made from the database and from what came out of the broker; no worker is asked.\n\
-         A run in which some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are emulators, which have\n\
-         everything in their memory and so are not killed; where a store or a queue is a file, there is no line to it.\n\n",
+         gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than a lease, of which RabbitMQ has none, and are\n\
+         replaced by others that write messages and states as a next version would, with a field more; the clock of their host,\n\
+         and of no server, is set to and fro by up to 25 s; the servers are killed by SIGKILL and started again; and the lines to\n\
+         them cut connections, delay, slice, are black holes, swallow answers of what was served, and deliver requests after their\n\
+         clients have given up. Then the books are made from the database, as its adapter reads it, and from what came out of the\n\
+         broker; no worker is asked. Only what passes met, from the messages handled to those given back, is what workers said\n\
+         while they lived. A run in which some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are\n\
+         emulators, which have everything in their memory and so are not killed; where a store or a queue is a file, there is no\n\
+         line to it.\n\n",
     );
     if soaks.is_empty() {
         text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
