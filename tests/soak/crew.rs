@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(20);
 struct Said {
     works: AtomicBool,
     counts: Mutex<Counts>,
+    /// Whatever else: the last of it is where its fuse has burnt, if it has.
+    words: Mutex<String>,
     log: Mutex<VecDeque<String>>,
 }
 
@@ -42,6 +44,8 @@ struct Worker {
     process: Child,
     input: Option<ChildStdin>,
     version: Version,
+    /// At which call of a port it is to die.
+    fuse: Option<String>,
     said: Arc<Said>,
     readers: Vec<JoinHandle<()>>,
 }
@@ -60,7 +64,10 @@ impl Worker {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     match serde_json::from_str(&line) {
                         Ok(counts) => *locked(&said.counts) = counts,
-                        Err(_) => said.works.store(line == WORKING, Ordering::Relaxed),
+                        Err(_) => {
+                            said.works.store(line == WORKING, Ordering::Relaxed);
+                            *locked(&said.words) = line;
+                        }
                     }
                 }
             }));
@@ -77,7 +84,7 @@ impl Worker {
                 }
             }));
         }
-        Ok(Self { process, input, version: plan.version, said, readers })
+        Ok(Self { process, input, version: plan.version, fuse: plan.fuse.clone(), said, readers })
     }
 
     fn signal(&self, signal: Signal) {
@@ -85,12 +92,30 @@ impl Worker {
         let _ = kill_process(Pid::from_child(&self.process), signal);
     }
 
-    /// What it has met, once it is gone.
-    fn counts(self) -> Counts {
-        for reader in self.readers {
+    /// All that it has said, once it is gone.
+    fn heard(&mut self) -> &Said {
+        for reader in self.readers.drain(..) {
             drop(reader.join());
         }
-        *locked(&self.said.counts)
+        &self.said
+    }
+
+    /// What it has met, once it is gone.
+    fn counts(&mut self) -> Counts {
+        *locked(&self.heard().counts)
+    }
+
+    /// How it has ended, once it is gone. By SIGKILL it ends well where its fuse has said so, and nowhere else: of a machine that is short of memory
+    /// the kernel sends the same.
+    fn how(&mut self, status: ExitStatus) -> Result<Ended, AnyError> {
+        let due = self.fuse.as_deref().and_then(last_words);
+        let said = self.heard();
+        let burnt = due.is_some_and(|due| locked(&said.words).eq_ignore_ascii_case(&due));
+        match status.signal() {
+            Some(signal) if signal == Signal::KILL.as_raw() && burnt => Ok(Ended::Killed),
+            _ if status.success() => Ok(Ended::Home),
+            _ => Err(format!("a worker has ended with {status}: {}", log(said)).into()),
+        }
     }
 
     fn killed(mut self) -> Counts {
@@ -98,6 +123,13 @@ impl Worker {
         let _ = self.process.wait();
         self.counts()
     }
+}
+
+/// What a fuse says where it burns at this point, `NAME-N-SIDE`, but for capitals.
+fn last_words(point: &str) -> Option<String> {
+    let mut parts = point.split('-');
+    let (name, side) = (parts.next()?, parts.next_back()?);
+    Some(format!("{side} {name}"))
 }
 
 /// What was done to workers.
@@ -169,7 +201,7 @@ impl Crew {
         let Some(worker) = self.workers.first_mut() else { return Ok(None) };
         match worker.process.try_wait()? {
             None => Ok(None),
-            Some(status) => how(status, &worker.said).map(Some),
+            Some(status) => worker.how(status).map(Some),
         }
     }
 
@@ -220,16 +252,8 @@ fn log(said: &Said) -> String {
 pub(crate) enum Ended {
     /// By itself, when it was asked to.
     Home,
-    /// By SIGKILL.
+    /// By SIGKILL, where its fuse has burnt.
     Killed,
-}
-
-fn how(status: ExitStatus, said: &Said) -> Result<Ended, AnyError> {
-    match status.signal() {
-        Some(signal) if signal == Signal::KILL.as_raw() => Ok(Ended::Killed),
-        _ if status.success() => Ok(Ended::Home),
-        _ => Err(format!("a worker has ended with {status}: {}", log(said)).into()),
-    }
 }
 
 fn does_not_stop(worker: Worker) -> AnyError {
@@ -249,5 +273,5 @@ async fn gone_home(mut worker: Worker) -> Result<(Ended, Counts), AnyError> {
             None => tokio::time::sleep(LOOK).await,
         }
     };
-    Ok((how(status, &worker.said)?, worker.counts()))
+    Ok((worker.how(status)?, worker.counts()))
 }
