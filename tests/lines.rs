@@ -53,8 +53,8 @@ struct Unanswered {
     number: u64,
     sent: Instant,
     over: Instant,
-    // What is late is on it.
-    _line: Line,
+    /// What is late is on it.
+    line: Line,
 }
 
 /// Asks through a line with this trouble alone until somebody goes without an answer; each connection is used until then.
@@ -71,9 +71,10 @@ async fn first_unanswered(trouble: Trouble) -> (Unanswered, Served) {
         match timeout(PATIENCE, client.read_exact(&mut answer)).await.expect("neither an answer nor an end") {
             Ok(_) => assert_eq!(u64::from_be_bytes(answer), number),
             Err(_) => {
-                let met = line.met()[&trouble];
-                assert!(met > 0, "a connection ended by itself");
-                return (Unanswered { number, sent, over: Instant::now(), _line: line }, served);
+                let over = Instant::now();
+                // What is late has not come yet.
+                assert!(trouble == Trouble::Late || line.met()[&trouble] > 0, "a connection ended by itself");
+                return (Unanswered { number, sent, over, line }, served);
             }
         }
     }
@@ -104,7 +105,9 @@ async fn what_is_late_is_served_after_its_client_has_gone() {
                 tokio::task::yield_now().await;
             }
         };
-        if timeout(PATIENCE, came).await.expect("what is late comes") > unanswered.over {
+        let came = timeout(PATIENCE, came).await.expect("what is late comes");
+        assert!(unanswered.line.met()[&Trouble::Late] > 0, "a connection ended by itself");
+        if came > unanswered.over {
             return;
         }
     }

@@ -37,6 +37,8 @@ struct Between {
     is_deaf: AtomicBool,
     /// The client is told that it is over; answers are read until then.
     leaves: Notify,
+    /// It has been told.
+    has_left: Notify,
     /// Something was read that is not passed on.
     answered: Notify,
 }
@@ -82,8 +84,12 @@ impl<'e> Sky<'e> {
             return None;
         }
         let trouble = weather.trouble(&mut self.random, is_answer)?;
-        self.ends.meets(trouble);
         Some((trouble, weather.length(&mut self.random)))
+    }
+
+    /// It has taken effect.
+    fn meets(&self, trouble: Trouble) {
+        self.ends.meets(trouble);
     }
 }
 
@@ -95,6 +101,7 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, mut sky
             Some((Trouble::Swallow, _)) => {
                 between.is_deaf.store(true, Ordering::SeqCst);
                 if server.write_all(part).await.is_ok() {
+                    sky.meets(Trouble::Swallow);
                     drop(timeout(ANSWER_LIMIT, between.answered.notified()).await);
                 }
                 return;
@@ -103,13 +110,16 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, mut sky
                 between.is_deaf.store(true, Ordering::SeqCst);
                 between.leaves.notify_one();
                 drop(client);
+                // Its other half may be with an answer that is held up.
+                between.has_left.notified().await;
                 sleep(after).await;
                 if server.write_all(part).await.is_ok() {
+                    sky.meets(Trouble::Late);
                     drop(timeout(ANSWER_LIMIT, between.answered.notified()).await);
                 }
                 return;
             }
-            trouble => passed_on(part, &mut server, trouble, &mut sky.random).await,
+            trouble => passed_on(part, &mut server, trouble, &mut sky).await,
         };
         if !done {
             return;
@@ -124,6 +134,7 @@ async fn answers(mut server: OwnedReadHalf, client: OwnedWriteHalf, mut sky: Sky
             read = server.read(&mut part) => read,
             () = between.leaves.notified() => {
                 client = None;
+                between.has_left.notify_one();
                 continue;
             }
         };
@@ -132,9 +143,17 @@ async fn answers(mut server: OwnedReadHalf, client: OwnedWriteHalf, mut sky: Sky
             between.answered.notify_one();
             continue;
         }
-        let Some(client) = &mut client else { continue };
+        let Some(to) = &mut client else { continue };
         let trouble = sky.falls(true);
-        if !passed_on(&part[..read], client, trouble, &mut sky.random).await {
+        let goes_on = tokio::select! {
+            goes_on = passed_on(&part[..read], to, trouble, &mut sky) => goes_on,
+            () = between.leaves.notified() => {
+                client = None;
+                between.has_left.notify_one();
+                continue;
+            }
+        };
+        if !goes_on {
             return;
         }
     }
@@ -145,19 +164,35 @@ async fn passed_on(
     part: &[u8],
     to: &mut OwnedWriteHalf,
     trouble: Option<(Trouble, Duration)>,
-    random: &mut Rng,
+    sky: &mut Sky<'_>,
 ) -> bool {
+    let Some((trouble, lasts)) = trouble else { return to.write_all(part).await.is_ok() };
     match trouble {
-        Some((Trouble::Cut | Trouble::Swallow | Trouble::Late, _)) => return false,
-        Some((Trouble::BlackHole, lasts)) => {
-            sleep(lasts).await;
-            return false;
+        Trouble::Cut | Trouble::Swallow | Trouble::Late => {
+            sky.meets(trouble);
+            false
         }
-        Some((Trouble::Delay, lasts)) => sleep(lasts).await,
-        Some((Trouble::Slice, _)) => return sliced(part, to, random).await,
-        None => {}
+        Trouble::BlackHole => {
+            sleep(lasts).await;
+            sky.meets(trouble);
+            false
+        }
+        Trouble::Delay => {
+            sleep(lasts).await;
+            let passed = to.write_all(part).await.is_ok();
+            if passed {
+                sky.meets(trouble);
+            }
+            passed
+        }
+        Trouble::Slice => {
+            let passed = sliced(part, to, &mut sky.random).await;
+            if passed {
+                sky.meets(trouble);
+            }
+            passed
+        }
     }
-    to.write_all(part).await.is_ok()
 }
 
 async fn sliced(mut part: &[u8], to: &mut OwnedWriteHalf, random: &mut Rng) -> bool {

@@ -106,7 +106,7 @@ impl Line {
         self.cut();
     }
 
-    /// How often each kind of trouble was met.
+    /// How often each kind of trouble has taken its effect: what was under way when its connection ended otherwise is not among them.
     #[must_use]
     pub fn met(&self) -> BTreeMap<Trouble, u64> {
         let counts = self.ends.met.iter().map(|count| count.load(Ordering::Relaxed));
