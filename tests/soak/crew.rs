@@ -188,12 +188,24 @@ impl Crew {
         Ok(true)
     }
 
-    /// All go home.
-    pub(crate) async fn ends(mut self) -> Result<Counts, AnyError> {
+    /// All go home. What they have met, and what became of those that have not come there.
+    pub(crate) async fn ends(mut self) -> (Counts, Vec<String>) {
+        let mut astray = Vec::new();
         for worker in std::mem::take(&mut self.workers) {
-            self.gone += gone_home(worker).await?.1;
+            match gone_home(worker).await {
+                Ok((_, counts)) => self.gone += counts,
+                Err(why) => astray.push(why.to_string()),
+            }
         }
-        Ok(self.gone)
+        (self.gone, astray)
+    }
+
+    /// All are killed. What they have met.
+    pub(crate) fn killed(mut self) -> Counts {
+        for worker in std::mem::take(&mut self.workers) {
+            self.gone += worker.killed();
+        }
+        self.gone
     }
 
     /// How the first one has ended, if it has.

@@ -112,13 +112,21 @@ impl Fate {
     }
 }
 
-/// Kills, stalls and replaces workers, until `until`; those that are there are left.
+/// Kills, stalls and replaces workers, until `until`; those that are there are left. One that does anything else by itself is the end of all.
 pub(crate) async fn workers(
     mut crew: Crew,
     until: Instant,
-    mut fate: Fate,
-    timeline: Timeline,
-) -> Result<Crew, AnyError> {
+    fate: Fate,
+    timeline: &Timeline,
+) -> (Crew, Result<(), AnyError>) {
+    let harmed = harm(&mut crew, until, fate, timeline).await;
+    if harmed.is_err() {
+        timeline.stand_still();
+    }
+    (crew, harmed)
+}
+
+async fn harm(crew: &mut Crew, until: Instant, mut fate: Fate, timeline: &Timeline) -> Result<(), AnyError> {
     let mut next = Instant::now() + fate.around(WORKERS_EVERY);
     while timeline.goes_on(until) {
         crew.look()?;
@@ -134,7 +142,7 @@ pub(crate) async fn workers(
         }
         next = Instant::now() + fate.around(WORKERS_EVERY);
     }
-    Ok(crew)
+    Ok(())
 }
 
 /// Foul and fair weather in turn; every other spell is of one kind of trouble alone.

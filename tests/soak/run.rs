@@ -84,6 +84,8 @@ struct Harassed {
     samples: Vec<Sample>,
     server_kills: BTreeMap<&'static str, u64>,
     clock_steps: u64,
+    /// Why it was the end before the time was over.
+    stuck: Option<AnyError>,
 }
 
 pub(crate) async fn run(options: Options) -> Result<Outcome, AnyError> {
@@ -118,44 +120,56 @@ impl Run {
         let mut sending = tokio::spawn(load::send(self.queues.direct.clone(), self.load.clone(), self.sink.clone()));
         let (queue, sink) = (self.queues.direct.clone(), self.sink.clone());
         let draining = tokio::spawn(async move { sink::drain(queue, &sink).await });
-        let harassed = tokio::select! {
-            harassed = self.harass(crew) => match harassed {
-                Ok(harassed) => harassed,
-                Err(why) => return Err(format!("{why}\n{}", left(&queues).await?).into()),
-            },
+        let mut harassed = tokio::select! {
+            harassed = self.harass(crew) => harassed,
             ended = &mut sending => return Err(format!("the load has ended: {:?}", ended?.err()).into()),
         };
         self.timeline.tell("no more faults, no more load");
         self.load.ends.store(true, Ordering::SeqCst);
-        let mut harassed = harassed;
-        timeout(PATIENCE, sending).await.map_err(|_| "the load cannot be sent")???;
+        if let Some(why) = harassed.stuck.take() {
+            return Ok(self.given_up(harassed, &format!("{why}; {}", left(&queues).await?)));
+        }
+        match timeout(PATIENCE, sending).await {
+            Ok(sent) => sent??,
+            Err(_) => return Ok(self.given_up(harassed, "the load cannot be sent")),
+        }
         let rounds = self.load.rounds.load(Ordering::SeqCst);
         // What does not is judged all the same: the books say more than that.
         let rest = self.comes_to_rest(&store, &queues, &mut harassed).await;
         let (lasted, logs) = (self.timeline.elapsed(), harassed.crew.logs());
-        let done = harassed.crew.done;
-        let counts = harassed.crew.ends().await?;
+        let Harassed { crew, samples, server_kills, clock_steps, .. } = harassed;
+        let done = crew.done;
+        let (counts, astray) = crew.ends().await;
         draining.abort();
-        let mut books = self.judged(&store, rounds).await?;
+        let judged = self.judged(&store, rounds).await;
+        let mut books = judged.unwrap_or_else(|why| self.unjudged(format!("there can be no books: {why}")));
+        books.faults.extend(astray);
         if let Err(why) = rest {
             eprintln!("{logs}");
             books.faults.insert(0, format!("it does not come to rest: {why}"));
         }
-        let mut outcome = Outcome {
-            seed: self.seed,
-            lasted,
-            books,
-            counts,
-            done,
-            clock_steps: harassed.clock_steps,
-            met: self.met(),
-            server_kills: harassed.server_kills,
-            samples: harassed.samples,
-            events: self.timeline.events(),
-            unmet: Vec::new(),
-        };
+        let (seed, met, events) = (self.seed, self.met(), self.timeline.events());
+        let none = Vec::new();
+        let mut outcome =
+            Outcome { seed, lasted, books, counts, done, clock_steps, met, server_kills, samples, events, unmet: none };
         outcome.unmet = unmet(&outcome);
         Ok(outcome)
+    }
+
+    /// What was seen of a run that goes no further, for its report. There are no books: what they would miss may be on its way.
+    fn given_up(&self, harassed: Harassed, why: &str) -> Outcome {
+        let Harassed { crew, samples, server_kills, clock_steps, .. } = harassed;
+        eprintln!("{}{}", self.timeline, crew.logs());
+        let (lasted, done, counts) = (self.timeline.elapsed(), crew.done, crew.killed());
+        let (seed, books) = (self.seed, self.unjudged(why.to_owned()));
+        let (met, events) = (self.met(), self.timeline.events());
+        Outcome { seed, lasted, books, counts, done, clock_steps, met, server_kills, samples, events, unmet: vec![] }
+    }
+
+    fn unjudged(&self, why: String) -> Books {
+        let mut faults = self.sink.faults();
+        faults.insert(0, why);
+        Books { copies: self.sink.copies(), again: self.sink.again(), faults, ..Books::default() }
     }
 
     /// The books; asked for again where a connection is from before its server was killed.
@@ -174,8 +188,8 @@ impl Run {
         lines.into_iter().filter_map(|(name, line)| Some((name, line.as_ref()?.met()))).collect()
     }
 
-    /// Until the time is over: everything at once, each on its own.
-    async fn harass(&mut self, crew: Crew) -> Result<Harassed, AnyError> {
+    /// Until the time is over, or nothing goes on: everything at once, each on its own.
+    async fn harass(&mut self, crew: Crew) -> Harassed {
         let until = Instant::now() + self.options.lasts();
         let mut fate = Fate::new(self.seed, self.options.pace());
         let [for_crew, for_store, for_queues, store_sky, queues_sky, of_clock] = std::array::from_fn(|_| fate.fork());
@@ -205,11 +219,11 @@ impl Run {
                 () = ended => {}
             }
         };
-        let crew = faults::workers(crew, until, for_crew, timeline.clone());
+        let crew = faults::workers(crew, until, for_crew, timeline);
         let samples = samples(&self.sink, timeline, until);
         let clock = self.clock.steps(until, of_clock, timeline);
         let (store_moves, queues_move) = (|place: &str| store.moves(place), |place: &str| queues.moves(place));
-        let (crew, samples, of_store, of_queues, clock_steps, ()) = tokio::join!(
+        let ((crew, harmed), (samples, came), of_store, of_queues, clock_steps, ()) = tokio::join!(
             crew,
             samples,
             kills(store_server, "store", for_store, &store_moves),
@@ -223,9 +237,8 @@ impl Run {
             line.weather(None);
         }
         let server_kills = server_kills.into_iter().filter_map(|(name, kills)| Some((name, kills?))).collect();
-        let crew = crew?;
-        let samples = samples.map_err(|why| format!("{why}\n{timeline}{}", crew.logs()))?;
-        Ok(Harassed { crew, samples, server_kills, clock_steps })
+        let stuck = harmed.and(came.map_err(Into::into)).err();
+        Harassed { crew, samples, server_kills, clock_steps, stuck }
     }
 
     /// Until nothing is left anywhere.
@@ -275,9 +288,9 @@ fn keys() -> Vec<u32> {
     (0..KEYS).collect()
 }
 
-/// A look each second; an error where nothing has come out for long, though all servers are there. What is away for a moment, again and
+/// A look each second, and an error where nothing has come out for long, though all servers are there. What is away for a moment, again and
 /// again, does not excuse the time in between.
-async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> Result<Vec<Sample>, String> {
+async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> (Vec<Sample>, Result<(), String>) {
     let (mut samples, mut last, mut nothing_for) = (Vec::new(), 0, Duration::ZERO);
     while timeline.goes_on(until) {
         let since = Instant::now();
@@ -288,13 +301,13 @@ async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> Result<Vec
         } else if !timeline.is_server_away() {
             nothing_for += since.elapsed();
         }
+        samples.push(sample);
         if nothing_for > PATIENCE {
             timeline.stand_still();
-            return Err(format!("nothing has come out for {PATIENCE:?}, {last} before"));
+            return (samples, Err(format!("nothing has come out for {PATIENCE:?}, {last} before")));
         }
-        samples.push(sample);
     }
-    Ok(samples)
+    (samples, Ok(()))
 }
 
 /// What has to be met in every run that is to show anything.
