@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_secs(120);
 /// The same for RabbitMQ: a server that was killed may give what waits for its time three minutes late (`docs/rabbitmq.md`).
 const REST_ON_RABBITMQ: Duration = Duration::from_secs(240);
+/// A run of which all is demanded, also what comes seldom.
+const LONG: Duration = Duration::from_secs(600);
 const SAMPLE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(200);
 /// More than there are connections to a store.
@@ -153,6 +155,9 @@ impl Run {
         let mut outcome =
             Outcome { seed, lasted, books, counts, done, clock_steps, met, server_kills, samples, events, unmet: none };
         outcome.unmet = unmet(&outcome);
+        if self.options.lasts() >= LONG {
+            outcome.unmet.extend(unmet_for_long(&outcome, queues.transport().capabilities().counts_deliveries));
+        }
         Ok(outcome)
     }
 
@@ -326,7 +331,7 @@ fn unmet(outcome: &Outcome) -> Vec<String> {
             "messages that came again and were dropped, beyond those that were sent twice".to_owned(),
             counts.duplicates.saturating_sub(sent_twice),
         ),
-        ("races lost, or outcomes unknown".to_owned(), counts.conflicts),
+        ("races lost, or outcomes unknown".to_owned(), counts.conflicts + counts.unknown),
         ("entries finished by the sweeper".to_owned(), counts.swept),
     ];
     if met.contains_key("store") {
@@ -340,4 +345,16 @@ fn unmet(outcome: &Outcome) -> Vec<String> {
         due.extend(troubles.iter().map(|(trouble, count)| (format!("{trouble}, to the {side}"), *count)));
     }
     due.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect()
+}
+
+/// What has to be met beside that in a long one. That a message was given again is seen where its transport counts.
+fn unmet_for_long(outcome: &Outcome, counts_deliveries: bool) -> Vec<String> {
+    let Outcome { counts, met, .. } = outcome;
+    let due = [
+        ("races lost", true, counts.conflicts),
+        ("outcomes unknown", met.contains_key("store"), counts.unknown),
+        ("entries resumed by redelivery", counts_deliveries, counts.resumed),
+        ("messages given back", true, counts.given_back),
+    ];
+    due.into_iter().filter(|(_, is_due, count)| *is_due && *count == 0).map(|(name, ..)| name.to_owned()).collect()
 }
