@@ -63,6 +63,7 @@ counts! {
     swept: "entries finished by the sweeper",
     dead_lettered: "messages set aside",
     given_back: "messages given back",
+    leases_lost: "leases lost",
 }
 
 /// Counts for this process.
@@ -109,6 +110,11 @@ impl Entities {
 impl Counter {
     pub(crate) fn counts(&self) -> Counts {
         self.0.counting.counts()
+    }
+
+    /// No event tells of it.
+    pub(crate) fn lost_lease(&self) {
+        self.0.counting.leases_lost.fetch_add(1, Ordering::Relaxed);
     }
 
     fn entities(&self) -> MutexGuard<'_, Entities> {

@@ -21,6 +21,9 @@ use crate::{AnyError, counts::Counts, messages::Version, worker::Plan};
 pub(crate) const WORKING: &str = "working";
 /// Of what it has logged: the last lines.
 const LOG_LINES: usize = 200;
+/// Of a lease: for so long a worker stands still, at least, and for one more at most. RabbitMQ needs half as much again as a lease to see that two
+/// heartbeats of a second have not come, and sees nothing of one who stands still for less.
+const STALL: f64 = 1.6;
 /// A worker that does not end within this when it is asked to is stuck.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
@@ -171,7 +174,7 @@ impl Crew {
     pub(crate) async fn stall(&mut self, random: &mut fastrand::Rng) -> bool {
         let Some(at) = self.one_that_works(random) else { return false };
         self.workers[at].signal(Signal::STOP);
-        tokio::time::sleep(self.plan.times.lease.mul_f64(1.2 + random.f64())).await;
+        tokio::time::sleep(self.plan.times.lease.mul_f64(STALL + random.f64())).await;
         self.workers[at].signal(Signal::CONT);
         self.done.stalls += 1;
         true

@@ -11,6 +11,7 @@ mod forgetful;
 #[allow(dead_code)] // Some of its ports are not for this program.
 #[path = "../process/fuse.rs"]
 mod fuse;
+mod leases;
 mod ledger;
 mod load;
 mod messages;

@@ -355,6 +355,7 @@ fn unmet_for_long(outcome: &Outcome, counts_deliveries: bool) -> Vec<String> {
         ("outcomes unknown", met.contains_key("store"), counts.unknown),
         ("entries resumed by redelivery", counts_deliveries, counts.resumed),
         ("messages given back", true, counts.given_back),
+        ("leases lost", true, counts.leases_lost),
     ];
     due.into_iter().filter(|(_, is_due, count)| *is_due && *count == 0).map(|(name, ..)| name.to_owned()).collect()
 }

@@ -12,6 +12,9 @@ use crate::{
 const DYNAMODB: &str = "HAPAX_TEST_DYNAMODB";
 const COSMOS: &str = "HAPAX_TEST_COSMOS";
 const STANDBY: &str = "hapax_standby";
+/// Behind the URL of workers alone. RabbitMQ has no leases: what one who stands still has goes to others when it is taken for gone, which takes two of
+/// these, in seconds, and up to one more. The usual one is far longer than anybody stands still here.
+const HEARTBEAT: &str = "/%2f?heartbeat=1";
 #[cfg(feature = "kafka")]
 const START_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 #[cfg(feature = "kafka")]
@@ -221,7 +224,11 @@ pub(crate) async fn queues(broker: Broker, scratch: &Scratch, seed: u64) -> Resu
             Broker::Sqs => QueuePlace::Sqs { url, prefix },
         }
     };
-    Side::of(server, seed.wrapping_add(1), place).await
+    let mut side = Side::of(server, seed.wrapping_add(1), place).await?;
+    if let QueuePlace::RabbitMq { url, .. } = &mut side.lined {
+        url.push_str(HEARTBEAT);
+    }
+    Ok(side)
 }
 
 /// A broker that tells everybody to come by the line: nobody reaches it directly.

@@ -14,6 +14,7 @@ use crate::{
     AnyError,
     counts::Counter,
     fuse::{Fuse, Fused},
+    leases::Counted,
     messages::{Add, Added, BACK, FRONT, HELD_BACK_FOR, Ledger, Setting, Version},
     place::{Front, QueuePlace, Store, StorePlace},
 };
@@ -109,6 +110,7 @@ async fn try_to_begin(plan: &Plan, counter: &Counter) -> Result<(Store, Endpoint
     };
     let store = plan.store.open(front).await?;
     let transport = plan.queues.open(plan.times.lease).await?.transport();
+    let transport: Arc<dyn Transport> = Arc::new(Counted { port: transport, counter: counter.clone() });
     let transport: Arc<dyn Transport> = match fuse {
         Some(fuse) => Arc::new(Fused { port: transport, fuse }),
         None => transport,

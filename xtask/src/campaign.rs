@@ -193,15 +193,15 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
         "## The campaign: the shipped adapters on real servers, under real faults\n\n\
          What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
          keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
-         gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than a lease, of which RabbitMQ has none, and are\n\
-         replaced by others that write messages and states as a next version would, with a field more; the clock of their host,\n\
-         and of no server, is set to and fro by up to 25 s; the servers are killed by SIGKILL and started again; and the lines to\n\
-         them cut connections, delay, slice, are black holes, swallow answers of what was served, and deliver requests after their\n\
-         clients have given up. Then the books are made from the database, as its adapter reads it, and from what came out of the\n\
-         broker; no worker is asked. Only what passes met, from the messages handled to those given back, is what workers said\n\
-         while they lived. A run in which some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are\n\
-         emulators, which have everything in their memory and so are not killed; where a store or a queue is a file, there is no\n\
-         line to it.\n\n",
+         gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than a lease, or than RabbitMQ, which has none,\n\
+         waits for heartbeats, and are replaced by others that write messages and states as a next version would, with a field\n\
+         more; the clock of their host, and of no server, is set to and fro by up to 25 s; the servers are killed by SIGKILL and\n\
+         started again; and the lines to them cut connections, delay, slice, are black holes, swallow answers of what was served,\n\
+         and deliver requests after their clients have given up. Then the books are made from the database, as its adapter reads\n\
+         it, and from what came out of the broker; no worker is asked. Only what passes met, from the messages handled to the\n\
+         leases lost, is what workers said while they lived. A run in which some kind of fault was not met is void. What DynamoDB\n\
+         and Cosmos DB stand for here are emulators, which have everything in their memory and so are not killed; where a store\n\
+         or a queue is a file, there is no line to it.\n\n",
     );
     if soaks.is_empty() {
         text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
@@ -259,12 +259,12 @@ fn not_run(text: &mut String, pairs: &[(&str, &str)], runs: &[Value]) {
     }
 }
 
-/// In which way runs that are kept were others than a run of today would be. Written by hand beside their figures, and gone with them.
+/// In which ways runs that are kept were others than a run of today would be. Written by hand beside their figures, and gone with them.
 fn remarks(text: &mut String, runs: &[Value]) {
     let mut remarks: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for run in runs {
-        if let Some(remark) = run["remark"].as_str() {
-            remarks.entry(remark).or_default().push(title(run));
+        for remark in run["remarks"].as_array().into_iter().flatten() {
+            remarks.entry(word(remark)).or_default().push(title(run));
         }
     }
     for (remark, titles) in remarks {
@@ -367,9 +367,11 @@ mod tests {
         let (mut text, mut runs) = (String::new(), [run("a", &[]), run("b", &[]), run("c", &[])]);
         remarks(&mut text, &runs);
         assert_eq!(text, "");
-        runs[0]["remark"] = "It was another.".into();
-        runs[2]["remark"] = "It was another.".into();
+        runs[0]["remarks"] = serde_json::json!(["It was another."]);
+        runs[2]["remarks"] = serde_json::json!(["It was slow.", "It was another."]);
         remarks(&mut text, &runs);
-        assert_eq!(text, "In the runs of a and file, c and file: It was another.\n\n");
+        let told =
+            "In the runs of a and file, c and file: It was another.\n\nIn the runs of c and file: It was slow.\n\n";
+        assert_eq!(text, told);
     }
 }
