@@ -15,9 +15,15 @@ use serde_json::Value;
 
 use crate::{args::Campaign, process, report::Report, soak::Soak};
 
-/// Stores and transports of the soak: each kind of store, and each broker that is the tests' own and keeps what it confirms.
-const SOAKS: [(&str, &str); 4] =
-    [("postgres", "rabbitmq"), ("postgres", "nats"), ("sqlite", "file"), ("dynamodb", "redis")];
+/// Stores and transports of the soak. Of the stores a server's with transactions, the same with a standby, one in a file, and a service's; MariaDB,
+/// Cosmos DB and objects are among the crash points alone. Of the brokers those that are the tests' own and keep what they confirm, but for SQS's.
+const SOAKS: [(&str, &str); 5] = [
+    ("postgres", "rabbitmq"),
+    ("postgres", "nats"),
+    ("postgres-replicated", "rabbitmq"),
+    ("sqlite", "file"),
+    ("dynamodb", "redis"),
+];
 /// The same of the crash points: every store.
 const POINTS: [(&str, &str); 6] = [
     ("postgres", "rabbitmq"),
@@ -201,7 +207,8 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
          it, and from what came out of the broker; no worker is asked. Only what passes met, from the messages handled to the\n\
          leases lost, is what workers said while they lived. A run in which some kind of fault was not met is void. What DynamoDB\n\
          and Cosmos DB stand for here are emulators, which have everything in their memory and so are not killed; where a store\n\
-         or a queue is a file, there is no line to it.\n\n",
+         or a queue is a file, there is no line to it. The commits of `postgres-replicated` wait for a standby, which takes the\n\
+         place of the primary each time that this is killed.\n\n",
     );
     if soaks.is_empty() {
         text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
