@@ -17,7 +17,7 @@ cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs o
 cargo xtask book [--draw]              the book of the pages below docs, to read offline in target/book/docs/index.html; needs mdBook to build, not to look
                                        for links that lead nowhere; --draw makes the pictures of the stories anew
 cargo xtask api                        what hapax-core shows to others, written to api/ anew: ci compares it; needs nightly and cargo-public-api
-cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600); needs nightly and cargo-fuzz
+cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600, and then kept for VERIFICATION.md); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask shuttle [FILTER...]        what the shell's tasks share, in thousands of orders of their steps
 cargo xtask mutants [NAME...] [--keep-stories]   each mistake of model/mutants in a copy of the tree: the model must find it out
@@ -104,7 +104,7 @@ pub(crate) struct Fuzz {
 
 impl Fuzz {
     /// Long enough for nothing new to be found at the end.
-    const SECONDS: u32 = 600;
+    pub(crate) const SECONDS: u32 = 600;
 }
 
 /// How much is gone through.

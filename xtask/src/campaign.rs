@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{args::Campaign, process, report::Report, soak::Soak};
+use crate::{args::Campaign, fuzz, kept, process, report::Report, soak::Soak};
 
 /// Stores and transports of the soak. Of the stores a server's with transactions, the same with a standby, one in a file, and a service's; MariaDB,
 /// Cosmos DB and objects are among the crash points alone. Of the brokers those that are the tests' own and keep what they confirm, but for SQS's.
@@ -33,8 +33,6 @@ const POINTS: [(&str, &str); 6] = [
     ("cosmos", "rabbitmq"),
     ("object", "file"),
 ];
-/// Where figures are kept.
-const KEPT: &str = "docs/campaign";
 const PAGE: &str = "VERIFICATION.md";
 /// Around its section there.
 const BEGIN: &str = "<!-- campaign -->\n";
@@ -137,7 +135,7 @@ fn folder(kind: &str, name: &str) -> PathBuf {
 
 /// Puts what the runs have shown in the place of what was kept of that kind, and writes the page's section anew.
 fn keep(kind: &str, pairs: &[(&str, &str)]) -> Result<String, String> {
-    let kept = process::root().join(KEPT);
+    let kept = process::root().join(kept::FOLDER);
     std::fs::create_dir_all(&kept).map_err(|error| format!("{}: {error}", kept.display()))?;
     let mut runs = Vec::new();
     for (store, transport) in pairs {
@@ -154,14 +152,16 @@ fn keep(kind: &str, pairs: &[(&str, &str)]) -> Result<String, String> {
         }
         runs.push(run);
     }
-    let text = serde_json::to_string_pretty(&runs).map_err(|error| error.to_string())?;
-    let file = kept.join(format!("{kind}.json"));
-    std::fs::write(&file, text + "\n").map_err(|error| format!("{}: {error}", file.display()))?;
+    kept::write(kind, &runs)?;
     write_page()?;
     Ok(format!("{} runs", runs.len()))
 }
 
-fn write_page() -> Result<String, String> {
+/// Writes the page's section anew.
+///
+/// # Errors
+/// The page cannot be read or written, or has no place for it.
+pub(crate) fn write_page() -> Result<String, String> {
     let page = process::root().join(PAGE);
     let written = with_section(&read(&page)?, &section()?)?;
     std::fs::write(&page, written).map_err(|error| format!("{}: {error}", page.display()))?;
@@ -174,16 +174,8 @@ fn read(file: &Path) -> Result<String, String> {
 
 /// The page's section, from what is kept; with the lines that it stands between.
 pub(crate) fn section() -> Result<String, String> {
-    Ok(shown(&kept("soak")?, &kept("points")?))
-}
-
-/// The runs of that kind that are kept.
-fn kept(kind: &str) -> Result<Vec<Value>, String> {
-    let file = process::root().join(KEPT).join(format!("{kind}.json"));
-    if !file.exists() {
-        return Ok(Vec::new());
-    }
-    serde_json::from_str(&read(&file)?).map_err(|error| format!("{}: {error}", file.display()))
+    let runs = shown(&kept::read("soak")?, &kept::read("points")?);
+    Ok([BEGIN, &runs, &fuzz::section()?, END].concat())
 }
 
 fn with_section(page: &str, section: &str) -> Result<String, String> {
@@ -194,8 +186,7 @@ fn with_section(page: &str, section: &str) -> Result<String, String> {
 }
 
 fn shown(soaks: &[Value], points: &[Value]) -> String {
-    let mut text = String::from(BEGIN);
-    text.push_str(
+    let mut text = String::from(
         "## The campaign: the shipped adapters on real servers, under real faults\n\n\
          What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
          keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
@@ -220,7 +211,7 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
     }
     let names = soaks.iter().map(|run| (name(run), run));
     for (name, run) in names {
-        let _ = writeln!(text, "![{}: messages a second]({KEPT}/{name}.svg)\n", title(run));
+        let _ = writeln!(text, "![{}: messages a second]({}/{name}.svg)\n", title(run), kept::FOLDER);
     }
     if !points.is_empty() {
         text.push_str(
@@ -233,7 +224,6 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
         remarks(&mut text, points);
         not_run(&mut text, &POINTS, points);
     }
-    text.push_str(END);
     text
 }
 
@@ -355,7 +345,7 @@ mod tests {
     fn the_page_has_what_is_kept() {
         let page = read(&process::root().join(PAGE)).unwrap();
         assert!(page.contains(&section().unwrap()), "run `cargo xtask campaign`, which writes both");
-        for run in ["soak", "points"].into_iter().flat_map(|kind| kept(kind).unwrap()) {
+        for run in ["soak", "points"].into_iter().flat_map(|kind| kept::read(kind).unwrap()) {
             assert_eq!(run["verdict"], WELL, "the page says so of {}", name(&run));
         }
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask verify`: runs the explorer's matrix and the mutants, and writes what came out to `VERIFICATION.md`.
 //!
-//! That page is generated, so that no number in it is remembered or hoped for. It bears no date: what changes from run to
-//! run is figures alone.
+//! That page is generated, so that no number in it is remembered or hoped for. It bears no date but of what is kept from runs that
+//! take hours: what changes from run to run is figures alone.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
