@@ -26,7 +26,7 @@ cargo xtask store-mutants [NAME...]    the same with those of tests/mutants/stor
 cargo xtask endpoint-mutants [NAME...] the same with those of tests/mutants/endpoint, in the shell around the heart
 cargo xtask otel-mutants [NAME...]     the same with those of tests/mutants/otel, in what is seen of messages from outside
 cargo xtask operator-mutants [NAME...] the same with those of tests/mutants/operator, in the operator's tool and its page
-cargo xtask soak-mutants [NAME...]     those of model/mutants that name a run of the soak: its ledger must find them out, too
+cargo xtask soak-mutants [NAME...]     those of model/mutants that name a run of the soak: its ledger must find them out, too; kept for VERIFICATION.md
 cargo xtask survivors [PART...]        cargo-mutants on manager and deliver (or on those named): what lives must stand in SURVIVORS.md
 cargo xtask verify [--quick|--thorough]   the explorer's configurations and all mutants, written to VERIFICATION.md; --quick writes nothing
 ";

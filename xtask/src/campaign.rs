@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{args::Campaign, fuzz, kept, process, report::Report, soak::Soak};
+use crate::{args::Campaign, fuzz, kept, mutants::tested::found, process, report::Report, soak::Soak};
 
 /// Stores and transports of the soak. Of the stores a server's with transactions, the same with a standby, one in a file, and a service's; MariaDB,
 /// Cosmos DB and objects are among the crash points alone. Of the brokers those that are the tests' own and keep what they confirm, but for SQS's.
@@ -175,7 +175,7 @@ fn read(file: &Path) -> Result<String, String> {
 /// The page's section, from what is kept; with the lines that it stands between.
 pub(crate) fn section() -> Result<String, String> {
     let runs = shown(&kept::read("soak")?, &kept::read("points")?);
-    Ok([BEGIN, &runs, &fuzz::section()?, END].concat())
+    Ok([BEGIN, &runs, &found::section()?, &fuzz::section()?, END].concat())
 }
 
 fn with_section(page: &str, section: &str) -> Result<String, String> {

@@ -2,8 +2,8 @@
 //!
 //! One promise: what `cargo xtask ci` accepts, the shared checks accept, on a machine with nothing but cargo, clippy,
 //! rustfmt, git and a C compiler. Whatever is not there is either replaced or skipped aloud, with the command that would
-//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify`, what `campaign` and `fuzz` keep,
-//! those of `bench postgres --plots` and `bench mysql --plots`, and what `book --draw` draws.
+//! provide it. Nothing here writes outside `target/`, but for the stories of `mutants`, the page of `verify`, what `campaign`, `soak-mutants`
+//! and `fuzz` keep, those of `bench postgres --plots` and `bench mysql --plots`, and what `book --draw` draws.
 
 mod api;
 mod args;

@@ -4,12 +4,15 @@
 //! tree, and those tests are run there: all of them must fail, and must pass where nothing is changed. The model has no part
 //! in it.
 
+pub(crate) mod found;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use super::Tree;
 use crate::backends::Backends;
+use crate::kept;
 use crate::process;
 use crate::report::Report;
 use crate::shuttle::{self, INTERLEAVED};
@@ -154,12 +157,21 @@ struct Mutant {
     found: Vec<String>,
 }
 
+impl Mutant {
+    /// The tests, without their programs.
+    fn runs(&self) -> Vec<&str> {
+        self.tests.iter().map(|(_, words)| words.as_str()).collect()
+    }
+}
+
 /// Tries those with these names, all for none, and prints the table.
 pub(crate) fn run(part: &Part, names: &[String]) -> ExitCode {
     let mut report = Report::default();
     let mut prepared = None;
     report.step("unchanged", || {
         let mutants = chosen(part, names)?;
+        // Before anything is kept, which changes the tree.
+        let commit = kept::commit()?;
         let backends = Backends::provide_some(&Workspace::load()?, |name| part.needs(name, &mutants))?;
         let bench = Bench { part, backends, tree: Tree::copy()? };
         let tests: BTreeSet<&(String, String)> = mutants.iter().flat_map(|mutant| &mutant.tests).collect();
@@ -169,13 +181,21 @@ pub(crate) fn run(part: &Part, names: &[String]) -> ExitCode {
             bench.passes(program, &words.collect::<Vec<&str>>())?;
         }
         let seen = format!("{} tests pass", tests.len());
-        prepared = Some((mutants, bench));
+        prepared = Some((mutants, bench, commit));
         Ok(seen)
     });
-    if let Some((mutants, bench)) = &prepared {
+    if let Some((mutants, bench, commit)) = &prepared {
         for mutant in mutants {
             println!("{}", mutant.what);
-            report.step(&mutant.name, || bench.kill(mutant));
+            let mut is_killed = false;
+            report.step(&mutant.name, || {
+                let tried = bench.kill(mutant);
+                is_killed = tried.is_ok();
+                tried
+            });
+            if part.key == SOAK.key {
+                report.step(&format!("{}, kept", mutant.name), || found::keep(mutant, is_killed, commit));
+            }
         }
         report.step("restored", || bench.tree.restore().map(|()| String::new()));
     }
@@ -303,9 +323,8 @@ impl Bench<'_> {
                 return Err(format!("is red, and not by `{words}`\n{}", last(&said)));
             }
         }
-        let tests: Vec<&str> = mutant.tests.iter().map(|(_, words)| words.as_str()).collect();
         let found = mutant.found.iter().map(|words| format!(" (`{words}`)")).collect::<String>();
-        Ok(format!("killed by {}{found}", tests.join(", ")))
+        Ok(format!("killed by {}{found}", mutant.runs().join(", ")))
     }
 
     /// All of a program's at once: a build of cargo's own and a start for each would take longer than the tests.
