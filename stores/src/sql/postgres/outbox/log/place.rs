@@ -205,10 +205,12 @@ fn config(
                 .to_owned());
         }
         PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull => {
-            return Err("the log cannot be read over TLS, which the URL asks for, or a server on another machine needs: \
+            return Err(
+                "the log cannot be read over TLS, which the URL asks for, or a server on another machine needs: \
                         reach it by a tunnel or a socket, or relay without the log; where the way there is trusted, \
                         `sslmode=disable` in the URL with `danger_unverified_tls(true)` does without"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     }
     Ok(ReplicationConfig::new(host, user, password, database, slot, publication).with_port(port))
