@@ -8,7 +8,11 @@ use bytes::Bytes;
 use hapax_core::{
     codec::record,
     entity::{Entity, LiveTimeout, OutboxEntry},
-    envelope::{ContentType, Destination, Envelope, Outgoing},
+    envelope::{
+        ContentType, Destination, Envelope, Outgoing,
+        cloudevents::{self, Source},
+        plain,
+    },
     ids::{AttemptId, CausationId, DedupKey, EntityKey, Fingerprint, MessageId, Scope, SequenceId, SequenceNumber},
     time::Timestamp,
 };
@@ -78,6 +82,11 @@ fn entity() -> Entity {
     }
 }
 
+/// All there is: a number too, which records have elsewhere.
+fn all() -> Envelope {
+    Envelope { sequence: Some("070707070707070707070707.258".parse().unwrap()), ..full() }
+}
+
 fn entity_key() -> EntityKey {
     let scope = Scope { endpoint: "shop".parse().unwrap(), saga: "order".parse().unwrap() };
     EntityKey::new(Arc::new(scope), "7".parse().unwrap())
@@ -100,6 +109,84 @@ const OUTBOX: &str = "700101ad0202000190163d8694739baea5966c26f8ad9101010174ac02
     79010137136170706c69636174696f6e2f6d73677061636b03020473686f7002c3a903612e62000201020180d095ffbc3101\
     81d095ffbc310100010461636d65013730302d30616637363531393136636434336464383434386562323131633830333139\
     632d623761643662373136393230333333312d30310100046465736b010101";
+
+/// As messages travel on brokers, whose own golden texts say what they add.
+const PLAIN: [(&str, &str); 18] = [
+    ("content-type", "application/msgpack"),
+    ("hapax-message-id", "order-7"),
+    ("hapax-type", "shop.add-item"),
+    ("hapax-idempotency-key", "intent"),
+    ("hapax-correlation-id", "process"),
+    ("hapax-causation-id", UUID_V4),
+    ("hapax-partition-key", "7"),
+    ("hapax-schema", "3"),
+    ("hapax-occurred-at", "2023-11-14T22:13:20.000Z"),
+    ("hapax-due", "2023-11-14T22:13:20.001Z"),
+    ("hapax-expires", "1970-01-01T00:00:00.000Z"),
+    ("hapax-tenant", "acme"),
+    ("hapax-traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ("hapax-reply-to", "endpoint:desk"),
+    ("hapax-timeout", "true"),
+    ("hapax-sequence", "070707070707070707070707.258"),
+    ("shop", "%C3%A9"),
+    ("a.b", ""),
+];
+const BINARY: [(&str, &str); 21] = [
+    ("content-type", "application/msgpack"),
+    ("ce-specversion", "1.0"),
+    ("ce-id", "order-7"),
+    ("ce-source", "/shop"),
+    ("ce-hapaxmessageid", "order-7"),
+    ("ce-type", "shop.add-item"),
+    ("ce-hapaxidempotencykey", "intent"),
+    ("ce-correlationid", "process"),
+    ("ce-causationid", UUID_V4),
+    ("ce-partitionkey", "7"),
+    ("ce-hapaxschema", "3"),
+    ("ce-time", "2023-11-14T22:13:20.000Z"),
+    ("ce-hapaxdue", "2023-11-14T22:13:20.001Z"),
+    ("ce-expirytime", "1970-01-01T00:00:00.000Z"),
+    ("ce-hapaxtenant", "acme"),
+    ("ce-traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ("ce-hapaxreplyto", "endpoint:desk"),
+    ("ce-hapaxtimeout", "true"),
+    ("ce-hapaxsequence", "070707070707070707070707.258"),
+    ("ce-shop", "%C3%A9"),
+    ("ce-hapaxheaders", "shop&a.b="),
+];
+const STRUCTURED: &str = r#"{"specversion":"1.0","id":"order-7","source":"/shop","hapaxmessageid":"order-7","type":"shop.add-item","hapaxidempotencykey":"intent","correlationid":"process","causationid":"f47ac10b-58cc-4372-a567-0e02b2c3d479","partitionkey":"7","hapaxschema":3,"time":"2023-11-14T22:13:20.000Z","hapaxdue":"2023-11-14T22:13:20.001Z","expirytime":"1970-01-01T00:00:00.000Z","hapaxtenant":"acme","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","hapaxreplyto":"endpoint:desk","hapaxtimeout":true,"hapaxsequence":"070707070707070707070707.258","shop":"é","hapaxheaders":"shop&a.b=","datacontenttype":"application/msgpack","data_base64":"AQI="}"#;
+
+fn source() -> Source {
+    Source::parse("/shop").unwrap()
+}
+
+fn owned(headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// All of both is printed where they differ.
+#[track_caller]
+fn same(read: &Envelope, sent: &Envelope) {
+    assert!(read == sent, "read {read:+?}\nsent {sent:+?}");
+}
+
+#[test]
+fn plain_headers_keep_their_names_and_values() {
+    assert_eq!(plain::to_headers(&all()), owned(&PLAIN));
+    same(&plain::from_headers(PLAIN, full().body, &plain::Defaults::default()).unwrap(), &all());
+}
+
+#[test]
+fn attributes_of_an_event_keep_their_names_and_values() {
+    assert_eq!(cloudevents::to_binary(&all(), &source()), owned(&BINARY));
+    same(&cloudevents::from_binary(BINARY, full().body).unwrap(), &all());
+}
+
+#[test]
+fn an_event_in_json_keeps_its_bytes() {
+    assert_eq!(String::from_utf8(cloudevents::to_structured(&all(), &source())).unwrap(), STRUCTURED);
+    same(&cloudevents::from_structured(STRUCTURED.as_bytes()).unwrap(), &all());
+}
 
 #[test]
 fn an_envelope_with_little_keeps_its_bytes() {
