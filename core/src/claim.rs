@@ -252,3 +252,34 @@ impl Hold {
 
 #[cfg(all(test, shuttle))]
 mod interleaved;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ids::AttemptId;
+
+    /// In queues, outboxes and dead letters as long as the messages are, with the name that the body has in its store. What is published
+    /// was not told at first.
+    #[test]
+    fn a_claim_keeps_its_text_its_header_and_the_name_of_its_body() {
+        const SENT: &str = r#"{"body":"22222222222222222222222222222222-1","bytes":13,"sha256":"2a82a5a01f55d84bf9832d8525b400ee999b1186545962fdef1f6125a83695a0"}"#;
+        const PUBLISHED: &str = r#"{"body":"22222222222222222222222222222222-1","bytes":13,"sha256":"2a82a5a01f55d84bf9832d8525b400ee999b1186545962fdef1f6125a83695a0","published":true}"#;
+        let body = br#"{"order":"7"}"#;
+        let message = Envelope::new("m-1".parse().unwrap(), "shop.add-item".parse().unwrap(), &body[..]);
+        let name = BodyName::of(&AttemptId::from_bytes([0x22; AttemptId::BYTES]), 1);
+        for (is_published, kept) in [(false, SENT), (true, PUBLISHED)] {
+            let mut sent = message.clone();
+            Claim::on(&name, body, is_published).put_into(&mut sent, "sqlite").unwrap();
+            assert_eq!(String::from_utf8_lossy(&sent.body), kept);
+            assert_eq!(sent.headers.iter().collect::<Vec<_>>(), [("body-in", "sqlite")]);
+
+            let mut came = message.clone();
+            came.headers.set("body-in", "sqlite").unwrap();
+            came.body = Bytes::from_static(kept.as_bytes());
+            let claim = Claim::of(&came).unwrap().unwrap();
+            assert_eq!((claim.name().unwrap(), claim.bytes(), claim.is_published()), (name.clone(), 13, is_published));
+            assert_eq!(claim.redeem(&came, Bytes::from_static(body)).unwrap(), message);
+        }
+    }
+}

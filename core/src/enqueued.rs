@@ -96,3 +96,30 @@ impl Enqueued {
         &self.entity
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{codec::record, envelope::Envelope, ids::hex};
+
+    /// What a transaction has stored is sent by whichever version of the program comes next.
+    #[test]
+    fn what_is_stored_keeps_its_place_and_its_bytes() {
+        const KEPT: &str = "7001010100010190163d869441498a0dd6e9f83cdcc9a8d9e6a5b7c339c2020202020202020202020202020202028a4422f3c8c8204adc57\
+            7e11a24e23410180d095ffbc3101000473686f70000190163d8694739baea5966c26f8ad91000d73686f702e6164642d6974656d00000010617070\
+            6c69636174696f6e2f6a736f6e01000d7b226f72646572223a2237227d0000000000000000";
+        let message_id = "0190163d-8694-739b-aea5-966c26f8ad91".parse().unwrap();
+        let envelope = Envelope::new(message_id, "shop.add-item".parse().unwrap(), r#"{"order":"7"}"#);
+        let destination = Destination::parse("endpoint:shop").unwrap();
+        let enqueued = Enqueued::new("front", Outgoing { destination, envelope: Arc::new(envelope) }).unwrap();
+        assert_eq!(enqueued.key().to_string(), "front/hapax.outbox/0190163d-8694-739b-aea5-966c26f8ad91");
+        let mut entity = enqueued.entity().clone();
+        let entry = Arc::make_mut(&mut entity.outbox[0]);
+        entry.attempt = AttemptId::from_bytes([2; AttemptId::BYTES]);
+        entry.saved_at = Timestamp::from_millis(1_700_000_000_000);
+        let bytes = record::encode_outbox(&entity).unwrap();
+        assert_eq!(hex(&bytes), KEPT);
+        assert_eq!(record::decode_outbox(entity.state.clone(), &bytes).unwrap(), entity);
+    }
+}

@@ -283,6 +283,25 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// In the endpoint's store and in its queue while a newer program takes the place of an older one: what one has set the other is told of.
+    #[test]
+    fn what_is_kept_and_sent_of_a_recurrence_keeps_its_text() {
+        const STATE: &str = r#"{"said":"0 3 * * * Europe/Athens each","next":1700000000000,"timeout":"01234567-89ab-869c-9583-170169612366"}"#;
+        const MESSAGE: &str = r#"{"name":"nightly report"}"#;
+        let said = Calendar::cron("0 3 * * *").unwrap().zone("Europe/Athens").unwrap().each_missed().said();
+        let timeout = Some("01234567-89ab-869c-9583-170169612366".to_owned());
+        let state = Recurring { said, next: Some(1_700_000_000_000), timeout };
+        assert_eq!(serde_json::to_string(&state).unwrap(), STATE);
+        assert_eq!(serde_json::to_string(&serde_json::from_str::<Recurring>(STATE).unwrap()).unwrap(), STATE);
+        let name = "nightly report".to_owned();
+        assert_eq!(serde_json::to_string(&Begin { name: name.clone() }).unwrap(), MESSAGE);
+        assert_eq!(serde_json::to_string(&Due { name }).unwrap(), MESSAGE);
+        let read = (serde_json::from_str::<Begin>(MESSAGE).unwrap(), serde_json::from_str::<Due>(MESSAGE).unwrap());
+        assert_eq!((&*read.0.name, &*read.1.name), ("nightly report", "nightly report"));
+        let names = [Begin::TYPE, Due::TYPE, <Recurring as Saga>::NAME];
+        assert_eq!(names, ["hapax.recurring.begin", "hapax.recurring.due", "hapax.recurring"]);
+    }
+
     #[test]
     fn what_was_missed_is_made_up_for_once_or_each() {
         let time = |text: &str| Timestamp::parse(text).unwrap();

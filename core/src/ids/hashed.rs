@@ -361,6 +361,14 @@ mod tests {
         }
     }
 
+    /// An outside service remembers it: whoever handles the message again after an upgrade has to be known there.
+    #[test]
+    fn the_key_of_an_outside_effect_keeps_its_digits() {
+        let named = |name| DedupKey::from_bytes([7; DedupKey::BYTES]).named(name);
+        assert_eq!(named("mail"), "fea05ea2d5113d2b14db5e3cb0acdc72");
+        assert_ne!(named("mail"), named("card"));
+    }
+
     #[test]
     fn a_key_is_read_from_the_digits_that_it_is_written_in_and_from_nothing_else() {
         let key = DedupKey::from_bytes(std::array::from_fn(|byte| 11 * byte as u8));

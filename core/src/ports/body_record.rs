@@ -223,6 +223,24 @@ mod tests {
         }
     }
 
+    /// In every store of bodies for as long as the body is there. What nobody said at first is left out of the oldest ones.
+    #[test]
+    fn a_record_keeps_its_text_and_one_that_says_less_is_read() {
+        const WHOLE: &str = r#"{"owner":{"endpoint":"front","saga":"order","key":"7","partition":"customer-7","attempt":"07070707070707070707070707070707"},"kept":true,"for_all_until":1500,"references":[{"message":"m-1","endpoint":"shop","saga":"order"}],"released":[[{"message":"m-1","endpoint":"shop"},2100]]}"#;
+        const OLDEST: &str = r#"{"owner":{"endpoint":"front","saga":"order","key":"7","attempt":"07070707070707070707070707070707"},"references":[{"message":"m-1","endpoint":"shop"}]}"#;
+        let first = reference("m-1");
+        let letter = BodyReference { saga: Some("order".parse().unwrap()), ..first.clone() };
+        let mut whole = record(vec![first.clone(), letter]);
+        whole.owner.partition = Some("customer-7".to_owned());
+        whole.keep(1_000, 500);
+        whole.release(2_000, &first, &[], TOLD);
+        assert_eq!(whole.encode(), WHOLE);
+        assert_eq!(BodyRecord::decode(WHOLE).unwrap(), whole);
+        let staged = whole.staged(BodyName::parse("a-1").unwrap()).unwrap();
+        assert_eq!(staged.entity.to_string(), "front/order/7 in customer-7");
+        assert_eq!(BodyRecord::decode(OLDEST).unwrap(), record(vec![first]));
+    }
+
     #[test]
     fn what_is_for_all_stays_for_the_longest_that_was_asked_for() {
         let mut record = record(Vec::new());

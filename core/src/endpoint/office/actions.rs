@@ -256,6 +256,32 @@ mod tests {
         assert_eq!((record.actions.len(), *count, messages.len(), &*messages[199]), (2, 300, IDS_MAX, "2-49"));
     }
 
+    /// In the endpoint's store for ever, under these names.
+    #[test]
+    fn the_record_keeps_its_bytes_and_its_place() {
+        const KEPT: &str = concat!(
+            "\u{1}\u{1}",
+            r#"{"actions":[{"time":1700000000000,"by":"alice","deed":"retried-beyond-retention","messages":["m-1","m-2"],"count":300,"call":7,"batch":2}]}"#
+        );
+        let row = Row {
+            time: 1_700_000_000_000,
+            by: "alice".into(),
+            deed: Deed::RetriedBeyondRetention,
+            messages: vec!["m-1".into(), "m-2".into()],
+            count: 300,
+            call: 7,
+            batch: 2,
+        };
+        let mut record = Record { actions: vec![row.clone()] };
+        assert_eq!(String::from_utf8(encode(&mut record).unwrap()).unwrap(), KEPT);
+        assert_eq!(SCHEMA.read_framed(KEPT.as_bytes()).unwrap().actions, [row]);
+        let deeds = [Deed::Retried, Deed::RetriedBeyondRetention, Deed::Edited, Deed::Discarded];
+        let names = r#"["retried","retried-beyond-retention","edited","discarded"]"#;
+        assert_eq!(serde_json::to_string(&deeds).unwrap(), names);
+        assert_eq!(serde_json::from_str::<[Deed; 4]>(names).unwrap(), deeds);
+        assert_eq!((NAME, KEY), ("hapax.dead-letters", "actions"));
+    }
+
     #[test]
     fn what_was_recorded_before_there_were_calls_is_read() {
         let old = r#"{"actions":[{"time":1,"by":"alice","deed":"edited","messages":["m"]}]}"#;

@@ -366,3 +366,19 @@ impl std::fmt::Debug for DeadLetterOffice {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Letters that are in somebody's hand when a program ends are looked for there by the next one.
+    #[test]
+    fn the_place_where_letters_are_held_keeps_its_name() {
+        let held = |name: &str| held(&EndpointName::parse(name).expect("a name")).to_string();
+        assert_eq!(held("shop"), "hapax.held/shop");
+        assert_eq!(
+            held(&"e".repeat(100)),
+            "hapax.held/4559f89bf01ffc69fb6b48a9d457c428d271e7ef01ffaf9732300d3d54c256bc"
+        );
+    }
+}
