@@ -5,6 +5,21 @@
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(all(
+    test,
+    any(
+        feature = "kafka",
+        feature = "mysql",
+        feature = "nats",
+        feature = "postgres",
+        feature = "preview-servicebus",
+        feature = "rabbitmq",
+        feature = "redis",
+        feature = "sqlite",
+        feature = "sqs"
+    )
+))]
+mod golden;
 #[cfg(any(feature = "nats", feature = "preview-servicebus", feature = "rabbitmq"))]
 mod header_order;
 #[cfg(feature = "in-process")]

@@ -17,10 +17,11 @@ use lapin::{
 use tokio::{sync::Mutex, time::timeout};
 
 use super::{
-    Broker, RabbitMq,
+    Broker, RabbitMq, RabbitMqOptions,
     dispatcher::{Fields, Parcel, Route},
     errors::{error_of, late},
     message::{Marks, envelope_of, properties_of, text_of},
+    names::Names,
     topology::short,
 };
 
@@ -57,15 +58,20 @@ pub(super) fn letter_marks(
     marks
 }
 
+/// The properties of a letter, its message's among them.
+pub(super) fn properties_of_letter(letter: &DeadLetter, names: &Names, options: &RabbitMqOptions) -> BasicProperties {
+    let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
+    let letter = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
+    let marks = Marks { attempts: *attempts, waits: true, letter };
+    properties_of(envelope, &marks, names, options, Timestamp::now())
+}
+
 #[async_trait]
 impl DeadLetters for RabbitMq {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
-        let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
         let broker = &self.0;
-        let letter = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
-        let marks = Marks { attempts: *attempts, waits: true, letter };
-        let properties = properties_of(envelope, &marks, &broker.names, &broker.options, Timestamp::now());
-        let added = broker.put_letter(ADDING, endpoint, properties, &envelope.body).await;
+        let properties = properties_of_letter(letter, &broker.names, &broker.options);
+        let added = broker.put_letter(ADDING, &letter.endpoint, properties, &letter.envelope.body).await;
         added.map_err(|e| store_error(ADDING, e))
     }
 
@@ -202,7 +208,7 @@ impl RabbitMq {
     }
 }
 
-fn letter_of(
+pub(super) fn letter_of(
     properties: &BasicProperties,
     envelope: Arc<hapax_core::envelope::Envelope>,
     endpoint: &EndpointName,

@@ -68,6 +68,8 @@ mod errors;
 mod events;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod letters;
 mod link;
 mod message;

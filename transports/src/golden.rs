@@ -1,0 +1,100 @@
+//! What lies on brokers and in their tables, held still: a message that an older version has sent is read for as long as it lies there, and programs that
+//! are not hapax read it too. Each broker has a `golden.rs`, and its texts in the folder beside it.
+//!
+//! A test that fails there has changed what others see. Then what they wrote before is read as well, with its old text, and the new one has a text of its
+//! own: a text that is there is never changed.
+#![allow(clippy::unwrap_used)]
+
+use std::{fmt::Display, sync::Arc};
+
+use hapax_core::{
+    envelope::{Destination, Envelope},
+    ids::CausationId,
+    ports::DeadLetter,
+    time::Timestamp,
+};
+
+/// With nothing but what every message has.
+pub(crate) fn small() -> Envelope {
+    let message_id = "0190163d-8694-739b-aea5-966c26f8ad91".parse().unwrap();
+    Envelope::new(message_id, "shop.add-item".parse().unwrap(), r#"{"order":"7"}"#)
+}
+
+/// With all that a message may have, and text that brokers do not take as it is.
+pub(crate) fn full() -> Envelope {
+    let message_type = "shop.add-item".parse().unwrap();
+    let mut envelope = Envelope::new("order 7/ü".parse().unwrap(), message_type, r#"{"order":"7","note":"ü"}"#);
+    envelope.idempotency_key = Some("intent 1".parse().unwrap());
+    envelope.correlation_id = Some("process".parse().unwrap());
+    envelope.causation_id = Some(CausationId("f47ac10b-58cc-4372-a567-0e02b2c3d479".parse().unwrap()));
+    envelope.partition_key = Some("7".parse().unwrap());
+    envelope.schema = 3;
+    for (name, value) in [("shop", "Köln 100%"), ("apple", "2nd"), ("content-type", "mine")] {
+        envelope.headers.set(name, value).unwrap();
+    }
+    envelope.occurred_at = Some(Timestamp::from_millis(1_700_000_000_000));
+    envelope.due = Some(Timestamp::from_millis(1_700_000_000_001));
+    envelope.expires = Some(Timestamp::from_millis(1_700_000_060_000));
+    envelope.tenant = Some("acme".parse().unwrap());
+    envelope.traceparent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap());
+    envelope.reply_to = Some(Destination::parse("endpoint:desk").unwrap());
+    envelope.timeout = true;
+    envelope.sequence = Some("070707070707070707070707.258".parse().unwrap());
+    envelope
+}
+
+/// About the full message, with all that a letter may have.
+pub(crate) fn letter() -> DeadLetter {
+    DeadLetter {
+        envelope: Arc::new(full()),
+        endpoint: "shop".parse().unwrap(),
+        saga: Some("order".parse().unwrap()),
+        destination: Some(Destination::parse("topic:shop.item-added").unwrap()),
+        reason: "it is\nof no use: 100 %".to_owned(),
+        attempts: 5,
+        time: Timestamp::from_millis(1_700_000_000_002),
+    }
+}
+
+/// When the messages are sent.
+pub(crate) const fn now() -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_002)
+}
+
+/// As a text has it: a line `NAME: VALUE` for each, in which a value of several lines goes on behind two blanks.
+pub(crate) fn text(lines: impl IntoIterator<Item = (impl Display, impl Display)>) -> String {
+    let lines = lines.into_iter();
+    lines.map(|(name, value)| format!("{name}: {}\n", value.to_string().replace('\n', "\n  "))).collect()
+}
+
+/// What [`text`] was given.
+pub(crate) fn lines(text: &str) -> Vec<(&str, String)> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    for line in text.lines() {
+        if let (Some(more), Some((_, value))) = (line.strip_prefix("  "), lines.last_mut()) {
+            value.push('\n');
+            value.push_str(more);
+        } else {
+            let (name, value) = line.split_once(": ").unwrap();
+            lines.push((name, value.to_owned()));
+        }
+    }
+    lines
+}
+
+/// Both are printed where they differ.
+#[track_caller]
+pub(crate) fn same(written: &str, kept: &str) {
+    assert!(written == kept, "written:\n{written}\nkept:\n{kept}");
+}
+
+/// The same with all that is in them.
+#[track_caller]
+pub(crate) fn same_message(read: &Envelope, sent: &Envelope) {
+    assert!(read == sent, "read: {read:+#?}\nsent: {sent:+#?}");
+}
+
+#[track_caller]
+pub(crate) fn same_letter(read: &DeadLetter, kept: &DeadLetter) {
+    assert!(read == kept, "read: {read:+#?}\nkept: {kept:+#?}");
+}
