@@ -12,7 +12,7 @@ use hapax_core::{
 use super::{
     Broker, Nats,
     message::{MESSAGE_ID, REASON_BYTES_MAX, escaped, headers_of, wire_bytes},
-    names::slot_of,
+    names::{Names, slot_of},
     publisher::{Parcel, Put, Sent, is_repeat, put},
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(super) fn dispatches(patience: Duration) -> Dispatches {
 }
 
 /// What a message is sent with.
-type Headers = Vec<(String, String)>;
+pub(super) type Headers = Vec<(String, String)>;
 
 #[async_trait]
 impl Dispatcher for Nats {
@@ -65,7 +65,7 @@ impl Dispatcher for Nats {
             });
             results.push(checked.map(|headers| {
                 bytes += outgoing.envelope.size();
-                parcels.push(self.0.parcel(outgoing, headers, now));
+                parcels.push(parcel(&self.0.names, outgoing, headers, now));
             }));
         }
         if parcels.is_empty() {
@@ -119,14 +119,15 @@ impl Broker {
         }
         Ok(headers)
     }
+}
 
-    fn parcel(&self, outgoing: &Outgoing, mut headers: Headers, now: Timestamp) -> Parcel {
-        let envelope = &outgoing.envelope;
-        // What waits for its due time would hold up what comes behind it, where there is an order.
-        let waits = envelope.due.is_some_and(|due| due > now);
-        let slot = envelope.partition_key.as_ref().filter(|_| !waits).map(slot_of);
-        let subject = self.names.subject(&outgoing.destination, slot);
-        headers.push((MESSAGE_ID.to_owned(), escaped(&envelope.message_id.to_string())));
-        Parcel { subject, headers, body: envelope.body.clone() }
-    }
+/// A message as it is sent at `now`, with what goes beside its own headers.
+pub(super) fn parcel(names: &Names, outgoing: &Outgoing, mut headers: Headers, now: Timestamp) -> Parcel {
+    let envelope = &outgoing.envelope;
+    // What waits for its due time would hold up what comes behind it, where there is an order.
+    let waits = envelope.due.is_some_and(|due| due > now);
+    let slot = envelope.partition_key.as_ref().filter(|_| !waits).map(slot_of);
+    let subject = names.subject(&outgoing.destination, slot);
+    headers.push((MESSAGE_ID.to_owned(), escaped(&envelope.message_id.to_string())));
+    Parcel { subject, headers, body: envelope.body.clone() }
 }

@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Broker, Nats,
+    dispatcher::Headers,
     errors::{failed, refusal, unanswered},
     message::{ATTEMPTS, LAST_ON_SUBJECT, cut, envelope_of, escaped, headers_of, text_of, unescaped, wire_bytes},
     publisher::Parcel,
@@ -37,7 +38,7 @@ const ADDING: &str = "adding a dead letter";
 const LISTING: &str = "listing dead letters";
 const DISCARDING: &str = "discarding dead letters";
 
-type Marks = Vec<(&'static str, String)>;
+pub(super) type Marks = Vec<(&'static str, String)>;
 
 /// What a letter says beside its message.
 pub(super) fn letter_marks(
@@ -134,18 +135,11 @@ impl Broker {
         &self,
         operation: &'static str,
         subject: String,
-        mut headers: Vec<(String, String)>,
+        headers: Headers,
         marks: Marks,
         body: Bytes,
     ) -> Result<(), TransportError> {
-        headers.push((LAST_ON_SUBJECT.to_owned(), "0".to_owned()));
-        headers.extend(
-            marks.iter().filter(|(name, _)| *name != REASON).map(|(name, text)| ((*name).to_owned(), escaped(text))),
-        );
-        // As much of the reason as the server takes beside the message: a letter without one is better than none.
-        let room = self.link.payload_max().saturating_sub(wire_bytes(&headers, &body) + REASON.len() + 8);
-        let reason = marks.iter().find(|(name, _)| *name == REASON).map_or("", |(_, reason)| reason);
-        headers.push((REASON.to_owned(), escaped(cut(reason, room / 3))));
+        let headers = lettered(headers, &marks, &body, self.link.payload_max());
         let put = self.publish(operation, vec![Parcel { subject, headers, body }]).await;
         put.into_iter().try_for_each(|put| put.map(drop))
     }
@@ -218,8 +212,21 @@ impl Broker {
     }
 }
 
+/// The headers of a letter: those of its message, and what it says beside it. The server takes `bytes_max` of all of it.
+pub(super) fn lettered(mut headers: Headers, marks: &Marks, body: &[u8], bytes_max: usize) -> Headers {
+    headers.push((LAST_ON_SUBJECT.to_owned(), "0".to_owned()));
+    headers.extend(
+        marks.iter().filter(|(name, _)| *name != REASON).map(|(name, text)| ((*name).to_owned(), escaped(text))),
+    );
+    // As much of the reason as the server takes beside the message: a letter without one is better than none.
+    let room = bytes_max.saturating_sub(wire_bytes(&headers, body) + REASON.len() + 8);
+    let reason = marks.iter().find(|(name, _)| *name == REASON).map_or("", |(_, reason)| reason);
+    headers.push((REASON.to_owned(), escaped(cut(reason, room / 3))));
+    headers
+}
+
 /// Which letter it is: the same for all that [are the same](DeadLetter::is_same).
-fn digest(envelope: &Envelope, saga: Option<&SagaName>, destination: Option<&Destination>) -> Vec<u8> {
+pub(super) fn digest(envelope: &Envelope, saga: Option<&SagaName>, destination: Option<&Destination>) -> Vec<u8> {
     let mut hasher = Sha256::new();
     part(&mut hasher, envelope.message_id.to_string().as_bytes());
     part(&mut hasher, saga.map_or("", SagaName::as_str).as_bytes());
@@ -234,7 +241,7 @@ fn part(hasher: &mut Sha256, bytes: &[u8]) {
     hasher.update(bytes);
 }
 
-fn letter_of(headers: &HeaderMap, envelope: Arc<Envelope>, endpoint: &EndpointName) -> DeadLetter {
+pub(super) fn letter_of(headers: &HeaderMap, envelope: Arc<Envelope>, endpoint: &EndpointName) -> DeadLetter {
     let text = |name| text_of(headers, name).map(|text| unescaped(&text));
     let number = |name| text(name).and_then(|number| number.parse().ok());
     DeadLetter {
