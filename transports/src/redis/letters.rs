@@ -48,7 +48,7 @@ enum Message {
 }
 
 impl Letter {
-    fn of(letter: &DeadLetter) -> Self {
+    pub(super) fn of(letter: &DeadLetter) -> Self {
         let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
         let mut marks = marks(endpoint, reason, *attempts, *time);
         marks.extend(saga.as_ref().map(|saga| (SAGA, saga.to_string())));
@@ -121,7 +121,7 @@ fn identity(envelope: &Envelope, saga: Option<&SagaName>, destination: Option<&D
 }
 
 /// `None` for what is no message of hapax.
-fn letter_of(entry: Entry, endpoint: &EndpointName) -> Option<DeadLetter> {
+pub(super) fn letter_of(entry: Entry, endpoint: &EndpointName) -> Option<DeadLetter> {
     let text = |name| text_of(&entry.fields, name);
     let (saga, destination, reason) = (text(SAGA), text(DESTINATION), text(REASON));
     let (attempts, time) = (text(ATTEMPTS), text(TIME));

@@ -74,6 +74,8 @@ mod dispatcher;
 mod errors;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod held;
 mod lease;
 mod letters;
