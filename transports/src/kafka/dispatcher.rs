@@ -119,7 +119,8 @@ impl Broker {
     }
 }
 
-fn parcel(outgoing: &Outgoing, topic: String, headers: Headers) -> Parcel {
+/// A message as it is sent.
+pub(super) fn parcel(outgoing: &Outgoing, topic: String, headers: Headers) -> Parcel {
     let envelope = &outgoing.envelope;
     let key = envelope.partition_key.as_ref().map(|key| key.as_str().to_owned());
     Parcel { topic, partition: None, key, headers, body: Some(envelope.body.clone()) }

@@ -53,7 +53,7 @@ pub(super) struct Letter {
 
 /// How much of a letter is written: less where the topic does not take more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+pub(super) enum Extent {
     Whole,
     ShortReason,
     NoBody,
@@ -94,7 +94,7 @@ impl Letter {
         }
     }
 
-    fn parcel(&self, extent: Extent) -> Parcel {
+    pub(super) fn parcel(&self, extent: Extent) -> Parcel {
         let mut headers = self.headers.clone();
         let (mut reason, mut body) = (cut(&self.reason, usize::MAX).to_owned(), self.body.clone());
         if extent != Extent::Whole {

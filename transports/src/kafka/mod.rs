@@ -70,6 +70,8 @@ mod dispatcher;
 mod errors;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod lane;
 mod letters;
 mod link;

@@ -353,6 +353,38 @@ mod tests {
         assert_eq!(again.given(&place()), Given { position: 15, end: 16, counts: BTreeMap::new() }, "it has it again");
     }
 
+    /// The next version reads on where this one has been, and so does one of before beside it.
+    #[test]
+    fn what_is_noted_keeps_its_keys_and_texts() {
+        const BEGUN: &str = "start hapax.topic.shop 00000000000000ab";
+        let endpoint = EndpointName::parse("shop").expect("a name");
+        let pen = Pen { topic: "hapax.notes.shop".to_owned(), endpoint };
+        let starts = [Start { at: 7, over: None }, Start { at: 20, over: Some(5) }];
+        let given = Given { position: 30, end: 40, counts: BTreeMap::from([(31, 2), (33, 5)]) };
+        let written = [
+            pen.here(),
+            pen.starts("hapax.topic.shop", &starts, 0xab),
+            pen.ended("hapax.topic.old"),
+            pen.given(&place(), "x.1", &given),
+        ];
+        let kept = [
+            ("here", "shop"),
+            (BEGUN, "7 -;20 5"),
+            ("ended hapax.topic.old", "shop"),
+            ("given hapax.topic.shop 1", "x.1 30 40 33:5 31:2"),
+        ];
+        let said = |parcel: &Parcel| parcel.body.as_deref().map(|body| String::from_utf8_lossy(body).into_owned());
+        for (parcel, (key, text)) in written.iter().zip(kept) {
+            assert_eq!((parcel.topic.as_str(), parcel.partition), ("hapax.notes.shop", Some(0)));
+            assert_eq!((parcel.key.as_deref(), said(parcel).as_deref()), (Some(key), Some(text)));
+        }
+        assert_eq!(pen.away(BEGUN).body, None);
+        let notes = noted(&kept);
+        assert!(notes.is_here() && notes.has_ended("hapax.topic.old"));
+        assert_eq!(notes.starts["hapax.topic.shop"][BEGUN], starts);
+        assert_eq!(notes.given(&place()), given);
+    }
+
     #[test]
     fn counts_come_back_as_they_were_noted_the_highest_first() {
         let counts: BTreeMap<i64, u32> = (0..300).map(|offset| (offset, offset as u32 + 2)).collect();
