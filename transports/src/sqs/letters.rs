@@ -62,10 +62,10 @@ const DISCARDING: &str = "discarding dead letters";
 pub(super) struct Looks(Mutex<()>);
 
 /// A dead letter as it is written.
-pub(super) struct Letter(Parcel);
+pub(super) struct Letter(pub(super) Parcel);
 
 impl Letter {
-    fn of(letter: &DeadLetter, written_as: &WrittenAs) -> Self {
+    pub(super) fn of(letter: &DeadLetter, written_as: &WrittenAs) -> Self {
         let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
         let mark = mark(endpoint, saga.as_ref(), destination.as_ref(), *attempts, *time, reason);
         // As it was sent: in another form it could be larger than was looked at.
@@ -119,7 +119,7 @@ fn cut(text: &str) -> &str {
 }
 
 /// `None` for what is no message of hapax.
-fn letter_of(came: &Came, endpoint: &EndpointName) -> Option<DeadLetter> {
+pub(super) fn letter_of(came: &Came, endpoint: &EndpointName) -> Option<DeadLetter> {
     let envelope = came.envelope().ok()?;
     let mark = came.mark(LETTER).unwrap_or_default();
     // The reason comes last, and may hold lines that look like ours.
