@@ -18,10 +18,11 @@ use hapax_core::{
 use tokio::{sync::Mutex, time::timeout};
 
 use super::{
-    Broker, ServiceBus,
+    Broker, ServiceBus, WrittenAs,
     address::Server,
     errors::{gone, late, of_recv, store_error},
     message::{Carried, Marks, REASONS, attempts_of, carried, enqueued, envelope_of, text},
+    names::Names,
 };
 
 const ENDPOINT: &str = "x-hapax-endpoint";
@@ -155,8 +156,7 @@ impl Broker {
         envelope: &Arc<Envelope>,
         letter: Vec<(&'static str, String)>,
     ) -> Result<(), TransportError> {
-        let marks = Marks { is_again: true, waits: true, letter, ..Marks::default() };
-        let carried = carried(envelope, &self.options.written_as, &marks, &self.names, Timestamp::now());
+        let carried = to_be_set_aside(envelope, letter, &self.options.written_as, &self.names);
         self.put_carried(operation, endpoint, carried).await
     }
 
@@ -258,8 +258,19 @@ impl Look<'_> {
     }
 }
 
+/// A message as it is put among the letters, with the properties that say so.
+pub(super) fn to_be_set_aside(
+    envelope: &Envelope,
+    letter: Vec<(&'static str, String)>,
+    written_as: &WrittenAs,
+    names: &Names,
+) -> Carried {
+    let marks = Marks { is_again: true, waits: true, letter, ..Marks::default() };
+    carried(envelope, written_as, &marks, names, Timestamp::now())
+}
+
 /// A letter as hapax wrote it, or as the service set it aside.
-fn letter_of(message: &Carried, envelope: Envelope, endpoint: &EndpointName) -> DeadLetter {
+pub(super) fn letter_of(message: &Carried, envelope: Envelope, endpoint: &EndpointName) -> DeadLetter {
     let number = |name| text(message, name).and_then(|text| text.parse::<u64>().ok());
     let [why, description] = REASONS.map(|name| text(message, name));
     // The service gives both, or the first alone; we give the same twice.

@@ -58,6 +58,8 @@ mod dispatcher;
 mod errors;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod letters;
 mod link;
 mod message;
