@@ -116,3 +116,48 @@ impl Row<'_> {
         Some(SetAside { letter, sent_at, first_given_at })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::golden;
+
+    /// What rows of all databases have in common: see [`crate::golden`].
+    #[test]
+    fn a_letter_keeps_its_columns_in_sql() {
+        let letter = golden::letter();
+        let Columns { identity, attempts, time, envelope } = Columns::of(&letter).unwrap();
+        assert_eq!((identity.endpoint, &*identity.message_id), ("shop", "order 7/ü"));
+        assert_eq!((identity.saga, &*identity.destination), ("order", "topic:shop.item-added"));
+        assert_eq!(identity.fingerprint.to_string(), "2ba618f84101ad7001fcafdb0ad02f2a");
+        assert_eq!((attempts, time), (5, 1_700_000_000_002));
+        assert_eq!(hex(&envelope), golden::FULL);
+
+        let bytes = unhex(golden::FULL);
+        let row = Row {
+            saga: "order",
+            destination: "topic:shop.item-added",
+            attempts: 5,
+            time: 1_700_000_000_002,
+            reason: letter.reason.clone(),
+            envelope: &bytes,
+            sent_at: None,
+            first_given_at: Some(7),
+        };
+        let read = row.of(&letter.endpoint).unwrap();
+        golden::same_letter(&read.letter, &letter);
+        assert_eq!((read.sent_at, read.first_given_at), (None, Some(Timestamp::from_millis(7))));
+        let none = DeadLetter { saga: None, destination: None, ..letter };
+        assert_eq!((Identity::of(&none).saga, &*Identity::of(&none).destination), ("", ""));
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn unhex(text: &str) -> Vec<u8> {
+        let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        text.as_bytes().chunks(2).map(digits).collect()
+    }
+}

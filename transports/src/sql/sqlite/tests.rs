@@ -4,6 +4,8 @@ use sqlx::{Connection, Executor, Row, SqliteConnection};
 
 use super::statements;
 
+mod golden;
+
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
     connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(statements::SCHEMA.sql()))).await.unwrap();
