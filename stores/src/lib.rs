@@ -6,6 +6,11 @@
 pub mod cosmos;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
+#[cfg(all(
+    test,
+    any(feature = "cosmos", feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite")
+))]
+mod golden;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "object")]

@@ -13,6 +13,8 @@ mod columns;
 mod connections;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod frames;
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
+mod golden;
 mod group;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod long;

@@ -275,6 +275,11 @@ mod tests {
     #[test]
     fn an_id_that_is_no_uuid_is_always_made_into_the_same() {
         let made = id_of("17", "theirs");
+        assert_eq!(
+            made.to_string(),
+            "1db7c8f0-1217-8e58-bdaf-69c984c4cc73",
+            "by every version: its copies are dropped by it"
+        );
         assert_eq!((made, made.get_version_num()), (id_of("17", "theirs"), 8));
         assert_ne!(made, id_of("17", "others"));
         let own = "018f0000-0000-7000-8000-000000000001";
