@@ -16,6 +16,7 @@ use super::super::{frames::STORED, warnings::Warnings};
 use super::{Shared, Sqlite, generations::Keeper, migrate, statements};
 
 mod generations;
+mod golden;
 mod long;
 
 async fn migrated() -> SqliteConnection {
