@@ -89,23 +89,8 @@ impl DynamoDb {
     /// The items of `entries`, each key once.
     pub(super) fn marks(&self, doing: Doing, entries: &[DedupEntry]) -> Result<Vec<Item>, StoreError> {
         let mut keys = HashSet::new();
-        entries.iter().filter(|entry| keys.insert(entry.key)).map(|entry| self.mark(doing, entry)).collect()
-    }
-
-    fn mark(&self, doing: Doing, entry: &DedupEntry) -> Result<Item, StoreError> {
-        let mut item = Place::mark(&entry.key).item([
-            (ATTEMPT, bytes(*entry.attempt.as_bytes())),
-            (FINGERPRINT, bytes(*entry.fingerprint.as_bytes())),
-            (TIME, number(entry.time.as_millis())),
-            (EXPIRES, number(self.expires())),
-        ]);
-        if let Some(reply) = &entry.reply {
-            let reply = record::encode_outgoing(reply);
-            let reply = reply.map_err(|e| doing.error(ErrorKind::Malformed, "encoding a reply").caused_by(e))?;
-            check_reply(doing, reply.len())?;
-            item.insert(BYTES.to_owned(), bytes(reply));
-        }
-        Ok(item)
+        let expires = self.expires();
+        entries.iter().filter(|entry| keys.insert(entry.key)).map(|entry| item_of(doing, entry, expires)).collect()
     }
 
     /// When an entry that is inserted now may be removed, in seconds since 1970 by the service's clock.
@@ -178,6 +163,23 @@ fn check_reply(doing: Doing, reply: usize) -> Result<(), StoreError> {
         "a reply has {reply} bytes, more than the {REPLY_BYTES_MAX} that are kept for duplicates: send a reference to it"
     );
     Err(doing.error(ErrorKind::TooLarge, why))
+}
+
+/// The item of `entry`, which the service may remove at `expires`, in seconds since 1970.
+pub(super) fn item_of(doing: Doing, entry: &DedupEntry, expires: u64) -> Result<Item, StoreError> {
+    let mut item = Place::mark(&entry.key).item([
+        (ATTEMPT, bytes(*entry.attempt.as_bytes())),
+        (FINGERPRINT, bytes(*entry.fingerprint.as_bytes())),
+        (TIME, number(entry.time.as_millis())),
+        (EXPIRES, number(expires)),
+    ]);
+    if let Some(reply) = &entry.reply {
+        let reply = record::encode_outgoing(reply);
+        let reply = reply.map_err(|e| doing.error(ErrorKind::Malformed, "encoding a reply").caused_by(e))?;
+        check_reply(doing, reply.len())?;
+        item.insert(BYTES.to_owned(), bytes(reply));
+    }
+    Ok(item)
 }
 
 pub(super) fn read(doing: Doing, mut item: Item) -> Result<DedupEntry, StoreError> {

@@ -23,7 +23,7 @@ use super::{
     DynamoDb,
     call::{CONDITION_FAILED, Doing, Failed},
     entity::{CHUNK_BYTES_MAX, damaged, in_order, into_bytes},
-    keys::{BYTES, Item, PK, Place, SK, bytes, letters, number, text},
+    keys::{BYTES, Item, PK, Place, bytes, letters, number, text},
     token::CHUNKS_MAX,
 };
 
@@ -73,20 +73,7 @@ impl DeadLetters for DynamoDb {
         }
         let doing = doing.of_bytes(envelope.len());
         let id = Uuid::now_v7(); // In order within this process, also within a millisecond.
-        let mut item = self.letter(letter, id);
-        let mut chunks = Vec::new();
-        if envelope.len() <= INLINE_BYTES_MAX {
-            item.insert(BYTES.to_owned(), bytes(envelope));
-        } else {
-            let id = id.simple().to_string();
-            let places = (0..).map(|number| Place::letter_chunk(&id, number));
-            let all = places.zip(envelope.chunks(CHUNK_BYTES_MAX));
-            chunks = all.map(|(place, chunk)| place.item([(BYTES, bytes(chunk))])).collect();
-            item.extend([(CHUNKED.to_owned(), text(id)), (CHUNKS.to_owned(), number(chunks.len()))]);
-        }
-        let mut cause = Place::cause(&letter.endpoint, &cause(letter)).item([]);
-        cause.extend(item.get(SK).map(|order| (LETTER.to_owned(), order.clone())));
-        let items: Vec<Item> = std::iter::once(item).chain(chunks).collect();
+        let (cause, items) = items_of(letter, envelope, self.0.clock.now(), id);
         let (looking, mut before) = (Doing::reading(doing.operation), None);
         for _ in 0..CAUSES_MAX {
             let Kept::Not(found) = self.keep(doing, &cause, before, &items).await? else { return Ok(()) };
@@ -224,34 +211,13 @@ impl DynamoDb {
         Err(doing.error(ErrorKind::Unavailable, "others write and delete this letter all the time"))
     }
 
-    /// A letter but for its message.
-    fn letter(&self, letter: &DeadLetter, id: Uuid) -> Item {
-        let order = format!("{}#{}", in_order(self.0.clock.now()), id.simple());
-        let reason = &letter.reason[..letter.reason.floor_char_boundary(REASON_BYTES_MAX)];
-        let mut item = Place::letter(&letter.endpoint, &order).item([
-            (MESSAGE, text(letter.envelope.message_id.to_string())),
-            (REASON, text(reason)),
-            (ATTEMPTS, number(letter.attempts)),
-            (TIME, number(letter.time.as_millis())),
-        ]);
-        if let Some(saga) = &letter.saga {
-            item.insert(SAGA.to_owned(), text(saga.as_str()));
-        }
-        if let Some(destination) = &letter.destination {
-            item.insert(DESTINATION.to_owned(), text(in_text(destination)));
-        }
-        item
-    }
-
     async fn whole(&self, doing: Doing, endpoint: &EndpointName, mut item: Item) -> Result<DeadLetter, StoreError> {
         let place = Place::of(&item).unwrap_or_else(Place::meta);
         let damaged = || damaged(doing, &place);
         let envelope = match item.remove(BYTES) {
             Some(bytes) => into_bytes(bytes).map_err(|()| damaged())?,
             None => {
-                let id = string(&item, CHUNKED).ok_or_else(damaged)?;
-                let chunks = parsed(&item, CHUNKS).filter(|chunks| *chunks <= CHUNKS_MAX).ok_or_else(damaged)?;
-                let places: Vec<Place> = (0..chunks).map(|number| Place::letter_chunk(id, number)).collect();
+                let places = chunks_of(&item).ok_or_else(damaged)?;
                 let mut found = self.chunks(doing, &places).await?;
                 let whole = places.iter().map(|place| found.remove(place)).collect::<Option<Vec<_>>>();
                 whole.ok_or_else(damaged)?.concat()
@@ -260,6 +226,43 @@ impl DynamoDb {
         let envelope = record::decode_envelope(&envelope).map_err(|e| damaged().caused_by(e))?;
         read(&item, endpoint, envelope).ok_or_else(damaged)
     }
+}
+
+/// The item of a letter's cause; that of the letter, with its chunks behind it. It comes at `now`, by the service's clock.
+pub(super) fn items_of(letter: &DeadLetter, envelope: Vec<u8>, now: u64, id: Uuid) -> (Item, Vec<Item>) {
+    let order = format!("{}#{}", in_order(now), id.simple());
+    let reason = &letter.reason[..letter.reason.floor_char_boundary(REASON_BYTES_MAX)];
+    let mut item = Place::letter(&letter.endpoint, &order).item([
+        (MESSAGE, text(letter.envelope.message_id.to_string())),
+        (REASON, text(reason)),
+        (ATTEMPTS, number(letter.attempts)),
+        (TIME, number(letter.time.as_millis())),
+    ]);
+    if let Some(saga) = &letter.saga {
+        item.insert(SAGA.to_owned(), text(saga.as_str()));
+    }
+    if let Some(destination) = &letter.destination {
+        item.insert(DESTINATION.to_owned(), text(in_text(destination)));
+    }
+    let mut chunks = Vec::new();
+    if envelope.len() <= INLINE_BYTES_MAX {
+        item.insert(BYTES.to_owned(), bytes(envelope));
+    } else {
+        let id = id.simple().to_string();
+        let places = (0..).map(|number| Place::letter_chunk(&id, number));
+        let all = places.zip(envelope.chunks(CHUNK_BYTES_MAX));
+        chunks = all.map(|(place, chunk)| place.item([(BYTES, bytes(chunk))])).collect();
+        item.extend([(CHUNKED.to_owned(), text(id)), (CHUNKS.to_owned(), number(chunks.len()))]);
+    }
+    let cause = Place::cause(&letter.endpoint, &cause(letter)).item([(LETTER, text(order))]);
+    (cause, std::iter::once(item).chain(chunks).collect())
+}
+
+/// Where the chunks of a letter are that does not fit into its item.
+pub(super) fn chunks_of(item: &Item) -> Option<Vec<Place>> {
+    let id = string(item, CHUNKED)?;
+    let chunks = parsed(item, CHUNKS).filter(|chunks| *chunks <= CHUNKS_MAX)?;
+    Some((0..chunks).map(|number| Place::letter_chunk(id, number)).collect())
 }
 
 /// A letter that is damaged is told of and left out: it must not hide the others. One whose page was not asked for is told of when that is.

@@ -16,6 +16,8 @@ mod enqueue;
 mod entity;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod keys;
 mod letters;
 mod options;

@@ -265,10 +265,11 @@ async fn kept(store: &Inner, options: &DynamoDbOptions) -> Result<Duration, Stor
         let answer = store.limits.plainly(OPENING, || request.clone().send()).await?;
         is_answer(OPENING, answer.consumed_capacity())?;
         match answer.item {
-            Some(found) => return stored_keeps(store, &found).and_then(|keeps| long_enough(store, keeps, asked)),
+            Some(found) => {
+                return stored_keeps(&store.table, &found).and_then(|keeps| long_enough(store, keeps, asked));
+            }
             None => {
-                let item = place.item([(SCHEMA_NAME, number(SCHEMA)), (KEEPS_NAME, number(asked))]);
-                if put(store, item).await? {
+                if put(store, of_itself(asked)).await? {
                     return Ok(Duration::from_secs(asked));
                 }
             }
@@ -291,19 +292,23 @@ fn long_enough(store: &Inner, keeps: u64, asked: u64) -> Result<Duration, StoreE
     )))
 }
 
-fn stored_keeps(store: &Inner, found: &Item) -> Result<u64, StoreError> {
+/// What a table says of itself that keeps dedup entries for `keeps` seconds.
+pub(super) fn of_itself(keeps: u64) -> Item {
+    Place::meta().item([(SCHEMA_NAME, number(SCHEMA)), (KEEPS_NAME, number(keeps))])
+}
+
+/// For how long `table` keeps dedup entries by what it says of itself.
+pub(super) fn stored_keeps(table: &str, found: &Item) -> Result<u64, StoreError> {
     let field =
         |name: &str| found.get(name).and_then(|value| value.as_n().ok()).and_then(|text| text.parse::<u64>().ok());
     let schema = field(SCHEMA_NAME);
     if schema != Some(u64::from(SCHEMA)) {
         let found = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
         return Err(wrong(format!(
-            "the table `{}` has schema {found}, this program knows {SCHEMA}: upgrade the program, or use another table",
-            store.table
+            "the table `{table}` has schema {found}, this program knows {SCHEMA}: upgrade the program, or use another table"
         )));
     }
-    field(KEEPS_NAME)
-        .ok_or_else(|| wrong(format!("the table `{}` does not say how long it keeps dedup entries", store.table)))
+    field(KEEPS_NAME).ok_or_else(|| wrong(format!("the table `{table}` does not say how long it keeps dedup entries")))
 }
 
 /// Writes what the table says of itself if it says nothing yet; answers whether it has.

@@ -254,7 +254,7 @@ impl Shard {
     }
 }
 
-fn pending(
+pub(super) fn pending(
     doing: Doing,
     scope: &Arc<Scope>,
     item: &Item,
