@@ -346,4 +346,6 @@ fn bytes_of(reading: &'static str, text: &str) -> Result<Vec<u8>, StoreError> {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

@@ -27,7 +27,7 @@ const OPENING: &str = "opening the Cosmos DB store";
 const HEDGING_OVERRIDE: &str = "AZURE_COSMOS_HEDGING_ENABLED_OVERRIDE";
 /// What is looked for by the sweeper, the purge and whoever lists dead letters.
 const INDEXED: [&str; 6] = ["/pk/?", "/waits/?", "/oldest/?", "/ended/?", "/sorted/?", "/message/?"];
-const SETTINGS: &str = "settings";
+pub(super) const SETTINGS: &str = "settings";
 
 /// Opening may take as long as so many calls: there are some ten, of which few are slow. The client library tries each of them for
 /// longer than a call is waited for.
