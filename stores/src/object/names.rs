@@ -144,6 +144,24 @@ mod tests {
     }
 
     #[test]
+    fn objects_keep_their_names() {
+        let names = Names::new(Path::from("shop/dedup"));
+        let (key, hex) = (DedupKey::from_bytes([4; DedupKey::BYTES]), "04".repeat(DedupKey::BYTES));
+        let bucket = Bucket::of(1_700_000_000_123, 3_600_000);
+        for (name, kept) in [
+            (names.entry(&key), format!("shop/dedup/d/04/{hex}")),
+            (names.bucket(bucket), "shop/dedup/t/001699999200000-3600000".to_owned()),
+            (names.mark(bucket, &key), format!("shop/dedup/t/001699999200000-3600000/{hex}")),
+            (names.retention(604_800_000), "shop/dedup/r/00000000000604800000".to_owned()),
+            (names.turn(7, false), "shop/dedup/e/00000000000000000007".to_owned()),
+            (names.turn(7, true), "shop/dedup/e/00000000000000000007-over".to_owned()),
+            (names.now(), "shop/dedup/now".to_owned()),
+        ] {
+            assert_eq!(name.to_string(), kept);
+        }
+    }
+
+    #[test]
     fn a_bucket_holds_the_time_it_was_made_of() {
         for time in [-5, 0, 1, 3_599_999, 3_600_000, 1_700_000_000_123] {
             let bucket = Bucket::of(time, 3_600_000);
