@@ -242,7 +242,7 @@ impl Run {
             line.weather(None);
         }
         let server_kills = server_kills.into_iter().filter_map(|(name, kills)| Some((name, kills?))).collect();
-        let stuck = harmed.and(came.map_err(Into::into)).err();
+        let stuck = harmed.and_then(|()| came.map_err(Into::into)).err();
         Harassed { crew, samples, server_kills, clock_steps, stuck }
     }
 

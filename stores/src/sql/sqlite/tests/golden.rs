@@ -108,7 +108,7 @@ async fn read_later(store: &Sqlite) {
     golden::same_mark(known.entry(&keys[3]).unwrap(), &keyed());
 
     let body = body();
-    assert_eq!(store.staged(&endpoint, Duration::ZERO, 10).await.unwrap(), [body.staged.clone()]);
+    assert_eq!(store.staged(&endpoint, Duration::ZERO, 10).await.unwrap(), std::slice::from_ref(&body.staged));
     assert!(store.get(&body.staged.name, None).await.unwrap() == Got::Body(body.bytes));
 }
 
