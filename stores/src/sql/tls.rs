@@ -6,7 +6,7 @@
 //! never leaves this machine is as the driver has it. Options of the driver, and pools, are the program's own: nothing is
 //! looked at.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use hapax_core::ports::ErrorKind;
 
@@ -44,6 +44,18 @@ pub(super) fn is_said(url: &str, environment: Option<&str>) -> bool {
 pub(super) fn is_near(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The address of IPv6 that `host` is, in the brackets that it has in a URL: the driver looks it up, and in certificates, with them,
+/// and finds nothing.
+pub(super) fn bracketed(host: &str) -> Option<String> {
+    let address = host.strip_prefix('[')?.strip_suffix(']')?;
+    address.parse::<Ipv6Addr>().is_ok().then(|| address.to_owned())
+}
+
+/// `host` as it stands before a port.
+pub(super) fn before_port(host: &str) -> String {
+    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
 }
 
 /// Why `host` is refused. `parameter`: what has asked for too little; `enough`: what would do.
@@ -89,7 +101,7 @@ mod tests {
     use hapax_core::ports::ErrorKind;
     use sqlx::Error;
 
-    use super::{Tls, decide, is_near, is_said, meaning};
+    use super::{Tls, before_port, bracketed, decide, is_near, is_said, meaning};
 
     #[test]
     fn only_what_leaves_this_machine_has_to_be_verified() {
@@ -112,6 +124,19 @@ mod tests {
         }
         for host in ["10.0.0.1", "0.0.0.0", "127.1", "::", "[2001:db8::1]"] {
             assert!(!is_near(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_in_brackets_where_a_port_may_follow() {
+        for address in ["::1", "2001:db8::1", "::ffff:10.0.0.1"] {
+            let host = format!("[{address}]");
+            assert_eq!(bracketed(&host).as_deref(), Some(address));
+            assert_eq!(before_port(address), host);
+        }
+        for host in ["", "[]", "db", "[db]", "10.0.0.1", "[10.0.0.1]", "[::1", "::1]", "[[::1]]", "/run/[::1]"] {
+            assert_eq!(bracketed(host), None, "{host}");
+            assert_eq!(before_port(host), host);
         }
     }
 
@@ -188,6 +213,22 @@ mod tests {
         assert_eq!(format!("{:?}", own.get_ssl_mode()), "Disable");
     }
 
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn an_address_of_ipv6_in_a_url_of_postgres_is_no_name() {
+        use crate::Postgres;
+
+        for (url, host) in [
+            ("postgres://[::1]/shop", "::1"),
+            ("postgres://shop@[2001:db8::1]:5433/shop?application_name=shop", "2001:db8::1"),
+            ("postgres://db/shop?host=[2001:db8::1]", "2001:db8::1"),
+            ("postgres://db/shop?hostaddr=2001:db8::1", "2001:db8::1"),
+            ("postgres://db/shop", "db"),
+        ] {
+            assert_eq!(Postgres::options(url).connect_options().unwrap().get_host(), host, "{url}");
+        }
+    }
+
     /// The same for MariaDB.
     #[cfg(feature = "mysql")]
     #[test]
@@ -230,5 +271,19 @@ mod tests {
         assert_eq!(format!("{:?}", trusted.get_ssl_mode()), "Preferred");
         let own = MySql::with("mysql://db/shop?ssl-mode=disabled".parse().unwrap()).connect_options().unwrap();
         assert_eq!(format!("{:?}", own.get_ssl_mode()), "Disabled");
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn an_address_of_ipv6_in_a_url_of_mysql_is_no_name() {
+        use crate::MySql;
+
+        for (url, host) in [
+            ("mysql://[::1]/shop", "::1"),
+            ("mariadb://shop@[2001:db8::1]:3307/shop?charset=utf8mb4", "2001:db8::1"),
+            ("mysql://db/shop", "db"),
+        ] {
+            assert_eq!(MySql::options(url).connect_options().unwrap().get_host(), host, "{url}");
+        }
     }
 }

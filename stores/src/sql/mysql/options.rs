@@ -83,6 +83,10 @@ impl MySqlOptions {
             sqlx::Error::Configuration(e) => e.to_string(),
             _ => "it is not understood".to_owned(),
         });
+        let place = place.map(|place| match tls::bracketed(place.get_host()) {
+            Some(address) => place.host(&address),
+            None => place,
+        });
         Self::at(place, Some(tls::is_said(url, None)))
     }
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, connections::Seats, frames, group, numbers::Numbers},
+    super::{clean_ups::CleanUps, connections::Seats, frames, group, numbers::Numbers, tls},
     MySql, Shared, Texts,
     connection::{Dial, Link},
     error::Failure,
@@ -136,7 +136,8 @@ pub(super) async fn migrate(options: MySqlOptions) -> Result<(), StoreError> {
 /// How to reach the server.
 pub(super) fn dial(options: &MySqlOptions, opening: &'static str) -> Result<Dial, StoreError> {
     let place = options.way(opening)?;
-    let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
+    let host =
+        place.get_socket().map_or_else(|| tls::before_port(place.get_host()), |socket| socket.display().to_string());
     // Without the password.
     let name = format!("{host}:{}/{}", place.get_port(), place.get_database().unwrap_or_default());
     let limit = options.write_limit.max(STATEMENT_LIMIT_MIN);

@@ -87,6 +87,10 @@ impl PostgresOptions {
             sqlx::Error::Configuration(e) => e.to_string(),
             _ => "it is not understood".to_owned(),
         });
+        let place = place.map(|place| match tls::bracketed(place.get_host()) {
+            Some(address) => place.host(&address),
+            None => place,
+        });
         Self::at(place, Some(tls::is_said(url, std::env::var("PGSSLMODE").ok().as_deref())))
     }
 

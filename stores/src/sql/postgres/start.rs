@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    super::{clean_ups::CleanUps, connections::Seats, frames, group, missing, numbers::Numbers},
+    super::{clean_ups::CleanUps, connections::Seats, frames, group, missing, numbers::Numbers, tls},
     Postgres, Shared, Texts,
     arguments::Begin,
     connection::{Dial, Link},
@@ -154,7 +154,8 @@ pub(super) async fn migrate(options: PostgresOptions) -> Result<(), StoreError> 
 /// How to reach the server.
 pub(super) fn dial(options: &PostgresOptions, opening: &'static str) -> Result<Dial, StoreError> {
     let place = options.way(opening)?;
-    let host = place.get_socket().map_or_else(|| place.get_host().to_owned(), |socket| socket.display().to_string());
+    let host =
+        place.get_socket().map_or_else(|| tls::before_port(place.get_host()), |socket| socket.display().to_string());
     let database = place.get_database().unwrap_or_else(|| place.get_username());
     let name = format!("{host}:{}/{database}", place.get_port()); // Without the password.
     let write_limit = options.write_limit.max(STATEMENT_LIMIT_MIN);
