@@ -17,6 +17,7 @@ pub struct MySqlServer {
     process: Process,
     settings: Vec<String>,
     port: u16,
+    tls: bool,
 }
 
 impl MySqlServer {
@@ -38,12 +39,23 @@ impl MySqlServer {
             return Err(format!("mariadb-install-db failed ({}): {} {}", made.status, said.trim(), told.trim()));
         }
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Ok(Self { process: Process::new(folder), settings, port: own_port()? })
+        Ok(Self { process: Process::new(folder), settings, port: own_port()?, tls: false })
     }
 
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
     pub fn settings(&mut self, settings: &[&str]) {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+    }
+
+    /// Answers to who asks for TLS from its next start on, with `certificate.pem` and `key.pem` of its folder. The key is its user's
+    /// alone from now on.
+    ///
+    /// # Errors
+    /// There is no key, or it cannot be given away: one line.
+    pub fn answer_to_tls(&mut self) -> Result<(), String> {
+        self.process.keep_secret("key.pem", &SERVANTS)?;
+        self.tls = true;
+        Ok(())
     }
 
     /// The URL of its database `database`.
@@ -71,6 +83,11 @@ impl MySqlServer {
         ]);
         for setting in &self.settings {
             mariadbd.arg(format!("--{setting}"));
+        }
+        if self.tls {
+            for (name, file) in [("ssl-cert", "certificate.pem"), ("ssl-key", "key.pem")] {
+                mariadbd.arg(format!("--{name}={}", self.process.file(file).display()));
+            }
         }
         self.process.run(&mut mariadbd, &SERVANTS, "mariadbd")
     }

@@ -17,6 +17,7 @@ pub struct PostgresServer {
     process: Process,
     settings: Vec<String>,
     port: u16,
+    tls: bool,
 }
 
 impl PostgresServer {
@@ -54,12 +55,23 @@ impl PostgresServer {
         if !made.status.success() {
             return Err(format!("{name} failed: {}", String::from_utf8_lossy(&made.stderr).trim()));
         }
-        Ok(Self { process: Process::new(folder), settings: Vec::new(), port: own_port()? })
+        Ok(Self { process: Process::new(folder), settings: Vec::new(), port: own_port()?, tls: false })
     }
 
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
     pub fn settings(&mut self, settings: &[&str]) {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+    }
+
+    /// Answers to who asks for TLS from its next start on, with `certificate.pem` and `key.pem` of its folder. The key is its user's
+    /// alone from now on.
+    ///
+    /// # Errors
+    /// There is no key, or it cannot be given away: one line.
+    pub fn answer_to_tls(&mut self) -> Result<(), String> {
+        self.process.keep_secret("key.pem", &SERVANTS)?;
+        self.tls = true;
+        Ok(())
     }
 
     /// Its port.
@@ -89,6 +101,12 @@ impl PostgresServer {
         postgres.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
         for setting in &self.settings {
             postgres.args(["-c", setting]);
+        }
+        if self.tls {
+            postgres.args(["-c", "ssl=on"]);
+            for (name, file) in [("ssl_cert_file", "certificate.pem"), ("ssl_key_file", "key.pem")] {
+                postgres.args(["-c", &format!("{name}={}", self.process.file(file).display())]);
+            }
         }
         self.process.run(&mut postgres, &SERVANTS, "postgres")
     }

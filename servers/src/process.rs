@@ -1,6 +1,7 @@
 use std::{
     fmt::Display,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -36,6 +37,18 @@ impl Process {
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
         let file = self.file(name);
         fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))
+    }
+
+    /// Leaves the file `name` of its folder to be read by the first of `servants` that there is, and by nobody else: a server refuses
+    /// a key that others may read.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be given away: one line.
+    pub(crate) fn keep_secret(&self, name: &str, servants: &[&str]) -> Result<(), String> {
+        let file = self.file(name);
+        Servant::of(&file, servants)?;
+        let only_its_owner = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&file, only_its_owner).map_err(|e| format!("{}: {e}", file.display()))
     }
 
     /// Runs `command`, which is to be called `name`, as the first of `servants` that there is, who owns the folder from now on.

@@ -8,6 +8,7 @@ mod discreet;
 mod driver;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+mod elsewhere;
 #[cfg(feature = "http-faults")]
 pub mod faulted;
 #[cfg(feature = "http-faults")]
@@ -103,6 +104,7 @@ pub use discreet::is_discreet;
 pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
+pub use elsewhere::own_address;
 pub use hurt::{Saves, Told};
 #[cfg(feature = "kafka")]
 pub use kafka_server::{KafkaServer, KfakeServer};

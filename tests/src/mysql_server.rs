@@ -1,4 +1,4 @@
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use sqlx::{Connection, Executor, MySqlConnection};
 
@@ -12,7 +12,7 @@ use crate::{
 pub struct MySqlServer {
     // Before the folder.
     server: hapax_servers::MySqlServer,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl MySqlServer {
@@ -23,7 +23,7 @@ impl MySqlServer {
     pub async fn start(settings: &[&str]) -> Self {
         let scratch = Scratch::new("mysql-server");
         let server = hapax_servers::MySqlServer::create(scratch.folder(), settings);
-        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), _scratch: scratch };
+        let mut server = Self { server: server.unwrap_or_else(|why| panic!("{why}")), scratch };
         server.restart().await;
         let mut connection = MySqlConnection::connect(&server.server.url("mysql")).await.expect("a connection");
         connection.execute("CREATE DATABASE test CHARACTER SET utf8mb4").await.expect("a database");
@@ -39,6 +39,17 @@ impl MySqlServer {
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
     pub fn settings(&mut self, settings: &[&str]) {
         self.server.settings(settings);
+    }
+
+    /// Begins again with TLS for who asks for it, with the files that `write` puts into its folder: `certificate.pem` and `key.pem`.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn with_tls(&mut self, write: impl FnOnce(&Path)) {
+        write(self.scratch.folder());
+        self.server.answer_to_tls().unwrap_or_else(|why| panic!("{why}"));
+        self.server.kill();
+        self.restart().await;
     }
 
     /// Kills it, as a crash would: SIGKILL, nothing is written any more.

@@ -1,5 +1,6 @@
 use std::{
     fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -89,6 +90,17 @@ impl PostgresServer {
     /// Begins with `settings` (`name=value`) from its next start on, instead of those that it was started with.
     pub fn settings(&mut self, settings: &[&str]) {
         self.server.settings(settings);
+    }
+
+    /// Begins again with TLS for who asks for it, with the files that `write` puts into its folder: `certificate.pem` and `key.pem`.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn with_tls(&mut self, write: impl FnOnce(&Path)) {
+        write(self.scratch.folder());
+        self.server.answer_to_tls().unwrap_or_else(|why| panic!("{why}"));
+        self.server.kill();
+        self.restart().await;
     }
 
     /// Sets `name` for every session, until all new ones have it.

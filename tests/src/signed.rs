@@ -1,4 +1,7 @@
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::Scratch;
 
@@ -46,6 +49,12 @@ impl Signed {
         let done = openssl.args(arguments.split(' ')).current_dir(self.0.folder()).output().ok()?;
         assert!(done.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&done.stderr));
         Some(())
+    }
+
+    /// Where a file of it is.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.file(name)
     }
 
     /// A file of it.
