@@ -3,6 +3,9 @@
 //! hand, a newer schema that says it may be used.
 #![allow(clippy::unwrap_used)]
 
+#[path = "mysql_start/tls.rs"]
+mod tls;
+
 use std::time::Duration;
 
 use hapax::{
