@@ -37,6 +37,8 @@ const PAGE: &str = "VERIFICATION.md";
 /// Around its section there.
 const BEGIN: &str = "<!-- campaign -->\n";
 const END: &str = "<!-- end of the campaign -->\n";
+/// Of figures the only one that is no count.
+const SEED: &str = "seed";
 /// What hapax-soak says of a run that is nothing but well.
 const WELL: &str = "Nothing lost, nothing twice.";
 const LOOK: Duration = Duration::from_millis(500);
@@ -269,7 +271,7 @@ fn remarks(text: &mut String, runs: &[Value]) {
     }
 }
 
-/// A column for each run; a row for whatever any of them has counted.
+/// A column for each run, and one for all of them; a row for whatever any of them has counted.
 fn table(text: &mut String, runs: &[Value]) {
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
@@ -289,16 +291,23 @@ fn table(text: &mut String, runs: &[Value]) {
         }
     }
     let heads: Vec<String> = runs.iter().map(title).collect();
-    let _ = writeln!(text, "| | {} |\n| --- |{}", heads.join(" | "), " ---: |".repeat(runs.len()));
+    let _ = writeln!(text, "| | {} | all |\n| --- |{} ---: |", heads.join(" | "), " ---: |".repeat(runs.len()));
     for name in names {
-        let _ = write!(text, "| {name} |");
-        for run in runs {
-            let figure = rows(run).find(|(its, _)| *its == name).map_or("", |(_, figure)| figure);
-            let _ = write!(text, " {figure} |");
-        }
-        text.push('\n');
+        let figure = |run| rows(run).find(|(its, _)| *its == name).map_or("", |(_, figure)| figure);
+        let figures: Vec<&str> = runs.iter().map(figure).collect();
+        let _ = writeln!(text, "| {name} | {} | {} |", figures.join(" | "), sum(name, &figures));
     }
     text.push('\n');
+}
+
+/// Of what was counted; nothing of what was not.
+fn sum(name: &str, figures: &[&str]) -> String {
+    if name == SEED {
+        return String::new();
+    }
+    let counted = figures.iter().filter(|figure| !figure.is_empty());
+    let sum: Option<u64> = counted.map(|figure| figure.parse::<u64>().ok()).sum();
+    sum.map_or_else(String::new, |sum| sum.to_string())
 }
 
 #[cfg(test)]
@@ -330,8 +339,15 @@ mod tests {
         let mut text = String::new();
         let runs = [run("a", &[("seed", "1"), ("end", "3")]), run("b", &[("seed", "4"), ("only", "5"), ("end", "6")])];
         table(&mut text, &runs);
-        assert!(text.starts_with("| | a and file | b and file |\n| --- | ---: | ---: |\n"), "{text}");
-        assert!(text.contains("| seed | 1 | 4 |\n| only |  | 5 |\n| end | 3 | 6 |\n"), "{text}");
+        assert!(text.starts_with("| | a and file | b and file | all |\n| --- | ---: | ---: | ---: |\n"), "{text}");
+        assert!(text.contains("| seed | 1 | 4 |  |\n| only |  | 5 | 5 |\n| end | 3 | 6 | 9 |\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_count_has_no_sum() {
+        assert_eq!(sum("seconds", &["1", "", "2"]), "3");
+        assert_eq!(sum("seconds", &["1", "two"]), "");
+        assert_eq!(sum(SEED, &["1", "2"]), "");
     }
 
     #[test]
