@@ -13,7 +13,8 @@ use crate::{
     AnyError,
     load::envelope,
     messages::{BACK, FRONT, Handled, Ledger, Step},
-    place::Store,
+    place::{Store, StorePlace},
+    recount,
     sink::Sink,
 };
 
@@ -32,8 +33,12 @@ pub(crate) struct Books {
     /// Steps that had to have their effects.
     pub(crate) steps: u64,
     pub(crate) effects: [u64; 2],
+    /// Of both endpoints.
+    pub(crate) entities: u64,
     pub(crate) letters: u64,
     pub(crate) marks: u64,
+    /// Whether something is still to be sent.
+    pub(crate) waits: bool,
     /// What was sent out a second time, or more often.
     pub(crate) copies: u64,
     /// What came out again without that.
@@ -83,12 +88,12 @@ fn entity_key(endpoint: &str, key: u32) -> Result<EntityKey, AnyError> {
     Ok(EntityKey::new(scope(endpoint)?, key.to_string().parse()?))
 }
 
-/// What an entity has handled, in order.
-async fn handled(store: &Store, endpoint: &str, key: u32) -> Result<Handled, AnyError> {
+/// What an entity has handled, in order. `None`: there is no such entity.
+async fn handled(store: &Store, endpoint: &str, key: u32) -> Result<Option<Handled>, AnyError> {
     let loaded = store.entities.load(&entity_key(endpoint, key)?, &[]).await?;
-    let Some(Stored { entity, .. }) = loaded.stored else { return Ok(Handled::default()) };
+    let Some(Stored { entity, .. }) = loaded.stored else { return Ok(None) };
     let state = entity.state.get(FRAME..).ok_or("a state without a frame")?;
-    Ok(serde_json::from_slice::<Ledger>(state)?.handled)
+    Ok(Some(serde_json::from_slice::<Ledger>(state)?.handled))
 }
 
 /// How many steps both endpoints have handled.
@@ -96,7 +101,7 @@ pub(crate) async fn effects(store: &Store, keys: &[u32]) -> Result<[u64; 2], Any
     let mut effects = [0; 2];
     for (count, endpoint) in effects.iter_mut().zip([FRONT, BACK]) {
         for key in keys {
-            *count += u64::from(handled(store, endpoint, *key).await?.count());
+            *count += handled(store, endpoint, *key).await?.map_or(0, |handled| u64::from(handled.count()));
         }
     }
     Ok(effects)
@@ -112,8 +117,14 @@ pub(crate) async fn waits(store: &Store) -> Result<bool, AnyError> {
     Ok(false)
 }
 
-/// The books of `rounds` steps of each of the keys.
-pub(crate) async fn judge(store: &Store, sink: &Sink, keys: &[u32], rounds: u32) -> Result<Books, AnyError> {
+/// The books of `rounds` steps of each of the keys; `place` is where `store` is.
+pub(crate) async fn judge(
+    store: &Store,
+    place: &StorePlace,
+    sink: &Sink,
+    keys: &[u32],
+    rounds: u32,
+) -> Result<Books, AnyError> {
     let mut books = Books { copies: sink.copies(), again: sink.again(), faults: sink.faults(), ..Books::default() };
     let [mut lost, mut twice, mut strange, mut misplaced, mut gone, mut extra] =
         std::array::from_fn(|_| Found::default());
@@ -123,6 +134,8 @@ pub(crate) async fn judge(store: &Store, sink: &Sink, keys: &[u32], rounds: u32)
         books.steps += due.len() as u64;
         for (at, endpoint) in [FRONT, BACK].into_iter().enumerate() {
             let handled = handled(store, endpoint, key).await?;
+            books.entities += u64::from(handled.is_some());
+            let handled = handled.unwrap_or_default();
             let mut seen = BTreeSet::new();
             for (number, place) in handled.iter().zip(1..) {
                 let step = Step { key, number };
@@ -156,11 +169,14 @@ pub(crate) async fn judge(store: &Store, sink: &Sink, keys: &[u32], rounds: u32)
     misplaced.told("told as if at another place", faults);
     gone.told("never came out", faults);
     extra.told("too many", faults);
-    if waits(store).await? {
+    books.waits = waits(store).await?;
+    if books.waits {
         books.faults.push("something still waits in an outbox".to_owned());
     }
     judge_letters(store, keys, rounds, &mut books).await?;
     judge_marks(store, sink, keys, rounds, &mut books).await?;
+    let differences = recount::differences(place, &books).await?;
+    books.faults.extend(differences);
     Ok(books)
 }
 

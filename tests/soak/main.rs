@@ -18,6 +18,7 @@ mod messages;
 mod options;
 mod place;
 mod points;
+mod recount;
 mod report;
 mod run;
 mod servers;

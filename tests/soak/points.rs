@@ -97,7 +97,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), AnyError> {
     let sender = Sender::new(dispatcher.clone());
     let mut points = Points { plan, store, queues: opened, sender, dispatcher, sink, keys: Vec::new() };
     let met = points.everywhere(options.calls).await?;
-    let books = ledger::judge(&points.store, &points.sink, &points.keys, STEPS).await?;
+    let books = ledger::judge(&points.store, &points.plan.store, &points.sink, &points.keys, STEPS).await?;
     draining.abort();
     let unmet = MET.iter().find(|names| !names.iter().any(|name| met.contains_key(name)));
     let verdict = match (&*books.faults, unmet) {

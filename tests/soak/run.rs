@@ -181,11 +181,11 @@ impl Run {
     async fn judged(&self, store: &Store, rounds: u32) -> Result<Books, AnyError> {
         let keys = keys();
         for _ in 1..TRIES_MAX {
-            if let Ok(books) = ledger::judge(store, &self.sink, &keys, rounds).await {
+            if let Ok(books) = ledger::judge(store, &self.store.direct, &self.sink, &keys, rounds).await {
                 return Ok(books);
             }
         }
-        ledger::judge(store, &self.sink, &keys, rounds).await
+        ledger::judge(store, &self.store.direct, &self.sink, &keys, rounds).await
     }
 
     fn met(&self) -> BTreeMap<&'static str, BTreeMap<Trouble, u64>> {

@@ -197,11 +197,12 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
          more; the clock of their host, and of no server, is set to and fro by up to 25 s; the servers are killed by SIGKILL and\n\
          started again; and the lines to them cut connections, delay, slice, are black holes, swallow answers of what was served,\n\
          and deliver requests after their clients have given up. Then the books are made from the database, as its adapter reads\n\
-         it, and from what came out of the broker; no worker is asked. Only what passes met, from the messages handled to the\n\
-         leases lost, is what workers said while they lived. A run in which some kind of fault was not met is void. What DynamoDB\n\
-         and Cosmos DB stand for here are emulators, which have everything in their memory and so are not killed; where a store\n\
-         or a queue is a file, there is no line to it. The commits of `postgres-replicated` wait for a standby, which takes the\n\
-         place of the primary each time that this is killed.\n\n",
+         it, and from what came out of the broker; no worker is asked. In PostgreSQL, MariaDB and SQLite, entities, effects, dead\n\
+         letters, marks and what waits are counted beside that, by statements that are not the adapter's, and have to be as many.\n\
+         Only what passes met, from the messages handled to the leases lost, is what workers said while they lived. A run in which\n\
+         some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are emulators, which have everything\n\
+         in their memory and so are not killed; where a store or a queue is a file, there is no line to it. The commits of\n\
+         `postgres-replicated` wait for a standby, which takes the place of the primary each time that this is killed.\n\n",
     );
     if soaks.is_empty() {
         text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
