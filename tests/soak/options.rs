@@ -2,7 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, ValueEnum, builder::PossibleValuesParser};
+
+use crate::points;
 
 /// Runs two endpoints under faults of every kind, and judges them by what is stored and sent alone.
 #[derive(Debug, Clone, Parser)]
@@ -30,6 +32,9 @@ pub(crate) struct Options {
     /// Of `--points`: calls of each kind, at most
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) calls: u32,
+    /// Of `--points`: these kinds of calls alone. Default: all
+    #[arg(long, value_name = "CALL,..", value_delimiter = ',', value_parser = PossibleValuesParser::new(points::CALLS))]
+    kinds: Vec<String>,
     /// So many times as often as usual, and as short: for a run of a minute.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
     pace: u8,
@@ -57,6 +62,11 @@ impl Options {
 
     pub(crate) fn pace(&self) -> f64 {
         f64::from(self.pace)
+    }
+
+    /// Whether somebody is to die at calls of this kind.
+    pub(crate) fn asks_for(&self, call: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|kind| kind == call)
     }
 
     pub(crate) fn report(&self) -> PathBuf {

@@ -27,11 +27,11 @@ use crate::{
 
 /// All that these endpoints ask of a port. What a pair has no use for has no point. Nobody asks here for letters (`list`, `discard`), which an
 /// operator does, nor cancels anything (`cancel`), nor forgets by evidence (long memories and marks).
-const CALLS: [&str; 19] = [
+pub(crate) const CALLS: [&str; 19] = [
     "connect", "receive", "load", "contains", "version", "save", "dispatch", "insert", "finish", "settle", "extend",
     "add", "put", "take", "done", "next", "pending", "evict", "purge",
 ];
-/// Without these a run has shown nothing: of each, one. Not `version`: it is asked for where the step that is set aside has its pass to itself,
+/// Without these, of those that are asked for, a run has shown nothing: of each, one. Not `version`: it is asked for where the step that is set aside has its pass to itself,
 /// which is chance; beside others it is judged by their save. Old entries and tombstones are looked for as soon as an endpoint starts.
 const MET: [&[&str]; 11] = [
     &["connect"],
@@ -96,10 +96,11 @@ pub(crate) async fn run(options: &Options) -> Result<(), AnyError> {
     let store = store.direct.open(Front::Plain).await?;
     let sender = Sender::new(dispatcher.clone());
     let mut points = Points { plan, store, queues: opened, sender, dispatcher, sink, keys: Vec::new() };
-    let met = points.everywhere(options.calls).await?;
+    let met = points.everywhere(options).await?;
     let books = ledger::judge(&points.store, &points.plan.store, &points.sink, &points.keys, STEPS).await?;
     draining.abort();
-    let unmet = MET.iter().find(|names| !names.iter().any(|name| met.contains_key(name)));
+    let mut due = MET.iter().filter(|names| names.iter().any(|name| options.asks_for(name)));
+    let unmet = due.find(|names| !names.iter().any(|name| met.contains_key(name)));
     let verdict = match (&*books.faults, unmet) {
         ([], None) => report::WELL.to_owned(),
         ([], Some(names)) => format!("Void: nobody was killed at a call of `{}`.", names.join("` or `")),
@@ -125,11 +126,11 @@ fn figures(options: &Options, runs: u32, met: &BTreeMap<&'static str, u32>, book
 
 impl Points {
     /// How many points of each kind there were.
-    async fn everywhere(&mut self, calls: u32) -> Result<BTreeMap<&'static str, u32>, AnyError> {
+    async fn everywhere(&mut self, options: &Options) -> Result<BTreeMap<&'static str, u32>, AnyError> {
         let mut met = BTreeMap::new();
-        for name in CALLS {
+        for name in CALLS.into_iter().filter(|name| options.asks_for(name)) {
             let mut passed_over = 0;
-            for number in 0..calls {
+            for number in 0..options.calls {
                 let mut killed = 0;
                 for side in ["before", "after"] {
                     killed += u32::from(self.point(&format!("{name}-{number}-{side}")).await?);

@@ -1,4 +1,5 @@
-//! The quick part of the campaign: a minute on each of some pairs, with faults so many times as often. The whole is `cargo xtask soak`.
+//! The quick part of the campaign: a minute on each of some pairs, with faults so many times as often, and a few crash points. The whole is
+//! `cargo xtask campaign`.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
@@ -6,6 +7,8 @@ use std::process::{Command, Output};
 /// Long enough for everything to be met at that pace.
 const MINUTES: &str = "0.7";
 const PACE: &str = "5";
+/// At the first call of each of these somebody dies before it, and somebody else after it: each step of a message's way.
+const KINDS: [&str; 7] = ["load", "save", "dispatch", "finish", "settle", "add", "pending"];
 /// After so many void runs in a row it is no accident.
 const RUNS_MAX: u32 = 3;
 
@@ -56,6 +59,17 @@ fn a_minute_of_faults_is_made_good_on_postgres_and_rabbitmq() {
 #[test]
 fn a_minute_of_faults_is_made_good_on_postgres_and_nats() {
     passes("postgres", "nats");
+}
+
+/// As the campaign's `--points`, which takes all calls of each kind, on every store.
+#[test]
+fn a_kill_before_and_after_a_call_of_each_step_is_made_good_on_sqlite() {
+    let (output, told) = soak("sqlite", "file", &["--points", "--calls", "1", "--kinds", &KINDS.join(",")]);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("Nothing lost, nothing twice."), "{told}");
+    for kind in KINDS {
+        assert!(told.contains(&format!("| at `{kind}` | ")), "nobody was killed at a call of `{kind}`: {told}");
+    }
 }
 
 /// The control: were the ledger blind, the others would pass too.
