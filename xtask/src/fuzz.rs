@@ -49,7 +49,7 @@ fn all(wanted: &Fuzz) -> Result<(), String> {
         let judged = judged(ended_well, &said, wanted.seconds);
         match &judged {
             Ok(Ran { seconds, executions, inputs }) if wanted.seconds >= Fuzz::SECONDS => {
-                let (date, commit) = (kept::today(), &commit);
+                let (date, commit) = (kept::today()?, &commit);
                 let ran = serde_json::json!({
                     TARGET: target, "seconds": seconds, "executions": executions, "inputs": inputs, "date": date, "commit": commit
                 });

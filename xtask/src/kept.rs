@@ -1,13 +1,12 @@
 //! What long runs have shown, kept in `docs/campaign`, so that a page can be written without them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::process;
 
 pub(crate) const FOLDER: &str = "docs/campaign";
-const SECONDS_OF_A_DAY: u64 = 86_400;
 
 /// What is kept in the file of this name; nothing where there is none.
 ///
@@ -60,38 +59,16 @@ pub(crate) fn commit() -> Result<String, String> {
 }
 
 /// Which day it is, in UTC.
-pub(crate) fn today() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    day(since.as_secs() / SECONDS_OF_A_DAY)
-}
-
-/// The day that came so many days after the first of 1970.
 ///
-/// # Source
-/// H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
-fn day(days: u64) -> String {
-    let days = days + 719_468; // Since the first of March of the year 0: a leap day is the last of its year.
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+/// # Errors
+/// There is no `date`.
+pub(crate) fn today() -> Result<String, String> {
+    process::output(Command::new("date").args(["-u", "+%F"])).map(|day| day.trim().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_are_counted_as_a_calendar_does() {
-        let days = [(0, "1970-01-01"), (11_016, "2000-02-29"), (11_017, "2000-03-01"), (20_453, "2025-12-31")];
-        for (days, told) in days {
-            assert_eq!(day(days), told);
-        }
-    }
 
     #[test]
     fn what_was_shown_anew_takes_the_place_of_what_was_kept_of_it_alone() {

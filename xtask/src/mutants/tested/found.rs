@@ -16,9 +16,10 @@ const MUTANT: &str = "mutant";
 /// # Errors
 /// It cannot be written.
 pub(super) fn keep(mutant: &Mutant, is_killed: bool, commit: &str) -> Result<String, String> {
+    let date = kept::today()?;
     let shown = is_killed.then(|| {
         serde_json::json!({
-            MUTANT: mutant.name, "runs": mutant.runs(), "found": mutant.found, "date": kept::today(), "commit": commit
+            MUTANT: mutant.name, "runs": mutant.runs(), "found": mutant.found, "date": date, "commit": commit
         })
     });
     kept::replace(KEPT, MUTANT, &mutant.name, shown)?;
