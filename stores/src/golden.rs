@@ -187,18 +187,8 @@ pub(crate) fn same(written: &str, kept: &str) {
     assert!(written == kept, "written:\n{written}\nkept:\n{kept}");
 }
 
-/// The same with all that is in them.
+/// The same of what was read from what is kept.
 #[track_caller]
-pub(crate) fn same_entity(read: &Entity, kept: &Entity) {
-    assert!(read == kept, "read: {read:+#?}\nkept: {kept:+#?}");
-}
-
-#[track_caller]
-pub(crate) fn same_mark(read: &DedupEntry, kept: &DedupEntry) {
-    assert!(read == kept, "read: {read:+#?}\nkept: {kept:+#?}");
-}
-
-#[track_caller]
-pub(crate) fn same_letter(read: &DeadLetter, kept: &DeadLetter) {
+pub(crate) fn same_read<T: PartialEq + std::fmt::Debug>(read: &T, kept: &T) {
     assert!(read == kept, "read: {read:+#?}\nkept: {kept:+#?}");
 }

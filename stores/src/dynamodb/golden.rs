@@ -85,7 +85,7 @@ fn is_kept(entity: &Entity, kept: &str) {
     let read = Read::of(DOING, Place::entity(&key), items.swap_remove(0)).unwrap();
     assert_eq!(read.chunks().len(), chunks.len());
     let read = read.into_entity(DOING, |place| chunks.get(place).cloned()).unwrap();
-    golden::same_entity(&read.expect("all chunks are there"), entity);
+    golden::same_read(&read.expect("all chunks are there"), entity);
 }
 
 fn sends(number: u8, body: usize) -> Arc<OutboxEntry> {
@@ -121,7 +121,7 @@ fn a_dedup_entry_keeps_its_item_in_dynamodb() {
     let written = [&marks[0], &marks[1]].map(|mark| dedup::item_of(DOING, mark, 1_700_604_801).unwrap());
     golden::same(&told(&written), kept);
     for (item, mark) in items(kept).into_iter().zip(&marks) {
-        golden::same_mark(&dedup::read(DOING, item).unwrap(), mark);
+        golden::same_read(&dedup::read(DOING, item).unwrap(), mark);
     }
 }
 
@@ -142,7 +142,7 @@ fn is_letter_kept(letter: &DeadLetter, kept: &str) {
         }
     };
     let read = letters::read(item, &letter.endpoint, record::decode_envelope(&envelope).unwrap());
-    golden::same_letter(&read.unwrap(), letter);
+    golden::same_read(&read.unwrap(), letter);
 }
 
 #[test]

@@ -108,7 +108,7 @@ mod servers {
         let entity = golden::entity();
         let row = Given([Column::Null, Column::Number(9), bytes(golden::OUTBOX), Column::Bytes(entity.state.to_vec())]);
         let read = stored(&row, None, "a test").unwrap();
-        golden::same_entity(&read.entity, &entity);
+        golden::same_read(&read.entity, &entity);
         assert_eq!(read.version, Version::number(9));
 
         for (reply, answer) in [(bytes(golden::ANSWER), golden::mark().reply), (Column::Null, None)] {
@@ -125,7 +125,7 @@ mod servers {
             found.add(1, &row, "a test").unwrap();
             let mark = DedupEntry { reply: answer, ..golden::mark() };
             let known = found.known(&[], Some(&Stored { version: Version::number(9), entity: golden::entity() }));
-            golden::same_mark(known.entry(&mark.key).unwrap(), &mark);
+            golden::same_read(known.entry(&mark.key).unwrap(), &mark);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     super::{options::Layout, places::OWN_PARTITION, start::SETTINGS},
     *,
 };
-use crate::golden::{self, same_entity, same_letter, same_mark};
+use crate::golden::{self, same_read};
 
 const DOING: &str = "a test";
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -45,7 +45,7 @@ fn is_kept(key: &EntityKey, entity: &Entity, before: &Waiting, kept: &str) {
     SAVE.clone_into(&mut document.save);
     same(&document, kept);
     let stored = given::<EntityDocument>(kept).into_stored(key).unwrap();
-    same_entity(&stored.entity, entity);
+    same_read(&stored.entity, entity);
     let (etag, waiting) = Waiting::of_version(&stored.version);
     let since: Vec<_> = entity.outbox.iter().map(|entry| (entry.attempt, STAMP)).collect();
     assert_eq!((etag, waiting.entries().collect::<Vec<_>>()), ("\"e\"", since));
@@ -88,7 +88,7 @@ fn a_dedup_entry_keeps_its_document_in_cosmos() {
         (DedupEntry { reply: None, ..golden::mark() }, include_str!("golden/mark_without_reply.json")),
     ] {
         same(&MarkDocument::of(&partition, &mark, WEEK).unwrap(), kept);
-        same_mark(&given::<MarkDocument>(kept).into_entry().unwrap(), &mark);
+        same_read(&given::<MarkDocument>(kept).into_entry().unwrap(), &mark);
     }
 }
 
@@ -111,7 +111,7 @@ fn a_dead_letter_keeps_its_document_in_cosmos() {
         assert_eq!(drawn.len(), ORDER.len());
         document.sorted = document.sorted.replace(drawn, ORDER);
         same(&document, kept);
-        same_letter(&given::<LetterDocument>(kept).into_letter(&letter.endpoint).unwrap(), &letter);
+        same_read(&given::<LetterDocument>(kept).into_letter(&letter.endpoint).unwrap(), &letter);
     }
 }
 

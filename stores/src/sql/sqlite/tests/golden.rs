@@ -80,18 +80,18 @@ fn keyed() -> DedupEntry {
 async fn read(store: &Sqlite) {
     let (key, mark) = (golden::key(), golden::mark());
     let loaded = EntityStore::load(store, &key, &[mark.key]).await.unwrap();
-    golden::same_entity(&loaded.stored.unwrap().entity, &golden::entity());
-    golden::same_mark(loaded.known.unwrap().entry(&mark.key).unwrap(), &mark);
+    golden::same_read(&loaded.stored.unwrap().entity, &golden::entity());
+    golden::same_read(loaded.known.unwrap().entry(&mark.key).unwrap(), &mark);
     let over = EntityKey::new(key.scope().clone(), "8".parse().unwrap());
     let loaded = EntityStore::load(store, &over, &[]).await.unwrap();
-    golden::same_entity(&loaded.stored.unwrap().entity, &golden::tombstone());
+    golden::same_read(&loaded.stored.unwrap().entity, &golden::tombstone());
     let waits = store.pending(key.scope(), Duration::ZERO, None, 10).await.unwrap();
     let attempts: Vec<_> = waits.iter().map(|one| (&one.key, one.entries.len(), one.entries[0].attempt)).collect();
     assert_eq!(attempts, [(&key, 1, mark.attempt)]);
 
     let letters = store.list(&"shop".parse().unwrap(), &Page::first(10)).await.unwrap();
     assert_eq!(letters.len(), 1);
-    golden::same_letter(&letters[0], &golden::letter());
+    golden::same_read(&letters[0], &golden::letter());
 }
 
 async fn read_later(store: &Sqlite) {
@@ -105,7 +105,7 @@ async fn read_later(store: &Sqlite) {
     let keys = [numbered(1), numbered(3), numbered(4), keyed().key];
     let known = store.recall(&keys).await.unwrap();
     assert_eq!([1, 3, 4].map(|number| known.is_folded(&numbered(number))), [true, true, false], "{known:?}");
-    golden::same_mark(known.entry(&keys[3]).unwrap(), &keyed());
+    golden::same_read(known.entry(&keys[3]).unwrap(), &keyed());
 
     let body = body();
     assert_eq!(store.staged(&endpoint, Duration::ZERO, 10).await.unwrap(), std::slice::from_ref(&body.staged));
