@@ -1,3 +1,6 @@
+//! Whoever was given no transport can look at everything and send nothing. That is refused for now and not for good, so that nothing is set
+//! aside for want of an option.
+
 use async_trait::async_trait;
 
 use crate::{

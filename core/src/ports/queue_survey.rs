@@ -1,3 +1,5 @@
+//! What tools and pages may ask a transport about a queue, without taking a message from it. What they may ask a store is in `survey`.
+
 use std::fmt;
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! How a client is put together. What is missing or could not work is found at `start`, before anything is asked.
+
 use std::{
     fmt,
     sync::{Arc, Mutex},

@@ -1,3 +1,5 @@
+//! Compression as a seal. What opens it bounds what comes out, since a small body may open to a huge one.
+
 use miniz_oxide::{
     deflate::compress_to_vec,
     inflate::{TINFLStatus, decompress_to_vec_with_limit},

@@ -1,3 +1,5 @@
+//! Crashes by the thousand without a process to kill: what a pass holds is gone when its future is dropped at an await.
+
 use std::{
     future::{Future, poll_fn},
     pin::pin,

@@ -1,3 +1,5 @@
+//! How long a check waits for what is promised sooner or later: a slow adapter is not called broken, and a broken one does not hang.
+
 use std::{future::Future, time::Duration};
 
 use tokio::{

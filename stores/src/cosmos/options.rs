@@ -1,3 +1,6 @@
+//! How the store is opened: each bound with its default and the reason for it. What the client library cannot tell of an account has to
+//! be known, and said.
+
 use std::{fmt, time::Duration};
 
 use azure_data_cosmos::{CosmosClient, DatabaseClient};

@@ -1,3 +1,5 @@
+//! How the store is opened: each bound with its default and the reason for it. A service is not believed; what it is probed for is said at `open`.
+
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use hapax_core::ports::StoreError;

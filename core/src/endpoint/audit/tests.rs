@@ -1,3 +1,4 @@
+//! An audit that accuses a store in vain is not believed the next time: what each rule lets pass, and what it must not, at moments made by hand.
 #![allow(clippy::unwrap_used)]
 use std::{sync::Arc, time::Duration};
 

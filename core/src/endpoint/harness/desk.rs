@@ -1,3 +1,5 @@
+//! The world of a test under one lock: clock, ids, queue, letters. Time stands still until the test sets it, and nothing is drawn at random.
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,3 +1,5 @@
+//! Calls of a store as the checks make them: made again while the store is busy, and what is wrong is told as the promise that is broken.
+
 use std::sync::Arc;
 
 use super::{Broken, Builder, KEPT};

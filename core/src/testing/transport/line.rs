@@ -1,3 +1,5 @@
+//! Calls of a transport as the checks make them: sent again while it is busy, and what is wrong is told as the promise that is broken.
+
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;

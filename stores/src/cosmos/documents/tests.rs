@@ -1,3 +1,4 @@
+//! Documents of a user's own may stand beside the store's, under a partition key of his: its name must be none that the store writes.
 #![allow(clippy::unwrap_used)]
 use super::{super::places::property_of, *};
 

@@ -1,3 +1,4 @@
+//! Who has to give way when there is no place left, and who must not: in paused time, with connections that lead nowhere.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::AtomicBool;

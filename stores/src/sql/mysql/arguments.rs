@@ -1,3 +1,5 @@
+//! How values get into what is sent: bound where a statement is prepared; in a text of many statements written so that none can end its place.
+
 use std::fmt::Write;
 
 use sqlx::{Arguments, Encode, MySql, Type, mysql::MySqlArguments};

@@ -1,3 +1,5 @@
+//! A prefix becomes part of statements, where nothing can be bound. So it is checked first, and what could end a name is refused.
+
 use std::fmt;
 
 use hapax_core::ports::{ErrorKind, StoreError};

@@ -1,3 +1,5 @@
+//! Tests from within, on a real server, each with tables and an account of its own: they prepare statements and cut connections, which no
+//! port lets a test do.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::duplicate_mod, reason = "what goes for both servers takes what is its own from the `rig` beside it")]
 

@@ -1,3 +1,6 @@
+//! How values get into what is sent: bound as a rule; as literals in rare work of several statements, which behind a connection pooler has to be
+//! one message.
+
 use std::{sync::Arc, time::Duration};
 
 use sqlx::{Arguments, Encode, Postgres, Type, postgres::PgArguments};

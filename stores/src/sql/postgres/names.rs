@@ -1,3 +1,5 @@
+//! Schema and prefix become part of statements, where nothing can be bound. So they are checked first, and what could leave its quotes is refused.
+
 use std::fmt;
 
 use hapax_core::ports::{ErrorKind, StoreError};

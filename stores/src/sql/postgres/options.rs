@@ -1,3 +1,5 @@
+//! How the store is opened: each bound with its default and the reason for it. What is wrong with a URL is said without the password in it.
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use hapax_core::ports::{ErrorKind, StoreError};

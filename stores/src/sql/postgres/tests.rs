@@ -1,3 +1,4 @@
+//! Tests from within, on a real server, each in a schema of its own: they prepare statements and cut connections, which no port lets a test do.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::duplicate_mod, reason = "what goes for both servers takes what is its own from the `rig` beside it")]
 

@@ -1,3 +1,5 @@
+//! How the store is opened: each bound with its default and the reason for it, and what of durability may be given up.
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,

@@ -1,3 +1,5 @@
+//! Tests from within, in memory or on a file of their own: what SQLite makes of each text, and what is told of a read that goes wrong, which
+//! no port lets a test bring about.
 #![allow(clippy::unwrap_used)]
 
 use std::{

@@ -1,3 +1,5 @@
+//! How the outbox is opened. Whether its table keeps order stands in the database, since it has to be the same for all who use it.
+
 use hapax_core::ports::StoreError;
 use sqlx::{Row as _, mysql::MySqlArguments};
 

@@ -1,3 +1,4 @@
+//! Does the server take every text of the outbox? Rare ones would else be tried for the first time when they are needed.
 #![allow(clippy::unwrap_used)]
 
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row, SqlSafeStr};

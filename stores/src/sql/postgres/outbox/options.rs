@@ -1,3 +1,6 @@
+//! How the outbox is opened. What has to be the same for all who use a table (order, partitions, who sends) stands in the database, and nobody
+//! decides it for himself.
+
 use std::time::Duration;
 
 use hapax_core::ports::{ErrorKind, StoreError};

@@ -1,3 +1,4 @@
+//! Does the server take every text of the outbox, and does it find rows by their ids with plans that it made while there were none?
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -1,3 +1,6 @@
+//! How the outbox is opened, in a file that may be another program's. Whether its table keeps order stands in the file, since it has to be the
+//! same for all who use it.
+
 use std::path::Path;
 
 use hapax_core::ports::{ErrorKind, StoreError};
