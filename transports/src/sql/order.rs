@@ -1,3 +1,5 @@
+//! Order is kept only of what was sent with a place in it. A sender that has not asked for it does not notice, so who receives says so.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hapax_core::{envelope::Envelope, ids::EndpointName};

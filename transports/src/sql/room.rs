@@ -1,3 +1,5 @@
+//! Queues have a bound, and counting what is in them takes milliseconds. So it is counted now and then, and the bound is passed by a little.
+
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},

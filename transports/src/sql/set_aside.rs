@@ -1,3 +1,5 @@
+//! Dead letters as all SQL databases keep them: which columns say which letter it is; and one that cannot be read does not hide the others.
+
 use std::sync::Arc;
 
 use hapax_core::{

@@ -1,3 +1,5 @@
+//! How values get into what is sent: bound where a statement is prepared; in a text of many statements written so that none can leave its place.
+
 use std::fmt::{Display, Write};
 
 use hapax_stores::sql::mysql::wire::{Answer, Server, Text};

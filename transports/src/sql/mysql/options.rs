@@ -1,3 +1,6 @@
+//! How queues are opened: each bound with its default and the reason for it. A server that has no room for the largest message is refused at the
+//! start, and not when one comes.
+
 use std::time::Duration;
 
 use hapax_core::ports::{ErrorKind, StoreError};

@@ -1,3 +1,4 @@
+//! What only the server can tell, in a database of each test's own: whether it takes every text, by which index it goes, who waits for whom.
 #![allow(clippy::unwrap_used)]
 
 use std::{

@@ -1,3 +1,5 @@
+//! The driver's binding may fail by its signature, and cannot for what is bound here. That is said once and not at each call.
+
 use sqlx::{Arguments, Encode, Postgres, Type, postgres::PgArguments};
 
 /// Binding that cannot fail, in a chain.

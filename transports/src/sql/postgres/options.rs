@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it, and whether the server tells of new messages or is asked.
+
 use std::time::Duration;
 
 use hapax_core::ports::StoreError;

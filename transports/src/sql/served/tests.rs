@@ -1,3 +1,5 @@
+//! Where a take begins and how often is looked, in paused time: the position is a hint, and what is committed late must not stay behind it.
+
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::signals::{Looked, Position, Signals};

@@ -1,3 +1,5 @@
+//! How values get into what is sent: bound, in a chain that cannot fail; lists as JSON, so that a statement is the same for any number of them.
+
 use sqlx::{Arguments, Encode, Sqlite, Type, sqlite::SqliteArguments};
 
 /// Binding that cannot fail, in a chain.

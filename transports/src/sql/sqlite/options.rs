@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it; in a store's file, in the same commits, or in a file of their own.
+
 use std::{path::Path, time::Duration};
 
 use hapax_core::ports::StoreError;

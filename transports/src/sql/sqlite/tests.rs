@@ -1,3 +1,4 @@
+//! Tests from within, without waiting: what SQLite makes of each text, how often is looked, and whether a clock that is set back is noticed.
 #![allow(clippy::unwrap_used)]
 
 use sqlx::{Connection, Executor, Row, SqliteConnection};
