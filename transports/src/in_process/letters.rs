@@ -1,3 +1,5 @@
+//! Dead letters in the order in which they came, and found by their message without a look at all the others.
+
 use std::collections::{BTreeMap, HashMap};
 
 use hapax_core::{

@@ -1,3 +1,5 @@
+//! One queue's turns: what is ready, held back or under a lease, and when there may be something to give although nothing arrives.
+
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, VecDeque},

@@ -1,3 +1,5 @@
+//! What topics and groups are called. A broker takes 249 letters, digits, `.`, `_` and `-`: so names of ours are escaped, or end in a digest.
+
 use std::fmt::Write;
 
 use hapax_core::{

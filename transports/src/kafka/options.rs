@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it, and secrets that are in no text.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use hapax_core::{

@@ -1,3 +1,5 @@
+//! What streams, subjects and consumers are called, and to which part of a queue a key belongs: all senders have to find the same, for ever.
+
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, PartitionKey, TypeName},

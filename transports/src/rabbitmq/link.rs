@@ -1,3 +1,6 @@
+//! How a server is reached. A connection that is lost is not mended, and one that is let go of is closed: else its consumers would go on to get
+//! messages.
+
 use std::{ops::Deref, str::FromStr, time::Duration};
 
 use futures_util::FutureExt;

@@ -1,3 +1,6 @@
+//! What queues and exchanges are called; and how any delay becomes the sum of fixed ones, by a routing key that says of each whether a
+//! message waits there.
+
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, TypeName},

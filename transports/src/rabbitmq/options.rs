@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it, and which of them a queue keeps from its declaration on.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use hapax_core::{

@@ -1,3 +1,5 @@
+//! Sending: what several calls ask for at the same time goes in one go and in order, each message with its own result.
+
 use std::{sync::Arc, time::Duration};
 
 use ::redis::{Pipeline, Value, cmd, pipe};

@@ -1,3 +1,5 @@
+//! What every key is called. Names of endpoints may hold colons, so what stands before them keeps kinds apart.
+
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, TypeName},

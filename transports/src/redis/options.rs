@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it, and how much of what it has confirmed a server may lose.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use hapax_core::{

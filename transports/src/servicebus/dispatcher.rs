@@ -1,3 +1,5 @@
+//! Sending: a link for each queue and topic, each message confirmed. Who leaves one in the middle of a message spoils its link, and another is made.
+
 use std::{
     collections::HashMap,
     sync::{

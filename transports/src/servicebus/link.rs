@@ -1,3 +1,5 @@
+//! How a server is reached. A connection that is lost is not mended: what was unsettled or unconfirmed on it whoever had it accounts for.
+
 use std::time::Duration;
 
 use fe2o3_amqp::{

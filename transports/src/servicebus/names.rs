@@ -1,3 +1,6 @@
+//! What queues and topics are called. The service does not tell `A` from `a` and takes names of some length only: so ours are escaped, or end in
+//! a digest.
+
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, PartitionKey, TypeName},

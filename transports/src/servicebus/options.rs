@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it. What cannot be asked for over AMQP has to be said here, and be true.
+
 use std::time::Duration;
 
 use hapax_core::ports::{ErrorKind, TransportError};

@@ -1,3 +1,5 @@
+//! What queues are called. The service takes 80 letters, digits, `-` and `_`: so names of ours are escaped, or end in a digest.
+
 use hapax_core::{
     envelope::Destination,
     ids::{EndpointName, PartitionKey, TypeName},

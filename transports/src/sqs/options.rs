@@ -1,3 +1,5 @@
+//! How queues are opened: each bound with its default and the reason for it; many are the most or the least that the service takes.
+
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;

@@ -1,3 +1,4 @@
+//! What goes together and what does not, who is answered when, and what becomes of those who are gone: by calls that end when the test says so.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,3 +1,4 @@
+//! How far a partition may be committed, and how deliveries are counted, without a broker: a commit beyond a gap would lose messages.
 #![allow(clippy::unwrap_used)]
 
 use hapax_core::{

@@ -1,3 +1,4 @@
+//! What is written is read as it was, in every form, and what other programs write is read too; and all of it has room in what the service takes.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
