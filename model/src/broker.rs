@@ -1,3 +1,5 @@
+//! A queue as unkind as a queue may be, and a sink. Each ack and each message that leaves is judged at once.
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,

@@ -1,3 +1,5 @@
+//! A run without a conflict has shown nothing about conflicts. So what a run has met is counted, and one that has missed something is void.
+
 use std::{collections::BTreeMap, fmt};
 
 /// Something that a run must have met, or it has shown nothing about it.

@@ -1,3 +1,5 @@
+//! Sentences are judged by what store and sink were seen to hold. A worker that is wrong would be wrong about that, too.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -1,3 +1,5 @@
+//! No executor says which task it polls next. So tasks are polled here, in an order that the seed draws and that can be had again.
+
 use std::{
     fmt,
     future::{Future, poll_fn},

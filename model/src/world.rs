@@ -1,3 +1,5 @@
+//! What goes wrong, where and how often: decided in one place and drawn from one seed, so that a run can be had again.
+
 use std::{
     collections::BTreeMap,
     fmt,

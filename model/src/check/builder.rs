@@ -1,3 +1,5 @@
+//! How a check is said: what comes, what may go wrong, what must hold. What cannot be checked is refused before anything is gone through.
+
 use std::{fmt, sync::Arc};
 
 use hapax_core::{

@@ -1,3 +1,5 @@
+//! A call to the outside is what no outbox takes back. A check cannot see it, so the fake that stands in for the service tells of it.
+
 use std::sync::Arc;
 
 use crate::explore::outside;

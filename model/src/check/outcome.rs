@@ -1,3 +1,5 @@
+//! What a check tells people: what was seen, what is broken and a shortest way to it; and never that all was seen when it was not.
+
 use std::{fmt, time::Duration};
 
 /// What a check has found.

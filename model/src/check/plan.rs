@@ -1,3 +1,5 @@
+//! Which faults go together into one exploration: each one more makes many more worlds, and nearly all mistakes of handlers need one.
+
 use crate::explore::Budgets;
 
 /// Worlds of one exploration at most, unless the check says otherwise: about 200 MB, and some ten seconds where the explorer

@@ -1,3 +1,5 @@
+//! What a user's sentence may look at: what can be seen from outside, in the user's own types.
+
 use std::{
     any::Any,
     fmt::Write,
