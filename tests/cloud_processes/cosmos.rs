@@ -1,3 +1,5 @@
+//! The books of Cosmos DB are made by its client library alone: a store that was asked for its own could be wrong about them, too.
+
 use azure_data_cosmos::{FeedScope, Query};
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use futures_util::TryStreamExt;

@@ -1,3 +1,5 @@
+//! The books of DynamoDB are made by its client library alone: a store that was asked for its own could be wrong about them, too.
+
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;

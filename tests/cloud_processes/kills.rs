@@ -1,3 +1,5 @@
+//! A process may end at any call of a port, before it and after it. The calls are counted until there is none left, so that no list leaves one out.
+
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader, Write},

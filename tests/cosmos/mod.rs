@@ -1,3 +1,5 @@
+//! The name of this module is in the names of its tests, by which they are left out where there is no emulator.
+
 mod conformance;
 mod enqueue;
 mod every_call;

@@ -1,3 +1,5 @@
+//! What a store must be for a rig to stand on it; and what tests of several stores do with each of them.
+
 use std::{
     path::PathBuf,
     sync::{

@@ -1,3 +1,5 @@
+//! Does a store under contention lose a save, count one twice, or keep the mark of one that lost? Many tasks at one entity tell.
+
 use std::sync::Arc;
 
 use hapax::{

@@ -1,3 +1,5 @@
+//! A database of each test's own, on the emulator or in the service itself: nothing has to be cleaned up before, and tests run side by side.
+
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicU64, Ordering},

@@ -1,3 +1,5 @@
+//! An environment that may do anything at any moment, drawn from a seed: it finds what nobody thought of, and finds it again.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use hapax::{

@@ -1,3 +1,5 @@
+//! A table of each test's own, on the emulator or in the service itself: nothing has to be cleaned up before, and tests run side by side.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_sdk_dynamodb::{Client, config::Intercept};

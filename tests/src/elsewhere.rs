@@ -1,3 +1,5 @@
+//! TLS is demanded of servers on other machines alone. To test that on one machine takes an address of it that looks like another's.
+
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 /// The address by which other machines reach this one: to a client that does not compare it with its own, a server there is another

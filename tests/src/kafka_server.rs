@@ -1,3 +1,5 @@
+//! Brokers that a test may kill: one that has nothing any more then, and one that keeps what it has confirmed.
+
 use std::time::{Duration, Instant};
 
 use hapax::Kafka;

@@ -1,3 +1,5 @@
+//! Tables of each test's own in the database of all: nothing has to be cleaned up before, and tests run side by side.
+
 use std::{
     sync::{
         Arc,

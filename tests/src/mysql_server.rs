@@ -1,3 +1,5 @@
+//! A server that a test may kill or set otherwise, which it must not do to the server of all tests.
+
 use std::{path::Path, time::Instant};
 
 use sqlx::{Connection, Executor, MySqlConnection};

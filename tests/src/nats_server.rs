@@ -1,3 +1,5 @@
+//! A server that a test may kill or set otherwise, which it must not do to the server of all tests.
+
 use std::time::Instant;
 
 use hapax::Nats;

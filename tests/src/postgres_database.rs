@@ -1,3 +1,5 @@
+//! Settings are made and deadlocks counted for a whole database: a test that is about them must be alone in one.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgConnectOptions};

@@ -1,3 +1,5 @@
+//! What an account without rights, or with settings of its own, is told: it takes a role that no other test uses.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapax::{Postgres, stores::postgres::PostgresOptions};

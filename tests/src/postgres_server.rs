@@ -1,3 +1,5 @@
+//! A server and a pooler that a test may kill, stop or set otherwise, which it must not do to the server of all tests.
+
 use std::{
     fs,
     path::Path,

@@ -1,3 +1,5 @@
+//! A server that a test may kill or set otherwise. It counts as up when queues can be opened on it.
+
 use std::time::{Duration, Instant};
 
 use hapax::RabbitMq;

@@ -1,3 +1,5 @@
+//! A server that a test may kill or set otherwise, also to what queues refuse.
+
 use std::{
     path::Path,
     time::{Duration, Instant},

@@ -1,3 +1,5 @@
+//! A test of rights makes a store do all that it does, by an account that may do what is documented and no more. This is the long memory's part.
+
 use std::time::{Duration, Instant};
 
 use hapax::{

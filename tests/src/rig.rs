@@ -1,3 +1,5 @@
+//! The shipped manager and `deliver` over faulty ports. Two endpoints in a row, for what a saga sends has to take effect once at the next.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use hapax::{

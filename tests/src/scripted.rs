@@ -1,3 +1,5 @@
+//! Ports that answer as a test tells them: a rule about one rare answer is tried with that answer, and nobody waits for it.
+
 use std::{
     collections::VecDeque,
     fmt,

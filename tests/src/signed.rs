@@ -1,3 +1,5 @@
+//! Certificates for tests of TLS, made anew by an authority of the test's own: none of them expires in the tree.
+
 use std::{
     path::{Path, PathBuf},
     process::Command,

@@ -1,3 +1,5 @@
+//! Queues of each test's own, on the emulator or in the service itself: nothing has to be cleaned up before, and tests run side by side.
+
 use aws_sdk_sqs::Client;
 use hapax::{Sqs, transports::sqs::SqsOptions};
 

@@ -1,3 +1,5 @@
+//! An emulator that a test may kill, and that keeps what it has confirmed or forgets it, as the test is about.
+
 use std::time::{Duration, Instant};
 
 use hapax::Sqs;

@@ -1,3 +1,5 @@
+//! What a pass was (one that resumed, one of several messages, one of a timeout) no port sees. It is counted around the manager.
+
 use std::sync::Arc;
 
 use hapax::{

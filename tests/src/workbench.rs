@@ -1,3 +1,5 @@
+//! Rules about one pass are tried by hand: each port is told what to answer, and what was asked of it is written down.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},

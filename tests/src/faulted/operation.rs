@@ -1,3 +1,5 @@
+//! The calls to be tried, by name: where a store goes about one call in several ways, each way can fail elsewhere and is one of its own.
+
 use super::{Ports, entities, marks, reads, trouble::Armed};
 
 /// More than one item or one page of a service holds.

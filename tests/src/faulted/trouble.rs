@@ -1,3 +1,5 @@
+//! What goes wrong with a request of a call. Before the call is judged, nothing of it is left that could still take effect.
+
 use std::{
     collections::BTreeSet,
     future::Future,

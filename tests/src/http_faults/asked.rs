@@ -1,3 +1,5 @@
+//! What a rule goes by when it chooses: the whole of one request, since nothing becomes of it before it is read.
+
 use hyper::{
     HeaderMap, Method,
     body::Bytes,

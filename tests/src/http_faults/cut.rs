@@ -1,3 +1,5 @@
+//! An answer that breaks off in its middle: only a body that fails while it is sent makes a server do that.
+
 use std::{
     io,
     pin::Pin,

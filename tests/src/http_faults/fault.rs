@@ -1,3 +1,5 @@
+//! What may become of a request and of its answer. Of most of them a client sees the same, and a test has to know which it was.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use http_body_util::Full;

@@ -1,3 +1,5 @@
+//! Which requests a fault is for and how often; and what it has met, so that a test waits for that and for no time.
+
 use std::{
     fmt,
     sync::{

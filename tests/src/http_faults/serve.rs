@@ -1,3 +1,5 @@
+//! What the proxy does with a request, in a task of its own: what a client has given up is served all the same, as behind a slow network.
+
 use std::{convert::Infallible, future::pending, sync::Arc};
 
 use http_body_util::{BodyExt, Either, Full};

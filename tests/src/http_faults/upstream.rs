@@ -1,3 +1,5 @@
+//! The server behind the proxy. It tells clients its own addresses, by which they would go round every fault: so those are made the proxy's.
+
 use std::{
     io,
     sync::{Mutex, PoisonError},

@@ -1,3 +1,5 @@
+//! What may befall bytes on a line, how often and for how long: apart from how it is done to them.
+
 use std::{fmt, time::Duration};
 
 use fastrand::Rng;

@@ -1,3 +1,6 @@
+//! Credentials are looked for once in a process, since other services may be asked for them; clients are made for each test, whose runtime their
+//! connections end with.
+
 use std::{future::Future, sync::OnceLock};
 
 use aws_sdk_dynamodb::{Client, config::Credentials};

@@ -1,3 +1,5 @@
+//! What stays in a service is paid for. So what a test has made there is removed when its thread ends, however that ends, or people are told.
+
 use std::{cell::RefCell, future::Future, pin::Pin};
 
 use super::aws::apart;
