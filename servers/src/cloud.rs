@@ -1,3 +1,5 @@
+//! Which object storage is meant, as commands and URLs write it. Unlike `objects` this takes no client library.
+
 /// Who keeps objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cloud {

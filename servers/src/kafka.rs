@@ -1,3 +1,5 @@
+//! A broker that speaks Kafka's protocol and can be had by pip. Some of what it lacks is done in front of it.
+
 mod front;
 mod groups;
 

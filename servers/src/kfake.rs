@@ -1,3 +1,5 @@
+//! Tansu has lost everything when it was killed. This broker has not, so kills of a broker are tried with it.
+
 use std::{path::Path, process::Command};
 
 use crate::{

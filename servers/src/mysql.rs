@@ -1,3 +1,5 @@
+//! A MariaDB server of one's own, temporary files included: one that starts removes those of all others that it finds.
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},

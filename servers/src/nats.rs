@@ -1,3 +1,5 @@
+//! A NATS server of one's own. Which program it is can be said, since the one that Debian has does not outlive many kills.
+
 use std::{
     path::{Path, PathBuf},
     process::Command,

@@ -1,3 +1,5 @@
+//! A pooler that gives each transaction another session: what rests on a session breaks behind it, and is to be found out.
+
 use std::{path::Path, process::Command};
 
 use crate::{

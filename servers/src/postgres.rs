@@ -1,3 +1,5 @@
+//! A PostgreSQL server of one's own, or a standby of one. Both are reached by TCP alone, for the path of a socket could be too long.
+
 use std::{
     path::{Path, PathBuf},
     process::Command,

@@ -1,3 +1,5 @@
+//! What the servers have in common: a folder that outlives the process, so that one that was killed finds its data when it is run again.
+
 use std::{
     fmt::Display,
     fs,

@@ -1,3 +1,5 @@
+//! A RabbitMQ of one's own, beside any others: it registers nowhere and starts no daemon that would outlive it.
+
 use std::{path::Path, process::Command};
 
 use crate::{

@@ -1,3 +1,5 @@
+//! A Redis server of one's own that keeps what it confirms, unless told otherwise, as one with usual settings does not.
+
 use std::{fs, path::Path, process::Command};
 
 use crate::{

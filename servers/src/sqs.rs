@@ -1,3 +1,5 @@
+//! moto has its queues in memory alone. A program around it writes them down before it confirms, so that a kill can be tried.
+
 use std::{path::Path, process::Command};
 
 use crate::{

@@ -1,3 +1,5 @@
+//! The arguments of `hapax dead-letters`. What retries or discards names its letters or says `--all`: nothing is chosen by leaving words out.
+
 use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};

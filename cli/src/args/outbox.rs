@@ -1,3 +1,5 @@
+//! The arguments of `hapax outbox`. What retries or discards names its rows or says `--all`: nothing is chosen by leaving words out.
+
 use std::time::Duration;
 
 use clap::{Args as Group, Subcommand};

@@ -1,3 +1,5 @@
+//! The arguments of `hapax page`: nothing is changed and no body is shown unless that was asked for.
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args as Group;

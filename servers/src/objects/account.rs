@@ -1,3 +1,5 @@
+//! Emulator and service differ in addresses, regions and keys, and in nothing that is done with buckets: that difference is kept here.
+
 use std::{fmt, sync::Arc};
 
 use object_store::{

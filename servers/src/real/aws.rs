@@ -1,3 +1,5 @@
+//! Where AWS's own tools find region and credentials, they are found here: nobody has to say them again for tests and examples.
+
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::{
     Client,

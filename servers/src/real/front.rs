@@ -1,3 +1,5 @@
+//! Cosmos DB's client library is built without TLS, since its own would bring another library along. So TLS to the service is spoken here.
+
 use std::{convert::Infallible, io};
 
 use http_body_util::{BodyExt, Full};
