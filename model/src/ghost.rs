@@ -36,7 +36,7 @@ pub struct Ghost {
     pub(crate) entries: BTreeMap<AttemptId, Arc<OutboxEntry>>,
     /// Every outgoing message that stood in a committed outbox, as it was first seen there.
     pub(crate) stored: BTreeMap<MessageId, Stood>,
-    pub(crate) marks: BTreeMap<(DedupKey, AttemptId), ()>,
+    pub(crate) marks: BTreeSet<(DedupKey, AttemptId)>,
 }
 
 /// One committed state of one entity.
@@ -160,12 +160,12 @@ impl Ghost {
     }
 
     pub(crate) fn marked(&mut self, entries: &[DedupEntry]) {
-        self.marks.extend(entries.iter().map(|entry| ((entry.key, entry.attempt), ())));
+        self.marks.extend(entries.iter().map(|entry| (entry.key, entry.attempt)));
     }
 
     /// Whether some answer has told of this entry.
     pub(crate) fn has_mark(&self, entry: &DedupEntry) -> bool {
-        self.marks.contains_key(&(entry.key, entry.attempt))
+        self.marks.contains(&(entry.key, entry.attempt))
     }
 
     /// Whether the same message was sent before.

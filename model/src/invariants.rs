@@ -212,7 +212,7 @@ pub fn ack_implies_done(ghost: &Ghost, id: &MessageId) -> Result<(), String> {
 /// # Errors
 /// Which message was marked too early.
 pub fn marked_only_when_sent(ghost: &Ghost) -> Result<(), String> {
-    for (dedup, attempt) in ghost.marks.keys() {
+    for (dedup, attempt) in &ghost.marks {
         let outgoing = ghost.entries.get(attempt).into_iter().flat_map(|entry| &entry.outgoing);
         if let Some(unsent) = outgoing.map(|o| &o.envelope.message_id).find(|id| !ghost.has_left(id)) {
             return Err(format!("{dedup} was marked before {unsent} was dispatched"));
@@ -236,7 +236,7 @@ pub fn no_gap(ghost: &Ghost) -> Result<(), String> {
         for ((_, before), (version, after)) in states.iter().zip(states.iter().skip(1)) {
             let gone = |attempt| !after.entity.outbox.iter().any(|entry| entry.attempt == attempt);
             for entry in before.entity.outbox.iter().filter(|entry| gone(entry.attempt)) {
-                if !ghost.marks.contains_key(&(entry.key, entry.attempt)) {
+                if !ghost.marks.contains(&(entry.key, entry.attempt)) {
                     return Err(format!("{key} at version {version:?}: {entry:?} is gone, and not marked"));
                 }
             }

@@ -75,7 +75,7 @@ impl PostgresSchema {
     }
 
     /// As [`options`](Self::options), for a store whose connections the server is told to end again and again, until nobody
-    /// uses it any more: `alive` tells.
+    /// uses it any more.
     ///
     /// # Panics
     /// When it cannot be opened.

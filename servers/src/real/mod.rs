@@ -1,5 +1,5 @@
-//! The services themselves, in place of their emulators: `HAPAX_AWS=1` asks for DynamoDB and S3, `HAPAX_AZURE=1` for Cosmos DB and Azure
-//! Blob. They take TLS and credentials, and so the feature `real`.
+//! The services themselves, in place of their emulators: `HAPAX_AWS=1` asks for DynamoDB, S3 and SQS, `HAPAX_AZURE=1` for Cosmos DB and
+//! Azure Blob. They take TLS and credentials, and so the feature `real`.
 
 #[cfg(feature = "real")]
 mod aws;

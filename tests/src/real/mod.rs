@@ -1,5 +1,5 @@
-//! The services themselves, in place of their emulators: `HAPAX_AWS=1` asks for DynamoDB and S3, `HAPAX_AZURE=1` for Cosmos DB and
-//! Azure's blobs. They take TLS and credentials, and so the feature `real`; what tests make there has names that begin with
+//! The services themselves, in place of their emulators: `HAPAX_AWS=1` asks for DynamoDB, S3 and SQS, `HAPAX_AZURE=1` for Cosmos DB,
+//! Azure's blobs and Service Bus. They take TLS and credentials, and so the feature `real`; what tests make there has names that begin with
 //! `hapax-t-` and is removed when the test is over.
 
 use std::process::Command;

@@ -15,7 +15,7 @@ const PREFETCH: u16 = 1024;
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 1 MiB, as in the
 /// other queues; the server keeps all that are under way in memory.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// What the server takes unless configured: 128 MiB, less what headers may take.
+/// What RabbitMQ 3 takes unless configured, 128 MiB, less what headers may take. RabbitMQ 4 takes 16 MiB unless its `max_message_size` says more.
 const MESSAGE_BYTES_LIMIT: usize = 127 << 20;
 /// A copy of a message may come as long after it as the queue lags behind. Default a day: a backlog that is older wants a
 /// longer retention.

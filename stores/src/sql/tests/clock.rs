@@ -1,4 +1,4 @@
-//! What is looked at whenever a connection is made.
+//! How far this process's clock is from the server's is looked at whenever a connection is made.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},

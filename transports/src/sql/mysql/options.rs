@@ -15,7 +15,7 @@ use super::{MySqlQueue, statements::SCHEMA, write::TEXT_BYTES_MAX};
 /// its messages from others for as long as that.
 const LEASE: Duration = Duration::from_secs(30);
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 1 MiB: what
-/// large brokers take, and every message is written twice, into the log and into its table.
+/// NATS and Kafka take unless configured, and every message is written twice, into the log and into its table.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Beyond it neither a text nor the server's log would have room for one.
 const MESSAGE_BYTES_LIMIT: usize = 64 << 20;

@@ -17,7 +17,7 @@ use super::{SqliteQueue, statements::SCHEMA};
 /// its messages from others for as long as that.
 const LEASE: Duration = Duration::from_secs(30);
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 1 MiB: what
-/// large brokers take, and every message is written twice, into the log and into the file.
+/// NATS and Kafka take unless configured, and every message is written twice, into the log and into the file.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Beyond it a group of messages would not fit into what SQLite takes as one value.
 const MESSAGE_BYTES_LIMIT: usize = 64 << 20;

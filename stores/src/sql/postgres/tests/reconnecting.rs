@@ -1,4 +1,4 @@
-//! What is looked at whenever a connection is made.
+//! Which isolation a connection has is looked at whenever one is made.
 
 use super::{
     super::connection::{Dial, Link},
