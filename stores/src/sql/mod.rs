@@ -41,6 +41,8 @@ pub mod sqlite;
 mod survey;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod tls;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod url;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod versions;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]

@@ -13,6 +13,7 @@ use super::{
         clean_ups,
         connections::Connections,
         tls::{self, Tls},
+        url,
     },
     MySql, start,
 };
@@ -73,7 +74,7 @@ impl MySqlOptions {
 
     pub(super) fn url(url: &str) -> Self {
         // What the driver takes for the name of a host or a database is shown in messages.
-        if has_unescaped_password(url) {
+        if url::has_unescaped_password(url) {
             let why = "`/`, `?` and `#` in a password are written `%2F`, `%3F` and `%23`";
             return Self::at(Err(why.to_owned()), None);
         }
@@ -201,16 +202,6 @@ impl fmt::Debug for MySqlOptions {
         let mut shown = f.debug_struct("MySqlOptions");
         shown.field("table_prefix", table_prefix).field("migrate", migrate).finish_non_exhaustive()
     }
-}
-
-/// Whether the end of a password is where a database, a parameter or a fragment should be.
-fn has_unescaped_password(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let path = path.split_once('/').map_or("", |(_, path)| path);
-    let is_parameter = |query: &str| query.split('@').next().is_some_and(|before| before.contains('='));
-    fragment.contains('@') || path.contains('@') || query.contains('@') && !is_parameter(query)
 }
 
 impl From<&MySqlPool> for MySqlOptions {
