@@ -58,11 +58,12 @@ pub(super) fn before_port(host: &str) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Why `host` is refused. `parameter`: what has asked for too little; `enough`: what would do.
+/// Why `host` is refused. `parameter`: what says too little, as it is called; `enough`: what would do.
 pub(super) fn refusal(host: &str, parameter: &str, enough: &str) -> String {
     format!(
-        "{host} is another machine, and {parameter} would believe whoever answers there: write `{enough}` in the URL, \
-         or leave it out; where the way there is trusted, `danger_unverified_tls(true)` takes it as it is"
+        "{host} is another machine, and {parameter} asks for nothing that shows who answers there: write `{enough}` in \
+         the URL, or say nothing of it anywhere; where the way there is trusted, `danger_unverified_tls(true)` takes it as \
+         it is"
     )
 }
 

@@ -257,7 +257,8 @@ impl PostgresOptions {
             Tls::AsSaid => Ok(place),
             Tls::Verified => Ok(place.ssl_mode(PgSslMode::VerifyFull)),
             Tls::Refused => {
-                let why = tls::refusal(place.get_host(), "`sslmode` in the URL, or PGSSLMODE", "sslmode=verify-full");
+                let parameter = "`sslmode` in the URL (or the variable PGSSLMODE)";
+                let why = tls::refusal(place.get_host(), parameter, "sslmode=verify-full");
                 Err(StoreError::new(ErrorKind::Misconfigured, opening, why))
             }
         }
