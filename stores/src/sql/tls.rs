@@ -32,12 +32,29 @@ pub(super) const fn decide(is_near: bool, said: Option<bool>, is_trusted: bool) 
 }
 
 /// Whether `url`, or `environment`, the variable that a driver takes in its place, says how TLS is used. A parameter whose
-/// name is written in another way than the usual one is not found: then the server is verified, whatever it says.
+/// name is percent-encoded is not found: then a server elsewhere is verified, whatever it says.
 pub(super) fn is_said(url: &str, environment: Option<&str>) -> bool {
+    parameters(url).any(is_mode) || environment.is_some_and(|mode| !mode.is_empty())
+}
+
+/// Why `url` cannot be meant as it is: it says how TLS is used by a name that only nearly is the driver's, such as `SSLMODE` or
+/// `sslMode`. The driver passes that over, so that who asks for a certificate would be shown none, and nobody would hear of it.
+pub(super) fn mistaken(url: &str) -> Option<String> {
+    let is_nearly = |name: &&str| !is_mode(name) && is_mode(&name.to_ascii_lowercase().replace('_', "-"));
+    parameters(url).find(is_nearly).map(|name| {
+        format!("the driver knows no parameter `{name}`, and would do without: it is called `sslmode` or `ssl-mode`")
+    })
+}
+
+/// What the parameters are called that stand in `url`.
+fn parameters(url: &str) -> impl Iterator<Item = &str> {
     let url = url.split_once('#').map_or(url, |(url, _)| url);
     let query = url.split_once('?').map_or("", |(_, query)| query);
-    let names = |pair: &str| matches!(pair.split('=').next(), Some("sslmode" | "ssl-mode"));
-    query.split('&').any(names) || environment.is_some_and(|mode| !mode.is_empty())
+    query.split('&').filter_map(|pair| pair.split('=').next())
+}
+
+fn is_mode(name: &str) -> bool {
+    matches!(name, "sslmode" | "ssl-mode")
 }
 
 /// Whether `host` is this machine, without asking anybody what the name means.
@@ -102,7 +119,7 @@ mod tests {
     use hapax_core::ports::ErrorKind;
     use sqlx::Error;
 
-    use super::{Tls, before_port, bracketed, decide, is_near, is_said, meaning};
+    use super::{Tls, before_port, bracketed, decide, is_near, is_said, meaning, mistaken};
 
     #[test]
     fn only_what_leaves_this_machine_has_to_be_verified() {
@@ -153,6 +170,19 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_only_nearly_is_a_mode_is_a_mistake() {
+        for name in ["SSLMODE", "sslMode", "SSL-MODE", "ssl_mode", "SslMode"] {
+            let why = mistaken(&format!("x://h/d?a=b&{name}=verify-full#e")).unwrap();
+            assert!(why.contains(&format!("`{name}`")) && why.contains("`sslmode`"), "{why}");
+        }
+        for url in
+            ["x://h/d", "x://h/d?sslmode=A&ssl-mode=B", "x://SSLMODE=a@h/d", "x://h/d?a=SSLMODE", "x://h/d#?SSLMODE=a"]
+        {
+            assert_eq!(mistaken(url), None, "{url}");
+        }
+    }
+
+    #[test]
     fn where_tls_has_failed_the_remedy_is_named() {
         let tls = |words: &str| meaning(&Error::Tls(words.into()));
         let io = |error: io::Error| meaning(&Error::Io(error));
@@ -190,7 +220,6 @@ mod tests {
             ("postgres://%6Cocalhost/shop", "VerifyFull"),
             ("postgres://localhost/shop?host=db.example.org", "VerifyFull"),
             ("postgres:///shop?hostaddr=10.0.0.1", "VerifyFull"),
-            ("postgres://db/shop?SSLMODE=disable", "VerifyFull"),
             ("postgres://db/shop?ssl%6Dode=disable", "VerifyFull"),
             ("postgres://db/shop?sslmode=VERIFY-FULL", "VerifyFull"),
             ("postgres://db/shop?sslmode=disable&ssl-mode=verify-full", "VerifyFull"),
@@ -207,6 +236,15 @@ mod tests {
                 assert!(line.contains(word) && !line.contains("s3cret"), "{line}");
             }
             assert!(options.danger_unverified_tls(true).connect_options().is_ok(), "{said}");
+        }
+        // Which the driver passes over: near or far, trusted or not, what was asked for would not be done.
+        for url in [
+            "postgres://shop:s3cret@localhost/shop?SSLMODE=verify-full",
+            "postgres://shop:s3cret@db/shop?sslMode=disable",
+        ] {
+            let error = Postgres::options(url).danger_unverified_tls(true).connect_options().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+            assert!(error.to_string().contains("`sslmode`") && !error.to_string().contains("s3cret"), "{error}");
         }
         let trusted = Postgres::options("postgres://db/shop").danger_unverified_tls(true).connect_options().unwrap();
         assert_eq!(format!("{:?}", trusted.get_ssl_mode()), "Prefer");
@@ -251,7 +289,6 @@ mod tests {
             ("mysql://[2001:db8::1]/shop", "VerifyIdentity"),
             ("mysql://%6Cocalhost/shop", "VerifyIdentity"),
             ("mysql://%2Frun%2Fmysqld/shop", "VerifyIdentity"),
-            ("mysql://db/shop?SSL-MODE=disabled", "VerifyIdentity"),
             ("mysql://db/shop?ssl%2Dmode=disabled", "VerifyIdentity"),
             ("mysql://db/shop?ssl-mode=disabled&sslmode=verify_identity", "VerifyIdentity"),
             ("mysql://db/shop?ssl-mode=VERIFY_CA&ssl-ca=ca.pem", "VerifyCa"),
@@ -267,6 +304,13 @@ mod tests {
                 assert!(line.contains(word) && !line.contains("s3cret"), "{line}");
             }
             assert!(options.danger_unverified_tls(true).connect_options().is_ok(), "{said}");
+        }
+        for url in
+            ["mysql://shop:s3cret@localhost/shop?SSL-MODE=VERIFY_CA", "mysql://shop:s3cret@db/shop?sslMode=disabled"]
+        {
+            let error = MySql::options(url).danger_unverified_tls(true).connect_options().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+            assert!(error.to_string().contains("`ssl-mode`") && !error.to_string().contains("s3cret"), "{error}");
         }
         let trusted = MySql::options("mysql://db/shop").danger_unverified_tls(true).connect_options().unwrap();
         assert_eq!(format!("{:?}", trusted.get_ssl_mode()), "Preferred");

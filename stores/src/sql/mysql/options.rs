@@ -81,6 +81,9 @@ impl MySqlOptions {
         if !["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Self::at(Err("it is not one of MariaDB or MySQL".to_owned()), None);
         }
+        if let Some(why) = tls::mistaken(url) {
+            return Self::at(Err(why), None);
+        }
         // The driver's error may show the URL, and with it the password.
         let place = MySqlConnectOptions::from_str(url).map_err(|e| match e {
             sqlx::Error::Configuration(e) => e.to_string(),

@@ -85,6 +85,9 @@ impl PostgresOptions {
         if !url.is_empty() && !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Self::at(Err("it is not one of PostgreSQL".to_owned()), None);
         }
+        if let Some(why) = tls::mistaken(url) {
+            return Self::at(Err(why), None);
+        }
         // The driver's error may show the URL, and with it the password.
         let place = PgConnectOptions::from_str(url).map_err(|e| match e {
             sqlx::Error::Configuration(e) => e.to_string(),
