@@ -77,6 +77,8 @@ mod refusals;
 mod reluctant;
 #[path = "endpoint/remembered.rs"]
 mod remembered;
+#[path = "endpoint/renamed.rs"]
+mod renamed;
 #[path = "endpoint/replayed.rs"]
 mod replayed;
 #[path = "endpoint/replayed_by_another.rs"]

@@ -104,7 +104,7 @@ impl Metrics for WorldMetrics {
         self.0.count(match event {
             Event::Handled(_) => Seen::Handled,
             Event::Duplicate(_) => Seen::DedupHit,
-            Event::Dropped(_, "timeout not live") => Seen::TimeoutCancelled,
+            Event::Dropped(_, "timeout not live" | "timeout of no saga") => Seen::TimeoutCancelled,
             Event::Dropped(_, "saga completed") => Seen::Completed,
             Event::DeadLettered(_) => Seen::DeadLettered,
             Event::OutgoingDeadLettered(_) => Seen::OutgoingDeadLettered,

@@ -126,6 +126,16 @@ async fn completion_cancels_all_timeouts() {
 }
 
 #[tokio::test]
+async fn a_timeout_of_a_saga_that_is_not_there_is_dropped_by_a_rule_of_its_own() {
+    let bench = Bench::new(Shape::One).ledgers();
+    let alarm = alarm(&bench, &Post { act: Act::SetAlarm, ..quiet("set") }).await;
+    // Of the same name and with nothing in it, as of another name.
+    let renamed = Bench::new(Shape::One).ledgers();
+    assert_eq!(words(&renamed.pass(&[alarm]).await), ["Dropped: timeout of no saga"]);
+    assert!(renamed.store.stored(&renamed.key("a")).await.is_none(), "nothing is begun by it");
+}
+
+#[tokio::test]
 async fn the_due_time_of_a_timeout_is_fixed_when_it_is_saved() {
     let bench = Bench::new(Shape::One).ledgers();
     let set = message("set", &Post { act: Act::SetAlarm, ..quiet("set") });

@@ -11,6 +11,7 @@
 //! M. Nygard, *Release It!*, "Circuit Breaker".
 
 mod state;
+mod strays;
 mod unreadable;
 
 use std::{
@@ -20,11 +21,13 @@ use std::{
 
 use async_trait::async_trait;
 use state::{State, Step, TROUBLED};
+use strays::Strays;
 use tokio::time::Instant;
 use unreadable::Unreadable;
 
 use crate::{
     ids::{EntityKey, SagaName},
+    manager::TIMEOUT_OF_NO_SAGA,
     metrics::{Event, Metrics},
     ports::{Backoff, Cause, Granted},
     sync::{
@@ -62,6 +65,8 @@ pub(super) struct Circuit {
     inboxes: Vec<SagaName>,
     /// Where a store answers, and not what this program understands.
     unreadable: Unreadable,
+    /// Where a saga has another name than it had.
+    strays: Strays,
     /// The [`bit`](Step::bit) of each step that one has taken since it was last [noted](Self::note), and [`TROUBLED`]. It says nothing of other
     /// memory, so its operations are relaxed: an answer that does not see a failure yet is one that came before it.
     flags: AtomicU8,
@@ -92,6 +97,7 @@ impl Circuit {
             breaks: true,
             inboxes: Vec::new(),
             unreadable: Unreadable::default(),
+            strays: Strays::default(),
             flags: AtomicU8::new(0),
             swept: AtomicU32::new(0),
             lapses: LAPSES_MIN,
@@ -307,6 +313,9 @@ impl Backoff for Circuit {
 
 impl Metrics for Circuit {
     fn observe(&self, event: Event<'_>) {
+        if let Event::Dropped(key, TIMEOUT_OF_NO_SAGA) = event {
+            self.strays.came(key);
+        }
         match event {
             // Of what was read and not saved `Unsaved` has told before: for reads, one entity alone is counted at a time.
             Event::Retried(key, Cause::Unavailable) | Event::Unread(key) => self.failed(self.first_step(key), key),

@@ -9,6 +9,7 @@ use super::{
     draft::Draft,
     outcome::repeated,
     passes::text_of,
+    timeouts::TIMEOUT_OF_NO_SAGA,
     verdicts::{Verdict, Verdicts},
 };
 use crate::{
@@ -137,7 +138,7 @@ impl<T: Saga> SagaManager<T> {
         let outcome = if envelope.expires.is_some_and(|expires| expires < now) {
             Outcome::Dropped("expired")
         } else if envelope.timeout && !entity.timeouts.iter().any(|t| t.message_id == envelope.message_id) {
-            Outcome::Dropped("timeout not live")
+            Outcome::Dropped(if draft.is_absent() { TIMEOUT_OF_NO_SAGA } else { "timeout not live" })
         } else if message.attempts > self.limits.poison_above {
             let times = message.attempts - 1;
             Outcome::DeadLetter(format!("poison: given {times} times and never settled, the process may die of it"))

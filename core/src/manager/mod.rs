@@ -57,6 +57,7 @@ pub(crate) use passes::text_of;
 pub use passes::{Passes, Passing};
 use smallvec::SmallVec;
 pub use stores::Stores;
+pub(crate) use timeouts::TIMEOUT_OF_NO_SAGA;
 use verdicts::Verdicts;
 
 use crate::{

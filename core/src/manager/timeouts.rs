@@ -3,6 +3,10 @@
 use super::SagaManager;
 use crate::{entity::LiveTimeout, envelope::Outgoing, handler_error::HandlerError, ids::EntityKey, saga::Saga};
 
+/// The rule that drops a timeout where there is nothing of its saga instance: it has another name now, or was completed so long ago
+/// that its tombstone is gone.
+pub(crate) const TIMEOUT_OF_NO_SAGA: &str = "timeout of no saga";
+
 impl<T: Saga> SagaManager<T> {
     /// A timeout comes back as a message: it must find its way to this very saga instance.
     pub(super) fn check_timeouts(

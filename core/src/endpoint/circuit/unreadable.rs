@@ -17,8 +17,9 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Unreadable(Mutex<Warned>);
 
+/// When somebody was warned of one of many.
 #[derive(Debug, Default)]
-struct Warned {
+pub(super) struct Warned {
     /// When it was warned last.
     at: Option<Instant>,
     /// So many came since, and were not warned of.
@@ -41,7 +42,7 @@ impl Unreadable {
 
 impl Warned {
     /// How many were not warned of since the last time, if it is time again.
-    fn came(&mut self, now: Instant) -> Option<u64> {
+    pub(super) fn came(&mut self, now: Instant) -> Option<u64> {
         if self.at.is_some_and(|at| now.duration_since(at) < QUIET) {
             self.untold += 1;
             return None;
