@@ -32,6 +32,8 @@ pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[doc(hidden)]
 pub mod races;
+#[doc(hidden)]
+pub mod readable;
 mod rows;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod schedule;

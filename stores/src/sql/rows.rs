@@ -7,7 +7,7 @@ use hapax_core::{
     codec::{CodecError, record},
     entity::{DedupEntry, Entity},
     ids::{AttemptId, DedupKey, Fingerprint, SagaKey},
-    ports::{DeadLetter, ErrorKind, Page, StoreError},
+    ports::{ErrorKind, StoreError},
     time::Timestamp,
 };
 
@@ -15,22 +15,6 @@ use hapax_core::{
 /// gone through for it. It takes a fraction of a second.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) const COUNTED_MAX: u32 = 1_000_000;
-
-/// Those of `letters` that can be read: one that cannot must not hide the others. Perhaps another version of this program can. With `tells` it is
-/// told of: where their page was asked for, and not where they are looked at in the place of one before.
-pub(super) fn readable(letters: impl Iterator<Item = Result<DeadLetter, StoreError>>, tells: bool) -> Vec<DeadLetter> {
-    let tell = |error: &StoreError| {
-        if tells {
-            tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
-        }
-    };
-    letters.filter_map(|letter| letter.inspect_err(tell).ok()).collect()
-}
-
-/// Whether a page of so many `rows`, of which so many can be read, would be taken for the last and is not.
-pub(super) const fn hides_others(readable: usize, rows: usize, page: &Page) -> bool {
-    readable == 0 && rows > 0 && rows >= page.limit
-}
 
 /// What one write does to an entity. `P` is how a database is told which outbox entries wait.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use hapax_core::{
     codec::record,
     envelope::Destination,
     ids::{EndpointName, Fingerprint},
-    ports::{DeadLetter, ErrorKind, Page, StoreError},
+    ports::{DeadLetter, ErrorKind, StoreError},
     time::Timestamp,
 };
 
@@ -25,22 +25,6 @@ pub struct SetAside {
     pub sent_at: Option<Timestamp>,
     /// When it was first given.
     pub first_given_at: Option<Timestamp>,
-}
-
-/// Those of `letters` that can be read: one that cannot must not hide the others. Perhaps another version of this program can. With `tells` it is
-/// told of: where their page was asked for, and not where they are looked at in the place of one before.
-pub(super) fn readable(letters: impl Iterator<Item = Result<SetAside, StoreError>>, tells: bool) -> Vec<SetAside> {
-    let tell = |error: &StoreError| {
-        if tells {
-            tracing::warn!(%error, "a dead letter is left out of the list: a person has to repair or delete it");
-        }
-    };
-    letters.filter_map(|letter| letter.inspect_err(tell).ok()).collect()
-}
-
-/// Whether a page of so many `rows`, of which so many can be read, would be taken for the last and is not.
-pub(super) const fn hides_others(readable: usize, rows: usize, page: &Page) -> bool {
-    readable == 0 && rows > 0 && rows >= page.limit
 }
 
 /// A letter as it is written, but for its reason: how much of that can be kept is the server's business.

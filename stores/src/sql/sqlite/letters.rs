@@ -16,7 +16,10 @@ use sqlx::{
 };
 
 use super::{
-    super::rows::{as_i64, hides_others, millis, readable},
+    super::{
+        readable::{hides_others, readable},
+        rows::{as_i64, millis},
+    },
     Sqlite,
     arguments::Bind,
     error::malformed,

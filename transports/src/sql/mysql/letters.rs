@@ -7,6 +7,7 @@ use hapax_core::{
     ids::EndpointName,
     ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
+use hapax_stores::sql::readable::{hides_others, readable};
 use sqlx::{
     Row,
     mysql::{MySqlArguments, MySqlRow},
@@ -15,7 +16,7 @@ use sqlx::{
 use super::{
     super::{
         millis,
-        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter, hides_others, readable},
+        set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
     },
     MySqlQueue, SetAside,
     arguments::{Bind, as_i64},

@@ -7,14 +7,17 @@ use hapax_core::{
     ids::EndpointName,
     ports::{DeadLetter, DeadLetters, Page, StoreError},
 };
-use hapax_stores::sql::sqlite::ride;
+use hapax_stores::sql::{
+    readable::{hides_others, readable},
+    sqlite::ride,
+};
 use sqlx::{
     Row,
     sqlite::{SqliteArguments, SqliteRow},
 };
 
 use super::{
-    super::set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter, hides_others, readable},
+    super::set_aside::{ADDING, Columns, DISCARDING, Identity, Row as Letter},
     SetAside, SqliteQueue,
     arguments::{Bind, as_i64},
     statements,
