@@ -146,8 +146,7 @@ async fn counts(State(asked): State<Arc<Asked>>, Words(NoWords {}): Words<NoWord
 
 async fn letters(State(asked): State<Arc<Asked>>, Words(wanted): Words<Wanted>) -> Answered<Vec<ShownLetter>> {
     let limit = up_to(wanted.limit, LISTED, LISTED_MAX, "limit")?;
-    let letters = crate::letters::list(&asked, &wanted, limit).await?;
-    Ok(Json(letters.iter().map(ShownLetter::of).collect()))
+    crate::letters::list(&asked, &wanted, limit).await.map(Json)
 }
 
 /// Which of the letters about a message.

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use hapax_core::{
     endpoint::office::Filter,
     ids::{EndpointName, MessageId},
+    operator::ShownLetter,
     ports::DeadLetter,
     time::Timestamp,
 };
@@ -45,7 +46,8 @@ fn time(text: Option<&String>) -> Result<Option<Timestamp>, Wrong> {
     .transpose()
 }
 
-pub(crate) async fn list(asked: &Arc<Asked>, wanted: &Wanted, limit: usize) -> Result<Vec<DeadLetter>, Wrong> {
+/// Without bodies, which a list does not show: no more are held than the store gives at once, whatever the list's length.
+pub(crate) async fn list(asked: &Arc<Asked>, wanted: &Wanted, limit: usize) -> Result<Vec<ShownLetter>, Wrong> {
     let of = asked.selection(wanted.endpoint.as_ref(), wanted.saga.as_ref())?;
     let filter = Filter {
         message_id: maybe(wanted.id.as_ref())?,
@@ -57,17 +59,7 @@ pub(crate) async fn list(asked: &Arc<Asked>, wanted: &Wanted, limit: usize) -> R
         before: time(wanted.before.as_ref())?,
     };
     let skip = up_to(wanted.skip, 0, SKIPPED_MAX, "skip")?;
-    listed(asked, of.endpoint.as_ref(), &filter, (skip, limit)).await
-}
-
-/// Of the endpoint that was named, or of all, one after the other.
-async fn listed(
-    asked: &Arc<Asked>,
-    endpoint: Option<&EndpointName>,
-    filter: &Filter,
-    (skip, limit): (usize, usize),
-) -> Result<Vec<DeadLetter>, Wrong> {
-    let letters = asked.page.operator.dead_letters(endpoint, filter, skip, limit).await;
+    let letters = asked.page.operator.shown_letters(of.endpoint.as_ref(), &filter, skip, limit).await;
     known(letters.map_err(|error| Wrong::store(&error))?)
 }
 
@@ -79,7 +71,8 @@ pub(crate) async fn about(
     saga: Option<&String>,
 ) -> Result<Vec<DeadLetter>, Wrong> {
     let filter = Filter { message_id: Some(id.clone()), saga: maybe(saga)?, ..Filter::default() };
-    let letters = listed(asked, Some(endpoint), &filter, (0, OF_A_MESSAGE_MAX)).await?;
+    let letters = asked.page.operator.dead_letters(Some(endpoint), &filter, 0, OF_A_MESSAGE_MAX).await;
+    let letters = known(letters.map_err(|error| Wrong::store(&error))?)?;
     if letters.is_empty() {
         return Err(Wrong::new(
             StatusCode::NOT_FOUND,

@@ -80,20 +80,11 @@ fn office(operator: &Operator, endpoint: &EndpointName) -> DeadLetterOffice {
     operator.dead_letter_office(endpoint, "", Duration::ZERO)
 }
 
-async fn letters(
-    operator: &Operator,
-    of: &Of,
-    filter: &Filter,
-    (skip, limit): (usize, usize),
-) -> Result<Vec<DeadLetter>, Failure> {
-    let letters = operator.dead_letters(of.endpoint.as_ref(), filter, skip, limit).await;
-    answered(letters.map_err(|error| Failure::of(&error))?)
-}
-
 async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
-    let letters = letters(&operator, &filtered.of, &filter(filtered), page).await?;
-    let letters: Vec<ShownLetter> = letters.iter().map(ShownLetter::of).collect();
+    let ((skip, limit), endpoint) = (page, filtered.of.endpoint.as_ref());
+    let letters = operator.shown_letters(endpoint, &filter(filtered), skip, limit).await;
+    let letters: Vec<ShownLetter> = answered(letters.map_err(|error| Failure::of(&error))?)?;
     if common.json {
         return out.json(&letters);
     }
@@ -113,7 +104,8 @@ async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &
 async fn show(id: &MessageId, of: &Of, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
     let filter = Filter { message_id: Some(id.clone()), saga: of.saga.clone(), ..Filter::default() };
-    let letters = letters(&operator, of, &filter, (0, AT_ONCE_MAX)).await?;
+    let letters = operator.dead_letters(of.endpoint.as_ref(), &filter, 0, AT_ONCE_MAX).await;
+    let letters = answered(letters.map_err(|error| Failure::of(&error))?)?;
     if letters.is_empty() {
         return Err(Failure::new(format!(
             "there is no dead letter about message {id}: `hapax message {id}` tells what is known of it"

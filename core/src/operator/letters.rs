@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Operator, Selection};
+use super::{Operator, Selection, ShownLetter};
 use crate::{
     endpoint::office::{DeadLetterOffice, Filter},
     ids::EndpointName,
     ports::{Answer, DeadLetter, StoreError},
 };
-
-/// Letters that are looked at to count them: they come with their bodies.
-const AT_ONCE: usize = 100;
 
 impl Operator {
     /// Dead letters of `endpoint`, or of all that are known here one after the other, as far as `filter` lets them through; `skip` of them are
@@ -25,6 +22,30 @@ impl Operator {
         skip: usize,
         limit: usize,
     ) -> Result<Answer<Vec<DeadLetter>>, StoreError> {
+        self.letters_as(endpoint, filter, (skip, limit), |letter| letter).await
+    }
+
+    /// The same as a list shows them, without their bodies. These are read with them; no more than a hundred are held at a time.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn shown_letters(
+        &self,
+        endpoint: Option<&EndpointName>,
+        filter: &Filter,
+        skip: usize,
+        limit: usize,
+    ) -> Result<Answer<Vec<ShownLetter>>, StoreError> {
+        self.letters_as(endpoint, filter, (skip, limit), |letter| ShownLetter::of(&letter)).await
+    }
+
+    async fn letters_as<T>(
+        &self,
+        endpoint: Option<&EndpointName>,
+        filter: &Filter,
+        (skip, limit): (usize, usize),
+        shown: fn(DeadLetter) -> T,
+    ) -> Result<Answer<Vec<T>>, StoreError> {
         let of = Selection { endpoint: endpoint.cloned(), saga: None };
         let endpoints = match self.endpoints(&of).await? {
             Answer::Is(endpoints) => endpoints,
@@ -37,7 +58,7 @@ impl Operator {
             }
             // Nobody is in it who could change anything.
             let office = self.dead_letter_office(&endpoint, "", Duration::ZERO);
-            let listed = office.list(filter, skip, limit - found.len()).await?;
+            let listed = office.list_as(filter, skip, limit - found.len(), shown).await?;
             let passed = if listed.is_empty() { number(&office, filter, skip).await? } else { skip };
             skip -= passed;
             found.extend(listed);
@@ -48,13 +69,5 @@ impl Operator {
 
 /// How many there are, up to `most`.
 async fn number(office: &DeadLetterOffice, filter: &Filter, most: usize) -> Result<usize, StoreError> {
-    let mut number = 0;
-    while number < most {
-        let listed = office.list(filter, number, AT_ONCE.min(most - number)).await?;
-        if listed.is_empty() {
-            break;
-        }
-        number += listed.len();
-    }
-    Ok(number)
+    Ok(office.list_as(filter, 0, most, drop).await?.len())
 }
