@@ -122,7 +122,8 @@ impl Place {
                 let store = told(options.clone().open().await)?;
                 let mut opened =
                     Opened::of(store.as_ref().ok().map(|store| Operator::on(store.clone()).schedule(store.clone())));
-                opened.outbox(postgres_outbox(options).await);
+                let outbox = hapax::PostgresOutbox::options().listen(false).order_as_it_is(true);
+                opened.outbox(outbox.open_database(options.clone()).await);
                 if let Ok(store) = &store {
                     let queues = hapax::PostgresQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
@@ -350,19 +351,6 @@ fn told<T>(opened: Result<T, StoreError>) -> Result<Result<T, StoreError>, Failu
     match opened {
         Err(error) if error.kind() != ErrorKind::Absent => Err(opening(&error)),
         opened => Ok(opened),
-    }
-}
-
-#[cfg(feature = "postgres")]
-async fn postgres_outbox(
-    database: &hapax::stores::postgres::PostgresOptions,
-) -> Result<hapax::PostgresOutbox, StoreError> {
-    let outbox = || hapax::PostgresOutbox::options().listen(false).order_as_it_is(true);
-    match outbox().open_database(database.clone()).await {
-        Err(error) if error.to_string().contains("`debezium(true)`") => {
-            outbox().debezium(true).open_database(database.clone()).await
-        }
-        opened => opened,
     }
 }
 

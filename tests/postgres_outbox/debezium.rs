@@ -279,6 +279,23 @@ async fn what_is_debeziums_takes_no_relay_and_no_other_opener() {
     place.until("SELECT count(*) FROM hapax.outbox_relay", 0).await;
 }
 
+/// Whoever looks at a table, or brings it up to date for others, need not know who sends, and decides nothing about it.
+#[tokio::test]
+async fn a_table_that_is_taken_as_it_is_is_debeziums_or_a_relays() {
+    let place = Place::empty(false).await;
+    let as_it_is = || Outbox::options().order_as_it_is(true);
+    Outbox::options().debezium(true).migrate(true).open_database(place.database()).await.unwrap();
+    for migrate in [false, true] {
+        let outbox = as_it_is().migrate(migrate).open_database(place.database()).await.unwrap();
+        assert!(outbox.is_debeziums());
+        let started = Relay::to(Sink::new()).table(outbox).start();
+        assert!(started.unwrap_err().to_string().contains("Debezium"));
+    }
+    let relays = Place::empty(false).await;
+    let outbox = as_it_is().debezium(true).migrate(true).open_database(relays.database()).await.unwrap();
+    assert!(!outbox.is_debeziums(), "a look has given the table to Debezium");
+}
+
 #[tokio::test]
 async fn a_table_with_relays_at_work_or_with_order_is_not_given_to_debezium() {
     let place = Place::new().await;

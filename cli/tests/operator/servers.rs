@@ -11,7 +11,7 @@ use hapax::{
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
-use crate::rig::{AddItem, builder, hapax, json, said, text, until};
+use crate::rig::{AddItem, ItemAdded, builder, hapax, json, said, text, until};
 
 /// Who makes the tables, or looks at them, has not decided for the program whether they keep order.
 pub(crate) const DECIDED: &str = "the command has decided that the outbox keeps no order";
@@ -104,6 +104,24 @@ async fn the_operators_day_on_postgres() {
     shop_that_ran!(store.clone(), PostgresQueue::on(&store).await.unwrap());
     looks_after_the_shop(&place);
     let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    sqlx::query(AssertSqlSafe(format!("DROP SCHEMA {schema} CASCADE"))).execute(&pool).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outbox_that_debezium_sends_is_looked_at_and_brought_up_to_date() {
+    let Some(url) = server("HAPAX_TEST_POSTGRES", cfg!(feature = "postgres")) else { return };
+    let schema = format!("cli_debezium_{}", std::process::id());
+    let place = ["--store", &url, "--schema", &schema];
+    ask(&place, &["migrate", "--outbox", "--yes"], 0);
+    let database = Postgres::options(&url).schema(&schema);
+    let outbox = PostgresOutbox::options().debezium(true).open_database(database).await.unwrap();
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    let message = outbox.outgoing(&ItemAdded { order: "7".to_owned() }).unwrap();
+    let ticket = outbox.enqueue_all(&mut tx, &[message]).await.unwrap();
+    outbox.commit(tx, ticket).await.unwrap();
+    assert_eq!(ask(&place, &["status"], 0)["outboxes"][0]["waiting"], 1);
+    ask(&place, &["migrate", "--outbox", "--yes"], 0);
     sqlx::query(AssertSqlSafe(format!("DROP SCHEMA {schema} CASCADE"))).execute(&pool).await.unwrap();
 }
 

@@ -12,7 +12,7 @@ pub(in crate::sql) struct Settings {
     pub(in crate::sql) writes: Writes,
     pub(in crate::sql) migrate: bool,
     pub(in crate::sql) ordered: bool,
-    /// Nothing is asked of the order, and nothing decided.
+    /// Nothing is asked of the order, or of who sends, and nothing decided.
     pub(in crate::sql) order_as_it_is: bool,
     pub(in crate::sql) wrong: Option<InvalidId>,
 }
@@ -28,6 +28,12 @@ impl Settings {
     /// What the table is to be, unless it is taken as it is.
     pub(in crate::sql) fn order(&self) -> Option<bool> {
         (!self.order_as_it_is).then_some(self.ordered)
+    }
+
+    /// Whether Debezium is to send, unless the table is taken as it is.
+    #[cfg(feature = "postgres")]
+    pub(in crate::sql) fn debezium(&self) -> Option<bool> {
+        (!self.order_as_it_is).then_some(self.writes.debezium)
     }
 }
 
@@ -75,7 +81,8 @@ macro_rules! settings {
         }
 
         /// Whether the table is taken as it is, for who only looks at it, or makes it for others: what
-        /// [`ordered_keys`](Self::ordered_keys) says does not count then, and a table of which nobody has decided stays that. Default no.
+        /// [`ordered_keys`](Self::ordered_keys) says does not count then, and a table of which nobody has decided stays that. In PostgreSQL one
+        /// that Debezium sends is taken so as well. Default no.
         pub const fn order_as_it_is(mut self, as_it_is: bool) -> Self {
             self.settings.order_as_it_is = as_it_is;
             self

@@ -154,6 +154,13 @@ impl PostgresOutbox {
         Ok(grants.replace("{schema}", &statements::SCHEMA.name(database)?).replace("{role}", &role))
     }
 
+    /// Whether Debezium sends what is stored, and no relay does: [`PostgresOutboxOptions::debezium`], or as the table says where it was
+    /// taken [as it is](PostgresOutboxOptions::order_as_it_is).
+    #[must_use]
+    pub fn is_debeziums(&self) -> bool {
+        self.0.writes.debezium
+    }
+
     /// Stores many messages in one statement, as they are. Nothing is stored if one is refused.
     ///
     /// # Errors

@@ -64,7 +64,8 @@ impl PostgresOutboxOptions {
     ///
     /// Debezium sends everything at its commit and knows nothing of due times, attempts and failures: messages with a due time
     /// are refused, and so are destinations and types that no topic of Kafka may be called by. What expires is sent with its
-    /// time in a header. Rows stay as they are: remove them yourself.
+    /// time in a header. Rows stay as they are: remove them yourself. What is said here does not count where the table is taken
+    /// [as it is](Self::order_as_it_is).
     pub const fn debezium(mut self, debezium: bool) -> Self {
         self.settings.writes.debezium = debezium;
         self
@@ -125,8 +126,8 @@ impl PostgresOutboxOptions {
     /// See [`PostgresOptions::open`]; and an address that is none.
     pub async fn open_database(self, database: PostgresOptions) -> Result<PostgresOutbox, StoreError> {
         let settings = self.settings.check(SCHEMA.opening)?;
-        let order = settings.order();
-        let Settings { writes, migrate, .. } = settings;
+        let (order, debezium) = (settings.order(), settings.debezium());
+        let Settings { mut writes, migrate, .. } = settings;
         let every = timed::asked(self.time_partitions)?;
         if every.is_some() && writes.debezium {
             let why = "Debezium's outbox has no time partitions, since nobody says what of it was sent: leave \
@@ -137,7 +138,7 @@ impl PostgresOutboxOptions {
         let server = Server::open(&database, schema, migrate).await?;
         let timed = timed::decide(&server, every).await?;
         let ordered = decide(&server, order).await?;
-        sent_by(&server, writes.debezium).await?;
+        writes.debezium = is_debeziums(&server, debezium).await?;
         if let Some(timed) = &timed {
             timed.open(&server).await?;
         }
@@ -178,22 +179,25 @@ async fn decide(server: &Server, order: Option<bool>) -> Result<bool, StoreError
     outbox::decided(decided, order, SCHEMA.opening, server.place())
 }
 
-/// Who sends is the same for all who use the table, too.
-async fn sent_by(server: &Server, debezium: bool) -> Result<(), StoreError> {
+/// Who sends is the same for all who use the table, too: answers whether Debezium does, as was `asked` for if anything was.
+async fn is_debeziums(server: &Server, asked: Option<bool>) -> Result<bool, StoreError> {
     let mut wire = server.wire();
     let failed = |fault: super::super::wire::Fault| fault.store_error(SCHEMA.opening, server.place());
-    if debezium {
+    if asked == Some(true) {
         wire.write(&server.text(statements::GIVE_TO_DEBEZIUM), PgArguments::default()).await.map_err(failed)?;
     }
     let rows = wire.read(&server.text(statements::IS_DEBEZIUMS), PgArguments::default()).await.map_err(failed)?;
     wire.close().await;
-    let why = match (debezium, !rows.is_empty()) {
-        (true, false) => {
+    let is = !rows.is_empty();
+    let why = match (asked, is) {
+        (Some(true), false) => {
             "a relay is at work on the outbox, or was until a moment ago, or the table keeps order: stop all relays and wait \
              until `outbox_relay` is empty (10 minutes for one that was killed), or use another table prefix"
         }
-        (false, true) => "the outbox is sent by Debezium: open it with `debezium(true)`, or use another table prefix",
-        _ => return Ok(()),
+        (Some(false), true) => {
+            "the outbox is sent by Debezium: open it with `debezium(true)`, or use another table prefix"
+        }
+        _ => return Ok(is),
     };
     Err(StoreError::new(ErrorKind::Misconfigured, SCHEMA.opening, format!("{}: {why}", server.place())))
 }
