@@ -40,6 +40,8 @@ pub(crate) struct Opened {
     pub(crate) left_out: Vec<String>,
     /// There is a store, and not outbox tables alone.
     pub(crate) has_store: bool,
+    /// Debezium sends what is in the outbox: its rows wait for no relay, and stay as they are.
+    pub(crate) is_debeziums: bool,
 }
 
 impl Place {
@@ -123,7 +125,9 @@ impl Place {
                 let mut opened =
                     Opened::of(store.as_ref().ok().map(|store| Operator::on(store.clone()).schedule(store.clone())));
                 let outbox = hapax::PostgresOutbox::options().listen(false).order_as_it_is(true);
-                opened.outbox(outbox.open_database(options.clone()).await);
+                let outbox = outbox.open_database(options.clone()).await;
+                opened.is_debeziums = outbox.as_ref().is_ok_and(hapax::PostgresOutbox::is_debeziums);
+                opened.outbox(outbox);
                 if let Ok(store) = &store {
                     let queues = hapax::PostgresQueue::options().ordered_keys(common.ordered_keys).migrate(false);
                     opened.queues(queues.on(store).await);
@@ -305,7 +309,7 @@ impl Opened {
     fn of(operator: Option<Operator>) -> Self {
         let has_store = operator.is_some();
         let operator = operator.unwrap_or_else(Operator::without_store);
-        Self { operator, has_queues: false, left_out: Vec::new(), has_store }
+        Self { operator, has_queues: false, left_out: Vec::new(), has_store, is_debeziums: false }
     }
 
     fn outbox<O: hapax::ports::OutboxRows + 'static>(&mut self, outbox: Result<O, StoreError>) {

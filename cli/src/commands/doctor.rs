@@ -82,14 +82,14 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
             for left_out in &opened.left_out {
                 found.add(Level::Warning, left_out.clone(), None);
             }
-            let reaches = common.transport().is_some() || opened.has_queues;
+            let (reaches, is_debeziums) = (common.transport().is_some() || opened.has_queues, opened.is_debeziums);
             match with_transport(opened, common).await {
                 Err(failure) => found.failed("transport", &failure),
                 Ok(operator) => {
                     if reaches {
                         found.add(Level::Ok, "the transport opens", None);
                     }
-                    look(&operator, asked, reaches, &mut found).await;
+                    look(&operator, asked, (reaches, is_debeziums), &mut found).await;
                 }
             }
             found.heard(warnings);
@@ -98,7 +98,7 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
     ended(if common.json { out.json(&found) } else { out.text(&text(&found)) }, found.errors > 0)
 }
 
-async fn look(operator: &Operator, asked: &Doctor, reaches: bool, found: &mut Findings) {
+async fn look(operator: &Operator, asked: &Doctor, (reaches, is_debeziums): (bool, bool), found: &mut Findings) {
     let said = |time| span(millis(time));
     match (operator.retention().await, asked.redelivery) {
         (Err(error), _) => found.add(Level::Error, with_causes(&error), None),
@@ -121,7 +121,7 @@ async fn look(operator: &Operator, asked: &Doctor, reaches: bool, found: &mut Fi
             found.add(Level::Warning, format!("endpoints are not looked at: {why}"), Some("--endpoint and --saga"))
         }
     }
-    status.outboxes.iter().for_each(|outbox| look_at_outbox(outbox, found));
+    status.outboxes.iter().for_each(|outbox| look_at_outbox(outbox, is_debeziums, found));
 }
 
 fn look_at_endpoint(endpoint: &EndpointStatus, reaches: bool, found: &mut Findings) {
@@ -168,8 +168,12 @@ fn look_at_endpoint(endpoint: &EndpointStatus, reaches: bool, found: &mut Findin
     }
 }
 
-fn look_at_outbox(outbox: &OutboxStatus, found: &mut Findings) {
+fn look_at_outbox(outbox: &OutboxStatus, is_debeziums: bool, found: &mut Findings) {
     let table = &outbox.table;
+    if is_debeziums {
+        let what = format!("{table}: Debezium sends what is stored; what it has sent, its connector knows");
+        return found.add(Level::Ok, what, None);
+    }
     if outbox.failed > 0 {
         let remedy =
             "`hapax outbox list --status failed` shows why; mend the cause, then `hapax outbox retry` or `discard`";

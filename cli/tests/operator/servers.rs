@@ -121,6 +121,9 @@ async fn an_outbox_that_debezium_sends_is_looked_at_and_brought_up_to_date() {
     let ticket = outbox.enqueue_all(&mut tx, &[message]).await.unwrap();
     outbox.commit(tx, ticket).await.unwrap();
     assert_eq!(ask(&place, &["status"], 0)["outboxes"][0]["waiting"], 1);
+    let found = ask(&place, &["doctor"], 0);
+    assert_eq!(found["errors"], 0, "a relay is asked for, which would be refused: {found}");
+    assert!(found["findings"].to_string().contains("Debezium sends"), "{found}");
     ask(&place, &["migrate", "--outbox", "--yes"], 0);
     sqlx::query(AssertSqlSafe(format!("DROP SCHEMA {schema} CASCADE"))).execute(&pool).await.unwrap();
 }
