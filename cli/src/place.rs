@@ -14,6 +14,11 @@ use crate::{args::Common, failure::Failure};
 const ABSENT: &str = "; name the place that the endpoint has (on a server, its schema or prefix, too: --schema, \
                       --table-prefix), or `hapax migrate` makes one";
 
+/// What tables are for, as it is told.
+pub(crate) const STORE: &str = "a store";
+pub(crate) const OUTBOX: &str = "an outbox";
+pub(crate) const QUEUES: &str = "queues";
+
 /// Which database, and how it is reached.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
@@ -162,11 +167,13 @@ impl Place {
     }
 
     /// Makes the tables that are missing. Another program's file is given those of a store only where it `may_share`: its name may be a mistake.
+    /// What is there then is `done`, also where something else has failed after it.
     pub(crate) async fn migrate(
         &self,
         (store, outbox, queues): (bool, bool, bool),
         #[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "only SQLite has files"))]
         may_share: bool,
+        done: &mut Vec<&'static str>,
     ) -> Result<(), Failure> {
         match self {
             #[cfg(feature = "sqlite")]
@@ -174,34 +181,41 @@ impl Place {
                 let made = hapax::Sqlite::options(path).create_if_missing(true).migrate(true).share_file(may_share);
                 if store {
                     made.open().await.map_err(|e| opening(&e))?.close().await;
+                    done.push(STORE);
                 }
                 if outbox {
                     let made = hapax::SqliteOutbox::options().order_as_it_is(true).migrate(true).open(path);
                     made.await.map_err(|e| opening(&e))?;
+                    done.push(OUTBOX);
                 }
                 if queues {
                     hapax::SqliteQueue::open(path).await.map_err(|e| opening(&e))?.close().await;
+                    done.push(QUEUES);
                 }
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(options) => {
                 if store {
                     hapax::Postgres::migrate(options.clone()).await.map_err(|e| opening(&e))?;
+                    done.push(STORE);
                 }
                 if outbox {
                     let outbox = hapax::PostgresOutbox::options().order_as_it_is(true).migrate(true);
                     let made = outbox.open_database(options.clone());
                     made.await.map_err(|e| opening(&e))?;
+                    done.push(OUTBOX);
                 }
                 if queues {
                     let made = hapax::PostgresQueue::options().migrate(true).open_database(options.clone());
                     made.await.map_err(|e| opening(&e))?.close().await;
+                    done.push(QUEUES);
                 }
             }
             #[cfg(feature = "mysql")]
             Self::MySql(options) => {
                 if store {
                     options.clone().migrate(true).open().await.map_err(|e| opening(&e))?.close().await;
+                    done.push(STORE);
                 }
                 if outbox {
                     let made = hapax::stores::mysql::outbox::MySqlOutbox::options()
@@ -209,10 +223,12 @@ impl Place {
                         .migrate(true)
                         .open_database(options.clone());
                     made.await.map_err(|e| opening(&e))?;
+                    done.push(OUTBOX);
                 }
                 if queues {
                     let made = hapax::MySqlQueue::options().migrate(true).open_database(options.clone());
                     made.await.map_err(|e| opening(&e))?.close().await;
+                    done.push(QUEUES);
                 }
             }
             #[cfg(feature = "dynamodb")]
@@ -221,11 +237,13 @@ impl Place {
                 let client = hapax::DynamoDb::local_client(&format!("http://{host}"));
                 let made = hapax::DynamoDb::options(client, table).create_if_missing(true);
                 made.open().await.map_err(|e| opening(&e))?;
+                done.push(STORE);
             }
             #[cfg(feature = "cosmos")]
             Self::CosmosDb { host, database } => {
                 only_store(outbox || queues || !store)?;
                 cosmos::open(host, database, true).await?;
+                done.push(STORE);
             }
         }
         Ok(())

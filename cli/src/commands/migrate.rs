@@ -7,9 +7,12 @@ use crate::{
     args::{Common, Migrate},
     ask::Hand,
     failure::Failure,
-    place::Place,
+    place::{OUTBOX, Place, QUEUES, STORE},
     print::Out,
 };
+
+/// What is written down that was done. Others may do it at the same time, and whose tables they are then, no store tells.
+const MADE_SURE: &str = "made sure of tables";
 
 #[derive(Serialize)]
 struct Migrated {
@@ -21,7 +24,7 @@ struct Migrated {
 
 pub(super) async fn run(asked: &Migrate, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let parts = (!asked.no_store, asked.outbox, asked.queues);
-    let named = [(parts.0, "a store"), (parts.1, "an outbox"), (parts.2, "queues")];
+    let named = [(parts.0, STORE), (parts.1, OUTBOX), (parts.2, QUEUES)];
     let named: Vec<&str> = named.iter().filter(|(is_asked, _)| *is_asked).map(|(_, name)| *name).collect();
     if named.is_empty() {
         return Err(Failure::usage("nothing is left to migrate: give --outbox or --queues, or leave --no-store out"));
@@ -37,8 +40,12 @@ pub(super) async fn run(asked: &Migrate, common: &Common, out: &mut Out) -> Resu
         return Ok(());
     }
     hand.opens_log()?;
-    place.migrate(parts, asked.share_file).await?;
-    hand.writes_down("migrated", &named.join(", "), named.len() as u64)?;
+    let mut done = Vec::new();
+    let made = place.migrate(parts, asked.share_file, &mut done).await;
+    // What was made before something has failed stays.
+    let written =
+        if done.is_empty() { Ok(()) } else { hand.writes_down(MADE_SURE, &done.join(", "), done.len() as u64) };
+    made.and(written)?;
     if common.json {
         return out.json(&Migrated { place: url, store: parts.0, outbox: parts.1, queues: parts.2 });
     }

@@ -65,6 +65,30 @@ async fn another_programs_file_is_given_tables_only_where_that_is_asked_for() {
     json(&["status", "--store", &file, "--json"], 0);
 }
 
+#[tokio::test]
+async fn what_was_made_before_something_has_failed_is_written_down() {
+    let folder = Folder::new();
+    let file = folder.file();
+    assert!(hapax(&["migrate", "--no-store", "--outbox", "--yes", "--store", &file]).status.success());
+    // The outbox is of a hapax that is yet to come.
+    let pool = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    for sql in [
+        "INSERT INTO hapax_outbox_migration (version, name) VALUES (99, 'later')",
+        "INSERT INTO hapax_outbox_meta (name, value) VALUES ('usable_from', 99)",
+    ] {
+        sqlx::query(sql).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let made = hapax(&["migrate", "--outbox", "--queues", "--yes", "--by", "alice", "--store", &file]);
+    assert_eq!(made.status.code(), Some(1), "{made:?}");
+    let said = said(&made);
+    let (line, failure) = said.trim_end().split_once('\n').unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&line["by"], &line["of"], &line["count"]), (&"alice".into(), &"a store".into(), &1.into()));
+    assert!(failure.contains("update this program"), "{failure}");
+    json(&["dead-letters", "list", "--store", &file, "--json"], 0);
+}
+
 #[test]
 fn a_file_that_is_no_database_is_left_as_it_was() {
     let folder = Folder::new();
