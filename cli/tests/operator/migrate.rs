@@ -66,6 +66,27 @@ async fn another_programs_file_is_given_tables_only_where_that_is_asked_for() {
 }
 
 #[tokio::test]
+async fn an_outbox_or_queues_alone_are_put_into_another_programs_file_only_where_that_is_asked_for() {
+    for part in ["--outbox", "--queues"] {
+        let folder = Folder::new();
+        let file = folder.file();
+        let other = sqlx::SqlitePool::connect(&format!("sqlite://{file}?mode=rwc")).await.unwrap();
+        sqlx::raw_sql("CREATE TABLE bookmarks (url TEXT)").execute(&other).await.unwrap();
+        let make = ["migrate", "--no-store", part, "--yes", "--store", &file];
+        let refused = hapax(&make);
+        assert_eq!(refused.status.code(), Some(1), "{part}: {refused:?}");
+        assert!(said(&refused).contains("bookmarks") && said(&refused).contains("--share-file"), "{part}: {refused:?}");
+        let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
+        assert_eq!(sqlx::query_scalar::<_, i64>(tables).fetch_one(&other).await.unwrap(), 1, "{part}");
+        let made = hapax(&[&make[..], &["--share-file"]].concat());
+        assert!(made.status.success(), "{part}: {made:?}");
+        // It is shared from now on.
+        let again = hapax(&make);
+        assert!(again.status.success(), "{part}: {again:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_made_before_something_has_failed_is_written_down() {
     let folder = Folder::new();
     let file = folder.file();
