@@ -26,6 +26,10 @@ use crate::{
 const BATCH: usize = 1_000;
 /// Rows of a page: their bodies come with them.
 const PAGE: usize = 200;
+/// What is written down that was done with rows that are over.
+const ARCHIVED: &str = "archived outbox rows";
+const PURGED: &str = "purged outbox rows";
+const REMOVED: &str = "removed outbox rows from the archive";
 /// Where what is left is seen.
 const ROWS_LEFT: &str = "`hapax outbox list --status failed`";
 /// Rows of one call at most.
@@ -225,14 +229,16 @@ async fn remove(
     let mut changed = Vec::new();
     for table in tables {
         let (mut rows, mut archived) = (0, 0);
-        let deed = if archive.is_some() { "archived outbox rows" } else { "purged outbox rows" };
         let taken = take_out(&**table, &care, (&mut rows, &mut archived)).await;
-        let count = if archive.is_some() { rows } else { archived };
+        let (deed, count) = if archive.is_some() { (ARCHIVED, rows) } else { (PURGED, archived) };
+        // What is gone for good is never written down as archived.
+        let is_more = archive.is_some() && archived > 0;
+        let removed = if is_more { hand.writes_down(REMOVED, table.name(), archived) } else { Ok(()) };
         // What went before it failed is gone all the same, and written down.
         taken.map_err(|error| {
             hand.broke_off(deed, table.name(), Some(count), &error, "`hapax outbox list --status sent`")
         })?;
-        hand.writes_down(deed, table.name(), count)?;
+        hand.writes_down(deed, table.name(), count).and(removed)?;
         changed.push(Changed { table: table.name().to_owned(), rows, removed_from_archive: Some(archived) });
     }
     tell(&changed, if archive.is_some() { "archived" } else { "taken out of the table" }, common, out)

@@ -135,6 +135,25 @@ async fn what_is_over_goes_to_the_archive_or_away_and_what_is_young_waits_or_has
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_archive_loses_for_good_is_written_down_by_itself() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let [sent, ..] = outbox_that_ran(&file).await;
+    let archive = ["outbox", "archive", "--older-than", "0s", "--yes", "--store", &file];
+    let deeds = |args: &[&str]| -> Vec<(String, u64)> {
+        let done = hapax(args);
+        assert!(done.status.success(), "{done:?}");
+        let lines = said(&done);
+        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| (line["deed"].as_str().unwrap().to_owned(), line["count"].as_u64().unwrap())).collect()
+    };
+    assert_eq!(deeds(&archive), [("archived outbox rows".to_owned(), 1)]);
+    let removed = ("removed outbox rows from the archive".to_owned(), 1);
+    assert_eq!(deeds(&[&archive[..], &["--keep", "0s"]].concat()), [removed, ("archived outbox rows".to_owned(), 0)]);
+    assert_eq!(status_of(&file, &sent).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_an_outbox_alone_is_looked_at_too() {
     let folder = Folder::new();
     let file = folder.file();
