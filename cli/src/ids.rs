@@ -18,6 +18,11 @@ pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
         .map_err(|_| "it is neither a time as 2026-11-29T12:00:00Z nor so long ago as 90s, 15m, 2h or 7d".to_owned())
 }
 
+/// RFC 3339 alone, for a time that may be to come: `2h` says how long ago everywhere else.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text).map_err(|_| "write it as 2026-11-29T12:00:00Z".to_owned())
+}
+
 /// `90s`, `15m`, `2h`, `7d`, `500ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -55,7 +60,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{duration, time};
+    use super::{duration, moment, time};
 
     #[test]
     fn durations_have_a_unit() {
@@ -73,5 +78,6 @@ mod tests {
             Ok("2026-11-29T11:00:00.000Z".to_owned())
         );
         assert!(time("1h").is_ok() && time("yesterday").is_err());
+        assert!(moment("2026-11-29T12:00:00Z").is_ok() && moment("1h").is_err());
     }
 }

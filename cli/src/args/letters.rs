@@ -9,7 +9,7 @@ use hapax::{
 };
 
 use super::{Changing, Of};
-use crate::ids::{header, id, time};
+use crate::ids::{header, id, moment, time};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadLetters {
@@ -116,8 +116,8 @@ pub(crate) struct Edit {
     /// Removes a header; several times
     #[arg(long, value_name = "NAME")]
     pub(crate) remove_header: Vec<String>,
-    /// Not worth handling after this time
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "never_expires")]
+    /// Not worth handling after this time, such as 2026-11-29T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "never_expires")]
     pub(crate) expires: Option<Timestamp>,
     /// Worth handling at any time
     #[arg(long)]

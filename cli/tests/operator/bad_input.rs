@@ -45,6 +45,8 @@ fn what_cannot_be_parsed_is_named_with_where_to_look() {
         (&["dead-letters", "discard", "m", "--all", "--store", "x.db"], "--all"),
         (&["dead-letters", "list", "--since", "yesterday"], "neither a time"),
         (&["dead-letters", "edit", "m", "--header", "x"], "NAME=VALUE"),
+        // Which would be two hours ago.
+        (&["dead-letters", "edit", "m", "--expires", "2h", "--store", "x.db"], "2026-11-29T12:00:00Z"),
         (&["outbox"], "--help"),
         (&["outbox", "list", "--status", "lost"], "waits, sent"),
         (&["outbox", "purge", "--older-than", "-1s", "--store", "x.db"], "-1"),
