@@ -44,9 +44,12 @@ impl Failure {
     /// Says it, if it has not been said.
     pub(crate) fn tell(&self) {
         if let Self::Usage(why) | Self::Failed(why) = self {
-            // The library names its own setting.
-            let why = why.replace("`danger_unverified_tls(true)`", "`--danger-unverified-tls`");
-            let _ = writeln!(io::stderr(), "hapax: {}", masked(&why)); // There is nowhere else to say it.
+            let _ = writeln!(io::stderr(), "hapax: {}", in_our_words(why)); // There is nowhere else to say it.
         }
     }
+}
+
+/// What the library says, as this program does: with its option in the place of the library's setting, on one line, without a password.
+pub(crate) fn in_our_words(text: &str) -> String {
+    masked(&text.replace("`danger_unverified_tls(true)`", "`--danger-unverified-tls`"))
 }

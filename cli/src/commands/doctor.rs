@@ -1,7 +1,7 @@
 //! Start-up checks of each backend, and what a person should look at, each with its remedy.
 
 use hapax::{
-    operator::{EndpointStatus, Operator, OutboxStatus, masked, with_causes},
+    operator::{EndpointStatus, Operator, OutboxStatus, with_causes},
     ports::Answer,
 };
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{ended, selection};
 use crate::{
     args::{Common, Doctor},
-    failure::Failure,
+    failure::{Failure, in_our_words},
     ids::millis,
     place::Place,
     print::{Out, span},
@@ -51,7 +51,7 @@ impl Findings {
     fn add(&mut self, level: Level, what: impl Into<String>, remedy: Option<&str>) {
         self.errors += usize::from(level == Level::Error);
         self.warnings += usize::from(level == Level::Warning);
-        self.findings.push(Finding { level, what: masked(&what.into()), remedy: remedy.map(str::to_owned) });
+        self.findings.push(Finding { level, what: in_our_words(&what.into()), remedy: remedy.map(str::to_owned) });
     }
 
     fn heard(&mut self, warnings: &Warnings) {

@@ -17,13 +17,13 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 use hapax::{
     ids::EndpointName,
-    operator::{Operator, Selection, masked},
+    operator::{Operator, Selection},
     ports::Answer,
 };
 
 use crate::{
     args::{Args, Command, Common, Of, Outbox},
-    failure::Failure,
+    failure::{Failure, in_our_words},
     place::{Opened, Place},
     print::Out,
     warnings::Warnings,
@@ -58,7 +58,7 @@ fn completion(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure>
 
 fn warn(warnings: &[String]) {
     for warning in warnings {
-        let _ = writeln!(io::stderr(), "hapax: warning: {}", masked(warning)); // There is nowhere else to say it.
+        let _ = writeln!(io::stderr(), "hapax: warning: {}", in_our_words(warning)); // There is nowhere else to say it.
     }
 }
 

@@ -3,16 +3,14 @@
 use std::io::{self, Write};
 
 use hapax::{
-    operator::{
-        EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status, masked, printable, with_causes,
-    },
+    operator::{EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status, printable, with_causes},
     ports::{Answer, Count},
 };
 
 use super::{open, selection};
 use crate::{
     args::{Common, StatusArgs},
-    failure::Failure,
+    failure::{Failure, in_our_words},
     print::{Out, Table, span, span_or_dash},
     transport::with_transport,
 };
@@ -74,7 +72,7 @@ async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &m
             (Ok(status), false) => out.text(&frame(&text(status), is_drawn)),
             // A server that is away comes back; who watches sees both.
             (Err(error), _) => {
-                let failure = masked(&with_causes(error));
+                let failure = in_our_words(&with_causes(error));
                 if is_drawn { out.text(&frame(&format!("{failure}\n"), true)) } else { told(&failure) }
             }
         };

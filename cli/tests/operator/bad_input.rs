@@ -110,6 +110,13 @@ fn a_server_elsewhere_that_shows_nothing_is_refused_with_what_takes_it() {
     ] {
         if is_built {
             refused(&["status", "--store", url], 1, "`--danger-unverified-tls`");
+            let found = hapax(&["doctor", "--store", url]);
+            assert_eq!(found.status.code(), Some(1), "{found:?}");
+            assert!(text(&found).contains("`--danger-unverified-tls`"), "{found:?}");
+            assert!(
+                !text(&found).contains("danger_unverified_tls(true)") && !text(&found).contains("s3cret"),
+                "{found:?}"
+            );
             let sql = hapax(&["migrate", "--sql", "--danger-unverified-tls", "--store", url]);
             assert!(sql.status.success(), "{sql:?}");
         }
