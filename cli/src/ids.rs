@@ -37,6 +37,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "that is longer than can be counted".to_owned())
 }
 
+/// How many at most, of which none would be no answer.
+pub(crate) fn most(text: &str) -> Result<usize, String> {
+    text.parse::<usize>().ok().filter(|most| *most > 0).ok_or_else(|| "write a number, from 1 on".to_owned())
+}
+
 /// In whole milliseconds.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -60,7 +65,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{duration, moment, time};
+    use super::{duration, moment, most, time};
 
     #[test]
     fn durations_have_a_unit() {
@@ -68,6 +73,14 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         for wrong in ["", "5", "s", "-1s", "1.5h", "1 h", "99999999999999999999d", "18446744073709551615d", "é"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn none_at_most_is_no_question() {
+        assert_eq!(most("1"), Ok(1));
+        for wrong in ["0", "-1", "", "1.5", "99999999999999999999"] {
+            assert!(most(wrong).is_err(), "{wrong}");
         }
     }
 

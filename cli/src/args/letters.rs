@@ -9,7 +9,7 @@ use hapax::{
 };
 
 use super::{Changing, Of};
-use crate::ids::{header, id, moment, time};
+use crate::ids::{header, id, moment, most, time};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadLetters {
@@ -21,7 +21,7 @@ pub(crate) enum DeadLetters {
         #[arg(long, value_name = "N", default_value_t = 0)]
         skip: usize,
         /// Shows so many at most
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = most)]
         limit: usize,
     },
     /// Shows all letters about one message, with its body

@@ -20,7 +20,7 @@ pub(crate) use self::{
     letters::{Chosen, DeadLetters, Edit, Filtered},
     outbox::{DebeziumArgs, Outbox, RowsArgs},
 };
-use crate::ids::{duration, id};
+use crate::ids::{duration, id, most};
 
 const AFTER: &str = "\
 Where the store is stands in --store or in the variable HAPAX_STORE, and the endpoint's transport in --transport or HAPAX_TRANSPORT:
@@ -220,7 +220,7 @@ pub(crate) struct MessageArgs {
     #[arg(long, value_name = "KEY", value_parser = id::<IdempotencyKey>)]
     pub(crate) idempotency_key: Option<IdempotencyKey>,
     /// Entities of each saga that are asked, and messages of each queue
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = most)]
     pub(crate) limit: usize,
 }
 
@@ -232,7 +232,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     pub(crate) older_than: Duration,
     /// Entities of each saga
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = most)]
     pub(crate) limit: usize,
     #[command(flatten)]
     pub(crate) changing: Changing,

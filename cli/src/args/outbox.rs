@@ -6,7 +6,7 @@ use clap::{Args as Group, Subcommand};
 use hapax::{ids::MessageId, ports::RowStatus};
 
 use super::{Changing, Of};
-use crate::ids::{duration, id, status};
+use crate::ids::{duration, id, most, status};
 
 /// For how long rows that were sent are kept: see `RelayOptions::keep`.
 const KEEP: &str = "7d";
@@ -35,7 +35,7 @@ pub(crate) enum Outbox {
         #[arg(long, value_name = "N", default_value_t = 0)]
         skip: usize,
         /// Shows so many of each at most
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = most)]
         limit: usize,
     },
     /// Has the relay try rows again that have failed

@@ -21,7 +21,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{answered, ended, endpoint, open_store, warn_of_more};
+use super::{answered, cut, ended, endpoint, open_store, warn_of_more};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
@@ -83,13 +83,14 @@ fn office(operator: &Operator, endpoint: &EndpointName) -> DeadLetterOffice {
 async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
     let ((skip, limit), endpoint) = (page, filtered.of.endpoint.as_ref());
-    let letters = operator.shown_letters(endpoint, &filter(filtered), skip, limit).await;
-    let letters: Vec<ShownLetter> = answered(letters.map_err(|error| Failure::of(&error))?)?;
+    let letters = operator.shown_letters(endpoint, &filter(filtered), skip, limit.saturating_add(1)).await;
+    let mut letters: Vec<ShownLetter> = answered(letters.map_err(|error| Failure::of(&error))?)?;
+    cut(&mut letters, page, "dead letters");
     if common.json {
         return out.json(&letters);
     }
     if letters.is_empty() {
-        return out.line("no dead letters");
+        return out.line("no such dead letters");
     }
     let mut table = Table::new(&["time", "endpoint", "saga", "message", "type", "attempts", "reason"]);
     for letter in letters {

@@ -69,6 +69,14 @@ fn warn_of_more(taken: usize, most: usize) {
     }
 }
 
+/// Leaves `limit` of what was listed with one more than that, and says it where there are more.
+fn cut<T>(listed: &mut Vec<T>, (skip, limit): (usize, usize), what: &str) {
+    if listed.len() > limit {
+        listed.truncate(limit);
+        warn(&[format!("there are more {what}: --skip {} shows the next", skip.saturating_add(limit))]);
+    }
+}
+
 /// What is there, with what could not be looked at said.
 async fn open(common: &Common) -> Result<Opened, Failure> {
     let opened = Place::of(common)?.open(common).await?;

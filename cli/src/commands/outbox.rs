@@ -13,7 +13,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{open, selection, warn_of_more};
+use super::{cut, open, selection, warn_of_more};
 use crate::{
     args::{Changing, Common, Outbox, RowsArgs},
     ask::Hand,
@@ -57,12 +57,18 @@ pub(super) async fn run(asked: Outbox, common: &Common, out: &mut Out) -> Result
             let operator = open(common).await?.operator;
             let mut listed = Listed { entities: None, rows: None };
             if !tables && status.is_none() {
-                let waiting = operator.waiting(&selection(&of), older_than, skip, limit).await;
-                listed.entities = Some(waiting.map_err(|error| Failure::of(&error))?);
+                let waiting = operator.waiting(&selection(&of), older_than, skip, limit.saturating_add(1)).await;
+                let mut waiting = waiting.map_err(|error| Failure::of(&error))?;
+                if let Answer::Is(waiting) = &mut waiting {
+                    cut(waiting, (skip, limit), "entities with something that waits");
+                }
+                listed.entities = Some(waiting);
             }
             if !entities {
-                let rows = operator.rows(status, skip, limit).await;
-                listed.rows = Some(rows.map_err(|error| Failure::of(&error))?);
+                let rows = operator.rows(status, skip, limit.saturating_add(1)).await;
+                let mut rows = rows.map_err(|error| Failure::of(&error))?;
+                cut(&mut rows, (skip, limit), "rows");
+                listed.rows = Some(rows);
             }
             if common.json { out.json(&listed) } else { out.text(&text(&listed)) }
         }
@@ -79,7 +85,7 @@ fn text(listed: &Listed) -> String {
     match &listed.entities {
         None => {}
         Some(Answer::Unknown { why }) => text += &format!("entities: not known here: {why}\n"),
-        Some(Answer::Is(entities)) if entities.is_empty() => text += "nothing waits in entities\n",
+        Some(Answer::Is(entities)) if entities.is_empty() => text += "no such entities, with something that waits\n",
         Some(Answer::Is(entities)) => {
             let mut table = Table::new(&["endpoint", "saga", "key", "waits for", "to", "type", "message"]);
             for entity in entities {

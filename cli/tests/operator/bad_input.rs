@@ -44,6 +44,10 @@ fn what_cannot_be_parsed_is_named_with_where_to_look() {
         (&["dead-letters", "retry", "--store", "x.db"], "IDS"),
         (&["dead-letters", "discard", "m", "--all", "--store", "x.db"], "--all"),
         (&["dead-letters", "list", "--since", "yesterday"], "neither a time"),
+        (&["dead-letters", "list", "--limit", "0", "--store", "x.db"], "--limit"),
+        (&["outbox", "list", "--limit", "0", "--store", "x.db"], "--limit"),
+        (&["message", "m", "--limit", "0", "--store", "x.db"], "--limit"),
+        (&["sweep", "--limit", "0", "--store", "x.db"], "--limit"),
         (&["dead-letters", "edit", "m", "--header", "x"], "NAME=VALUE"),
         // Which would be two hours ago.
         (&["dead-letters", "edit", "m", "--expires", "2h", "--store", "x.db"], "2026-11-29T12:00:00Z"),

@@ -91,6 +91,24 @@ async fn letters_of_several_endpoints_are_one_list_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_cut_says_that_there_is_more_and_no_other_does() {
+    let folder = Folder::new();
+    let file = folder.file();
+    set_aside(&file, &[("shop", "bad-1", "{}"), ("shop", "bad-2", "{}"), ("shop", "bad-3", "{}")]).await;
+    for (page, next) in
+        [(["0", "2"], Some("--skip 2")), (["1", "1"], Some("--skip 2")), (["0", "3"], None), (["2", "1"], None)]
+    {
+        let listed = hapax(&["dead-letters", "list", "--skip", page[0], "--limit", page[1], "--store", &file]);
+        assert!(listed.status.success(), "{listed:?}");
+        let warned = said(&listed);
+        assert_eq!(next.is_some_and(|next| warned.contains(next)), next.is_some(), "{page:?}: {warned}");
+        assert_eq!(warned.is_empty(), next.is_none(), "{page:?}: {warned}");
+    }
+    let none = hapax(&["dead-letters", "list", "--skip", "3", "--store", &file]);
+    assert!(text(&none).contains("no such dead letters") && said(&none).is_empty(), "{none:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_set_aside_longer_ago_than_is_remembered_is_given_again_only_where_that_is_said() {
     let folder = Folder::new();
     let file = folder.file();
