@@ -1,6 +1,6 @@
 //! A sweep by hand.
 
-use hapax::operator::{Swept, printable};
+use hapax::operator::{Selection, Swept, printable};
 
 use super::{answered, ended, open_store, selection};
 use crate::{
@@ -26,19 +26,34 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
     let swept = if waiting.is_empty() && !hand.dry_run {
         Swept::default()
     } else {
-        if !hand.asks(&format!("send what has waited for {age} in {} entities by {by}", waiting.len()))? {
+        // So many were looked at in all, and so many are swept of each saga.
+        let many = match waiting.len() {
+            many if many < asked.limit => format!("{many} entities"),
+            _ => format!("up to {} entities of each saga", asked.limit),
+        };
+        if !hand.asks(&format!("send what has waited for {age} in {many} by {by}"))? {
             return Ok(());
         }
         hand.opens_log()?;
-        let endpoint = of.endpoint.as_ref().map_or("all endpoints", |endpoint| endpoint.as_str());
+        let whose = whose(&of);
         let swept = operator.sweep(&of, asked.older_than, asked.limit).await;
         let swept =
-            swept.map_err(|error| hand.broke_off(SWEPT, endpoint, None, &error, "`hapax outbox list --entities`"))?;
+            swept.map_err(|error| hand.broke_off(SWEPT, &whose, None, &error, "`hapax outbox list --entities`"))?;
         let swept = answered(swept)?;
-        hand.writes_down(SWEPT, endpoint, swept.finished as u64)?;
+        hand.writes_down(SWEPT, &whose, swept.finished as u64)?;
         swept
     };
     ended(if common.json { out.json(&swept) } else { out.text(&text(&swept)) }, swept.failed > 0)
+}
+
+/// What was swept, for the log.
+fn whose(of: &Selection) -> String {
+    match (&of.endpoint, &of.saga) {
+        (Some(endpoint), Some(saga)) => format!("{endpoint}/{saga}"),
+        (Some(endpoint), None) => endpoint.to_string(),
+        (None, Some(saga)) => format!("{saga} of all endpoints"),
+        (None, None) => "all endpoints".to_owned(),
+    }
 }
 
 fn text(swept: &Swept) -> String {

@@ -42,6 +42,21 @@ async fn what_waits_is_sent_marked_and_cleaned_up_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_and_written_down_is_what_is_swept() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_could_not_send(&file).await;
+    let sweep = ["sweep", "--older-than", "0s", "--saga", "order", "--store", &file];
+    let dry = said(&hapax(&[&sweep[..], &["--limit", "1", "--dry-run"]].concat()));
+    assert!(dry.contains("up to 1 entities of each saga"), "{dry}");
+    let dry = said(&hapax(&[&sweep[..], &["--dry-run"]].concat()));
+    assert!(dry.contains("in 1 entities by"), "{dry}");
+    let done = hapax(&[&sweep[..], &["--yes"]].concat());
+    let line: serde_json::Value = serde_json::from_str(said(&done).trim()).unwrap();
+    assert_eq!((&line["of"], &line["count"]), (&"order of all endpoints".into(), &1.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_there_is_no_way_out_nothing_is_sent_and_it_is_said() {
     let folder = Folder::new();
     let file = folder.file();
