@@ -152,6 +152,18 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it answers with a text for another program: SQL, or a shell's.
+    pub(crate) fn prints_no_json(&self) -> bool {
+        match self {
+            Self::Completion { .. } => true,
+            Self::Migrate(asked) => asked.sql,
+            Self::Outbox(Outbox::Debezium(asked)) => asked.sql,
+            _ => false,
+        }
+    }
+}
+
 /// Shells that are completed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Completes {

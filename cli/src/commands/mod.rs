@@ -32,6 +32,9 @@ use crate::{
 /// Does what was asked.
 pub(crate) async fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     let (common, warnings) = (args.common, Warnings::listen());
+    if common.json && args.command.prints_no_json() {
+        return Err(Failure::usage("what it prints is no JSON: leave --json out"));
+    }
     let ended = match args.command {
         Command::Completion { shell } => return completion(shell.into(), out),
         Command::Outbox(Outbox::Debezium(asked)) => return debezium::run(&asked, &common, out),

@@ -60,6 +60,9 @@ fn what_cannot_be_parsed_is_named_with_where_to_look() {
         (&["doctor", "--redelivery", "9"], "500ms"),
         (&["completion", "tcsh"], "bash"),
         (&["migrate", "--no-store", "--store", "x.db"], "nothing is left"),
+        (&["migrate", "--sql", "--json", "--store", "x.db"], "leave --json out"),
+        (&["outbox", "debezium", "postgres://db/orders", "--expand-payload", "--sql", "--json"], "leave --json out"),
+        (&["completion", "bash", "--json"], "leave --json out"),
     ] {
         refused(args, 2, part);
     }
