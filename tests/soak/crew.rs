@@ -24,8 +24,8 @@ const LOG_LINES: usize = 200;
 /// Of a lease: for so long a worker stands still, at least, and for one more at most. RabbitMQ needs half as much again as a lease to see that two
 /// heartbeats of a second have not come, and sees nothing of one who stands still for less.
 const STALL: f64 = 1.6;
-/// A worker that does not end within this when it is asked to is stuck.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// A worker that does not end within this when it is asked to is stuck: far above what it grants itself, for a machine that is busy otherwise.
+const STOP_LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What a worker has told.

@@ -54,8 +54,9 @@ const NEXT_KEY: u32 = 9_980;
 /// A kind of call is over where so many numbers in a row did not come. How many calls there are differs from run to run: one that did not come
 /// says nothing of the next.
 const PASSED_OVER_MAX: u32 = 2;
-/// One run ends within this.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Of what is left something is done within this, and what is left is done within that: a machine that is busy otherwise takes its time.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(20);
 
 struct Points {
@@ -170,15 +171,17 @@ impl Points {
     /// One worker, until it is killed or everything is done.
     async fn works(&self, plan: Plan, key: u32) -> Result<Ended, AnyError> {
         let (mut crew, begun) = (Crew::hire(plan, 1)?, Instant::now());
+        let (mut last, mut changed) = (String::new(), begun);
         loop {
             if let Some(ended) = crew.ended()? {
                 return Ok(ended);
             }
-            if self.is_done(key).await? {
-                break;
+            let Some(left) = self.left(key).await? else { break };
+            if left != last {
+                (last, changed) = (left, Instant::now());
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("it comes to no end: {}", crew.logs()).into());
+            if changed.elapsed() > PATIENCE || begun.elapsed() > LONGEST {
+                return Err(format!("it comes to no end, {last}: {}", crew.logs()).into());
             }
             sleep(LOOK).await;
         }
@@ -186,15 +189,24 @@ impl Points {
         crew.goes_home().await
     }
 
-    async fn is_done(&self, key: u32) -> Result<bool, AnyError> {
+    /// How far the first is that is not done; nothing where all is.
+    async fn left(&self, key: u32) -> Result<Option<String>, AnyError> {
+        let steps = (0..STEPS).map(|number| Step { key, number });
+        let due: Vec<Step> = steps.filter(|step| !step.is_ruined()).collect();
+        let out = due.iter().filter(|step| self.sink.of(**step).is_some()).count();
+        if out < due.len() {
+            return Ok(Some(format!("{out} of {} steps have come out", due.len())));
+        }
+        let effects = ledger::effects(&self.store, &[key]).await?;
+        if effects != [due.len() as u64; 2] {
+            return Ok(Some(format!("of {} effects there are {effects:?}", due.len())));
+        }
         let [front, back]: [EndpointName; 2] = [FRONT.parse()?, BACK.parse()?];
-        let steps = u64::from((0..STEPS).filter(|&number| !Step { key, number }.is_ruined()).count() as u32);
-        let is_out =
-            (0..STEPS).map(|number| Step { key, number }).all(|step| step.is_ruined() || self.sink.of(step).is_some());
-        Ok(is_out
-            && ledger::effects(&self.store, &[key]).await? == [steps; 2]
-            && self.queues.backlog(&front).await? == 0
-            && self.queues.backlog(&back).await? == 0
-            && !ledger::waits(&self.store).await?)
+        let wait = [self.queues.backlog(&front).await?, self.queues.backlog(&back).await?];
+        if wait != [0, 0] {
+            return Ok(Some(format!("at {FRONT} and {BACK} wait {wait:?}")));
+        }
+        let waits = ledger::waits(&self.store).await?;
+        Ok(waits.then(|| "something waits in an outbox".to_owned()))
     }
 }

@@ -23,8 +23,11 @@ use crate::{
 const TELL_EVERY: Duration = Duration::from_millis(100);
 /// Before it looks again whether what is away is back.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Of what is left over.
-const SWEEPS_IN_A_DEADLINE: u32 = 5;
+/// Of what is left over, in the time after which it is.
+const SWEEPS: u32 = 5;
+/// Above what a pass takes where nothing is wrong, also on a machine that is busy otherwise: one that takes longer sends nothing, and is made again,
+/// which would take as long.
+const DEADLINE: Duration = Duration::from_secs(5);
 /// A fault here is not the message's.
 const OFTEN: u32 = 1_000_000;
 
@@ -46,15 +49,15 @@ pub(crate) struct Plan {
 pub(crate) struct Times {
     /// As long as one that died keeps what it was given.
     pub(crate) lease: Duration,
-    /// Above what a pass takes where nothing is wrong; what is left over is swept after it.
-    pub(crate) deadline: Duration,
+    /// What is left over is swept after it; a stop waits no longer.
+    pub(crate) sweep_age: Duration,
 }
 
 impl Times {
     /// Where much is wrong.
-    pub(crate) const USUAL: Self = Self { lease: Duration::from_secs(2), deadline: Duration::from_secs(5) };
+    pub(crate) const USUAL: Self = Self { lease: Duration::from_secs(2), sweep_age: Duration::from_secs(5) };
     /// Where one thing is.
-    pub(crate) const SHORT: Self = Self { lease: Duration::from_millis(500), deadline: Duration::from_secs(1) };
+    pub(crate) const SHORT: Self = Self { lease: Duration::from_millis(500), sweep_age: Duration::from_secs(1) };
 }
 
 /// Works until whoever has started this process closes its standard input, or is gone.
@@ -133,10 +136,10 @@ fn endpoint(
     counter: &Counter,
 ) -> EndpointBuilder {
     let settings = Settings {
-        deadline: plan.times.deadline,
-        sweep_age: plan.times.deadline,
-        sweep_interval: plan.times.deadline / SWEEPS_IN_A_DEADLINE,
-        stop_limit: plan.times.deadline,
+        deadline: DEADLINE,
+        sweep_age: plan.times.sweep_age,
+        sweep_interval: plan.times.sweep_age / SWEEPS,
+        stop_limit: plan.times.sweep_age,
         recoverability: Recoverability {
             attempts_max: OFTEN,
             poison_above: OFTEN,
