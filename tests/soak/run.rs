@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_secs(120);
 /// The same for RabbitMQ: a server that was killed may give what waits for its time three minutes late (`docs/rabbitmq.md`).
 const REST_ON_RABBITMQ: Duration = Duration::from_secs(240);
+/// So long is waited for workers that keep no marks, whatever they do.
+const FORGETFUL_REST: Duration = Duration::from_secs(10);
 /// A run of which all is demanded, also what comes seldom.
 const LONG: Duration = Duration::from_secs(600);
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -249,13 +251,12 @@ impl Run {
     /// Until nothing is left anywhere.
     async fn comes_to_rest(&self, store: &Store, queues: &Queues, harassed: &mut Harassed) -> Result<(), AnyError> {
         let [front, back]: [EndpointName; 2] = [FRONT.parse()?, BACK.parse()?];
-        // Who keeps no marks never comes to rest: that is to be found out, and not to be waited for.
         let patience = match self.options.transport {
-            _ if self.options.forgets => REST / 10,
             Broker::RabbitMq => REST_ON_RABBITMQ,
             _ => REST,
         };
-        let (mut last, mut changed, mut told) = (Err(String::new()), Instant::now(), Instant::now());
+        let begun = Instant::now();
+        let (mut last, mut changed, mut told) = (Err(String::new()), begun, begun);
         loop {
             harassed.crew.look()?;
             if told.elapsed() > TELL {
@@ -276,7 +277,9 @@ impl Run {
             if now != last {
                 (last, changed) = (now.clone(), Instant::now());
             }
-            if changed.elapsed() > patience {
+            // Who keeps no marks may handle copies for very long: that is to be found out, and not to be waited for.
+            let is_given_up = self.options.forgets && begun.elapsed() > FORGETFUL_REST;
+            if is_given_up || changed.elapsed() > patience {
                 return Err(format!("messages left, out, effects: {now:?}").into());
             }
             sleep(LOOK).await;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use hapax::{
     ids::EndpointName,
     ports::{Delivery, Receiver, Settlement, Transport},
@@ -138,8 +139,10 @@ async fn take(receiver: &dyn Receiver, sink: &Sink) -> Result<(), AnyError> {
     for delivery in &deliveries {
         sink.takes(delivery);
     }
-    for delivery in deliveries {
-        receiver.settle(&delivery.receipt, Settlement::Ack).await?;
+    // All at the same time: each may be a commit, and whoever made them one after the other would be slower than those whose messages come here.
+    let settled = join_all(deliveries.iter().map(|delivery| receiver.settle(&delivery.receipt, Settlement::Ack))).await;
+    for settled in settled {
+        settled?;
     }
     Ok(())
 }
