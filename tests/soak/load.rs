@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -34,14 +34,23 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Load {
     /// Rounds of one step of each key, all of them sent.
     pub(crate) rounds: AtomicU32,
+    /// Of their steps those that are to come out.
+    due: AtomicU64,
     /// No more.
     pub(crate) ends: AtomicBool,
 }
 
 impl Load {
-    /// All steps that were sent by now.
-    pub(crate) fn steps(&self) -> u64 {
-        u64::from(self.rounds.load(Ordering::SeqCst)) * u64::from(KEYS)
+    /// Steps that were sent and are to come out, where `out` have.
+    pub(crate) fn on_their_way(&self, out: u64) -> u64 {
+        self.due.load(Ordering::SeqCst).saturating_sub(out)
+    }
+
+    /// The next round, of this number.
+    fn has_sent(&self, number: u32) {
+        let due = (0..KEYS).filter(|&key| !Step { key, number }.is_ruined()).count();
+        self.due.fetch_add(due as u64, Ordering::SeqCst);
+        self.rounds.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -69,7 +78,7 @@ pub(crate) async fn send(queues: QueuePlace, load: Arc<Load>, sink: Arc<Sink>) -
     let mut dispatcher: Arc<dyn Dispatcher> = transport.connect(&here, &[]).await?.dispatcher;
     let sender = Sender::new(dispatcher.clone());
     while !load.ends.load(Ordering::SeqCst) {
-        if load.steps().saturating_sub(sink.distinct()) > ON_THEIR_WAY_MAX {
+        if load.on_their_way(sink.distinct()) > ON_THEIR_WAY_MAX {
             tokio::time::sleep(LOOK).await;
             continue;
         }
@@ -86,7 +95,24 @@ pub(crate) async fn send(queues: QueuePlace, load: Arc<Load>, sink: Arc<Sink>) -
                 dispatcher = connected.dispatcher;
             }
         }
-        load.rounds.fetch_add(1, Ordering::SeqCst);
+        load.has_sent(number);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a million steps nothing else would be.
+    #[test]
+    fn what_can_never_come_out_is_not_on_its_way() {
+        const ROUNDS: u32 = 10_000;
+        let load = Load::default();
+        (0..ROUNDS).for_each(|number| load.has_sent(number));
+        let all = u64::from(ROUNDS) * u64::from(KEYS);
+        let due = load.on_their_way(0);
+        assert!(due < all - ON_THEIR_WAY_MAX, "{due} of {all}");
+        assert_eq!((load.on_their_way(due - 3), load.on_their_way(due + 1)), (3, 0));
+    }
 }
