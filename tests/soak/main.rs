@@ -17,6 +17,7 @@ mod load;
 mod messages;
 mod options;
 mod place;
+mod plots;
 mod points;
 mod recount;
 mod report;

@@ -1,19 +1,15 @@
-//! What a run has shown, for a reader: figures, a picture, and what was done when.
+//! What a run has shown, for a reader: figures, pictures, and what was done when.
 
 use std::{fmt::Write, fs, path::Path};
 
 use serde::Serialize;
 
-use plotters::prelude::{
-    ChartBuilder, Color, IntoDrawingArea, IntoFont, LineSeries, RGBColor, Rectangle, SVGBackend, TRANSPARENT,
+use crate::{
+    AnyError,
+    options::Options,
+    plots::{Plot, plots},
+    run::Outcome,
 };
-
-use crate::{AnyError, options::Options, run::Outcome};
-
-const SIZE: (u32, u32) = (900, 320);
-const LINE: RGBColor = RGBColor(0x22, 0x8b, 0xe6);
-const INK: RGBColor = RGBColor(0x6b, 0x74, 0x7e);
-const AWAY: RGBColor = RGBColor(0xd6, 0x33, 0x6c);
 
 /// What a run has shown, as `cargo xtask campaign` keeps it.
 #[derive(Debug, Serialize)]
@@ -60,18 +56,21 @@ fn put(file: &Path, text: String) -> Result<(), AnyError> {
     fs::write(file, text).map_err(|e| unwritten(file, &e))
 }
 
-/// Writes `report.md`, `figures.json` and `throughput.svg` into `folder`, and the figures to standard output.
+/// Writes `report.md`, `figures.json` and the plots into `folder`, and the figures to standard output.
 pub(crate) fn write(options: &Options, outcome: &Outcome) -> Result<(), AnyError> {
     let (folder, title) = (options.report(), format!("{} and {}", options.store, options.transport));
     let figures = figures(options, outcome);
     figures.keep(&folder)?;
-    let mut text =
-        format!("# Soak: {title}\n\n{}\n![messages a second](throughput.svg)\n\n## What was done\n\n", figures.table());
+    let mut text = format!("# Soak: {title}\n\n{}\n", figures.table());
+    for Plot { file, shows, svg } in plots(&title, outcome)? {
+        writeln!(text, "![{shows}]({file})\n")?;
+        put(&folder.join(file), svg)?;
+    }
+    text.push_str("## What was done\n\n");
     for event in &outcome.events {
         writeln!(text, "* {:.1} s: {}", event.at.as_secs_f64(), event.what)?;
     }
     put(&folder.join("report.md"), text)?;
-    put(&folder.join("throughput.svg"), plot(&title, outcome)?)?;
     println!("report: {}", folder.join("report.md").display());
     Ok(())
 }
@@ -101,63 +100,4 @@ fn figures(options: &Options, outcome: &Outcome) -> Figures {
     };
     let (store, transport) = (options.store.to_string(), options.transport.to_string());
     Figures { kind: "soak", store, transport, figures: rows, verdict }
-}
-
-/// Messages that came out in each second; red where a server was away.
-fn plot(title: &str, outcome: &Outcome) -> Result<String, AnyError> {
-    let pairs = outcome.samples.windows(2);
-    let points: Vec<(f64, f64)> = pairs
-        .map(|pair| {
-            let seconds = (pair[1].at - pair[0].at).as_secs_f64().max(f64::EPSILON);
-            (pair[1].at.as_secs_f64(), (pair[1].out - pair[0].out) as f64 / seconds)
-        })
-        .collect();
-    let end = outcome.samples.last().map_or(1.0, |sample| sample.at.as_secs_f64());
-    let most = points.iter().map(|point| point.1).fold(1.0, f64::max) * 1.1;
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        let failed = |e: &dyn std::fmt::Display| AnyError::from(e.to_string());
-        let label = ("sans-serif", 13).into_font().color(&INK);
-        let mut chart = ChartBuilder::on(&area)
-            .caption(format!("{title}: messages a second"), ("sans-serif", 18).into_font().color(&INK))
-            .margin(12)
-            .x_label_area_size(36)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.0..end, 0.0..most)
-            .map_err(|e| failed(&e))?;
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.2))
-            .axis_style(INK)
-            .label_style(label)
-            .x_desc("seconds")
-            .draw()
-            .map_err(|e| failed(&e))?;
-        let away = away(outcome)
-            .into_iter()
-            .map(|(from, to)| Rectangle::new([(from, 0.0), (to.min(end), most)], AWAY.mix(0.15).filled()));
-        chart.draw_series(away).map_err(|e| failed(&e))?;
-        chart.draw_series(LineSeries::new(points, LINE.stroke_width(1))).map_err(|e| failed(&e))?;
-        area.present().map_err(|e| failed(&e))?;
-    }
-    Ok(text)
-}
-
-/// When a server was away, from and to, in seconds.
-fn away(outcome: &Outcome) -> Vec<(f64, f64)> {
-    let mut spans = Vec::new();
-    for side in ["store", "transport"] {
-        let (killed, back) = (format!("the {side} is killed"), format!("the {side} answers again"));
-        let mut since = None;
-        for event in &outcome.events {
-            if event.what == killed {
-                since = Some(event.at.as_secs_f64());
-            } else if event.what == back {
-                spans.extend(since.take().map(|from| (from, event.at.as_secs_f64())));
-            }
-        }
-    }
-    spans
 }

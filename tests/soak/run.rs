@@ -48,6 +48,7 @@ const TELL: Duration = Duration::from_secs(5);
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) out: u64,
+    pub(crate) on_their_way: u64,
 }
 
 /// What became of it.
@@ -227,7 +228,7 @@ impl Run {
             }
         };
         let crew = faults::workers(crew, until, for_crew, timeline);
-        let samples = samples(&self.sink, timeline, until);
+        let samples = samples(&self.load, &self.sink, timeline, until);
         let clock = self.clock.steps(until, of_clock, timeline);
         let (store_moves, queues_move) = (|place: &str| store.moves(place), |place: &str| queues.moves(place));
         let ((crew, harmed), (samples, came), of_store, of_queues, clock_steps, ()) = tokio::join!(
@@ -298,12 +299,13 @@ fn keys() -> Vec<u32> {
 
 /// A look each second, and an error where nothing has come out for long, though all servers are there. What is away for a moment, again and
 /// again, does not excuse the time in between.
-async fn samples(sink: &Sink, timeline: &Timeline, until: Instant) -> (Vec<Sample>, Result<(), String>) {
+async fn samples(load: &Load, sink: &Sink, timeline: &Timeline, until: Instant) -> (Vec<Sample>, Result<(), String>) {
     let (mut samples, mut last, mut nothing_for) = (Vec::new(), 0, Duration::ZERO);
     while timeline.goes_on(until) {
         let since = Instant::now();
         sleep(SAMPLE).await;
-        let sample = Sample { at: timeline.elapsed(), out: sink.distinct() };
+        let out = sink.distinct();
+        let sample = Sample { at: timeline.elapsed(), out, on_their_way: load.on_their_way(out) };
         if sample.out != last {
             (last, nothing_for) = (sample.out, Duration::ZERO);
         } else if !timeline.is_server_away() {

@@ -41,6 +41,9 @@ const END: &str = "<!-- end of the campaign -->\n";
 const SEED: &str = "seed";
 /// What hapax-soak says of a run that is nothing but well.
 const WELL: &str = "Nothing lost, nothing twice.";
+/// What a run of the soak has drawn: the file, what is behind the run's name where it is kept, and what it shows.
+const PLOTS: [(&str, &str, &str); 2] =
+    [("throughput.svg", "", "messages a second"), ("backlog.svg", "-backlog", "steps on their way")];
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs all pairs, and writes the page if all were well.
@@ -147,9 +150,9 @@ fn keep(kind: &str, pairs: &[(&str, &str)]) -> Result<String, String> {
         if run["verdict"] != WELL {
             return Err(format!("{name}: {}", run["verdict"]));
         }
-        if kind == "soak" {
-            let plot = folder(kind, &name).join("throughput.svg");
-            let to = kept.join(format!("{name}.svg"));
+        for (file, behind, _) in PLOTS.iter().filter(|_| kind == "soak") {
+            let plot = folder(kind, &name).join(file);
+            let to = kept.join(format!("{name}{behind}.svg"));
             std::fs::copy(&plot, &to).map_err(|error| format!("{}: {error}", plot.display()))?;
         }
         runs.push(run);
@@ -212,9 +215,14 @@ fn shown(soaks: &[Value], points: &[Value]) -> String {
         remarks(&mut text, soaks);
         not_run(&mut text, &SOAKS, soaks);
     }
-    let names = soaks.iter().map(|run| (name(run), run));
-    for (name, run) in names {
-        let _ = writeln!(text, "![{}: messages a second]({}/{name}.svg)\n", title(run), kept::FOLDER);
+    for run in soaks {
+        for (_, behind, shows) in PLOTS {
+            let file = format!("{}/{}{behind}.svg", kept::FOLDER, name(run));
+            // A run of before there was such a plot has none.
+            if process::root().join(&file).exists() {
+                let _ = writeln!(text, "![{}: {shows}]({file})\n", title(run));
+            }
+        }
     }
     if !points.is_empty() {
         text.push_str(
