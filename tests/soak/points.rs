@@ -210,3 +210,21 @@ impl Points {
         Ok(waits.then(|| "something waits in an outbox".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is on the fuse, by its source. The others are an operator's and a relay's.
+    #[test]
+    fn each_call_of_a_port_is_a_point_or_nobody_makes_it_here() {
+        const NOT_HERE: [&str; 6] = ["list", "discard", "cancel", "care", "state", "leave"];
+        let source = include_str!("../process/fuse.rs");
+        let calls = source.split("fuse.around(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let mut calls: Vec<&str> = calls.filter(|call| !NOT_HERE.contains(call)).collect();
+        let mut points = CALLS;
+        calls.sort_unstable();
+        points.sort_unstable();
+        assert_eq!(calls, points);
+    }
+}
