@@ -7,21 +7,24 @@ use std::{fmt, str::FromStr};
 
 use hapax::{stores::postgres::outbox::DebeziumConnector, transports::fuzzing::parts};
 use hapax_core::{
+    claim::{BODY_IN, Claim},
     codec::record,
     envelope::{
-        ContentType, Destination,
+        ContentType, Destination, Envelope,
         cloudevents::{self, Source},
         plain,
     },
     ids::{CorrelationId, DedupKey, EndpointName, MessageId, PartitionKey, SagaKey, SagaName, TypeName},
-    ports::BodyRecord,
+    ports::{BodyName, BodyRecord},
+    seal::{Deflate, Seal, Seals},
 };
 
 /// A decoder by the name of its target and of its folder in `corpus/`.
 pub(crate) type Named = (&'static str, fn(&[u8]));
 
-pub(crate) const ALL: [Named; 8] = [
+pub(crate) const ALL: [Named; 9] = [
     ("records", records),
+    ("bodies", bodies),
     ("states", states),
     ("stores", stores),
     ("plain", plain),
@@ -50,6 +53,30 @@ pub(crate) fn records(data: &[u8]) {
 /// Users' states and bodies in their frames, in every codec.
 pub(crate) fn states(data: &[u8]) {
     hapax_core::codec::fuzz(data);
+}
+
+/// What travels in the place of a body: itself, compressed, or a claim on one that is elsewhere.
+pub(crate) fn bodies(data: &[u8]) {
+    /// What was compressed may be a thousand times as long.
+    const BYTES_MAX: usize = 64 << 10;
+    let message = |body: &[u8]| {
+        let (id, message_type) = ("1".parse().expect("an id"), "fuzz.body".parse().expect("a type"));
+        Envelope::new(id, message_type, body.to_vec())
+    };
+    let (mut came, deflate) = (message(data), Deflate::from_bytes(0));
+    // Not by `Seals`, where a panic is an error like any other.
+    if let Ok(opened) = deflate.open(&came, None, BYTES_MAX) {
+        assert!(opened.len() <= BYTES_MAX, "{} bytes", opened.len());
+        let (mut again, seals) = (message(&opened), Seals::sealed_by(deflate));
+        seals.seal(&mut again).expect("what was opened can be sealed");
+        assert_eq!(seals.open(&again).expect("and opened").body, opened);
+    }
+    came.headers.set(BODY_IN, "fuzz").expect("a header");
+    if let Some(Ok(claim)) = Claim::of(&came)
+        && let Ok(name) = claim.name()
+    {
+        assert_eq!(BodyName::parse(name.as_str()), Ok(name));
+    }
 }
 
 /// What stores have of their own around records: items, documents, objects, filters, the server's log.
