@@ -22,11 +22,12 @@ use hapax_core::{
 /// A decoder by the name of its target and of its folder in `corpus/`.
 pub(crate) type Named = (&'static str, fn(&[u8]));
 
-pub(crate) const ALL: [Named; 9] = [
+pub(crate) const ALL: [Named; 10] = [
     ("records", records),
     ("bodies", bodies),
     ("states", states),
     ("stores", stores),
+    ("rows", rows),
     ("plain", plain),
     ("cloudevents", cloudevents),
     ("ids", ids),
@@ -92,6 +93,11 @@ pub(crate) fn stores(data: &[u8]) {
         3 => hapax::stores::sqlite::fuzz_filter(data),
         _ => hapax::stores::postgres::outbox::fuzz_log(data),
     }
+}
+
+/// Rows of queues in SQL.
+pub(crate) fn rows(data: &[u8]) {
+    hapax::transports::sqlite_queue::fuzz(data);
 }
 
 /// Headers in the plain form, as any program may send them.

@@ -1,6 +1,8 @@
 //! Queues in SQL databases.
 
 mod errors;
+#[cfg(all(feature = "fuzzing", feature = "sqlite"))]
+mod fuzzing;
 mod marks;
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -54,6 +54,9 @@ use signals::{SET_BACK_MS, Signals};
 use sqlx::{Row, sqlite::SqliteArguments};
 
 pub use super::SetAside;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use super::fuzzing::fuzz;
 use super::{errors::transport_error, room::Room};
 
 /// Most queues in a file: far above the endpoints of any host, and a bound for names that come from outside, as the
