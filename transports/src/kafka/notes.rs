@@ -139,7 +139,7 @@ impl Notes {
     }
 
     /// A record more. What is none of ours is left alone.
-    fn take(&mut self, key: &str, body: Option<Bytes>) {
+    pub(super) fn take(&mut self, key: &str, body: Option<Bytes>) {
         let text = body.as_deref().map(String::from_utf8_lossy);
         let mut words = key.split(' ');
         match (words.next(), words.next().map(Arc::<str>::from)) {
