@@ -5,7 +5,11 @@
 
 use std::{fmt, str::FromStr};
 
-use hapax::{stores::postgres::outbox::DebeziumConnector, transports::fuzzing::parts};
+use hapax::{
+    operator::{masked, masked_url},
+    stores::postgres::outbox::DebeziumConnector,
+    transports::fuzzing::parts,
+};
 use hapax_core::{
     claim::{BODY_IN, Claim},
     codec::record,
@@ -190,6 +194,8 @@ pub(crate) fn configuration(data: &[u8]) {
         hapax::transports::servicebus::fuzz_url(url),
         format!("{:?}", hapax::Postgres::options(url)),
         format!("{:?}", hapax::MySql::options(url)),
+        masked_url(url),
+        masked(url),
     ];
     #[cfg(feature = "kafka")]
     said.push(hapax::transports::kafka::fuzz_url(url));
