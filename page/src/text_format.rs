@@ -111,4 +111,18 @@ mod tests {
         assert_eq!(read("up 1\n"), None);
         assert_eq!(read(""), None);
     }
+
+    /// Method: cut everywhere, and each character replaced by those that mean something.
+    #[test]
+    fn whatever_another_process_tells_ends_nothing() {
+        const TEXT: &str = "# TYPE hapax_handled_total counter\n\
+            hapax_handled_total{hapax_endpoint=\"shöp\",hapax_saga=\"a\\\"\\n\",} 18446744073709551615 1\n\
+            hapax_dropped_total{hapax_saga=\"order\",hapax_endpoint=\"shop\"} 1e999\n";
+        for (at, c) in TEXT.char_indices() {
+            drop(read(&TEXT[..at]));
+            for other in ['"', '\\', '{', '}', '=', ',', ' ', '\n', '\0', '€'] {
+                drop(read(&format!("{}{other}{}", &TEXT[..at], &TEXT[at + c.len_utf8()..])));
+            }
+        }
+    }
 }
