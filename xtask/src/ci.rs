@@ -17,6 +17,7 @@ use crate::report::Report;
 use crate::shuttle;
 use crate::test;
 use crate::texts;
+use crate::unsafe_code;
 use crate::workspace::Workspace;
 
 /// The examples that are run, with their arguments: hello as it stands in the README; orders, the main job, with the
@@ -42,6 +43,7 @@ pub(crate) fn run(tests: bool, all: bool) -> ExitCode {
     }
     report.step("texts", texts::check);
     report.step("lock and changelog", texts::companions);
+    report.step("unsafe code", unsafe_code::check);
     report.step("pages", book::check);
     report.step("book", book::step);
     packages(&mut report);

@@ -30,6 +30,7 @@ mod survivors;
 mod test;
 mod texts;
 mod tla;
+mod unsafe_code;
 mod verify;
 mod workspace;
 

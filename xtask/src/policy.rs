@@ -103,6 +103,16 @@ deny = [
     }
 
     #[test]
+    fn each_exception_has_its_reason() {
+        let text = std::fs::read_to_string(process::root().join("deny.toml")).unwrap();
+        for (section, key) in [("advisories", "ignore"), ("bans", "deny")] {
+            for entry in entries(&text, section, key).unwrap() {
+                assert!(entry.contains("reason = \""), "[{section}] {key}: {entry}");
+            }
+        }
+    }
+
+    #[test]
     fn our_own_file_can_be_read() {
         let policy = Policy::load().unwrap();
         assert!(policy.banned.contains(&"openssl".to_owned()) && policy.single.contains(&"sqlx".to_owned()));
