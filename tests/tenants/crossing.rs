@@ -4,13 +4,14 @@
 use std::{slice::from_ref, time::Duration};
 
 use hapax::{
-    MySqlQueue, PostgresQueue, Sqlite,
+    MySqlQueue, PostgresQueue, Sqlite, SqliteQueue,
     entity::Expected,
     envelope::Destination,
     ids::EndpointName,
-    ports::{DeadLetters, DedupStore, EntityStore, Page, Saved},
+    ports::{DeadLetters, DedupStore, EntityStore, Page, Saved, Settled, Settlement, Transport},
 };
 use hapax_tests::{MySqlTables, PostgresSchema, Scratch, samples};
+use tokio::time::timeout;
 
 /// Keys that would be something else, were they ever put into SQL, a path, a pattern, a document or a list.
 const HOSTILE: [&str; 10] = [
@@ -26,6 +27,8 @@ const HOSTILE: [&str; 10] = [
     "{\"key\":\"1\"}",
 ];
 const FEW: usize = 10;
+/// Long after a message is given to whom it is for.
+const A_WHILE: Duration = Duration::from_millis(500);
 
 /// `other` knows all that `owner` has, and has nothing of it.
 async fn cannot_cross<S: EntityStore + DedupStore + DeadLetters>(owner: &S, other: &S) {
@@ -101,6 +104,30 @@ async fn tenants_in_databases_of_cosmos_cannot_cross() {
     cannot_cross(&acme.open().await, &zenith.open().await).await;
 }
 
+/// A message waits at `owner`. `other` has an endpoint of the same name, and knows the receipt: it is given nothing, and ends nothing.
+async fn cannot_take(owner: &dyn Transport, other: &dyn Transport, shop: &EndpointName) {
+    let owner = owner.connect(shop, &[]).await.unwrap().receiver;
+    let other = other.connect(shop, &[]).await.unwrap().receiver;
+    let foreign = timeout(A_WHILE, other.receive(FEW)).await;
+    assert!(foreign.is_err(), "{foreign:?}");
+    let given = owner.receive(FEW).await.unwrap();
+    let [given] = &given[..] else { panic!("{given:?}") };
+    // Whatever is said of it.
+    drop(other.settle(&given.receipt, Settlement::Ack).await);
+    let settled = owner.settle(&given.receipt, Settlement::Ack).await.unwrap();
+    assert_eq!(settled, Settled::Done, "another has ended it");
+}
+
+#[tokio::test]
+async fn queues_of_tenants_in_files_of_sqlite_cannot_cross() {
+    let (scratch, shop) = (Scratch::new("crossing-queues"), samples::endpoint());
+    let [acme, zenith] = ["acme.db", "zenith.db"].map(|name| SqliteQueue::open(scratch.file(name)));
+    let (acme, zenith) = (acme.await.unwrap(), zenith.await.unwrap());
+    let to = Destination::Endpoint(shop.clone());
+    acme.sender().send_envelope(to, samples::envelope("{}")).await.unwrap();
+    cannot_take(&acme, &zenith, &shop).await;
+}
+
 /// One name of an endpoint, and a queue for each tenant.
 #[tokio::test]
 async fn queues_of_tenants_in_postgres_and_mysql_cannot_cross() {
@@ -112,9 +139,11 @@ async fn queues_of_tenants_in_postgres_and_mysql_cannot_cross() {
     let (acme, zenith) = (acme.await, zenith.await);
     acme.sender().send_envelope(to(), add()).await.unwrap();
     assert_eq!((acme.backlog(&shop).await.unwrap(), zenith.backlog(&shop).await.unwrap()), (1, 0));
+    cannot_take(&acme, &zenith, &shop).await;
     let (acme, zenith) = (MySqlTables::new(), MySqlTables::new());
     let acme = acme.open_queue(MySqlQueue::options()).await;
     let zenith = zenith.open_queue(MySqlQueue::options()).await;
     acme.sender().send_envelope(to(), add()).await.unwrap();
     assert_eq!((acme.backlog(&shop).await.unwrap(), zenith.backlog(&shop).await.unwrap()), (1, 0));
+    cannot_take(&acme, &zenith, &shop).await;
 }
