@@ -1,15 +1,16 @@
-//! `cargo xtask api`: what `hapax-core` shows to others, as a list that is kept: whoever changes it sees so in a diff, and says so in the changelog.
+//! `cargo xtask api`: what the packages show to others, as lists that are kept: whoever changes it sees so in a diff, and says so in the changelog.
 //!
-//! Of that package alone: it has the words, the ports and the traits on which adapters and handlers of others are built; the other packages put
-//! things together by it, and their client libraries take minutes to be looked through.
+//! Of those alone that build on few others: `hapax-core` has the words, the ports and the traits on which adapters and handlers of others are built.
+//! Stores, transports and `hapax`, which puts all together, bring client libraries that take minutes to be looked through.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::process;
 use crate::report::Verdict;
 
-const PACKAGE: &str = "hapax-core";
-const KEPT: &str = "api/hapax-core.txt";
+const PACKAGES: [&str; 4] = ["hapax-core", "hapax-model", "hapax-otel", "hapax-page"];
+const FOLDER: &str = "api";
 /// Where a nightly compiler's objects go.
 const TARGET: &str = "target/api";
 const TOOL: &str = "public-api";
@@ -17,10 +18,10 @@ const REMEDY: &str = "`cargo install cargo-public-api --locked` and `rustup tool
 /// Lines of a difference that are shown.
 const SHOWN_MAX: usize = 20;
 
-/// Writes the list anew.
+/// Writes the lists anew.
 pub(crate) fn bless() -> ExitCode {
-    let written = listed().and_then(|list| {
-        let file = process::root().join(KEPT);
+    let written = PACKAGES.iter().try_for_each(|package| {
+        let (list, file) = (listed(package)?, kept(package));
         std::fs::write(&file, list).map_err(|error| format!("{}: {error}", file.display()))
     });
     match written {
@@ -32,30 +33,46 @@ pub(crate) fn bless() -> ExitCode {
     }
 }
 
-/// Whether the list is as it is kept.
+/// Whether the lists are as they are kept.
 pub(crate) fn check() -> Verdict {
     if !process::has_cargo(TOOL) {
         return Verdict::Skipped(format!("it needs {REMEDY}"));
     }
-    let file = process::root().join(KEPT);
-    let kept = match std::fs::read_to_string(&file) {
-        Ok(kept) => kept,
-        Err(error) => return Verdict::Failed(format!("{}: {error}: `cargo xtask api` writes it", file.display())),
-    };
-    match listed() {
-        Ok(list) => match difference(&kept, &list) {
-            None => Verdict::Passed(format!("{} lines", list.lines().count())),
-            Some(difference) => Verdict::Failed(format!(
-                "what {PACKAGE} shows has changed; say so in CHANGELOG.md, and run `cargo xtask api`:\n{difference}"
-            )),
-        },
-        Err(why) => Verdict::Skipped(format!("{why}; it needs {REMEDY}")),
+    let (mut lines, mut changed, mut missing) = (0, Vec::new(), Vec::new());
+    for package in PACKAGES {
+        let file = kept(package);
+        if !file.exists() {
+            missing.push(package);
+            continue;
+        }
+        let kept = match std::fs::read_to_string(&file) {
+            Ok(kept) => kept,
+            Err(error) => return Verdict::Failed(format!("{}: {error}", file.display())),
+        };
+        let list = match listed(package) {
+            Ok(list) => list,
+            Err(why) => return Verdict::Skipped(format!("{why}; it needs {REMEDY}")),
+        };
+        lines += list.lines().count();
+        changed.extend(difference(&kept, &list).map(|difference| format!("{package}:\n{difference}")));
     }
+    if !changed.is_empty() {
+        let remedy = "what is shown has changed; say so in CHANGELOG.md, and run `cargo xtask api`";
+        return Verdict::Failed(format!("{remedy}:\n{}", changed.join("\n")));
+    }
+    if !missing.is_empty() {
+        return Verdict::Skipped(format!("no list is kept of {}: `cargo xtask api` writes it", missing.join(", ")));
+    }
+    Verdict::Passed(format!("{lines} lines of {} packages", PACKAGES.len()))
 }
 
-fn listed() -> Result<String, String> {
+fn kept(package: &str) -> PathBuf {
+    process::root().join(FOLDER).join(format!("{package}.txt"))
+}
+
+fn listed(package: &str) -> Result<String, String> {
     // Without what is derived or comes with every type.
-    let args = [TOOL, "--package", PACKAGE, "--all-features", "-sss", "--target-dir", TARGET];
+    let args = [TOOL, "--package", package, "--all-features", "-sss", "--target-dir", TARGET];
     process::output(&mut process::cargo(args))
 }
 
@@ -79,6 +96,13 @@ fn difference(kept: &str, list: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dependencies::ARROWS;
+
+    #[test]
+    fn the_list_of_the_core_is_kept_and_all_are_of_published_packages() {
+        assert!(kept(PACKAGES[0]).exists());
+        assert!(PACKAGES.iter().all(|package| ARROWS.iter().any(|(published, _)| published == package)));
+    }
 
     #[test]
     fn what_is_gone_and_what_is_new_is_told() {

@@ -16,7 +16,7 @@ cargo xtask soak [ARG...]              two endpoints in many processes under fau
 cargo xtask campaign [--points|--page] [--minutes N] [--at-once N]   the pairs of soak, or of crash points, that VERIFICATION.md speaks of, N minutes each (20), N at a time (1)
 cargo xtask book [--draw]              the book of the pages below docs, to read offline in target/book/docs/index.html; needs mdBook to build, not to look
                                        for links that lead nowhere; --draw makes the pictures of the stories anew
-cargo xtask api                        what hapax-core shows to others, written to api/ anew: ci compares it; needs nightly and cargo-public-api
+cargo xtask api                        what core, model, otel and page show to others, written to api/ anew: ci compares it; needs nightly and cargo-public-api
 cargo xtask fuzz [TARGET...] [--seconds N]   each decoder of bytes from outside, for N seconds (600, and then kept for VERIFICATION.md); needs nightly and cargo-fuzz
 cargo xtask tla                        the specification in TLA+ by TLC, its mutants, and its worlds against the explorer's
 cargo xtask shuttle [FILTER...]        what the shell's tasks share, in thousands of orders of their steps
