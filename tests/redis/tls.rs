@@ -65,6 +65,8 @@ async fn certificates_that_are_none_are_refused_before_the_server_is_asked() {
     let none = options().certificate_authority("/etc/ssl/authority.pem").open("rediss://localhost:1").await;
     let said_of_none = said(none);
     assert!(said_of_none.contains("PEM") || said_of_none.contains("tls-ring"), "{said_of_none}");
+    let said_of_any = said(options().open("rediss://localhost:1/#insecure").await);
+    assert!(said_of_any.contains("#insecure") || said_of_any.contains("tls-ring"), "{said_of_any}");
     let key = options().client_certificate("-----BEGIN CERTIFICATE-----", "secret").open("rediss://localhost:1").await;
     let said_of_key = said(key);
     assert!(said_of_key.contains("key is not PEM") || said_of_key.contains("tls-ring"), "{said_of_key}");

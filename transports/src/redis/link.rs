@@ -80,6 +80,11 @@ impl Link {
         // The URL itself may hold a password, so it is not repeated, nor what the driver says of it.
         let info = url.into_connection_info();
         let info = info.map_err(|_| misconfigured("the URL is not redis://USER:PASSWORD@HOST:PORT/DATABASE".into()))?;
+        if matches!(info.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+            let why = "the URL ends with #insecure, so that any certificate would be believed: leave it out, and name an authority of your own with \
+                       `certificate_authority`";
+            return Err(misconfigured(why.into()));
+        }
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
         let database = settings.db();
         let tcp = info.tcp_settings().clone().set_nodelay(true);
