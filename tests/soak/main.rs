@@ -26,6 +26,7 @@ mod servers;
 #[path = "../process/shim.rs"]
 mod shim;
 mod sink;
+mod unmet;
 mod worker;
 
 use std::process::ExitCode;

@@ -18,11 +18,12 @@ use crate::{
     faults::{self, Event, Fate, Timeline},
     ledger::{self, Books},
     load::{self, KEYS, Load},
-    messages::{BACK, DOUBLED, FRONT, Version},
+    messages::{BACK, FRONT, Version},
     options::{Broker, Options},
     place::{Front, QueuePlace, Queues, Store, StorePlace},
     servers::{self, Server, Side},
     sink::{self, Sink},
+    unmet,
     worker::{Plan, Times},
 };
 
@@ -157,9 +158,9 @@ impl Run {
         let none = Vec::new();
         let mut outcome =
             Outcome { seed, lasted, books, counts, done, clock_steps, met, server_kills, samples, events, unmet: none };
-        outcome.unmet = unmet(&outcome);
+        outcome.unmet = unmet::always(&outcome);
         if self.options.lasts() >= LONG {
-            outcome.unmet.extend(unmet_for_long(&outcome, queues.transport().capabilities().counts_deliveries));
+            outcome.unmet.extend(unmet::for_long(&outcome, queues.transport().capabilities().counts_deliveries));
         }
         Ok(outcome)
     }
@@ -320,47 +321,18 @@ async fn samples(load: &Load, sink: &Sink, timeline: &Timeline, until: Instant) 
     (samples, Ok(()))
 }
 
-/// What has to be met in every run that is to show anything.
-fn unmet(outcome: &Outcome) -> Vec<String> {
-    let Outcome { done, counts, books, met, server_kills, clock_steps, .. } = outcome;
-    // Without any fault there are so many.
-    let sent_twice = (books.steps + books.letters) / u64::from(DOUBLED);
-    let mut due = vec![
-        ("kills of workers".to_owned(), done.kills),
-        ("workers that stood still".to_owned(), done.stalls),
-        ("workers replaced by the other version".to_owned(), done.replaced),
-        ("steps of the clock".to_owned(), *clock_steps),
-        ("copies that came out".to_owned(), books.copies),
-        ("dead letters".to_owned(), books.letters),
-        (
-            "messages that came again and were dropped, beyond those that were sent twice".to_owned(),
-            counts.duplicates.saturating_sub(sent_twice),
-        ),
-        ("races lost, or outcomes unknown".to_owned(), counts.conflicts + counts.unknown),
-        ("entries finished by the sweeper".to_owned(), counts.swept),
-    ];
-    if met.contains_key("store") {
-        due.push(("passes whose store was away".to_owned(), counts.unavailable));
-    }
-    if met.contains_key("transport") {
-        due.push(("passes that could not send or mark".to_owned(), counts.unsent));
-    }
-    due.extend(server_kills.iter().map(|(name, kills)| (format!("kills of the {name}"), *kills)));
-    for (side, troubles) in met {
-        due.extend(troubles.iter().map(|(trouble, count)| (format!("{trouble}, to the {side}"), *count)));
-    }
-    due.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect()
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
-/// What has to be met beside that in a long one. That a message was given again is seen where its transport counts.
-fn unmet_for_long(outcome: &Outcome, counts_deliveries: bool) -> Vec<String> {
-    let Outcome { counts, met, .. } = outcome;
-    let due = [
-        ("races lost", true, counts.conflicts),
-        ("outcomes unknown", met.contains_key("store"), counts.unknown),
-        ("entries resumed by redelivery", counts_deliveries, counts.resumed),
-        ("messages given back", true, counts.given_back),
-        ("leases lost", true, counts.leases_lost),
-    ];
-    due.into_iter().filter(|(_, is_due, count)| *is_due && *count == 0).map(|(name, ..)| name.to_owned()).collect()
+    #[tokio::test(start_paused = true)]
+    async fn a_run_of_which_nothing_comes_out_is_ended() {
+        let (load, sink, timeline) = (Load::default(), Sink::default(), Timeline::begin());
+        let (begun, until) = (Instant::now(), Instant::now() + 10 * PATIENCE);
+        let (seen, ended) = samples(&load, &sink, &timeline, until).await;
+        assert!(ended.unwrap_err().starts_with("nothing has come out for "));
+        assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()) && !seen.is_empty());
+        assert!(!timeline.goes_on(until), "others go on");
+    }
 }
