@@ -266,3 +266,34 @@ impl Dispatcher for Nowhere {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use hapax_tests::{Scratch, samples};
+
+    use super::*;
+    use crate::place::Front;
+
+    /// Rounds of which one step can never be handled.
+    const ROUNDS: u32 = 499;
+
+    #[tokio::test]
+    async fn where_nothing_is_everything_is_missed_by_its_kind() {
+        let scratch = Scratch::new("ledger");
+        let place = StorePlace::Sqlite { file: scratch.file("store.db") };
+        let store = place.open(Front::Plain).await.unwrap();
+        store.letters.add(&samples::letter(FRONT.parse().unwrap(), "of nobody")).await.unwrap();
+        let books = judge(&store, &place, &Sink::default(), &[0], ROUNDS).await.unwrap();
+        assert_eq!((books.steps, books.effects, books.letters, books.marks), (498, [0, 0], 1, 0));
+        let kinds = [
+            "996 lost: ",
+            "498 never came out: ",
+            "1 set aside that were not to be, or twice: ",
+            "1 not among the dead letters: soak-0-498",
+            "498 handled and not remembered: ",
+        ];
+        let is_of = |(fault, kind): (&String, &str)| fault.starts_with(kind);
+        assert!(books.faults.len() == kinds.len() && books.faults.iter().zip(kinds).all(is_of), "{:?}", books.faults);
+    }
+}
