@@ -6,21 +6,24 @@
 //!
 //! or, in a test of your own, [`check_all`]`(&builder).await.assert()`. It takes some seconds, for it waits for times to pass.
 
+mod hand;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use hand::Hand;
 use tokio::time::{Instant, sleep};
 
 use super::{
     Broken, Checked, Kept, Report,
     report::run,
     samples,
-    wait::{eventually, insistently, together},
+    wait::{insistently, together},
 };
 use crate::{
-    ids::{EndpointName, EntityKey, MessageId, PartitionKey, SagaKey, Scope},
-    ports::{Bodies, BodyName, BodyReference, Got, NewBody, Staged},
+    ids::MessageId,
+    ports::{Bodies, BodyReference, Got, NewBody, Staged},
 };
 
 const KEPT_WHOLE: &str = "bodies 1, kept whole";
@@ -77,123 +80,6 @@ macro_rules! bodies_suite {
         }
     };
     ($builder:expr) => { $crate::bodies_suite!(@each [$crate::suite_tests] [bodies $builder]); };
-}
-
-/// One handle, an endpoint, and the promise that is being checked with them.
-#[derive(Clone)]
-struct Hand {
-    bodies: Arc<dyn Bodies>,
-    endpoint: EndpointName,
-    promise: &'static str,
-}
-
-impl Hand {
-    async fn new(builder: &dyn Builder, promise: &'static str) -> Self {
-        Self { bodies: builder.bodies().await, endpoint: samples::endpoint(), promise }
-    }
-
-    /// Another process of the same endpoint.
-    async fn again(&self, builder: &dyn Builder) -> Self {
-        Self { bodies: builder.bodies().await, ..self.clone() }
-    }
-
-    fn broken(&self, what: impl Into<String>) -> Broken {
-        Broken::new(self.promise, what)
-    }
-
-    /// A body that nobody has put yet, of an entity of the endpoint.
-    fn body(&self, bytes: impl Into<Bytes>, references: &[&BodyReference]) -> NewBody {
-        let attempt = samples::attempt();
-        let scope = Scope { endpoint: self.endpoint.clone(), saga: samples::saga("suite") };
-        let entity = EntityKey::new(Arc::new(scope), SagaKey::parse("key ü/1").expect("a key"));
-        let entity = entity.in_partition(PartitionKey::parse("partition").expect("a partition"));
-        let staged = Staged { name: BodyName::of(&attempt, 3), entity, attempt };
-        NewBody {
-            staged,
-            references: references.iter().map(|reference| (*reference).clone()).collect(),
-            bytes: bytes.into(),
-        }
-    }
-
-    async fn put(&self, body: &NewBody) -> Result<(), Broken> {
-        insistently(self.promise, "putting a body", || self.bodies.put(body)).await
-    }
-
-    async fn keep(&self, name: &BodyName, for_all: Duration) -> Result<(), Broken> {
-        match insistently(self.promise, "keeping a body", || self.bodies.keep(name, for_all)).await? {
-            true => Ok(()),
-            false => {
-                Err(self.broken(format!("a body that was put is told not to be there when it is to be kept: {name}")))
-            }
-        }
-    }
-
-    /// Puts a body and keeps it.
-    async fn kept(&self, references: &[&BodyReference], for_all: Duration) -> Result<BodyName, Broken> {
-        let body = self.body("a body", references);
-        self.put(&body).await?;
-        self.keep(&body.staged.name, for_all).await?;
-        Ok(body.staged.name)
-    }
-
-    async fn got(&self, name: &BodyName, reference: Option<&BodyReference>) -> Result<Got, Broken> {
-        insistently(self.promise, "getting a body", || self.bodies.get(name, reference)).await
-    }
-
-    async fn expect(&self, name: &BodyName, by: Option<&BodyReference>, want: &Got, why: &str) -> Result<(), Broken> {
-        let got = self.got(name, by).await?;
-        if got == *want {
-            return Ok(());
-        }
-        Err(self.broken(format!("{why}: {want:?} was to be given, {got:?} is")))
-    }
-
-    async fn is_there(&self, name: &BodyName, why: &str) -> Result<(), Broken> {
-        self.expect(name, None, &Got::Body("a body".into()), why).await
-    }
-
-    async fn release(
-        &self,
-        name: &BodyName,
-        by: &BodyReference,
-        instead: &[BodyReference],
-        told: Duration,
-    ) -> Result<(), Broken> {
-        let release = || self.bodies.release(name, by, instead, told);
-        insistently(self.promise, "releasing a body", release).await
-    }
-
-    async fn unstage(&self, name: &BodyName) -> Result<bool, Broken> {
-        insistently(self.promise, "removing a staged body", || self.bodies.unstage(name)).await
-    }
-
-    async fn staged(&self, age: Duration, limit: usize) -> Result<Vec<Staged>, Broken> {
-        let staged = || self.bodies.staged(&self.endpoint, age, limit);
-        insistently(self.promise, "listing staged bodies", staged).await
-    }
-
-    /// Collects all there is to collect.
-    async fn collect(&self) -> Result<(), Broken> {
-        loop {
-            let collected = insistently(self.promise, "collecting", || self.bodies.collect(ALL)).await?;
-            if collected > ALL {
-                return Err(self.broken(format!("{collected} bodies are collected where {ALL} were asked for")));
-            }
-            if collected < ALL {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Collects until nothing is left of a body.
-    async fn gone(&self, name: &BodyName, by: Option<&BodyReference>, why: &str) -> Result<(), Broken> {
-        let never = || self.broken(format!("{why}, and something is left of it"));
-        eventually(never, || async {
-            self.collect().await?;
-            Ok((self.got(name, by).await? == Got::Missing).then_some(()))
-        })
-        .await
-    }
 }
 
 fn reference() -> BodyReference {
