@@ -28,6 +28,7 @@ mod story;
 mod tables;
 mod traces;
 mod trie;
+mod troubles;
 mod wire;
 mod writes;
 

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 use super::{
     answers::{Answer, How, RESTS, WELL},
     claims::Broken,
-    scenario::Evicts,
     short::{Ask, Short},
     space::Space,
     state::{Ready, State, Task, push_sorted},
@@ -185,7 +184,7 @@ impl Space {
     }
 
     /// What a task that is gone has held comes again.
-    fn let_go(&self, state: &mut State, task: Task) {
+    pub(super) fn let_go(&self, state: &mut State, task: Task) {
         if let Work::Deliver(messages) = self.trie.work(task.node) {
             for (place, (copy, given)) in messages.iter().enumerate() {
                 if task.holds & (1 << place) != 0 {
@@ -311,7 +310,7 @@ impl Space {
     }
 
     /// What may be given once more: what was there, or has been sent.
-    fn once_more(&self, state: &State) -> SmallVec<[Ready; 4]> {
+    pub(super) fn once_more(&self, state: &State) -> SmallVec<[Ready; 4]> {
         let first = u8::try_from(self.tables.first_copies).expect("few messages");
         let sent = state.sent.iter().filter_map(|name| self.tables.outgoing_facts(*name).copy);
         (0..first).filter(|copy| self.is_queued(state, *copy)).chain(sent).map(|copy| (copy, 1)).collect()
@@ -329,77 +328,5 @@ impl Space {
         let swept =
             !self.scenario.sweeper_first || stored.version == 0 || self.tables.facts(stored.entity).outbox.is_empty();
         swept && !state.tasks.iter().any(works) && !state.ready.iter().any(waits)
-    }
-
-    /// What happens by itself.
-    fn troubles(&self, state: &State, steps: &mut Steps) {
-        if state.left.process_crashes > 0 && state.tasks.len() > 1 {
-            let mut after = state.clone();
-            after.left.process_crashes -= 1;
-            for task in std::mem::take(&mut after.tasks) {
-                self.let_go(&mut after, task);
-            }
-            steps.push((Step::ProcessCrash, Ok(after)));
-        }
-        if state.left.expiries > 0 {
-            for task in 0..state.tasks.len() {
-                let Work::Deliver(messages) = self.trie.work(state.tasks[task].node) else { continue };
-                for (place, (copy, given)) in messages.iter().enumerate() {
-                    if state.tasks[task].holds & (1 << place) != 0 {
-                        let mut after = state.clone();
-                        after.left.expiries -= 1;
-                        after.tasks[task].holds &= !(1 << place);
-                        after.tasks.sort_unstable();
-                        push_sorted(&mut after.ready, (*copy, self.again(*given)));
-                        steps.push((Step::Expire { task, place }, Ok(after)));
-                    }
-                }
-            }
-        }
-        for at in 0..state.limbo.len() {
-            let op = state.limbo[at];
-            for done in [true, false] {
-                let mut after = state.clone();
-                after.limbo.remove(at);
-                let landed = if done { self.land(&mut after, &self.trie.ask(op)) } else { Ok(()) };
-                steps.push((Step::Land { op, done }, landed.map(|()| after)));
-            }
-        }
-        if state.left.duplicates > 0 && !self.scenario.reduced {
-            for copy in self.once_more(state) {
-                let mut after = state.clone();
-                after.left.duplicates -= 1;
-                push_sorted(&mut after.ready, copy);
-                steps.push((Step::Come(copy), Ok(after)));
-            }
-        }
-        if state.left.evictions > 0 {
-            for at in (0..state.marks.len()).filter(|at| self.may_go(state, state.marks[*at])) {
-                let mut after = state.clone();
-                after.left.evictions -= 1;
-                let mark = after.marks.remove(at);
-                if self.scenario.evicts == Evicts::Folded {
-                    after.folded |= 1 << self.tables.mark_facts(mark).key;
-                }
-                for task in after.tasks.iter_mut().filter(|task| usize::from(task.seen) > at) {
-                    task.seen -= 1;
-                }
-                after.tasks.sort_unstable();
-                steps.push((Step::Evict(mark), Ok(after)));
-            }
-        }
-    }
-    /// Whether what is promised to whoever evicts allows it.
-    fn may_go(&self, state: &State, mark: u32) -> bool {
-        if self.scenario.evicts != Evicts::Gone {
-            return true;
-        }
-        let message = self.tables.mark_facts(mark).message;
-        let is_its = |copy: u8| self.tables.copies[usize::from(copy)].identity == message;
-        let works = |task: &Task| match self.trie.work(task.node) {
-            Work::Deliver(messages) => messages.iter().any(|(copy, _)| is_its(*copy)),
-            Work::Sweep(..) => false,
-        };
-        !state.ready.iter().any(|(copy, _)| is_its(*copy)) && !state.tasks.iter().any(works)
     }
 }
