@@ -1,5 +1,7 @@
 //! One connection, and one transaction at a time on it.
 
+mod message;
+
 use std::{
     pin::Pin,
     sync::{
@@ -9,9 +11,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::TryStreamExt;
+pub use message::Answer;
+use message::Message;
+pub(super) use message::ask;
 use sqlx::{
-    AssertSqlSafe, Connection, Either, Executor, MySqlConnection,
+    Connection, Executor, MySqlConnection,
     mysql::{MySqlArguments, MySqlConnectOptions, MySqlRow},
 };
 use tokio::time::timeout;
@@ -98,18 +102,6 @@ impl Leave for MySqlConnection {
     }
 }
 
-/// What the server answers to one statement.
-#[derive(Debug, Default)]
-pub struct Answer {
-    /// Its rows.
-    pub rows: Vec<MySqlRow>,
-    /// How many rows it has written or, where it changed nothing in a row that it found, may have: the driver asks for rows
-    /// found, not for rows changed.
-    pub affected: u64,
-    /// The number that the server has given to the first row inserted, where it gives any.
-    pub inserted: u64,
-}
-
 /// A connection that is opened again after it has failed.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -139,13 +131,6 @@ enum Commit {
     Itself,
     /// A `COMMIT` comes after so many answers.
     After(usize),
-}
-
-/// What is sent to the server at once.
-#[derive(Debug, Clone)]
-enum Message {
-    Prepared(Arc<str>, Box<MySqlArguments>),
-    Text(Arc<str>),
 }
 
 impl Link {
@@ -373,33 +358,5 @@ impl Link {
         {
             let _ = open.connection.close().await; // What was confirmed is stored.
         }
-    }
-}
-
-/// Runs the statements of `text`. One answer for each of them.
-pub(super) async fn ask(connection: &mut MySqlConnection, text: String) -> Result<Vec<Answer>, sqlx::Error> {
-    let mut answers = Vec::new();
-    Message::Text(text.into()).run(connection, &mut answers).await?;
-    Ok(answers)
-}
-
-impl Message {
-    async fn run(self, connection: &mut MySqlConnection, answers: &mut Vec<Answer>) -> Result<(), sqlx::Error> {
-        let mut answer = Answer::default();
-        let mut events = match self {
-            Self::Prepared(sql, arguments) => connection.fetch_many(sqlx::query_with(AssertSqlSafe(sql), *arguments)),
-            Self::Text(text) => connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(text))),
-        };
-        while let Some(event) = events.try_next().await? {
-            match event {
-                Either::Right(row) => answer.rows.push(row),
-                Either::Left(done) => {
-                    answer.affected = done.rows_affected();
-                    answer.inserted = done.last_insert_id();
-                    answers.push(std::mem::take(&mut answer));
-                }
-            }
-        }
-        Ok(())
     }
 }

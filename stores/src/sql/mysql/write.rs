@@ -2,13 +2,13 @@
 //! being written goes into the next one, in one transaction and so in one commit; there is no timer, and a lone write goes at
 //! once.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+mod texts;
+
+use std::{collections::VecDeque, sync::Arc};
 
 use hapax_core::ports::StoreError;
 use sqlx::mysql::MySqlArguments;
+use texts::Texts;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -25,7 +25,7 @@ use super::{
     optimistic::{Hoped, Optimistic},
     plan::{Locked, Plan, bind_dedup},
     rows::{EntityRow, GIVEN_BYTES},
-    statements::{self, AS_THEY_ARE, DEDUP_ROW, FOR_UPDATE, ROW, SHARED, TAKE_ALL, TAKE_OUTBOX, WAS_THERE},
+    statements::{AS_THEY_ARE, FOR_UPDATE, SHARED, TAKE_ALL, TAKE_OUTBOX, WAS_THERE},
     upkeep::of_keys,
 };
 
@@ -63,56 +63,6 @@ pub(super) struct Writer {
     generations: Arc<Generations>,
     pub(super) texts: Texts,
     pub(super) optimistic: Optimistic,
-}
-
-/// Texts that are the same for the life of a writer.
-#[derive(Debug)]
-pub(super) struct Texts {
-    pub(super) names: Names,
-    update_one: Arc<str>,
-    update_one_waiting: Arc<str>,
-    pub(super) put_entity: Arc<str>,
-    put_entity_row: Arc<str>,
-    take_all_row: Arc<str>,
-    take_outbox_row: Arc<str>,
-    pub(super) hold_generation: Arc<str>,
-    hold_floor: Arc<str>,
-    lock_entities: Arc<str>,
-    pub(super) now: Arc<str>,
-    pub(super) settle: Arc<str>,
-    /// Of the table of the newest generation: one entry by itself, many, and one among others.
-    dedup: HashMap<i16, [Arc<str>; 3]>,
-}
-
-impl Texts {
-    fn new(names: &Names) -> Self {
-        let text = |sql: &str| -> Arc<str> { names.put_into(sql).into() };
-        let put = statements::PUT_ENTITIES;
-        Self {
-            names: names.clone(),
-            update_one: text(&statements::update_one()),
-            update_one_waiting: text(&statements::update_one_waiting()),
-            put_entity: text(put),
-            put_entity_row: text(&format!("{put}{ROW}")),
-            take_all_row: text(&format!("{put}{ROW}{TAKE_ALL}")),
-            take_outbox_row: text(&format!("{put}{ROW}{TAKE_OUTBOX}")),
-            hold_generation: text(statements::HOLD_GENERATION),
-            hold_floor: text(statements::HOLD_FLOOR),
-            lock_entities: text(statements::LOCK_ENTITIES),
-            now: text(&statements::now()),
-            settle: text(statements::SETTLE),
-            dedup: HashMap::new(),
-        }
-    }
-
-    fn dedup(&mut self, slot: i16) -> &[Arc<str>; 3] {
-        let names = &self.names;
-        self.dedup.entry(slot).or_insert_with(|| {
-            let put = statements::put_dedup(slot);
-            [statements::insert_one(slot), put.clone(), put + DEDUP_ROW + AS_THEY_ARE]
-                .map(|sql| names.put_into(&sql).into())
-        })
-    }
 }
 
 impl Writer {

@@ -33,6 +33,7 @@ mod options;
 mod ordered;
 mod statements;
 mod table;
+mod tick;
 mod timed;
 mod told;
 
@@ -101,7 +102,7 @@ struct Shared {
     relay: AsyncMutex<Wire>,
     /// For what is rare, or not urgent.
     rare: AsyncMutex<Wire>,
-    ticks: Mutex<HashMap<statements::Kinds, Arc<str>>>,
+    ticks: Mutex<HashMap<tick::Kinds, Arc<str>>>,
     looked: Mutex<Looked<(i32, String)>>,
     #[cfg(feature = "postgres-log")]
     log: Option<Arc<log::Log>>,

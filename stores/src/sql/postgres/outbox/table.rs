@@ -29,7 +29,8 @@ use super::{
         wire::Fault,
     },
     PostgresOutbox, care,
-    statements::{self, Kinds, row},
+    statements::row,
+    tick::{self, Kinds},
     told,
 };
 
@@ -155,7 +156,7 @@ impl PostgresOutbox {
 
     fn text(&self, kinds: Kinds) -> Arc<str> {
         let mut ticks = self.0.ticks.lock().unwrap_or_else(PoisonError::into_inner);
-        ticks.entry(kinds).or_insert_with(|| self.0.server.text(&statements::tick(kinds, self.0.ordered))).clone()
+        ticks.entry(kinds).or_insert_with(|| self.0.server.text(&tick::text(kinds, self.0.ordered))).clone()
     }
 
     fn answer(&self, tick: &Tick, kinds: Kinds, rows: &[PgRow]) -> Result<Ticked, sqlx::Error> {

@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row as _, SqlSafeS
 
 use super::{
     super::{Postgres, start::SETTINGS},
-    PostgresOutbox,
-    statements::{self, Kinds},
+    PostgresOutbox, statements,
+    tick::{self, Kinds},
     timed,
 };
 
@@ -50,9 +50,9 @@ async fn what_is_told_of_rows_finds_them_by_their_ids() {
     let told = |kinds: &Kinds| (kinds.sent || kinds.others || kinds.renew) && !kinds.claim && !kinds.share;
     for (ordered, kinds) in [false, true]
         .into_iter()
-        .flat_map(|ordered| statements::kinds(ordered).into_iter().filter(told).map(move |kinds| (ordered, kinds)))
+        .flat_map(|ordered| tick::kinds(ordered).into_iter().filter(told).map(move |kinds| (ordered, kinds)))
     {
-        let sql = outbox.0.server.text(&statements::tick(kinds, ordered)).to_string();
+        let sql = outbox.0.server.text(&tick::text(kinds, ordered)).to_string();
         let arguments = (1..100).take_while(|number| sql.contains(&format!("${number}::"))).count();
         let nulls = vec!["NULL"; arguments].join(", ");
         connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("PREPARE told AS {sql}")))).await.unwrap();

@@ -37,6 +37,7 @@ mod listed;
 mod options;
 mod statements;
 mod table;
+mod tick;
 
 use std::{
     fmt,

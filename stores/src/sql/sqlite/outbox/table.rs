@@ -21,7 +21,8 @@ use super::{
         rows::now,
     },
     SqliteOutbox, care, lane_of,
-    statements::{self, Way, row},
+    statements::{self, row},
+    tick::{self, Way},
     write,
 };
 
@@ -55,7 +56,7 @@ impl OutboxTable for SqliteOutbox {
     async fn tick(&self, tick: &Tick) -> Result<Ticked, StoreError> {
         const OPERATION: &str = "relaying an outbox";
         let way = self.way(tick);
-        let (text, statements) = statements::tick(tick, way).end();
+        let (text, statements) = tick::script(tick, way).end();
         let ran = write(&self.0.relay, text, statements).await;
         let ran = ran.map_err(|failure| failure.store_error(OPERATION, &self.0.name))?;
         let said = Said::of(&ran.rows, tick);
