@@ -6,9 +6,10 @@
 
 mod letters;
 mod queue;
+mod receiver;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -19,17 +20,15 @@ use hapax_core::{
     envelope::{Destination, Envelope, Outgoing},
     ids::{EndpointName, TypeName},
     ports::{
-        Connected, DeadLetter, DeadLetters, Delays, Delivery, DispatchError, Dispatcher, ErrorKind, Page, Receipt,
-        Receiver, Refused, Settled, Settlement, StoreError, Transport, TransportCapabilities, TransportError,
+        Connected, DeadLetter, DeadLetters, Delays, DispatchError, Dispatcher, ErrorKind, Page, Refused, StoreError,
+        Transport, TransportCapabilities, TransportError,
     },
     time::Timestamp,
 };
 use letters::Letters;
 use queue::{Held, Queue, Queued};
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use receiver::EndpointQueue;
+use tokio::{sync::Notify, time::Instant};
 
 /// How long a lease lasts unless told otherwise: long enough for any handler, extended while one runs.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -42,9 +41,6 @@ pub const MESSAGES_MAX: usize = 1_000_000;
 /// Most dead letters of a hub: more than a person reads, and little memory. Beyond it none is taken, and what was to become
 /// one stays a message; a store keeps more.
 pub const DEAD_LETTERS_MAX: usize = 10_000;
-/// Most messages that are given together. A receiver asks again at once; and what is handled in small groups stays in the processor's cache: a
-/// thousand at a time cost a sixth more.
-const GIVEN_AT_ONCE: usize = 32;
 /// No copy of a message comes later than this and the longest hold of [`Faults`]; the queues are gone with the process
 /// anyway.
 const REDELIVERY_MAX: Duration = Duration::from_secs(3600);
@@ -262,124 +258,6 @@ impl Dispatcher for InProcess {
     }
 }
 
-/// One endpoint's end of a hub.
-struct EndpointQueue {
-    hub: Arc<Hub>,
-    endpoint: EndpointName,
-    arrived: Arc<Notify>,
-}
-
-impl EndpointQueue {
-    /// Takes what can be given now, or says when to look again.
-    fn take(&self, max: usize) -> Result<Vec<Delivery>, Option<Instant>> {
-        let now = Instant::now();
-        let mut state = self.hub.state();
-        let State { queues, next, .. } = &mut *state;
-        let queue = queues.entry(self.endpoint.clone()).or_default();
-        queue.refresh(now);
-        if queue.ready.is_empty() {
-            return Err(queue.next_turn());
-        }
-        let expires = now + self.hub.lease;
-        let max = max.min(GIVEN_AT_ONCE);
-        let mut deliveries = Vec::with_capacity(queue.ready.len().min(max));
-        while deliveries.len() < max
-            && let Some(mut queued) = queue.ready.pop_front()
-        {
-            *next += 1;
-            queued.deliveries += 1;
-            deliveries.push(Delivery {
-                envelope: queued.envelope.clone(),
-                receipt: Receipt::number(*next),
-                attempts: queued.deliveries,
-            });
-            queue.lease(*next, queued, expires);
-        }
-        if !queue.ready.is_empty() {
-            queue.arrived.notify_one(); // For another receiver of this queue.
-        }
-        Ok(deliveries)
-    }
-
-    fn ack_is_lost(&self, state: &mut State, settlement: &Settlement) -> bool {
-        let lost = self.hub.faults.lost_acks;
-        matches!(settlement, Settlement::Ack) && lost > 0.0 && state.random.f64() < lost
-    }
-}
-
-#[async_trait]
-impl Receiver for EndpointQueue {
-    async fn receive(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
-        loop {
-            let arrived = self.arrived.notified(); // Before the look, so that nothing told to all in between is missed.
-            match self.take(max.max(1)) {
-                Ok(deliveries) => return Ok(deliveries),
-                Err(None) => arrived.await,
-                // Whether something arrived or the time came, the next look tells.
-                Err(Some(turn)) => drop(timeout_at(turn, arrived).await),
-            }
-        }
-    }
-
-    async fn extend(&self, receipts: &[Receipt]) -> Result<(), TransportError> {
-        let expires = Instant::now() + self.hub.lease;
-        let mut state = self.hub.state();
-        let Some(queue) = state.queues.get_mut(&self.endpoint) else { return Ok(()) };
-        queue.refresh(Instant::now());
-        for receipt in receipts.iter().filter_map(Receipt::as_number) {
-            queue.extend(receipt, expires);
-        }
-        Ok(())
-    }
-
-    async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Result<Settled, TransportError> {
-        let now = Instant::now();
-        let mut state = self.hub.state();
-        if self.ack_is_lost(&mut state, &settlement) {
-            let why = "the ack was lost, as asked for";
-            return Err(TransportError::new(ErrorKind::UnknownOutcome, "settling", why));
-        }
-        let State { queues, messages, next, dead_letters, .. } = &mut *state;
-        let Some(queue) = queues.get_mut(&self.endpoint) else { return Ok(Settled::LeaseLost) };
-        let lease = receipt.as_number().map(|receipt| queue.leased.entry(receipt));
-        let Some(Entry::Occupied(lease)) = lease else { return Ok(Settled::LeaseLost) };
-        if lease.get().1 <= now {
-            return Ok(Settled::LeaseLost);
-        }
-        if matches!(settlement, Settlement::DeadLetter { .. }) {
-            let full = |why| TransportError::new(ErrorKind::Unavailable, "settling", why);
-            dead_letters.room(&self.hub.name).map_err(full)?; // Or the message would be lost.
-        }
-        let (queued, _) = lease.remove();
-        queue.forget_settled();
-        match settlement {
-            Settlement::Ack => *messages -= 1,
-            Settlement::Retry { delay, counts } => {
-                let mut queued = queued;
-                queued.deliveries -= u32::from(!counts);
-                *next += 1;
-                queue.hold(Held { until: now + delay, number: *next, queued });
-            }
-            Settlement::DeadLetter { reason } => {
-                *messages -= 1;
-                dead_letters.add(DeadLetter {
-                    envelope: queued.envelope,
-                    endpoint: self.endpoint.clone(),
-                    saga: None,
-                    destination: None,
-                    reason,
-                    attempts: queued.deliveries,
-                    time: Timestamp::now(),
-                });
-            }
-        }
-        if *messages == 0 {
-            self.hub.settled.notify_waiters();
-        }
-        Ok(Settled::Done)
-    }
-}
-
 #[async_trait]
 impl DeadLetters for InProcess {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
@@ -405,11 +283,5 @@ impl DeadLetters for InProcess {
 impl std::fmt::Debug for InProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InProcess").field("name", &self.0.name).field("messages", &self.0.state().messages).finish()
-    }
-}
-
-impl std::fmt::Debug for EndpointQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EndpointQueue").field("hub", &self.hub.name).field("endpoint", &self.endpoint).finish()
     }
 }

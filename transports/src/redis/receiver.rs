@@ -1,5 +1,7 @@
 //! An endpoint's end of a queue: a consumer of its group, with connections of its own, so that who waits holds up nobody who settles.
 
+mod looks;
+
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,6 +16,7 @@ use hapax_core::{
     ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, TransportError},
     time::Timestamp,
 };
+use looks::Looks;
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
@@ -39,11 +42,6 @@ const TAKE_MAX: usize = 512;
 const TAKE_BYTES_MAX: usize = 8 << 20;
 /// How often whoever waits looks for what was put off or left by others. What is sent is told.
 const POLL: Duration = Duration::from_millis(240);
-/// How often leases that have run out are looked for, at most; a shorter lease is looked for eight times while it lasts.
-const LOOK: Duration = Duration::from_secs(1);
-const LOOK_MIN: Duration = Duration::from_millis(20);
-/// How often what was acknowledged and left by consumers that are not hapax is removed.
-const TRIM: Duration = Duration::from_secs(10);
 /// What comes less than this before its due time is given: clocks differ by more.
 const EARLY: Duration = Duration::from_millis(10);
 
@@ -71,13 +69,6 @@ pub(super) struct End {
     pub(super) held: Held,
     looks: Mutex<Looks>,
     known: Mutex<Option<Known>>,
-}
-
-/// When what is not looked for each time was looked for.
-#[derive(Default)]
-struct Looks {
-    leases: Option<Instant>,
-    trim: Option<Instant>,
 }
 
 /// What a call found.
@@ -303,50 +294,6 @@ impl End {
         call.arg(u8::from(looks)).arg(u8::from(options.ordered_keys)).arg(options.unused_millis());
         call.arg(u8::from(missed.more)).arg(&missed.ids);
         call
-    }
-
-    /// Removes what may be removed, now and then. Whether it is time to look for leases that have run out. Nobody waits for it: who receives
-    /// from a server that does not answer is to be told so by what it asks for itself.
-    pub(super) fn trimmed(self: &Arc<Self>) -> bool {
-        let (looks, trims) = self.begin_looks();
-        if trims {
-            let end = self.clone();
-            tokio::spawn(async move { end.trim().await });
-        }
-        looks
-    }
-
-    /// A look has failed, and what it was to find is still there.
-    pub(super) fn look_again(&self) {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner).leases = None;
-    }
-
-    /// Whether it is time to look for leases that have run out, and for what may be removed.
-    fn begin_looks(&self) -> (bool, bool) {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let every = (self.broker.options.lease / 8).clamp(LOOK_MIN, LOOK);
-        let is_due = |last: &mut Option<Instant>, every| {
-            let due = last.is_none_or(|last| last.elapsed() >= every);
-            if due {
-                *last = Some(Instant::now());
-            }
-            due
-        };
-        let leases = is_due(&mut looks.leases, every);
-        let trims = is_due(&mut looks.trim, TRIM);
-        (leases, trims)
-    }
-
-    /// Nothing is lost when it fails: it is tried again.
-    async fn trim(&self) {
-        let asked = self.broker.link.ask(&self.lane, RECEIVING, true, |scripts| {
-            let mut call = scripts.call(Script::Trim, &[&self.queue]);
-            call.arg(self.broker.group());
-            call
-        });
-        if let Err(error) = asked.await {
-            tracing::debug!(%error, endpoint = %self.endpoint, "what others have acknowledged is not removed now");
-        }
     }
 
     /// A message for the endpoint, unless it is none, or not due yet.
