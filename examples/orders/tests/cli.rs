@@ -2,22 +2,17 @@
 //! should not. Timeouts are real, so each run takes a second or three; every run has a folder of its own.
 #![allow(clippy::unwrap_used)]
 
+mod falsify;
 mod program;
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::Arc,
 };
 
 use clap::Parser;
-use hapax::{
-    codec::record::encode_outbox,
-    entity::{Entity, OutboxEntry},
-    ids::{AttemptId, DedupKey, Fingerprint},
-    time::Timestamp,
-};
+use falsify::Falsify;
 use orders::{
     Database, Options, Report,
     books::{self, Books},
@@ -25,7 +20,7 @@ use orders::{
 };
 use program::program;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
 /// A folder of its own, removed at the end.
 struct Folder(PathBuf);
@@ -227,36 +222,8 @@ async fn open(path: &Path) -> SqliteConnection {
     SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path).create_if_missing(true)).await.unwrap()
 }
 
-/// Changes the state of one saga behind its frame of two bytes.
-async fn edit(file: &mut SqliteConnection, saga: &str, key: &str, change: impl FnOnce(&mut Value)) {
-    let sql = "SELECT e.id, e.state FROM hapax_entity AS e JOIN hapax_scope AS s ON s.id = e.scope \
-               WHERE s.saga = ? AND e.key = ?";
-    let row = sqlx::query(sql).bind(saga).bind(key).fetch_one(&mut *file).await.unwrap();
-    let (id, mut state): (i64, Vec<u8>) = (row.get(0), row.get(1));
-    let mut value = serde_json::from_slice(&state[2..]).unwrap();
-    change(&mut value);
-    state.truncate(2);
-    state.extend(value.to_string().bytes());
-    sqlx::query("UPDATE hapax_entity SET state = ? WHERE id = ?").bind(state).bind(id).execute(file).await.unwrap();
-}
-
 fn one_more(value: &mut Value) {
     *value = json!(value.as_u64().unwrap().wrapping_add(1));
-}
-
-/// An outbox in which something is left.
-fn unfinished() -> Vec<u8> {
-    let entry = OutboxEntry {
-        key: DedupKey::from_bytes([7; DedupKey::BYTES]),
-        attempt: AttemptId::from_bytes([7; AttemptId::BYTES]),
-        fingerprint: Fingerprint::from_bytes([7; Fingerprint::BYTES]),
-        commit: 1,
-        saved_at: Timestamp::from_millis(1),
-        outgoing: Vec::new(),
-        reply: None,
-        reply_sent: false,
-    };
-    encode_outbox(&Entity { outbox: vec![Arc::new(entry)], ..Entity::default() }).unwrap()
 }
 
 /// A database whose books balance, in which every card had the effect it is named for. On a machine that is very busy even
@@ -362,29 +329,6 @@ async fn the_books_notice_every_falsification() {
         let findings = books::check(&Database::file(&copy), &input).await.unwrap().findings;
         let said: Vec<_> = findings.iter().map(ToString::to_string).collect();
         assert!(said.iter().any(|said| said.contains(expected)), "{expected:?} was not noticed in {said:#?}");
-    }
-}
-
-enum Falsify {
-    Sql(&'static str),
-    State(&'static str, &'static str, fn(&mut Value)),
-    Outbox,
-}
-
-impl Falsify {
-    async fn apply(self, file: &mut SqliteConnection) {
-        match self {
-            Self::Sql(sql) => {
-                let done = sqlx::query(AssertSqlSafe(sql)).execute(file).await.unwrap();
-                assert!(done.rows_affected() > 0, "{sql} changed nothing");
-            }
-            Self::State(saga, key, change) => edit(file, saga, key, change).await,
-            Self::Outbox => {
-                let sql = "UPDATE hapax_entity SET outbox = ? WHERE key = 'good' AND scope = \
-                           (SELECT id FROM hapax_scope WHERE saga = 'order')";
-                sqlx::query(sql).bind(unfinished()).execute(file).await.unwrap();
-            }
-        }
     }
 }
 
