@@ -10,6 +10,8 @@ mod faulty;
 mod partitioned_log;
 #[path = "conformance/queues.rs"]
 mod queues;
+#[path = "conformance/served.rs"]
+mod served;
 #[path = "conformance/surveys.rs"]
 mod surveys;
 
@@ -30,13 +32,11 @@ use hapax::{
     ports::{DeadLetters, DedupStore, EntityStore, Saved, Schedule},
     testing,
 };
-use hapax_tests::{MySqlTables, PostgresSchema};
 use queues::{Queues, QueuesInMySql, QueuesInPostgres, QueuesInSqlite};
+use served::{InMySql, InPostgres};
 
 /// Short, so that the suite has not long to wait; long beside what a busy machine takes between two steps of a check.
 const LEASE: Duration = Duration::from_secs(1);
-/// Short, so that checks meet the clean-up as well as the time before it.
-const CLEAN_UP_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 struct InMemory(Memory);
@@ -156,112 +156,6 @@ impl testing::dead_letters::Builder for InSqlite {
 impl testing::schedule::Builder for InSqlite {
     async fn schedule(&self) -> Arc<dyn Schedule> {
         self.open().await
-    }
-}
-
-/// One schema; each handle has connections of its own, as another process would.
-#[derive(Debug)]
-struct InPostgres(PostgresSchema, PostgresSchema, Duration);
-
-impl InPostgres {
-    fn new() -> Self {
-        Self(PostgresSchema::new(), PostgresSchema::new(), Duration::ZERO)
-    }
-
-    /// Whose clean-ups wait.
-    fn cleaned_later() -> Self {
-        Self(PostgresSchema::new(), PostgresSchema::new(), CLEAN_UP_WAIT)
-    }
-}
-
-#[async_trait]
-impl testing::entity_store::Builder for InPostgres {
-    async fn entities(&self) -> Arc<dyn EntityStore> {
-        Arc::new(self.0.options().writers(1).clean_up_wait(self.2).open().await.unwrap())
-    }
-    async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
-        Some(Arc::new(self.0.open().await))
-    }
-    /// One whose connections are ended again and again, in the middle of a statement.
-    async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {
-        Some(self.0.open_and_cut(Arc::new).await)
-    }
-}
-
-#[async_trait]
-impl testing::dedup_store::Builder for InPostgres {
-    async fn dedup(&self) -> Arc<dyn DedupStore> {
-        Arc::new(self.0.open().await)
-    }
-    async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
-        Some(Arc::new(self.1.open().await))
-    }
-}
-
-#[async_trait]
-impl testing::dead_letters::Builder for InPostgres {
-    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
-        Arc::new(self.0.open().await)
-    }
-}
-
-#[async_trait]
-impl testing::schedule::Builder for InPostgres {
-    async fn schedule(&self) -> Arc<dyn Schedule> {
-        Arc::new(self.0.open().await)
-    }
-}
-
-/// One prefix; each handle has connections of its own, as another process would.
-#[derive(Debug)]
-struct InMySql(MySqlTables, MySqlTables, Duration);
-
-impl InMySql {
-    fn new() -> Self {
-        Self(MySqlTables::new(), MySqlTables::new(), Duration::ZERO)
-    }
-
-    /// Whose clean-ups wait.
-    fn cleaned_later() -> Self {
-        Self(MySqlTables::new(), MySqlTables::new(), CLEAN_UP_WAIT)
-    }
-}
-
-#[async_trait]
-impl testing::entity_store::Builder for InMySql {
-    async fn entities(&self) -> Arc<dyn EntityStore> {
-        Arc::new(self.0.options().writers(1).clean_up_wait(self.2).open().await.unwrap())
-    }
-    async fn dedup(&self) -> Option<Arc<dyn DedupStore>> {
-        Some(Arc::new(self.0.open().await))
-    }
-    /// One whose connections are ended again and again, in the middle of a statement.
-    async fn faulty(&self) -> Option<Arc<dyn EntityStore>> {
-        Some(self.0.open_and_cut(Arc::new).await)
-    }
-}
-
-#[async_trait]
-impl testing::dedup_store::Builder for InMySql {
-    async fn dedup(&self) -> Arc<dyn DedupStore> {
-        Arc::new(self.0.open().await)
-    }
-    async fn separate(&self) -> Option<Arc<dyn DedupStore>> {
-        Some(Arc::new(self.1.open().await))
-    }
-}
-
-#[async_trait]
-impl testing::dead_letters::Builder for InMySql {
-    async fn dead_letters(&self) -> Arc<dyn DeadLetters> {
-        Arc::new(self.0.open().await)
-    }
-}
-
-#[async_trait]
-impl testing::schedule::Builder for InMySql {
-    async fn schedule(&self) -> Arc<dyn Schedule> {
-        Arc::new(self.0.open().await)
     }
 }
 

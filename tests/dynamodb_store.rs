@@ -11,6 +11,8 @@ mod dynamodb_proxied;
 mod dynamodb_proxied_every_call;
 #[path = "dynamodb/races.rs"]
 mod dynamodb_proxied_races;
+#[path = "dynamodb/reads.rs"]
+mod dynamodb_proxied_reads;
 #[path = "dynamodb/enqueue.rs"]
 mod enqueue;
 #[path = "dynamodb/large.rs"]

@@ -57,8 +57,12 @@ mod middleware_faults;
 mod numbered_faults;
 #[path = "endpoint/office.rs"]
 mod office;
+#[path = "endpoint/office_lists.rs"]
+mod office_lists;
 #[path = "endpoint/one_place.rs"]
 mod one_place;
+#[path = "endpoint/orders.rs"]
+mod orders;
 #[path = "endpoint/outage.rs"]
 mod outage;
 #[path = "endpoint/overtaken.rs"]
@@ -105,5 +109,9 @@ mod two_desks;
 mod unanswered;
 #[path = "endpoint/unreadable.rs"]
 mod unreadable;
+#[path = "endpoint/vault.rs"]
+mod vault;
 #[path = "endpoint/work.rs"]
 mod work;
+#[path = "endpoint/worst_days.rs"]
+mod worst_days;

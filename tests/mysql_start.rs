@@ -5,6 +5,8 @@
 
 #[path = "mysql_start/tls.rs"]
 mod tls;
+#[path = "start/uses.rs"]
+mod uses;
 
 use std::time::Duration;
 
@@ -16,19 +18,10 @@ use hapax::{
 };
 use hapax_tests::{MySqlServer, MySqlTables, Samples};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, mysql::MySqlConnectOptions};
+use uses::{says, works};
 
 async fn refusal(options: MySqlOptions) -> StoreError {
     options.open().await.expect_err("the store was opened")
-}
-
-/// One line that says all of `words`.
-fn says(error: &StoreError, kind: ErrorKind, words: &[&str]) {
-    let line = error.to_string();
-    assert_eq!(error.kind(), kind, "{error:?}");
-    assert!(!line.contains('\n'), "{line}");
-    for word in words {
-        assert!(line.contains(word), "`{word}` is missing: {line}");
-    }
 }
 
 #[tokio::test]
@@ -403,50 +396,4 @@ async fn a_mysql_account_with_the_grants_can_do_everything_and_nothing_else() {
         }
     };
     says(&denied, ErrorKind::Denied, &["this account may not", "MySql::grants_sql"]);
-}
-
-/// Everything that a store does, once.
-async fn works(store: &MySql, name: &str) {
-    let samples = Samples::new(name);
-    let (key, entry) = (samples.key(0), samples.entry(0));
-    let waiting = samples.entity_with(0, entry.clone());
-    let saved = store.save(&key, &Expected::Absent, &waiting, &[]).await.unwrap();
-    let Saved::At(version) = saved else { panic!("{saved:?}") };
-    let pending = store.pending(key.scope(), Duration::ZERO, None, 10).await.unwrap();
-    assert_eq!(pending.len(), 1);
-    let over = hapax::entity::Entity { completed: true, ..samples.entity(0) };
-    store.finish(&key, &[entry.to_dedup_entry()], Some((&version, &over))).await.unwrap();
-    let loaded = store.load(&key, &[entry.key]).await.unwrap();
-    assert!(loaded.known.unwrap().entry(&entry.key).is_some());
-    assert_eq!(loaded.stored.unwrap().entity, over);
-    // So many that they go as groups too.
-    let many = (10..60).map(|number| {
-        let (key, entity) = (samples.key(number), samples.entity(number));
-        let done = samples.entry(number).to_dedup_entry();
-        async move { store.save(&key, &Expected::Absent, &entity, &[done]).await }
-    });
-    for saved in futures_util::future::join_all(many).await {
-        assert!(matches!(saved.unwrap(), Saved::At(_)));
-    }
-    evicts(store, &samples).await;
-    let letter = samples.letter();
-    store.add(&letter).await.unwrap();
-    let page = Page { message_id: None, limit: 10, skip: 0 };
-    assert_eq!(store.list(&letter.endpoint, &page).await.unwrap(), std::slice::from_ref(&letter));
-    assert_eq!(store.discard(&[letter]).await.unwrap(), 1);
-    hapax_tests::scheduled(store).await;
-    hapax_tests::remembered(store).await;
-    assert_eq!(hapax_tests::purged(store, key.scope()).await, [1, 0]);
-    assert!(store.load(&key, &[]).await.unwrap().stored.is_none());
-}
-
-/// Until the entry is gone, through a rotation.
-async fn evicts(store: &MySql, samples: &Samples) {
-    let entry = samples.entry(0).to_dedup_entry();
-    store.insert(std::slice::from_ref(&entry)).await.unwrap();
-    let began = std::time::Instant::now();
-    while store.contains(&[entry.key]).await.unwrap().entry(&entry.key).is_some() {
-        store.evict(Duration::from_millis(1)).await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(30), "nothing is evicted");
-    }
 }

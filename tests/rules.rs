@@ -1,6 +1,8 @@
 //! The rules of the manager, one named test each: what property tests and crash points do not show plainly.
 #![allow(clippy::unwrap_used)]
 
+#[path = "rules/answers.rs"]
+mod answers;
 #[path = "rules/duplicates.rs"]
 mod duplicates;
 #[path = "rules/fresh.rs"]

@@ -22,8 +22,8 @@ use hapax_model::{Plan, World, faults::Faulty};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
-    sealed::{Ear, MINUTE, Tell, Told, WORD, sealed, vault},
     sealed_faults::heard_by,
+    vault::{Ear, MINUTE, Tell, Told, WORD, sealed, vault},
     work::settings,
 };
 

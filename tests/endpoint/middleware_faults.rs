@@ -23,7 +23,7 @@ use hapax_model::{Fault, Plan, World, faults::Faulty};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    middleware::{Notes, Place, Placed, Stamp, place},
+    orders::{Notes, Place, Placed, Stamp, place},
     work::settings,
 };
 

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     cipher::AesGcm,
-    sealed::{Ear, MINUTE, Tell, Told, WORD, sealed, vault},
+    vault::{Ear, MINUTE, Tell, Told, WORD, sealed, vault},
     work::settings,
 };
 

@@ -11,6 +11,7 @@ mod dynamodb;
 mod elsewhere;
 #[cfg(feature = "http-faults")]
 pub mod faulted;
+mod hands;
 #[cfg(feature = "http-faults")]
 pub mod http_faults;
 mod hurt;
@@ -105,6 +106,7 @@ pub use driver::{Case, Driver, Order};
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::DynamoDbTable;
 pub use elsewhere::own_address;
+pub use hands::Hands;
 pub use hurt::{Saves, Told};
 #[cfg(feature = "kafka")]
 pub use kafka_server::{KafkaServer, KfakeServer};
@@ -132,7 +134,7 @@ pub use rabbitmq_server::RabbitMqServer;
 pub use redis_server::RedisServer;
 pub use remembered::remembered;
 pub use rig::{Rig, Setup, Shape, Stage};
-pub use scripted::{Events, Hands, Out, Save, Scripted};
+pub use scripted::{Events, Out, Save, Scripted};
 pub use signed::Signed;
 #[cfg(feature = "sqs")]
 pub use sqs_queues::SqsQueues;
