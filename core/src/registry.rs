@@ -295,7 +295,7 @@ impl<T: Send + 'static> Registry<T> {
     }
 
     /// Checks the names and closes the list.
-    pub(crate) fn close(self) -> Result<(SagaName, Routes<T>), InvalidId> {
+    pub(crate) fn close(self) -> Result<(SagaName, ClosedRegistry<T>), InvalidId> {
         self.check_layers()?;
         let Self { name, routes, missing, completed, ordered_outputs, layers, outer, limit, id_rule_of_none: _ } = self;
         let layers = [outer, layers].concat();
@@ -311,7 +311,7 @@ impl<T: Send + 'static> Registry<T> {
                 return Err(twice(&message_type, &name));
             }
         }
-        Ok((name, Routes { by_type, missing, completed, ordered_outputs }))
+        Ok((name, ClosedRegistry { by_type, missing, completed, ordered_outputs }))
     }
 }
 
@@ -328,14 +328,14 @@ fn twice(message_type: &TypeName, name: &SagaName) -> InvalidId {
 }
 
 /// A closed registry.
-pub(crate) struct Routes<T> {
+pub(crate) struct ClosedRegistry<T> {
     by_type: BTreeMap<TypeName, Route<T>>,
     pub(crate) missing: Missing,
     pub(crate) completed: Completed,
     pub(crate) ordered_outputs: bool,
 }
 
-impl<T> Routes<T> {
+impl<T> ClosedRegistry<T> {
     pub(crate) fn of(&self, message_type: &TypeName) -> Option<&Route<T>> {
         self.by_type.get(message_type)
     }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     claim::{Claim, Fetched, Spill},
     handler_error::chain,
-    manager::Fetched as OfMessage,
+    manager::WithBody,
     metrics::{Ending, Event},
     ports::{Bodies, Delivery, Receiver, Settlement, Staged, StoreError, TransportCapabilities},
     trace,
@@ -135,7 +135,7 @@ impl<'e> Lanes<'e> {
             Fetched::Whole(..) if self.stopping => self.give_back_claim(delivery),
             Fetched::Whole(whole, hold) => {
                 let takers = self.takers_of(&delivery.envelope).map_or(1, |takers| takers.len());
-                let fetched = OfMessage { whole, hold: hold.shared(takers) };
+                let fetched = WithBody { whole, hold: hold.shared(takers) };
                 self.take_one(&delivery, Some(&fetched));
             }
         }

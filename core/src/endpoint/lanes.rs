@@ -21,7 +21,7 @@ use crate::{
     envelope::Envelope,
     handler_error::HandlerError,
     ids::EntityKey,
-    manager::{Fetched, Incoming},
+    manager::{Incoming, WithBody},
     metrics::Event,
     ports::{Delivery, Receipt},
 };
@@ -128,7 +128,7 @@ impl<'e> Lanes<'e> {
     }
 
     /// Puts a message, whose body may have been fetched, into its lanes.
-    pub(super) fn take_one(&mut self, delivery: &Delivery, fetched: Option<&Fetched>) {
+    pub(super) fn take_one(&mut self, delivery: &Delivery, fetched: Option<&WithBody>) {
         let mut idle = Vec::new();
         self.route(delivery, fetched, &mut idle);
         if delivery.attempts > self.endpoint.suspect_above {
@@ -158,7 +158,7 @@ impl<'e> Lanes<'e> {
         }
     }
 
-    fn route(&mut self, delivery: &Delivery, fetched: Option<&Fetched>, idle: &mut Vec<EntityKey>) {
+    fn route(&mut self, delivery: &Delivery, fetched: Option<&WithBody>, idle: &mut Vec<EntityKey>) {
         let endpoint = self.endpoint;
         let takers = match self.takers_of(&delivery.envelope) {
             Ok(takers) => takers,

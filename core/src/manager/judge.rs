@@ -113,7 +113,7 @@ impl<T: Saga> SagaManager<T> {
         if known.is_folded(&message.key) {
             return Verdict::Over { reply: None }; // Its body and its reply are no longer remembered.
         }
-        let Some(route) = self.routes.of(&message.envelope.message_type) else {
+        let Some(route) = self.registry.of(&message.envelope.message_type) else {
             return Verdict::Decided(Outcome::DeadLetter(format!("{} has no handler", message.envelope.message_type)));
         };
         match self.may_handle(draft, route, message, now) {
@@ -143,13 +143,13 @@ impl<T: Saga> SagaManager<T> {
             let times = message.attempts - 1;
             Outcome::DeadLetter(format!("poison: given {times} times and never settled, the process may die of it"))
         } else if entity.completed {
-            match self.routes.completed {
+            match self.registry.completed {
                 Completed::Drop => Outcome::Dropped("saga completed"),
                 Completed::DeadLetter => Outcome::DeadLetter("the saga is complete".into()),
             }
         } else if draft.is_absent() && !route.starts {
             let why = "there is no such saga, and this message may not start one";
-            match self.routes.missing {
+            match self.registry.missing {
                 Missing::Retry => Outcome::Failed(HandlerError::transient(why)),
                 Missing::Drop => Outcome::Dropped("saga missing"),
                 Missing::DeadLetter => Outcome::DeadLetter(why.into()),
@@ -274,7 +274,7 @@ impl<T: Saga> SagaManager<T> {
     }
 
     fn reused_id(&self, message: &Incoming) -> Verdict {
-        let rule = self.routes.of(&message.envelope.message_type).map_or_else(ReusedId::default, |r| r.reused_id);
+        let rule = self.registry.of(&message.envelope.message_type).map_or_else(ReusedId::default, |r| r.reused_id);
         // Nothing of this rests on the load: an identity that is remembered has been used, once and for all.
         Verdict::Decided(match rule {
             ReusedId::Drop => Outcome::Dropped("id reused"),

@@ -51,7 +51,7 @@ use std::{fmt, sync::Arc};
 
 use draft::Draft;
 pub use limits::{Limits, Ports};
-pub(crate) use outcome::Fetched;
+pub(crate) use outcome::WithBody;
 pub use outcome::{Again, Incoming, Outcome};
 pub(crate) use passes::text_of;
 pub use passes::{Passes, Passing};
@@ -69,7 +69,7 @@ use crate::{
     ids::{AttemptId, DedupKey, EndpointName, EntityKey, InvalidId, Scope},
     metrics::Event,
     ports::{ErrorKind, Loaded, Saved, StoreError},
-    registry::{Registry, Routes},
+    registry::{ClosedRegistry, Registry},
     saga::{Needs, Saga},
     seal::Seals,
     time::Monotonic,
@@ -78,7 +78,7 @@ use crate::{
 /// Handles the messages of one saga, each once. See the [module](self) for the protocol.
 pub struct SagaManager<T> {
     scope: Arc<Scope>,
-    routes: Routes<T>,
+    registry: ClosedRegistry<T>,
     ports: Ports,
     limits: Limits,
     codec: Codec,
@@ -109,9 +109,10 @@ impl<T: Saga> SagaManager<T> {
         limits: Limits,
         codec: Codec,
     ) -> Result<Self, InvalidId> {
-        let (saga, routes) = registry.close()?;
+        let (saga, registry) = registry.close()?;
         let scope = Arc::new(Scope { endpoint: endpoint.clone(), saga });
-        Ok(Self { scope, routes, ports, limits, codec, services: Arc::default(), seals: Seals::default(), spill: None })
+        let (services, seals) = (Arc::default(), Seals::default());
+        Ok(Self { scope, registry, ports, limits, codec, services, seals, spill: None })
     }
 
     /// The same with a service that handlers may [`get`](crate::Context::get), shared with other managers.

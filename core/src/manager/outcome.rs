@@ -32,7 +32,7 @@ pub struct Incoming {
     /// Who follows it; nobody where no endpoint has set that.
     pub(crate) trace: Trace,
     /// Where its body was fetched from elsewhere.
-    pub(crate) fetched: Option<Arc<Fetched>>,
+    pub(crate) fetched: Option<Arc<WithBody>>,
     /// Whether the answer that it asks for has gone to its address since it was given: it needs no other one.
     pub(crate) answered: bool,
     /// Whether its effect was saved since it was given: nobody has sent its answer before.
@@ -41,7 +41,7 @@ pub struct Incoming {
 
 /// A message with the body that was fetched for it, and what holds that body until the message is over.
 #[derive(Clone)]
-pub(crate) struct Fetched {
+pub(crate) struct WithBody {
     pub(crate) whole: Arc<Envelope>,
     pub(crate) hold: Arc<Hold>,
 }

@@ -59,7 +59,7 @@ impl<T: Saga> Passes for SagaManager<T> {
     }
 
     fn types(&self) -> Vec<TypeName> {
-        self.routes.types()
+        self.registry.types()
     }
 
     fn route(
@@ -68,7 +68,7 @@ impl<T: Saga> Passes for SagaManager<T> {
         receipt: Receipt,
         attempts: u32,
     ) -> Result<(EntityKey, Incoming), HandlerError> {
-        let Some(route) = self.routes.of(&envelope.message_type) else {
+        let Some(route) = self.registry.of(&envelope.message_type) else {
             return Err(HandlerError::permanent(format!(
                 "{} does not handle {}",
                 self.scope.saga, envelope.message_type

@@ -60,7 +60,7 @@ impl<T: Saga> SagaManager<T> {
         deadline: Monotonic,
         verdicts: &mut Verdicts,
     ) -> Tried {
-        let ordered = self.routes.ordered_outputs;
+        let ordered = self.registry.ordered_outputs;
         let (mut done, mut left): Tried = (Few::new(), Few::new());
         for entry in draft.entries_to_finish(verdicts, sweep, ordered) {
             if draft.is_new(&entry) {

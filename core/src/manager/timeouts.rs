@@ -20,7 +20,7 @@ impl<T: Saga> SagaManager<T> {
                 continue;
             };
             let (envelope, saga) = (&outgoing.envelope, &self.scope.saga);
-            let Some(route) = self.routes.of(&envelope.message_type) else {
+            let Some(route) = self.registry.of(&envelope.message_type) else {
                 let why = format!("timeout {} has no handler in {saga}; add .handles(..)", envelope.message_type);
                 return Err(HandlerError::permanent(why));
             };

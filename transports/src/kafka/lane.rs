@@ -87,7 +87,7 @@ enum Noted {
 
 /// What a lane has for a receiver.
 #[derive(Debug)]
-pub(super) struct Next {
+pub(super) struct Offer {
     pub(super) offset: i64,
     pub(super) envelope: Arc<Envelope>,
     pub(super) attempts: u32,
@@ -157,7 +157,7 @@ impl Lane {
     }
 
     /// The next message that may be given now. Where order is kept, what is put off holds up what is behind it.
-    pub(super) fn give(&mut self, now: Instant, in_order: bool) -> Option<Next> {
+    pub(super) fn give(&mut self, now: Instant, in_order: bool) -> Option<Offer> {
         for (offset, open) in &mut self.open {
             let (State::Waits { until, noted }, What::Message(envelope)) = (open.state, &open.what) else { continue };
             if until.is_some_and(|until| until > now) || noted != Noted::Yes {
@@ -168,7 +168,7 @@ impl Lane {
             }
             open.state = State::Given;
             open.count = open.count.saturating_add(1);
-            return Some(Next { offset: *offset, envelope: envelope.clone(), attempts: open.count });
+            return Some(Offer { offset: *offset, envelope: envelope.clone(), attempts: open.count });
         }
         None
     }

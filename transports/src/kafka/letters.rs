@@ -44,7 +44,7 @@ pub(super) struct Letter {
     topic: String,
     key: String,
     headers: Headers,
-    marks: Vec<(&'static str, String)>,
+    extras: Vec<(&'static str, String)>,
     reason: String,
     body: Bytes,
     /// Where the message is that is set aside, if it lies in a topic.
@@ -61,14 +61,14 @@ pub(super) enum Extent {
 
 impl Letter {
     pub(super) fn of(names: &Names, letter: &DeadLetter, headers: Headers, lies: Option<(Place, i64)>) -> Self {
-        let mut marks = marks(&letter.endpoint, letter.attempts, letter.time);
-        marks.extend(letter.saga.as_ref().map(|saga| (SAGA, saga.to_string())));
-        marks.extend(letter.destination.as_ref().map(|destination| (DESTINATION, destination.to_string())));
+        let mut extras = extras(&letter.endpoint, letter.attempts, letter.time);
+        extras.extend(letter.saga.as_ref().map(|saga| (SAGA, saga.to_string())));
+        extras.extend(letter.destination.as_ref().map(|destination| (DESTINATION, destination.to_string())));
         Self {
             topic: names.dead_letters(&letter.endpoint),
             key: key_of(letter),
             headers,
-            marks,
+            extras,
             reason: letter.reason.clone(),
             body: letter.envelope.body.clone(),
             lies,
@@ -87,7 +87,7 @@ impl Letter {
             topic: names.dead_letters(endpoint),
             key: hex(&hasher.finalize()),
             headers: it.headers.clone(),
-            marks: marks(endpoint, 1, Timestamp::now()),
+            extras: extras(endpoint, 1, Timestamp::now()),
             reason: it.reason.clone(),
             body: it.body.clone(),
             lies: Some(lies),
@@ -114,13 +114,13 @@ impl Letter {
             headers.push((BODY_AT.to_owned(), at.into_bytes()));
             body = Bytes::new();
         }
-        headers.extend(self.marks.iter().map(|(name, text)| ((*name).to_owned(), text.clone().into_bytes())));
+        headers.extend(self.extras.iter().map(|(name, text)| ((*name).to_owned(), text.clone().into_bytes())));
         headers.push((REASON.to_owned(), reason.into_bytes()));
         Parcel { topic: self.topic.clone(), partition: Some(0), key: Some(self.key.clone()), headers, body: Some(body) }
     }
 }
 
-fn marks(endpoint: &EndpointName, attempts: u32, time: Timestamp) -> Vec<(&'static str, String)> {
+fn extras(endpoint: &EndpointName, attempts: u32, time: Timestamp) -> Vec<(&'static str, String)> {
     vec![(ENDPOINT, endpoint.to_string()), (ATTEMPTS, attempts.to_string()), (TIME, time.as_millis().to_string())]
 }
 

@@ -8,7 +8,7 @@ use hapax_core::envelope::{Destination, Envelope, Outgoing, cloudevents::Source}
 use super::{
     NatsOptions,
     dispatcher::parcel,
-    letters::{digest, letter_marks, letter_of, lettered},
+    letters::{digest, letter_extras, letter_of, lettered},
     message::{envelope_of, headers_of, map_of},
     names::{Names, Part},
     publisher::Parcel,
@@ -68,8 +68,8 @@ fn a_dead_letter_on_nats_keeps_its_subject_and_headers() {
     let letter = golden::letter();
     let (envelope, endpoint) = (&letter.envelope, &letter.endpoint);
     let (saga, destination) = (letter.saga.as_ref(), letter.destination.as_ref());
-    let marks = letter_marks(endpoint, saga, destination, letter.attempts, &letter.reason, letter.time);
-    let headers = lettered(headers_of(envelope, &NatsOptions::new()), &marks, &envelope.body, BYTES_MAX);
+    let extras = letter_extras(endpoint, saga, destination, letter.attempts, &letter.reason, letter.time);
+    let headers = lettered(headers_of(envelope, &NatsOptions::new()), &extras, &envelope.body, BYTES_MAX);
     let subject = names().letter(endpoint, &digest(envelope, saga, destination));
     golden::same(&text(&Parcel { subject, headers, body: envelope.body.clone() }), LETTER);
     let (_, headers, _) = given(LETTER);

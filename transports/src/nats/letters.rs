@@ -38,26 +38,26 @@ const ADDING: &str = "adding a dead letter";
 const LISTING: &str = "listing dead letters";
 const DISCARDING: &str = "discarding dead letters";
 
-pub(super) type Marks = Vec<(&'static str, String)>;
+pub(super) type Extras = Vec<(&'static str, String)>;
 
 /// What a letter says beside its message.
-pub(super) fn letter_marks(
+pub(super) fn letter_extras(
     endpoint: &EndpointName,
     saga: Option<&SagaName>,
     destination: Option<&Destination>,
     attempts: u32,
     reason: &str,
     time: Timestamp,
-) -> Marks {
-    let mut marks = vec![
+) -> Extras {
+    let mut extras = vec![
         (ENDPOINT, endpoint.to_string()),
         (ATTEMPTS, attempts.to_string()),
         (TIME, time.as_millis().to_string()),
         (REASON, reason.to_owned()),
     ];
-    marks.extend(saga.map(|saga| (SAGA, saga.to_string())));
-    marks.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
-    marks
+    extras.extend(saga.map(|saga| (SAGA, saga.to_string())));
+    extras.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
+    extras
 }
 
 #[async_trait]
@@ -65,9 +65,9 @@ impl DeadLetters for Nats {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
         let (saga, destination) = (saga.as_ref(), destination.as_ref());
-        let marks = letter_marks(endpoint, saga, destination, *attempts, reason, *time);
+        let extras = letter_extras(endpoint, saga, destination, *attempts, reason, *time);
         let headers = headers_of(envelope, &self.0.options);
-        let added = self.0.put_letter(ADDING, endpoint, envelope, saga, destination, headers, marks).await;
+        let added = self.0.put_letter(ADDING, endpoint, envelope, saga, destination, headers, extras).await;
         added.map_err(|e| store_error(ADDING, e))
     }
 
@@ -104,10 +104,10 @@ impl Broker {
         saga: Option<&SagaName>,
         destination: Option<&Destination>,
         headers: Vec<(String, String)>,
-        marks: Marks,
+        extras: Extras,
     ) -> Result<(), TransportError> {
         let subject = self.names.letter(endpoint, &digest(envelope, saga, destination));
-        self.put_once(operation, subject, headers, marks, envelope.body.clone()).await
+        self.put_once(operation, subject, headers, extras, envelope.body.clone()).await
     }
 
     /// The same for what is no message.
@@ -117,7 +117,7 @@ impl Broker {
         endpoint: &EndpointName,
         body: &Bytes,
         headers: Vec<(String, String)>,
-        marks: Marks,
+        extras: Extras,
     ) -> Result<(), TransportError> {
         let mut hasher = Sha256::new();
         let mut sorted: Vec<_> = headers.iter().collect();
@@ -128,7 +128,7 @@ impl Broker {
         }
         part(&mut hasher, body);
         let subject = self.names.letter(endpoint, &hasher.finalize());
-        self.put_once(operation, subject, headers, marks, body.clone()).await
+        self.put_once(operation, subject, headers, extras, body.clone()).await
     }
 
     async fn put_once(
@@ -136,10 +136,10 @@ impl Broker {
         operation: &'static str,
         subject: String,
         headers: Headers,
-        marks: Marks,
+        extras: Extras,
         body: Bytes,
     ) -> Result<(), TransportError> {
-        let headers = lettered(headers, &marks, &body, self.link.payload_max());
+        let headers = lettered(headers, &extras, &body, self.link.payload_max());
         let put = self.publish(operation, vec![Parcel { subject, headers, body }]).await;
         put.into_iter().try_for_each(|put| put.map(drop))
     }
@@ -213,14 +213,14 @@ impl Broker {
 }
 
 /// The headers of a letter: those of its message, and what it says beside it. The server takes `bytes_max` of all of it.
-pub(super) fn lettered(mut headers: Headers, marks: &Marks, body: &[u8], bytes_max: usize) -> Headers {
+pub(super) fn lettered(mut headers: Headers, extras: &Extras, body: &[u8], bytes_max: usize) -> Headers {
     headers.push((LAST_ON_SUBJECT.to_owned(), "0".to_owned()));
     headers.extend(
-        marks.iter().filter(|(name, _)| *name != REASON).map(|(name, text)| ((*name).to_owned(), escaped(text))),
+        extras.iter().filter(|(name, _)| *name != REASON).map(|(name, text)| ((*name).to_owned(), escaped(text))),
     );
     // As much of the reason as the server takes beside the message: a letter without one is better than none.
     let room = bytes_max.saturating_sub(wire_bytes(&headers, body) + REASON.len() + 8);
-    let reason = marks.iter().find(|(name, _)| *name == REASON).map_or("", |(_, reason)| reason);
+    let reason = extras.iter().find(|(name, _)| *name == REASON).map_or("", |(_, reason)| reason);
     headers.push((REASON.to_owned(), escaped(cut(reason, room / 3))));
     headers
 }

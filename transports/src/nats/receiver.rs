@@ -25,7 +25,7 @@ use tokio::{runtime::Handle, sync::Mutex as AsyncMutex, task::AbortHandle, time:
 use super::{
     Nats,
     errors::{gone, is_nobody, late},
-    letters::letter_marks,
+    letters::letter_extras,
     link::lost,
     message::{as_letter, headers_of},
     pulls::{Held, Pulls, Ready},
@@ -252,7 +252,7 @@ impl End {
                 if held.is_lost() {
                     return Ok(Settled::LeaseLost);
                 }
-                let letter = letter_marks(&self.endpoint, None, None, held.attempts, &reason, Timestamp::now());
+                let letter = letter_extras(&self.endpoint, None, None, held.attempts, &reason, Timestamp::now());
                 let headers = headers_of(&held.envelope, &self.nats.0.options);
                 let broker = &self.nats.0;
                 broker.put_letter(SETTLING, &self.endpoint, &held.envelope, None, None, headers, letter).await?;
@@ -306,9 +306,9 @@ impl End {
     async fn set_aside(&self, reply: Subject, message: async_nats::Message, reason: String) {
         tracing::error!(endpoint = %self.endpoint, reason, "a message that cannot be read is set aside among the dead letters");
         let broker = &self.nats.0;
-        let marks = letter_marks(&self.endpoint, None, None, 1, &reason, Timestamp::now());
+        let extras = letter_extras(&self.endpoint, None, None, 1, &reason, Timestamp::now());
         let headers = as_letter(message.headers.as_ref());
-        let put = broker.put_unreadable(SETTLING, &self.endpoint, &message.payload, headers, marks).await;
+        let put = broker.put_unreadable(SETTLING, &self.endpoint, &message.payload, headers, extras).await;
         let what = match put {
             Ok(()) => Bytes::from_static(ACK),
             Err(e) => {

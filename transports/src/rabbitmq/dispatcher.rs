@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::{
     Broker, RabbitMq,
     errors::{error_of, late, too_large},
-    message::{HEADERS_BYTES_MAX, Marks, headers_bytes, properties_of},
+    message::{Extras, HEADERS_BYTES_MAX, headers_bytes, properties_of},
     names::{delayed, topic_key},
     topology::short,
 };
@@ -189,8 +189,8 @@ impl Broker {
     fn properties(&self, fields: &Fields) -> BasicProperties {
         match fields {
             Fields::Of { envelope, waits } => {
-                let marks = Marks { waits: *waits, ..Marks::default() };
-                properties_of(envelope, &marks, &self.names, &self.options, Timestamp::now())
+                let extras = Extras { waits: *waits, ..Extras::default() };
+                properties_of(envelope, &extras, &self.names, &self.options, Timestamp::now())
             }
             Fields::Made(properties) => (**properties).clone(),
         }

@@ -10,7 +10,7 @@ use lapin::{
 use super::{
     RabbitMqOptions,
     letters::{letter_of, properties_of_letter},
-    message::{Marks, envelope_of, properties_of},
+    message::{Extras, envelope_of, properties_of},
     names::{Names, delay_binding, delayed, due_binding, topic_key},
 };
 use crate::golden;
@@ -89,19 +89,19 @@ fn same(properties: &BasicProperties, body: &[u8], kept: &str) {
 
 #[test]
 fn a_message_on_rabbitmq_keeps_its_properties_and_headers() {
-    let (plain, again) = (RabbitMqOptions::new(), Marks { attempts: 2, ..Marks::default() });
+    let (plain, again) = (RabbitMqOptions::new(), Extras { attempts: 2, ..Extras::default() });
     let events = RabbitMqOptions::new().cloud_events(Source::parse("/shop").unwrap());
-    for (sent, options, marks, kept) in [
-        (golden::small(), &plain, &Marks::default(), SMALL),
+    for (sent, options, extras, kept) in [
+        (golden::small(), &plain, &Extras::default(), SMALL),
         (golden::small(), &plain, &again, AGAIN),
-        (golden::full(), &plain, &Marks::default(), FULL),
-        (golden::full(), &events, &Marks::default(), EVENT),
+        (golden::full(), &plain, &Extras::default(), FULL),
+        (golden::full(), &events, &Extras::default(), EVENT),
     ] {
-        same(&properties_of(&sent, marks, &names(), options, golden::now()), &sent.body, kept);
+        same(&properties_of(&sent, extras, &names(), options, golden::now()), &sent.body, kept);
         let (properties, body) = given(kept);
         let (came, attempts) = envelope_of(&properties, body, &names()).unwrap();
         golden::same_message(&came, &sent);
-        assert_eq!(attempts, marks.attempts + 1);
+        assert_eq!(attempts, extras.attempts + 1);
     }
 }
 

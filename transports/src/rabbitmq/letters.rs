@@ -20,7 +20,7 @@ use super::{
     Broker, RabbitMq, RabbitMqOptions,
     dispatcher::{Fields, Parcel, Route},
     errors::{error_of, late},
-    message::{Marks, envelope_of, properties_of, text_of},
+    message::{Extras, envelope_of, properties_of, text_of},
     names::Names,
     topology::short,
 };
@@ -44,26 +44,26 @@ const DISCARDING: &str = "discarding dead letters";
 pub(super) struct Letters(Mutex<()>);
 
 /// The headers of a letter.
-pub(super) fn letter_marks(
+pub(super) fn letter_extras(
     endpoint: &EndpointName,
     saga: Option<&SagaName>,
     destination: Option<&Destination>,
     reason: &str,
     time: Timestamp,
 ) -> Vec<(&'static str, String)> {
-    let mut marks =
+    let mut extras =
         vec![(ENDPOINT, endpoint.to_string()), (REASON, reason.to_owned()), (TIME, time.as_millis().to_string())];
-    marks.extend(saga.map(|saga| (SAGA, saga.to_string())));
-    marks.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
-    marks
+    extras.extend(saga.map(|saga| (SAGA, saga.to_string())));
+    extras.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
+    extras
 }
 
 /// The properties of a letter, its message's among them.
 pub(super) fn properties_of_letter(letter: &DeadLetter, names: &Names, options: &RabbitMqOptions) -> BasicProperties {
     let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
-    let letter = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
-    let marks = Marks { attempts: *attempts, waits: true, letter };
-    properties_of(envelope, &marks, names, options, Timestamp::now())
+    let letter = letter_extras(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
+    let extras = Extras { attempts: *attempts, waits: true, letter };
+    properties_of(envelope, &extras, names, options, Timestamp::now())
 }
 
 #[async_trait]

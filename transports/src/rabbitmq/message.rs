@@ -40,7 +40,7 @@ const REASON_BYTES_MAX: usize = 16 << 10;
 
 /// What else goes with a message.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct Extras {
     /// How often it has been given so far.
     pub(super) attempts: u32,
     /// It waits somewhere before it is given, where no `expiration` may end it.
@@ -66,7 +66,7 @@ pub(super) fn headers_bytes(envelope: &Envelope, options: &RabbitMqOptions) -> u
 /// The properties of `envelope`, which is sent at `now`.
 pub(super) fn properties_of(
     envelope: &Envelope,
-    marks: &Marks,
+    extras: &Extras,
     names: &Names,
     options: &RabbitMqOptions,
     now: Timestamp,
@@ -85,10 +85,10 @@ pub(super) fn properties_of(
     {
         put(ORDER, AMQPValue::LongString(order.into()));
     }
-    if marks.attempts > 0 {
-        put(ATTEMPTS, AMQPValue::LongLongInt(marks.attempts.into()));
+    if extras.attempts > 0 {
+        put(ATTEMPTS, AMQPValue::LongLongInt(extras.attempts.into()));
     }
-    for (name, value) in &marks.letter {
+    for (name, value) in &extras.letter {
         put(name, AMQPValue::LongString(cut(value).into()));
     }
 
@@ -115,7 +115,7 @@ pub(super) fn properties_of(
         properties = properties.with_timestamp(time.as_millis() / 1000);
     }
     // One that has expired already, or will after longer than the server counts, is left to its endpoint.
-    let left = envelope.expires.filter(|_| !marks.waits).map(|expires| expires.since(now).as_millis());
+    let left = envelope.expires.filter(|_| !extras.waits).map(|expires| expires.since(now).as_millis());
     if let Some(left) = left.filter(|left| (1..=EXPIRATION_MAX).contains(left))
         && let Some(text) = short(&left.to_string())
     {
@@ -311,8 +311,8 @@ mod tests {
         let events = RabbitMqOptions::new().cloud_events(Source::parse("/shop").unwrap());
         for options in [RabbitMqOptions::new(), events] {
             let sent = envelope();
-            let marks = Marks { attempts: 2, ..Marks::default() };
-            let properties = properties_of(&sent, &marks, &names(), &options, Timestamp::now());
+            let extras = Extras { attempts: 2, ..Extras::default() };
+            let properties = properties_of(&sent, &extras, &names(), &options, Timestamp::now());
             let (came, attempts) = envelope_of(&properties, sent.body.to_vec(), &names()).unwrap();
             assert_eq!((&*came, attempts), (&sent, 3));
             assert!(headers_bytes(&sent, &options) > 100);

@@ -32,9 +32,9 @@ use super::{
     dispatcher::{Fields, Parcel, Route},
     endings::{Endings, How, SETTLING, Tagged, Unsettled, endings},
     errors::{ended, error_of, late},
-    letters::letter_marks,
+    letters::letter_extras,
     link::Linked,
-    message::{Marks, as_letter, envelope_of, properties_of},
+    message::{Extras, as_letter, envelope_of, properties_of},
     topology::short,
 };
 
@@ -219,10 +219,10 @@ impl End {
                 self.again_after(held, delay, attempts).await?;
             }
             Settlement::DeadLetter { reason } => {
-                let letter = letter_marks(&self.endpoint, None, None, &reason, Timestamp::now());
-                let marks = Marks { attempts: held.attempts, letter, waits: true };
+                let letter = letter_extras(&self.endpoint, None, None, &reason, Timestamp::now());
+                let extras = Extras { attempts: held.attempts, letter, waits: true };
                 let (broker, now) = (&self.rabbit.0, Timestamp::now());
-                let properties = properties_of(&held.envelope, &marks, &broker.names, &broker.options, now);
+                let properties = properties_of(&held.envelope, &extras, &broker.names, &broker.options, now);
                 broker.put_letter(SETTLING, &self.endpoint, properties, &held.envelope.body).await?;
             }
         }
@@ -243,8 +243,8 @@ impl End {
         let (broker, now) = (&self.rabbit.0, Timestamp::now());
         let here = Destination::Endpoint(self.endpoint.clone());
         let waiting = broker.waiting(now.after(delay), now, &here);
-        let marks = Marks { attempts, waits: waiting.is_some(), letter: Vec::new() };
-        let properties = properties_of(&held.envelope, &marks, &broker.names, &broker.options, now);
+        let extras = Extras { attempts, waits: waiting.is_some(), letter: Vec::new() };
+        let properties = properties_of(&held.envelope, &extras, &broker.names, &broker.options, now);
         self.put(waiting.unwrap_or_else(|| broker.route(&here)), properties, &held.envelope.body).await
     }
 
@@ -270,8 +270,8 @@ impl End {
     /// What is no message of ours, with its properties as they came.
     fn set_aside(self: &Arc<Self>, tagged: Tagged, properties: BasicProperties, data: Vec<u8>, reason: String) {
         tracing::error!(endpoint = %self.endpoint, reason, "a message that cannot be read is set aside among the dead letters");
-        let marks = letter_marks(&self.endpoint, None, None, &reason, Timestamp::now());
-        let (properties, data) = (as_letter(&properties, &marks), Bytes::from(data));
+        let extras = letter_extras(&self.endpoint, None, None, &reason, Timestamp::now());
+        let (properties, data) = (as_letter(&properties, &extras), Bytes::from(data));
         self.put_in_the_end(tagged, "setting a message aside", move |end| {
             let (properties, data) = (properties.clone(), data.clone());
             Box::pin(async move { end.rabbit.0.put_letter(SETTLING, &end.endpoint, properties, &data).await })

@@ -37,7 +37,7 @@ const DISCARDING: &str = "discarding dead letters";
 /// A dead letter as it is written.
 pub(super) struct Letter {
     identity: String,
-    marks: Vec<(&'static str, String)>,
+    extras: Vec<(&'static str, String)>,
     message: Message,
 }
 
@@ -50,11 +50,11 @@ enum Message {
 impl Letter {
     pub(super) fn of(letter: &DeadLetter) -> Self {
         let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
-        let mut marks = marks(endpoint, reason, *attempts, *time);
-        marks.extend(saga.as_ref().map(|saga| (SAGA, saga.to_string())));
-        marks.extend(destination.as_ref().map(|destination| (DESTINATION, destination.to_string())));
+        let mut extras = extras(endpoint, reason, *attempts, *time);
+        extras.extend(saga.as_ref().map(|saga| (SAGA, saga.to_string())));
+        extras.extend(destination.as_ref().map(|destination| (DESTINATION, destination.to_string())));
         let message = Message::Envelope(Fields::of(envelope, &WrittenAs::Plain));
-        Self { identity: identity(envelope, saga.as_ref(), destination.as_ref()), marks, message }
+        Self { identity: identity(envelope, saga.as_ref(), destination.as_ref()), extras, message }
     }
 
     /// Of a message that was given as `entry`.
@@ -62,7 +62,7 @@ impl Letter {
         match envelope_of(&entry.fields) {
             Ok(envelope) => Self {
                 identity: identity(&envelope, None, None),
-                marks: marks(endpoint, reason, attempts, Timestamp::now()),
+                extras: extras(endpoint, reason, attempts, Timestamp::now()),
                 message: Message::Entry(kept(&entry.fields)),
             },
             Err(_) => Self::of_none(entry, reason, attempts, endpoint),
@@ -73,7 +73,7 @@ impl Letter {
     pub(super) fn of_none(entry: &Entry, reason: &str, attempts: u32, endpoint: &EndpointName) -> Self {
         Self {
             identity: format!("entry {}", entry.id),
-            marks: marks(endpoint, reason, attempts, Timestamp::now()),
+            extras: extras(endpoint, reason, attempts, Timestamp::now()),
             message: Message::Entry(kept(&entry.fields)),
         }
     }
@@ -84,7 +84,7 @@ impl Letter {
 
     /// Adds its fields to the arguments of `command`.
     pub(super) fn write(&self, command: &mut Cmd) {
-        for (name, value) in &self.marks {
+        for (name, value) in &self.extras {
             command.arg(name).arg(value);
         }
         match &self.message {
@@ -98,7 +98,7 @@ impl Letter {
     }
 }
 
-fn marks(endpoint: &EndpointName, reason: &str, attempts: u32, time: Timestamp) -> Vec<(&'static str, String)> {
+fn extras(endpoint: &EndpointName, reason: &str, attempts: u32, time: Timestamp) -> Vec<(&'static str, String)> {
     vec![
         (ENDPOINT, endpoint.to_string()),
         (REASON, cut(reason).to_owned()),

@@ -73,7 +73,7 @@ pub(super) struct End {
 
 /// What a call found.
 pub(super) struct Taken {
-    given: Given,
+    given: Handover,
     /// When there is something again, as far as the server can tell.
     next: Option<Duration>,
     /// Behind which entry something new would be; `None` if that is of no use now.
@@ -87,12 +87,12 @@ impl Taken {
 }
 
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
-struct Given {
+struct Handover {
     end: Arc<End>,
     deliveries: Vec<Delivery>,
 }
 
-impl Drop for Given {
+impl Drop for Handover {
     fn drop(&mut self) {
         let deliveries = std::mem::take(&mut self.deliveries);
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -254,7 +254,7 @@ impl End {
         let bad = || malformed(RECEIVING, self.broker.link.place());
         let [again, fresh, due, last, wait, left]: [Value; 6] =
             array(answer).and_then(|parts| parts.try_into().ok()).ok_or_else(bad)?;
-        let mut given = Given { end: self.clone(), deliveries: Vec::new() };
+        let mut given = Handover { end: self.clone(), deliveries: Vec::new() };
         let mut all: Vec<(Entry, i64, i64)> = Vec::new();
         for one in array(again).ok_or_else(bad)? {
             let [it, deliveries, uncounted]: [Value; 3] =

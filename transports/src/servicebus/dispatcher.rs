@@ -35,7 +35,7 @@ use super::{
     address::Server,
     errors::{again, for_now, gone, late, of_begin, of_outcome, of_send},
     link::{CONNECTING, Linked},
-    message::{Carried, Marks, PROPERTIES_BYTES_MAX, body_bytes, carried, properties_bytes, wait_of},
+    message::{Carried, Extras, PROPERTIES_BYTES_MAX, body_bytes, carried, properties_bytes, wait_of},
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -87,7 +87,7 @@ impl Dispatcher for ServiceBus {
                     queues.len() - 1
                 });
                 queues[at].1.push(place);
-                queues[at].2.push(broker.carried(envelope, &Marks::default(), now));
+                queues[at].2.push(broker.carried(envelope, &Extras::default(), now));
             }
             results.push(checked.map_err(|refused| {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
@@ -135,14 +135,14 @@ impl Broker {
     }
 
     /// As it is sent at `now`. The service holds back what is not due.
-    pub(super) fn carried(&self, envelope: &Envelope, marks: &Marks, now: Timestamp) -> Carried {
+    pub(super) fn carried(&self, envelope: &Envelope, extras: &Extras, now: Timestamp) -> Carried {
         let waits = wait_of(envelope, now).is_some();
-        let mut marks = marks.clone();
+        let mut extras = extras.clone();
         if self.names.server() == Server::ServiceBus && waits {
-            marks.not_before = marks.not_before.max(envelope.due);
+            extras.not_before = extras.not_before.max(envelope.due);
         }
-        marks.waits |= marks.not_before.is_some();
-        carried(envelope, &self.options.written_as, &marks, &self.names, now)
+        extras.waits |= extras.not_before.is_some();
+        carried(envelope, &self.options.written_as, &extras, &self.names, now)
     }
 
     /// Whether there is a server, and whether it lets this account in.

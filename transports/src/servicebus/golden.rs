@@ -18,8 +18,8 @@ use hapax_core::{
 use super::{
     WrittenAs,
     address::Server,
-    letters::{letter_marks, letter_of, to_be_set_aside},
-    message::{Carried, Marks, attempts_of, carried, envelope_of},
+    letters::{letter_extras, letter_of, to_be_set_aside},
+    message::{Carried, Extras, attempts_of, carried, envelope_of},
     names::{Names, group_of},
 };
 use crate::golden;
@@ -128,7 +128,7 @@ fn a_message_on_servicebus_keeps_its_properties() {
         (golden::full(), WrittenAs::CloudEvents(source.clone()), EVENT),
         (golden::full(), WrittenAs::StructuredCloudEvents(source), STRUCTURED),
     ] {
-        golden::same(&text(&carried(&sent, &written_as, &Marks::default(), &names(), golden::now())), kept);
+        golden::same(&text(&carried(&sent, &written_as, &Extras::default(), &names(), golden::now())), kept);
         golden::same_message(&read(kept), &sent);
     }
 }
@@ -136,8 +136,8 @@ fn a_message_on_servicebus_keeps_its_properties() {
 #[test]
 fn what_waits_on_servicebus_tells_until_when_and_how_often_it_was_given() {
     let not_before = Some(Timestamp::from_millis(1_700_000_009_000));
-    let marks = Marks { given: 2, not_before, waits: true, ..Marks::default() };
-    golden::same(&text(&carried(&golden::full(), &WrittenAs::Plain, &marks, &names(), golden::now())), WAITS);
+    let extras = Extras { given: 2, not_before, waits: true, ..Extras::default() };
+    golden::same(&text(&carried(&golden::full(), &WrittenAs::Plain, &extras, &names(), golden::now())), WAITS);
     golden::same_message(&read(WAITS), &golden::full());
     assert_eq!(attempts_of(&given(WAITS)), 3);
 }
@@ -146,8 +146,8 @@ fn what_waits_on_servicebus_tells_until_when_and_how_often_it_was_given() {
 #[test]
 fn a_dead_letter_on_servicebus_keeps_its_properties() {
     let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = &golden::letter();
-    let marks = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *attempts, *time);
-    let mut written = to_be_set_aside(envelope, marks, &WrittenAs::Plain, &names());
+    let extras = letter_extras(endpoint, saga.as_ref(), destination.as_ref(), reason, *attempts, *time);
+    let mut written = to_be_set_aside(envelope, extras, &WrittenAs::Plain, &names());
     let Some(Id::String(id)) = &mut written.properties.as_mut().unwrap().message_id else {
         panic!("its id is no text")
     };

@@ -21,7 +21,7 @@ use super::{
     Broker, ServiceBus, WrittenAs,
     address::Server,
     errors::{gone, late, of_recv, store_error},
-    message::{Carried, Marks, REASONS, attempts_of, carried, enqueued, envelope_of, text},
+    message::{Carried, Extras, REASONS, attempts_of, carried, enqueued, envelope_of, text},
     names::Names,
 };
 
@@ -61,7 +61,7 @@ enum Fate {
 }
 
 /// The properties of a letter.
-pub(super) fn letter_marks(
+pub(super) fn letter_extras(
     endpoint: &EndpointName,
     saga: Option<&SagaName>,
     destination: Option<&Destination>,
@@ -69,23 +69,23 @@ pub(super) fn letter_marks(
     attempts: u32,
     time: Timestamp,
 ) -> Vec<(&'static str, String)> {
-    let mut marks = vec![
+    let mut extras = vec![
         (ENDPOINT, endpoint.to_string()),
         (REASON, reason.to_owned()),
         (ATTEMPTS, attempts.to_string()),
         (TIME, time.as_millis().to_string()),
     ];
-    marks.extend(saga.map(|saga| (SAGA, saga.to_string())));
-    marks.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
-    marks
+    extras.extend(saga.map(|saga| (SAGA, saga.to_string())));
+    extras.extend(destination.map(|destination| (DESTINATION, destination.to_string())));
+    extras
 }
 
 #[async_trait]
 impl DeadLetters for ServiceBus {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
-        let marks = letter_marks(endpoint, saga.as_ref(), destination.as_ref(), reason, *attempts, *time);
-        let added = self.0.put_letter(ADDING, endpoint, envelope, marks).await;
+        let extras = letter_extras(endpoint, saga.as_ref(), destination.as_ref(), reason, *attempts, *time);
+        let added = self.0.put_letter(ADDING, endpoint, envelope, extras).await;
         added.map_err(|e| store_error(ADDING, e))
     }
 
@@ -265,8 +265,8 @@ pub(super) fn to_be_set_aside(
     written_as: &WrittenAs,
     names: &Names,
 ) -> Carried {
-    let marks = Marks { is_again: true, waits: true, letter, ..Marks::default() };
-    carried(envelope, written_as, &marks, names, Timestamp::now())
+    let extras = Extras { is_again: true, waits: true, letter, ..Extras::default() };
+    carried(envelope, written_as, &extras, names, Timestamp::now())
 }
 
 /// A letter as hapax wrote it, or as the service set it aside.

@@ -70,7 +70,7 @@ pub enum WrittenAs {
 
 /// What else goes with a message.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Marks {
+pub(super) struct Extras {
     /// How often it has been given so far.
     pub(super) given: u32,
     /// It is another sending of a message that was there, which a service that drops repeats is not to take for one.
@@ -106,7 +106,7 @@ pub(super) fn body_bytes(envelope: &Envelope, written_as: &WrittenAs) -> usize {
 pub(super) fn carried(
     envelope: &Envelope,
     written_as: &WrittenAs,
-    marks: &Marks,
+    extras: &Extras,
     names: &Names,
     now: Timestamp,
 ) -> Carried {
@@ -132,14 +132,14 @@ pub(super) fn carried(
     if let Some(order) = order_of(envelope).filter(|_| *written_as == WrittenAs::Plain) {
         application.insert(ORDER.to_owned(), SimpleValue::String(order));
     }
-    if marks.given > 0 {
-        application.insert(GIVEN.to_owned(), SimpleValue::Uint(marks.given));
+    if extras.given > 0 {
+        application.insert(GIVEN.to_owned(), SimpleValue::Uint(extras.given));
     }
-    for (name, value) in &marks.letter {
+    for (name, value) in &extras.letter {
         application.insert((*name).to_owned(), SimpleValue::String(cut(value).to_owned()));
     }
     let id = fitting(&envelope.message_id.to_string(), ID_BYTES_MAX);
-    let id = if marks.is_again { format!("{id}#{:08x}", fastrand::u32(..)) } else { id };
+    let id = if extras.is_again { format!("{id}#{:08x}", fastrand::u32(..)) } else { id };
     // What does not fit is in the headers all the same.
     let fits = |text: &String| text.len() <= FIELD_BYTES_MAX;
     let reply_to = envelope.reply_to.as_ref().map(|destination| names.address(destination)).filter(fits);
@@ -155,10 +155,10 @@ pub(super) fn carried(
         ..Properties::default()
     };
     // One that has expired already, or will after longer than can be said, is left to its endpoint.
-    let left = envelope.expires.filter(|_| !marks.waits).map(|expires| expires.since(now).as_millis());
+    let left = envelope.expires.filter(|_| !extras.waits).map(|expires| expires.since(now).as_millis());
     let ttl = left.filter(|left| (1..=TTL_MAX).contains(left)).and_then(|left| u32::try_from(left).ok());
     let mut annotations = MessageAnnotations::default();
-    if let Some(time) = marks.not_before {
+    if let Some(time) = extras.not_before {
         annotations.insert(OwnedKey::from(SCHEDULED), Value::Timestamp(millis(time)));
     }
     Message {

@@ -35,8 +35,8 @@ use super::{
     ServiceBus,
     address::Server,
     errors::gone,
-    letters::letter_marks,
-    message::{Carried, Marks, REASONS, as_letter, attempts_of, cut, envelope_of},
+    letters::letter_extras,
+    message::{Carried, Extras, REASONS, as_letter, attempts_of, cut, envelope_of},
     pump::{Came, Orders, Pump, RECEIVING, SETTLING},
     renewal::{Renewal, Renewed, Token, token_of},
 };
@@ -254,7 +254,7 @@ impl End {
             }
             Settlement::DeadLetter { reason } if self.is_service() => settle(rejected(&reason).into()).await,
             Settlement::DeadLetter { reason } => {
-                let letter = letter_marks(&self.endpoint, None, None, &reason, held.attempts, Timestamp::now());
+                let letter = letter_extras(&self.endpoint, None, None, &reason, held.attempts, Timestamp::now());
                 self.bus.0.put_letter(SETTLING, &self.endpoint, &held.envelope, letter).await?;
                 self.taken_from_here(number, held).await
             }
@@ -275,8 +275,8 @@ impl End {
         let (broker, now) = (&self.bus.0, Timestamp::now());
         let given = if counts { held.attempts } else { held.attempts.saturating_sub(1) };
         let not_before = (!delay.is_zero()).then(|| now.after(delay));
-        let marks = Marks { given, is_again: true, not_before, waits: !delay.is_zero(), letter: Vec::new() };
-        let copy = broker.carried(&held.envelope, &marks, now);
+        let extras = Extras { given, is_again: true, not_before, waits: !delay.is_zero(), letter: Vec::new() };
+        let copy = broker.carried(&held.envelope, &extras, now);
         broker.publish(SETTLING, &broker.names.queue_address(&self.endpoint), vec![copy]).await.into_iter().collect()
     }
 
@@ -352,8 +352,8 @@ impl End {
                     return orders.give_back(&info);
                 }
                 Some(message) if !end.is_service() => {
-                    let marks = letter_marks(&end.endpoint, None, None, &why, 1, Timestamp::now());
-                    let letter = as_letter(message, &marks);
+                    let extras = letter_extras(&end.endpoint, None, None, &why, 1, Timestamp::now());
+                    let letter = as_letter(message, &extras);
                     end.bus.0.put_carried(SETTLING, &end.endpoint, letter).await.map(|()| Accepted {}.into())
                 }
                 _ => Ok(rejected(&why).into()),

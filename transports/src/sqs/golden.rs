@@ -73,8 +73,8 @@ fn a_message_on_sqs_keeps_its_attributes_and_its_body() {
 #[test]
 fn what_is_sent_again_to_sqs_tells_how_often_it_was_given_and_until_when_it_waits() {
     let sent = golden::small();
-    let marks = [(GIVEN, "2".to_owned()), (UNTIL, "1700000009000".to_owned())];
-    golden::same(&text(&Parcel::of(&sent, &WrittenAs::Plain, &marks)), AGAIN);
+    let extras = [(GIVEN, "2".to_owned()), (UNTIL, "1700000009000".to_owned())];
+    golden::same(&text(&Parcel::of(&sent, &WrittenAs::Plain, &extras)), AGAIN);
     let came = given(AGAIN);
     let until = came.not_before(&sent);
     assert_eq!(until, Some(Timestamp::from_millis(1_700_000_009_000)));

@@ -40,8 +40,8 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    /// With `marks` beside its own headers.
-    pub(super) fn of(envelope: &Envelope, written_as: &WrittenAs, marks: &[(&str, String)]) -> Self {
+    /// With `extras` beside its own headers.
+    pub(super) fn of(envelope: &Envelope, written_as: &WrittenAs, extras: &[(&str, String)]) -> Self {
         let (headers, ordered, body, encoding) = match written_as {
             WrittenAs::Plain => {
                 let headers: Vec<_> =
@@ -63,28 +63,28 @@ impl Parcel {
             }
         };
         let mut ours: Vec<(String, String)> =
-            marks.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            extras.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         ours.extend(encoding.map(|encoding| (ENCODING.to_owned(), encoding.to_owned())));
         let mut attributes = packed(headers, ordered, ATTRIBUTES_MAX - ours.len());
         attributes.append(&mut ours);
         Self { body, attributes }
     }
 
-    /// As it came, with `marks` beside: for what cannot be read. Attributes that are no text, and those for which there is no room, are
+    /// As it came, with `extras` beside: for what cannot be read. Attributes that are no text, and those for which there is no room, are
     /// left out; which ones is the second.
-    pub(super) fn as_it_came(came: &Came, marks: &[(&str, String)]) -> (Self, Vec<String>) {
+    pub(super) fn as_it_came(came: &Came, extras: &[(&str, String)]) -> (Self, Vec<String>) {
         let (mut attributes, mut left_out) = (Vec::new(), Vec::new());
         for (name, value) in &came.attributes {
-            let is_ours = marks.iter().any(|(mark, _)| mark == name);
+            let is_ours = extras.iter().any(|(extra, _)| extra == name);
             match std::str::from_utf8(value) {
                 _ if is_ours => {}
-                Ok(text) if is_text(text) && !text.is_empty() && attributes.len() + marks.len() < ATTRIBUTES_MAX => {
+                Ok(text) if is_text(text) && !text.is_empty() && attributes.len() + extras.len() < ATTRIBUTES_MAX => {
                     attributes.push((name.clone(), text.to_owned()));
                 }
                 _ => left_out.push(name.clone()),
             }
         }
-        attributes.extend(marks.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        attributes.extend(extras.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         (Self { body: came.body.clone(), attributes }, left_out)
     }
 
@@ -268,8 +268,8 @@ mod tests {
                     sent.headers.set(&name, if n % 7 == 2 { "" } else { "ü value" }).unwrap();
                 }
                 for written_as in forms() {
-                    for marks in [&[][..], &[("x-hapax-letter", "a".to_owned()), (GIVEN, "3".to_owned())]] {
-                        let parcel = Parcel::of(&sent, &written_as, marks);
+                    for extras in [&[][..], &[("x-hapax-letter", "a".to_owned()), (GIVEN, "3".to_owned())]] {
+                        let parcel = Parcel::of(&sent, &written_as, extras);
                         assert!(parcel.attributes.len() <= ATTRIBUTES_MAX && !parcel.body.is_empty());
                         assert!(
                             is_text(&parcel.body) && parcel.attributes.iter().all(|(_, v)| is_text(v) && !v.is_empty())

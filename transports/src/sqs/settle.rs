@@ -57,13 +57,13 @@ impl End {
             return self.hide(&held.handle, delay).await;
         }
         let given = if counts { held.attempts } else { held.attempts.saturating_sub(1) };
-        let mut marks = vec![(GIVEN, given.to_string())];
+        let mut extras = vec![(GIVEN, given.to_string())];
         let is_held_back = !self.address.is_fifo() && delay <= DELAY_MAX;
         if !delay.is_zero() && !is_held_back {
-            marks.push((UNTIL, Timestamp::now().after(delay).as_millis().to_string()));
+            extras.push((UNTIL, Timestamp::now().after(delay).as_millis().to_string()));
         }
         let broker = &self.broker;
-        let parcel = Parcel::of(&held.envelope, &broker.options.written_as, &marks);
+        let parcel = Parcel::of(&held.envelope, &broker.options.written_as, &extras);
         let order = self.address.is_fifo().then(|| {
             let dedup_id = dedup_id(&held.envelope.message_id);
             let group = held.group.clone().or_else(|| held.envelope.partition_key.as_ref().map(group_of));

@@ -8,7 +8,7 @@ use tracing::Instrument;
 use super::{Ended, Lanes};
 use crate::{
     handler_error::HandlerError,
-    manager::{Fetched, Passes},
+    manager::{Passes, WithBody},
     metrics::{Ending, Event},
     ports::{DeadLetter, Delivery, Receiver, Settlement},
     time::Timestamp,
@@ -21,7 +21,7 @@ impl Lanes<'_> {
         &mut self,
         delivery: &Delivery,
         manager: Option<&Arc<dyn Passes>>,
-        fetched: Option<&Fetched>,
+        fetched: Option<&WithBody>,
         error: HandlerError,
     ) {
         self.held.messages += 1;

@@ -1,6 +1,6 @@
 //! One connection, and one transaction at a time on it.
 
-mod message;
+mod question;
 
 use std::{
     pin::Pin,
@@ -11,9 +11,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-pub use message::Answer;
-use message::Message;
-pub(super) use message::ask;
+pub use question::Answer;
+use question::Question;
+pub(super) use question::ask;
 use sqlx::{
     Connection, Executor, MySqlConnection,
     mysql::{MySqlArguments, MySqlConnectOptions, MySqlRow},
@@ -145,22 +145,22 @@ impl Link {
 
     /// Runs a statement that writes, by itself one transaction.
     pub(super) async fn write(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
-        let message = Message::Prepared(sql.clone(), Box::new(arguments));
-        let answers = self.alone(message, Stage::Idle, Commit::Itself).await?;
+        let question = Question::Prepared(sql.clone(), Box::new(arguments));
+        let answers = self.alone(question, Stage::Idle, Commit::Itself).await?;
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
     /// As [`Link::write`], of a text that is one statement.
     pub(super) async fn write_text(&mut self, text: Text) -> Result<Answer, Failure> {
-        let answers = self.alone(Message::Text(text.into_string().into()), Stage::Idle, Commit::Itself).await?;
+        let answers = self.alone(Question::Text(text.into_string().into()), Stage::Idle, Commit::Itself).await?;
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
     /// Runs a statement that commits by itself whatever it is part of, such as one about tables.
     pub(super) async fn define(&mut self, text: String) -> Result<Vec<Answer>, Failure> {
-        self.alone(Message::Text(text.into()), Stage::Idle, Commit::Itself).await
+        self.alone(Question::Text(text.into()), Stage::Idle, Commit::Itself).await
     }
 
     /// Which connection it is by now, for what a session keeps.
@@ -185,19 +185,19 @@ impl Link {
     /// Runs a statement that writes nothing. One that was sent on a connection that has ended while it was idle is sent again
     /// on another: it may be told of that only now.
     pub(super) async fn read(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Vec<MySqlRow>, Failure> {
-        self.look(Message::Prepared(sql.clone(), Box::new(arguments))).await
+        self.look(Question::Prepared(sql.clone(), Box::new(arguments))).await
     }
 
     /// As [`Link::read`], of a text that is one statement.
     pub(super) async fn read_text(&mut self, text: Text) -> Result<Vec<MySqlRow>, Failure> {
-        self.look(Message::Text(text.into_string().into())).await
+        self.look(Question::Text(text.into_string().into())).await
     }
 
-    async fn look(&mut self, message: Message) -> Result<Vec<MySqlRow>, Failure> {
+    async fn look(&mut self, question: Question) -> Result<Vec<MySqlRow>, Failure> {
         let was_open = self.is_open();
-        let answers = match self.alone(message.clone(), Stage::Idle, Commit::None).await {
+        let answers = match self.alone(question.clone(), Stage::Idle, Commit::None).await {
             Err(failure) if was_open && failure.is_of_the_connection() => {
-                self.alone(message, Stage::Idle, Commit::None).await
+                self.alone(question, Stage::Idle, Commit::None).await
             }
             looked => looked,
         };
@@ -206,21 +206,21 @@ impl Link {
 
     /// Begins a transaction and runs the statements of `text` in it, in one round trip. After an error there is none.
     pub(super) async fn begin(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
-        let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
-        let mut answers = self.alone(message, Stage::Within, Commit::None).await?;
+        let question = Question::Text(format!("BEGIN; {}", text.into_string()).into());
+        let mut answers = self.alone(question, Stage::Within, Commit::None).await?;
         drop(answers.remove(0)); // Of the `BEGIN`: each statement has one.
         Ok(answers)
     }
 
     /// Runs one statement within the transaction that was begun. After an error there is none any more.
     pub(super) async fn step(&mut self, sql: &Arc<str>, arguments: MySqlArguments) -> Result<Answer, Failure> {
-        let message = Message::Prepared(sql.clone(), Box::new(arguments));
-        Ok(self.within(message, Commit::None).await?.into_iter().next().unwrap_or_default())
+        let question = Question::Prepared(sql.clone(), Box::new(arguments));
+        Ok(self.within(question, Commit::None).await?.into_iter().next().unwrap_or_default())
     }
 
     /// As [`Link::step`], of the statements of a text.
     pub(super) async fn steps(&mut self, text: Text) -> Result<Vec<Answer>, Failure> {
-        self.within(Message::Text(text.into_string().into()), Commit::None).await
+        self.within(Question::Text(text.into_string().into()), Commit::None).await
     }
 
     /// Runs the statements of `text`, if there are any, and commits what was begun, in one round trip. Where one of them fails,
@@ -228,7 +228,7 @@ impl Link {
     pub(super) async fn commit(&mut self, mut text: Text) -> Result<Vec<Answer>, Failure> {
         let before = text.end().statements();
         text.sql("COMMIT");
-        let mut answers = self.within(Message::Text(text.into_string().into()), Commit::After(before)).await?;
+        let mut answers = self.within(Question::Text(text.into_string().into()), Commit::After(before)).await?;
         answers.truncate(before);
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
         Ok(answers)
@@ -238,8 +238,8 @@ impl Link {
     pub(super) async fn transaction(&mut self, mut text: Text) -> Result<Vec<Answer>, Failure> {
         let before = text.end().statements() + 1; // With the `BEGIN`.
         text.sql("COMMIT");
-        let message = Message::Text(format!("BEGIN; {}", text.into_string()).into());
-        let mut answers = self.alone(message, Stage::Idle, Commit::After(before)).await?;
+        let question = Question::Text(format!("BEGIN; {}", text.into_string()).into());
+        let mut answers = self.alone(question, Stage::Idle, Commit::After(before)).await?;
         answers.truncate(before);
         drop(answers.remove(0));
         self.dial.commits.fetch_add(1, Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl Link {
     }
 
     /// What begins outside of a transaction.
-    async fn alone(&mut self, message: Message, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
+    async fn alone(&mut self, question: Question, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
         if self.stage != Stage::Idle {
             self.give_up(); // Somebody has left in the middle of something.
         }
@@ -268,23 +268,23 @@ impl Link {
             self.open = Some(open);
             self.session += 1;
         }
-        self.exchange(message, then, commit).await
+        self.exchange(question, then, commit).await
     }
 
-    async fn within(&mut self, message: Message, commit: Commit) -> Result<Vec<Answer>, Failure> {
+    async fn within(&mut self, question: Question, commit: Commit) -> Result<Vec<Answer>, Failure> {
         if self.stage != Stage::Within {
             self.give_up();
         }
-        self.exchange(message, if commit == Commit::None { Stage::Within } else { Stage::Idle }, commit).await
+        self.exchange(question, if commit == Commit::None { Stage::Within } else { Stage::Idle }, commit).await
     }
 
-    async fn exchange(&mut self, message: Message, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
+    async fn exchange(&mut self, question: Question, then: Stage, commit: Commit) -> Result<Vec<Answer>, Failure> {
         let (limit, mut answers) = (self.dial.limit, Vec::new());
         let Some(Open { connection, .. }) = self.open.as_mut() else { return Err(Failure::unreachable()) };
         let begins = then == Stage::Within || matches!(commit, Commit::After(_));
         let may_be_within = self.stage == Stage::Within || begins;
         self.stage = Stage::Sent;
-        let failure = match timeout(limit, message.run(connection, &mut answers)).await {
+        let failure = match timeout(limit, question.run(connection, &mut answers)).await {
             Ok(Ok(())) => {
                 self.stage = then;
                 self.rest();

@@ -22,13 +22,13 @@ pub(super) struct Locked<'a> {
     /// The generation still is the newest, and stays it until the transaction ends.
     pub(super) is_newest: bool,
     floor: i64,
-    entities: HashMap<(i64, &'a [u8]), Entity<'a>>,
+    entities: HashMap<(i64, &'a [u8]), LockedEntity<'a>>,
     now: i64,
 }
 
 /// An entity as it is, and stays until the transaction ends.
 #[derive(Debug)]
-struct Entity<'a> {
+struct LockedEntity<'a> {
     version: i64,
     completed_at: Option<i64>,
     pending_since: Option<i64>,
@@ -51,7 +51,7 @@ impl<'a> Locked<'a> {
         }
         let [entities @ .., now] = answers else { return Err(sqlx::Error::RowNotFound) };
         for row in entities.iter().flat_map(|answer| &answer.rows) {
-            let entity = Entity {
+            let entity = LockedEntity {
                 version: row.number(2)?,
                 completed_at: row.try_get(3)?,
                 pending_since: row.try_get(4)?,

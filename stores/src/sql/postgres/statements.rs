@@ -22,7 +22,7 @@ pub(super) use upkeep::{
     PURGE_LOCK, RETENTION, begin, close, count, drop_generation, generations, holds_any, may_purge, purge,
     rotation_lock, truncate,
 };
-pub(super) use writes::{DedupPart, EntityPart, Kinds, Known, Waiting, group, one};
+pub(super) use writes::{DedupPart, EntityPart, IfThere, Kinds, Waiting, group, one};
 
 /// The server's time in milliseconds since 1970: for what a rotation decides, after it has waited for its lock.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000)::bigint";

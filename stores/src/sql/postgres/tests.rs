@@ -132,7 +132,7 @@ async fn known_dedup_entries_stay_as_they_are_and_the_new_ones_beside_them_go_in
 /// Every text, for the test that prepares them.
 fn all() -> Vec<String> {
     use statements::{long, *};
-    use {DedupPart as D, EntityPart as E, Known as K};
+    use {DedupPart as D, EntityPart as E, IfThere as K};
     let mut all = Vec::new();
     for entity in [E::None, E::Update, E::Create] {
         for dedup in [D::None, D::Always, D::IfWon] {

@@ -25,7 +25,7 @@ use super::{
     generations::Generations,
     names::Names,
     rows::{EntityRow, GIVEN_BYTES},
-    statements::{self, DedupPart, EntityPart, Kinds, Known, Waiting},
+    statements::{self, DedupPart, EntityPart, IfThere, Kinds, Waiting},
 };
 
 /// Bodies of one group, in bytes: far above a usual group, far below what the server takes as one message.
@@ -34,7 +34,7 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// time costs a statement that fails.
 const WARY: u32 = 1000;
 /// Texts of single writes, by their parts and the table of the newest generation.
-type Ones = HashMap<(EntityPart, Waiting, DedupPart, Known, i16), Arc<str>>;
+type Ones = HashMap<(EntityPart, Waiting, DedupPart, IfThere, i16), Arc<str>>;
 
 /// What a writer is asked for.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Writer {
     names: Names,
     generations: Arc<Generations>,
     ones: Ones,
-    groups: HashMap<(Kinds, Known, i16), Arc<str>>,
+    groups: HashMap<(Kinds, IfThere, i16), Arc<str>>,
     /// Statements for which dedup entries may be known already.
     wary: u32,
     /// The next write's token. Begins at random, so that no other writer gives the same ones.
@@ -187,7 +187,7 @@ impl Writer {
         generation: i64,
         slot: i16,
     ) -> Option<(Arc<str>, PgArguments)> {
-        let known = if self.wary == 0 { Known::Refused } else { Known::Skipped };
+        let if_there = if self.wary == 0 { IfThere::Refused } else { IfThere::Skipped };
         if is_single(group)
             && let [change] = group
         {
@@ -201,14 +201,14 @@ impl Writer {
                 Some(pending) if pending.len() == GIVEN_BYTES => Waiting::One,
                 Some(_) => Waiting::Any,
             };
-            let make = || names.put_into(&statements::one(entity, waiting, dedup, known, slot)).into();
-            let sql = self.ones.entry((entity, waiting, dedup, known, slot)).or_insert_with(make).clone();
+            let make = || names.put_into(&statements::one(entity, waiting, dedup, if_there, slot)).into();
+            let sql = self.ones.entry((entity, waiting, dedup, if_there, slot)).or_insert_with(make).clone();
             return Some((sql, one(change, first, generation)));
         }
         let (kinds, arguments) = arrays(group, first, generation)?;
         let names = &self.names;
-        let make = || names.put_into(&statements::group(kinds, known, slot)).into();
-        Some((self.groups.entry((kinds, known, slot)).or_insert_with(make).clone(), arguments))
+        let make = || names.put_into(&statements::group(kinds, if_there, slot)).into();
+        Some((self.groups.entry((kinds, if_there, slot)).or_insert_with(make).clone(), arguments))
     }
 }
 

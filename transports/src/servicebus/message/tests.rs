@@ -52,10 +52,10 @@ fn what_is_written_is_read_as_it_was_in_every_form() {
     for body in [&b""[..], b"{\"n\": 7}", b"\xff\xfe\0", "ü\u{1F600}".as_bytes()] {
         for written_as in forms() {
             let (sent, letter) = (envelope(body), vec![("x-hapax-reason", "it is of no use".to_owned())]);
-            for marks in [Marks::default(), Marks { given: 3, is_again: true, letter, ..Marks::default() }] {
-                let carried = carried(&sent, &written_as, &marks, &names(), now());
+            for extras in [Extras::default(), Extras { given: 3, is_again: true, letter, ..Extras::default() }] {
+                let carried = carried(&sent, &written_as, &extras, &names(), now());
                 assert_eq!(envelope_of(&carried, &names()).unwrap(), sent, "{written_as:?}");
-                assert_eq!(attempts_of(&carried), marks.given + 1);
+                assert_eq!(attempts_of(&carried), extras.given + 1);
             }
         }
     }
@@ -67,8 +67,8 @@ fn amqps_own_fields_hold_what_amqp_has_fields_for() {
     sent.correlation_id = Some(CorrelationId::parse("basket").unwrap());
     sent.reply_to = Some(Destination::parse("endpoint:till").unwrap());
     sent.expires = Some(now().after(Duration::from_millis(1500)));
-    let marks = Marks { not_before: sent.due, ..Marks::default() };
-    let carried = carried(&sent, &WrittenAs::Plain, &marks, &names(), now());
+    let extras = Extras { not_before: sent.due, ..Extras::default() };
+    let carried = carried(&sent, &WrittenAs::Plain, &extras, &names(), now());
     let properties = carried.properties.unwrap();
     assert_eq!(properties.message_id, Some(Id::String("order 7".into())));
     assert_eq!(properties.correlation_id, Some(Id::String("basket".into())));
@@ -85,9 +85,9 @@ fn amqps_own_fields_hold_what_amqp_has_fields_for() {
 
 #[test]
 fn what_is_sent_again_has_another_id_for_the_service_and_its_own_for_us() {
-    let marks = Marks { is_again: true, ..Marks::default() };
+    let extras = Extras { is_again: true, ..Extras::default() };
     let id = |carried: &Carried| carried.properties.as_ref().unwrap().message_id.clone();
-    let [one, two] = [0, 1].map(|_| carried(&envelope(b"{}"), &WrittenAs::Plain, &marks, &names(), now()));
+    let [one, two] = [0, 1].map(|_| carried(&envelope(b"{}"), &WrittenAs::Plain, &extras, &names(), now()));
     assert_ne!(id(&one), id(&two));
     assert_eq!(envelope_of(&one, &names()).unwrap().message_id.to_string(), "order 7");
 }
@@ -97,8 +97,8 @@ fn what_is_too_long_for_the_service_is_in_the_headers_alone() {
     let mut sent = envelope(b"{}");
     sent.message_id = MessageId::parse(&"i".repeat(255)).unwrap();
     sent.correlation_id = Some(CorrelationId::parse("c".repeat(200)).unwrap());
-    let marks = Marks { is_again: true, ..Marks::default() };
-    let carried = carried(&sent, &WrittenAs::Plain, &marks, &names(), now());
+    let extras = Extras { is_again: true, ..Extras::default() };
+    let carried = carried(&sent, &WrittenAs::Plain, &extras, &names(), now());
     let properties = carried.properties.as_ref().unwrap();
     let Some(Id::String(id)) = &properties.message_id else { panic!("{properties:?}") };
     assert!(id.len() <= FIELD_BYTES_MAX && properties.correlation_id.is_none());
@@ -174,7 +174,7 @@ fn what_is_counted_is_no_less_than_what_is_written() {
         for written_as in forms() {
             let mut sent = envelope(body);
             sent.headers.set("long", &"ü".repeat(500)).unwrap();
-            let written = carried(&sent, &written_as, &Marks::default(), &names(), now());
+            let written = carried(&sent, &written_as, &Extras::default(), &names(), now());
             let properties: usize =
                 properties_of(&written).map(|(name, value)| name.len() + text_of(value).unwrap().len() + 10).sum();
             assert!(properties <= properties_bytes(&sent, &written_as), "{written_as:?}");

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{
     super::errors::transport_error,
     Queues,
-    receiver::Claim,
+    receiver::Handover,
     signals::{Looked, Position},
 };
 
@@ -87,8 +87,8 @@ pub(crate) struct Take<Q: Queues> {
     /// Keys of which something was settled here; `None`: no order is asked for.
     pub(crate) freed: Option<Vec<Arc<str>>>,
     /// What becomes of the rows.
-    pub(crate) claim: Claim<Q>,
-    pub(crate) answer: oneshot::Sender<Result<(Claim<Q>, Looked), TransportError>>,
+    pub(crate) handover: Handover<Q>,
+    pub(crate) answer: oneshot::Sender<Result<(Handover<Q>, Looked), TransportError>>,
 }
 
 /// What a take gives, and how.

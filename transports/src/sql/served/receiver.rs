@@ -64,12 +64,12 @@ impl<'r> Held<'r> {
 }
 
 /// Messages on their way to who asked for them. If nobody is there any more, they are given back.
-pub(crate) struct Claim<Q: Queues> {
+pub(crate) struct Handover<Q: Queues> {
     end: EndpointQueue<Q>,
     deliveries: Vec<Delivery>,
 }
 
-impl<Q: Queues> Claim<Q> {
+impl<Q: Queues> Handover<Q> {
     /// With what was given, in the order of sending.
     pub(crate) fn filled(mut self, mut given: Vec<Given<'_>>) -> Self {
         given.sort_by_key(|given| given.id);
@@ -100,7 +100,7 @@ impl<Q: Queues> Claim<Q> {
     }
 }
 
-impl<Q: Queues> Drop for Claim<Q> {
+impl<Q: Queues> Drop for Handover<Q> {
     fn drop(&mut self) {
         let deliveries = std::mem::take(&mut self.deliveries);
         if !deliveries.is_empty() {
@@ -146,9 +146,9 @@ impl<Q: Queues> EndpointQueue<Q> {
         let (from, freed) = self.signal.begin();
         let begun = Begun { signal: &self.signal, freed };
         self.is_still_there(RECEIVING).await?;
-        let (claim, looked) = self.claimed(max, from, begun.freed.clone()).await?;
+        let (handover, looked) = self.claimed(max, from, begun.freed.clone()).await?;
         let freed = begun.ended();
-        let given = claim.take();
+        let given = handover.take();
         self.signal.looked(from, looked);
         self.signal.held_up(looked.last.filter(|_| given.is_empty()));
         if looked.left {
@@ -179,7 +179,7 @@ impl<Q: Queues> EndpointQueue<Q> {
         max: usize,
         from: Position,
         freed: Vec<Arc<str>>,
-    ) -> Result<(Claim<Q>, Looked), TransportError> {
+    ) -> Result<(Handover<Q>, Looked), TransportError> {
         let (answer, answered) = oneshot::channel();
         let wanted = Wanted {
             queue: self.signal.queue,
@@ -193,7 +193,7 @@ impl<Q: Queues> EndpointQueue<Q> {
             operation: RECEIVING,
             wanted,
             freed: self.queue.hub().rules.ordered_keys.then_some(freed),
-            claim: Claim { end: self.clone(), deliveries: Vec::new() },
+            handover: Handover { end: self.clone(), deliveries: Vec::new() },
             answer,
         };
         self.queue.hub().ask(RECEIVING, Ask::Take(take), answered).await

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, mpsc};
 use super::{
     Queues,
     asks::{Ask, End, Send, Take},
-    receiver::{Claim, Given},
+    receiver::{Given, Handover},
     signals::Looked,
 };
 
@@ -144,10 +144,10 @@ fn answer<W: Writer>(writer: &W, group: Vec<Ask<W::Queues>>, told: &W::Told) {
                 }
                 let _ = answer.send(Ok(queues));
             }
-            Ask::Take(Take { claim, answer, .. }) => {
-                let claim: Claim<W::Queues> = claim.filled(std::mem::take(&mut answers.given));
+            Ask::Take(Take { handover, answer, .. }) => {
+                let handover: Handover<W::Queues> = handover.filled(std::mem::take(&mut answers.given));
                 let looked = answers.looked.unwrap_or_default();
-                let _ = answer.send(Ok((claim, looked))); // If nobody is there, it gives itself back.
+                let _ = answer.send(Ok((handover, looked))); // If nobody is there, it gives itself back.
             }
             Ask::End(_) | Ask::Close => {}
         }

@@ -56,19 +56,19 @@ impl<'r> Lease<'r> {
     }
 }
 
-/// Messages on their way to who asked for them.
-struct Claim {
+/// Messages on their way to who asked for them. If nobody is there any more, they are given back.
+struct Handover {
     end: EndpointQueue,
     deliveries: Vec<Delivery>,
 }
 
-impl Claim {
+impl Handover {
     fn take(mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.deliveries)
     }
 }
 
-impl Drop for Claim {
+impl Drop for Handover {
     fn drop(&mut self) {
         let deliveries = std::mem::take(&mut self.deliveries);
         if !deliveries.is_empty()
@@ -81,7 +81,7 @@ impl Drop for Claim {
 }
 
 /// When something may be given.
-enum Next {
+enum When {
     Now,
     After(Duration),
     Unknown,
@@ -102,10 +102,10 @@ impl EndpointQueue {
         let end = self.clone();
         let claim = tokio::spawn(async move {
             let deliveries = end.claimed(max).await?;
-            Ok(Claim { end, deliveries })
+            Ok(Handover { end, deliveries })
         });
         match claim.await {
-            Ok(claim) => claim.map(Claim::take),
+            Ok(handover) => handover.map(Handover::take),
             Err(stopped) => {
                 let why = "the runtime is stopping";
                 Err(TransportError::new(ErrorKind::Unavailable, RECEIVING, why).caused_by(stopped))
@@ -170,12 +170,12 @@ impl EndpointQueue {
         loop {
             let mut rest = signals.interval();
             match self.look().await? {
-                Next::Now => {
+                When::Now => {
                     signals.came();
                     rest = signals.interval();
                 }
-                Next::After(time) => rest = rest.min(time),
-                Next::Unknown => {}
+                When::After(time) => rest = rest.min(time),
+                When::Unknown => {}
             }
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
@@ -185,7 +185,7 @@ impl EndpointQueue {
     }
 
     /// Gives the signals of queues that have something, and tells when the next one will.
-    async fn look(&self) -> Result<Next, StoreError> {
+    async fn look(&self) -> Result<When, StoreError> {
         let signals = &self.queue.0.signals;
         let waiting = signals.waiting();
         if signals.was_set_back(ride::now()) {
@@ -214,9 +214,9 @@ impl EndpointQueue {
             }
         }
         Ok(match next {
-            _ if found => Next::Now,
-            Some(at) => Next::After(Duration::from_millis(u64::try_from(at - now).unwrap_or_default())),
-            None => Next::Unknown,
+            _ if found => When::Now,
+            Some(at) => When::After(Duration::from_millis(u64::try_from(at - now).unwrap_or_default())),
+            None => When::Unknown,
         })
     }
 

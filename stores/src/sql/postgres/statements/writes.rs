@@ -21,14 +21,14 @@ pub(in super::super) enum DedupPart {
 
 /// What becomes of a dedup entry that is there already: the older one counts, and stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in super::super) enum Known {
+pub(in super::super) enum IfThere {
     /// The whole statement fails. Every other insert costs less.
     Refused,
     /// It is left out.
     Skipped,
 }
 
-impl Known {
+impl IfThere {
     const fn clause(self) -> &'static str {
         match self {
             Self::Refused => "",
@@ -131,7 +131,13 @@ const COLUMNS: &str =
 ///
 /// Rows are `token, version`, and of a dedup part `null, generation`; where that is missing, the generation is not the
 /// newest any more and nothing was written.
-pub(in super::super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPart, known: Known, slot: i16) -> String {
+pub(in super::super) fn one(
+    entity: EntityPart,
+    waiting: Waiting,
+    dedup: DedupPart,
+    if_there: IfThere,
+    slot: i16,
+) -> String {
     let types = |column: &str| {
         let (at, kind) = match column {
             "token" => (1, "bigint"),
@@ -186,7 +192,7 @@ pub(in super::super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPa
             "d AS (INSERT INTO hapax.dedup_{slot} (key, attempt, fingerprint, time, reply) \
              SELECT ${key}::bytea, ${attempt}::bytea, ${fingerprint}::bytea, ${time}::bigint, ${reply}::bytea \
              FROM g{won}{})",
-            known.clause()
+            if_there.clause()
         ));
         rows.push("SELECT NULL::bigint, id FROM g");
     }
@@ -200,7 +206,7 @@ pub(in super::super) fn one(entity: EntityPart, waiting: Waiting, dedup: DedupPa
 ///
 /// One row: the generation, where there is a dedup part and it still is the newest; tokens of the updates that won, in their
 /// order, each one version above what was expected; tokens and versions of the new ones.
-pub(in super::super) fn group(kinds: Kinds, known: Known, slot: i16) -> String {
+pub(in super::super) fn group(kinds: Kinds, if_there: IfThere, slot: i16) -> String {
     const UPDATES: [&str; 8] = ["token", "scope", "key", "expected", "completed", "pending", "outbox", "state"];
     const CREATES: [&str; 7] = ["token", "scope", "key", "completed", "pending", "outbox", "state"];
     const ENTRIES: [&str; 6] = ["key", "attempt", "fingerprint", "time", "reply", "token"];
@@ -258,11 +264,11 @@ pub(in super::super) fn group(kinds: Kinds, known: Known, slot: i16) -> String {
             true => String::new(),
             false => format!(" OR r.token IN ({})", winners.join(" UNION ALL ")),
         };
-        let known = known.clause();
+        let if_there = if_there.clause();
         parts.push(format!(
             "d AS (INSERT INTO hapax.dedup_{slot} (key, attempt, fingerprint, time, reply) \
              SELECT r.key, r.attempt, r.fingerprint, r.time, r.reply FROM g CROSS JOIN {entries} \
-             WHERE r.token IS NULL{won}{known})"
+             WHERE r.token IS NULL{won}{if_there})"
         ));
     }
     format!("WITH {} SELECT {}", parts.join(", "), row.join(", "))

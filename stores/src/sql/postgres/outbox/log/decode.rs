@@ -10,7 +10,7 @@ use super::super::super::super::outbox::Row;
 
 /// A row that was stored for whoever reads the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct LoggedRow {
     pub(super) row: Row,
     pub(super) token: i64,
     /// When its lease is over, by the server's clock.
@@ -30,7 +30,7 @@ impl Decoder {
     ///
     /// # Errors
     /// What is not as the server's manual says.
-    pub(super) fn read(&mut self, data: Bytes) -> Result<Option<Stored>, String> {
+    pub(super) fn read(&mut self, data: Bytes) -> Result<Option<LoggedRow>, String> {
         let mut data = Rest(data);
         match data.byte()? {
             b'R' => self.relation(data).map(|()| None),
@@ -54,13 +54,13 @@ impl Decoder {
         Ok(())
     }
 
-    fn insert(&self, mut data: Rest) -> Result<Option<Stored>, String> {
+    fn insert(&self, mut data: Rest) -> Result<Option<LoggedRow>, String> {
         let table = data.u32()?;
         let described = self.tables.get(&table);
         let columns =
             described.ok_or_else(|| format!("a row of the table {table}, which the log has not described"))?;
         data.byte()?; // `N`: the new row.
-        let mut stored = Stored { row: Row::default(), token: 0, until: 0 };
+        let mut stored = LoggedRow { row: Row::default(), token: 0, until: 0 };
         let (mut owner, mut status) = (None, None);
         for at in 0..usize::from(data.u16()?) {
             let name = columns.get(at).ok_or("more values than columns")?;
@@ -151,7 +151,7 @@ mod tests {
     use bytes::{BufMut, Bytes, BytesMut};
     use uuid::Uuid;
 
-    use super::{Decoder, Stored};
+    use super::{Decoder, LoggedRow};
 
     fn relation(columns: &[&str]) -> Bytes {
         let mut data = BytesMut::new();
@@ -199,7 +199,7 @@ mod tests {
     fn a_row_for_the_log_is_read_by_the_names_of_its_columns() {
         let mut decoder = Decoder::default();
         assert_eq!(decoder.read(relation(&COLUMNS)), Ok(None));
-        let Stored { row: read, token, until } =
+        let LoggedRow { row: read, token, until } =
             decoder.read(row(&[0, 0], &5_i64.to_be_bytes(), None)).unwrap().unwrap();
         assert_eq!((read.id, token, until), (Uuid::from_bytes([7; 16]), 5, 9));
         assert_eq!((read.destination.as_str(), &*read.body, read.key), ("topic:t", &b"{}"[..], None));

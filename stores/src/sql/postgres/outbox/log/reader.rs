@@ -18,7 +18,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 use super::{
     super::super::{super::outbox::claim, arguments::Bind, wire::Wire},
     Log,
-    decode::{Decoder, Stored},
+    decode::{Decoder, LoggedRow},
     place::Found,
     storing::{self, Kept},
 };
@@ -247,7 +247,7 @@ impl<'l> Reader<'l> {
     }
 
     async fn row(&mut self, data: Bytes, client: &ReplicationClient) -> Result<bool, Broken> {
-        let Some(Stored { row, token, until }) = self.decoder.read(data).map_err(Broken::Malformed)? else {
+        let Some(LoggedRow { row, token, until }) = self.decoder.read(data).map_err(Broken::Malformed)? else {
             return Ok(true);
         };
         // What comes too late is claimed by now, and what cannot be read has failed once it is claimed.

@@ -22,12 +22,12 @@ pub struct Answer {
 
 /// What is sent to the server at once.
 #[derive(Debug, Clone)]
-pub(super) enum Message {
+pub(super) enum Question {
     Prepared(Arc<str>, Box<MySqlArguments>),
     Text(Arc<str>),
 }
 
-impl Message {
+impl Question {
     pub(super) async fn run(
         self,
         connection: &mut MySqlConnection,
@@ -55,6 +55,6 @@ impl Message {
 /// Runs the statements of `text`. One answer for each of them.
 pub(in super::super) async fn ask(connection: &mut MySqlConnection, text: String) -> Result<Vec<Answer>, sqlx::Error> {
     let mut answers = Vec::new();
-    Message::Text(text.into()).run(connection, &mut answers).await?;
+    Question::Text(text.into()).run(connection, &mut answers).await?;
     Ok(answers)
 }
