@@ -34,6 +34,15 @@ mod own_fields;
 pub mod partitioned_log;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(any(
+    feature = "kafka",
+    feature = "nats",
+    feature = "preview-servicebus",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "sqs"
+))]
+mod reason;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "preview-servicebus")]

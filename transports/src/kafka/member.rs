@@ -23,11 +23,12 @@ use super::{
     errors::{failure, is_unknown_topic},
     lane::Unreadable,
     link::millis,
-    message::{headers_in, message_of, reason_of},
+    message::{headers_in, message_of},
     passing::pass_over,
     receiver::{End, RECEIVING},
     undecodable::is_undecodable,
 };
+use crate::reason::reason_of;
 
 /// How long the client library is waited for while there is something to settle, which nothing but the next look sees; and while
 /// there is nothing.

@@ -130,17 +130,6 @@ pub(super) fn cut(text: &str, room: usize) -> &str {
     &text[..end]
 }
 
-/// An error with its causes.
-pub(super) fn reason_of(problem: &dyn std::error::Error) -> String {
-    let mut reason = problem.to_string();
-    let mut cause = problem.source();
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-    reason
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -14,7 +14,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax_core::{
-    envelope::ReadError,
     ids::{EndpointName, TypeName},
     ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, TransportError},
     time::Timestamp,
@@ -31,6 +30,7 @@ use super::{
     pulls::{Held, Pulls, Ready},
     topology::nanos,
 };
+use crate::reason::reason_of;
 
 pub(super) const RECEIVING: &str = "receiving messages";
 const SETTLING: &str = "settling a message";
@@ -322,17 +322,6 @@ impl End {
 
 fn is_early(ready: &Ready) -> bool {
     ready.envelope.due.is_some_and(|due| Timestamp::now().after(EARLY) < due)
-}
-
-/// A reading error with its causes.
-fn reason_of(problem: &ReadError) -> String {
-    let mut reason = problem.to_string();
-    let mut cause = std::error::Error::source(problem);
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-    reason
 }
 
 impl fmt::Debug for EndpointQueue {

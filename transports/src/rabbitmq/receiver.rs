@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use hapax_core::{
-    envelope::{Destination, Envelope, ReadError},
+    envelope::{Destination, Envelope},
     ids::{EndpointName, TypeName},
     ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError},
     time::Timestamp,
@@ -37,6 +37,7 @@ use super::{
     message::{Extras, as_letter, envelope_of, properties_of},
     topology::short,
 };
+use crate::reason::reason_of;
 
 const RECEIVING: &str = "receiving messages";
 /// What comes less than this before its due time is given: clocks differ by more.
@@ -310,17 +311,6 @@ impl End {
             }
         });
     }
-}
-
-/// A reading error with its causes.
-fn reason_of(problem: &ReadError) -> String {
-    let mut reason = problem.to_string();
-    let mut cause = std::error::Error::source(problem);
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-    reason
 }
 
 impl fmt::Debug for EndpointQueue {

@@ -11,7 +11,6 @@ use std::{
 use ::redis::{Cmd, Value};
 use async_trait::async_trait;
 use hapax_core::{
-    envelope::ReadError,
     ids::{EndpointName, TypeName},
     ports::{Delivery, ErrorKind, Receipt, Receiver, Settled, Settlement, TransportError},
     time::Timestamp,
@@ -35,6 +34,7 @@ use super::{
     message::envelope_of,
     scripts::{Loaded, Script},
 };
+use crate::reason::reason_of;
 
 /// Most messages that one call gives: more would keep the server from others, and other processes idle.
 const TAKE_MAX: usize = 512;
@@ -337,17 +337,6 @@ impl End {
             }
         });
     }
-}
-
-/// A reading error with its causes.
-fn reason_of(problem: &ReadError) -> String {
-    let mut reason = problem.to_string();
-    let mut cause = std::error::Error::source(problem);
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-    reason
 }
 
 impl fmt::Debug for EndpointQueue {

@@ -21,7 +21,10 @@ use hapax_core::{
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::names::{FIELD_BYTES_MAX, Names, fitting, group_of};
-use crate::header_order::{in_order, order_of};
+use crate::{
+    header_order::{in_order, order_of},
+    reason::reason_of,
+};
 
 /// A message as the driver sends and gives it.
 pub(super) type Carried = Message<Body<Value>>;
@@ -220,7 +223,7 @@ pub(super) fn envelope_of(message: &Carried, names: &Names) -> Result<Envelope, 
         };
         plain::from_headers(headers, body, &defaults)
     };
-    let mut envelope = read.map_err(|problem| chain(&problem))?;
+    let mut envelope = read.map_err(|problem| reason_of(&problem))?;
     if let (false, false, false, Some(properties)) = (is_ours, is_event, is_structured, properties) {
         let correlation = properties.correlation_id.as_ref().and_then(id_text);
         envelope.correlation_id = correlation.and_then(|id| CorrelationId::parse(id).ok());
@@ -233,17 +236,6 @@ pub(super) fn envelope_of(message: &Carried, names: &Names) -> Result<Envelope, 
         envelope.headers = in_order(&envelope.headers, &order);
     }
     Ok(envelope)
-}
-
-/// A reading error with its causes.
-fn chain(problem: &dyn std::error::Error) -> String {
-    let mut reason = problem.to_string();
-    let mut cause = problem.source();
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-    reason
 }
 
 /// One section of data or several, or one value that is bytes or text.

@@ -15,7 +15,6 @@ use aws_sdk_sqs::{
     types::{Message, MessageSystemAttributeName as System},
 };
 use hapax_core::{
-    envelope::ReadError,
     ids::{EndpointName, TypeName},
     ports::{Delivery, Receipt, Receiver, Settled, Settlement, TransportError},
     time::Timestamp,
@@ -37,6 +36,7 @@ use super::{
     settle::Answer,
     stock::{Held, Poll, Stock},
 };
+use crate::reason::reason_of;
 
 const RECEIVING: &str = "receiving messages";
 /// How much longer the service hides a message than its lease lasts here: for what it is on its way, and a settlement.
@@ -284,17 +284,6 @@ impl End {
             }
         });
     }
-}
-
-/// A reading error with its causes.
-fn reason_of(problem: &ReadError) -> String {
-    let mut reason = problem.to_string();
-    let mut cause = std::error::Error::source(problem);
-    while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
-        cause = error.source();
-    }
-    reason
 }
 
 impl fmt::Debug for EndpointQueue {
