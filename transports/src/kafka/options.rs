@@ -27,7 +27,7 @@ const REDELIVERY_MAX: Duration = Duration::from_secs(24 * 3600);
 /// seconds, and a write that hangs must end for its message to be tried again.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The client library counts timeouts in milliseconds, in 31 bits.
-const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
+const PATIENCE_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// How long a process may be silent before its partitions go to others. Default 30 s, between the 10 s that clients once had
 /// and the 45 s that they have now.
 const SESSION: Duration = Duration::from_secs(30);
@@ -197,7 +197,7 @@ impl KafkaOptions {
     /// How long connecting, a declaration or a confirmation may take, from 1 ms to a day. Default 30 s. A message whose
     /// confirmation takes longer may have been sent.
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience.clamp(Duration::from_millis(1), PATIENCE_MAX);
+        self.patience = patience.clamp(Duration::from_millis(1), PATIENCE_LIMIT);
         self
     }
 

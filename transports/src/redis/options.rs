@@ -13,11 +13,6 @@ use super::{
     names::Names,
 };
 
-/// How long a lease lasts. Default 30 s: long enough for any handler, extended while one runs; a process that dies keeps
-/// its messages from others for as long as that.
-const LEASE: Duration = Duration::from_secs(30);
-/// Shorter ones would end while a message is on its way here.
-const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 1 MiB, as in the
 /// other queues; the server keeps all of them in memory, and nobody else is served while it copies one.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -28,6 +23,11 @@ const MESSAGE_BYTES_LIMIT: usize = 64 << 20;
 const REDELIVERY_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long connecting, or an answer, may take. Default 30 s: a server whose disk is busy answers no sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a lease lasts. Default 30 s: long enough for any handler, extended while one runs; a process that dies keeps
+/// its messages from others for as long as that.
+const LEASE: Duration = Duration::from_secs(30);
+/// Shorter ones would end while a message is on its way here.
+const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Shorter, a queue could be gone between its declaration and its first receiver.
 const UNUSED_MIN: Duration = Duration::from_secs(1);
 /// Prefix of every key.
@@ -65,11 +65,11 @@ pub enum WrittenAs {
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct RedisStreamsOptions {
-    pub(super) lease: Duration,
     pub(super) message_bytes_max: usize,
     pub(super) ordered_keys: bool,
     pub(super) redelivery_max: Duration,
     pub(super) patience: Duration,
+    pub(super) lease: Duration,
     pub(super) may_lose: MayLose,
     pub(super) declare: bool,
     pub(super) unused_max: Option<Duration>,
@@ -101,11 +101,11 @@ impl fmt::Debug for Tls {
 impl RedisStreamsOptions {
     pub(super) fn new() -> Self {
         Self {
-            lease: LEASE,
             message_bytes_max: MESSAGE_BYTES_MAX,
             ordered_keys: false,
             redelivery_max: REDELIVERY_MAX,
             patience: PATIENCE,
+            lease: LEASE,
             may_lose: MayLose::Nothing,
             declare: true,
             unused_max: None,
@@ -114,13 +114,6 @@ impl RedisStreamsOptions {
             tls: Tls::default(),
             prefix: PREFIX.to_owned(),
         }
-    }
-
-    /// How long a lease lasts unless it is extended, at least 10 ms. Default 30 s. Every process of an endpoint should say the
-    /// same: one that says less takes messages over from the others that soon.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.max(LEASE_MIN);
-        self
     }
 
     /// Largest message, in bytes, at most 64 MiB. Default 1 MiB. Larger ones are refused before anything is saved.
@@ -149,6 +142,13 @@ impl RedisStreamsOptions {
     /// been sent.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long a lease lasts unless it is extended, at least 10 ms. Default 30 s. Every process of an endpoint should say the
+    /// same: one that says less takes messages over from the others that soon.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(LEASE_MIN);
         self
     }
 

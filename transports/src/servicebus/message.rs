@@ -12,7 +12,7 @@ use fe2o3_amqp::types::{
 use hapax_core::{
     envelope::{
         ContentType, Destination, Envelope,
-        cloudevents::{self, STRUCTURED_CONTENT_TYPE, Source},
+        cloudevents::{self, STRUCTURED_CONTENT_TYPE},
         plain,
     },
     ids::{CorrelationId, MessageId, PartitionKey, TypeName},
@@ -20,7 +20,10 @@ use hapax_core::{
 };
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::names::{FIELD_BYTES_MAX, Names, fitting, group_of};
+use super::{
+    names::{FIELD_BYTES_MAX, Names, fitting, group_of},
+    options::WrittenAs,
+};
 use crate::{
     header_order::{in_order, order_of},
     reason::reason_of,
@@ -57,19 +60,6 @@ pub(super) const PROPERTIES_BYTES_MAX: usize = 52 << 10;
 const PROPERTY_BYTES: usize = 20;
 /// Longest reason that is written, in bytes: the service takes 4,096 characters.
 const REASON_BYTES_MAX: usize = 4000;
-
-/// What messages look like in the queues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WrittenAs {
-    /// An application property for each header of [`plain`], and the body as it is.
-    Plain,
-    /// An application property for each attribute of a CloudEvent, `cloudEvents:` before its name, and the body as it is: binary mode of
-    /// its binding to AMQP.
-    CloudEvents(Source),
-    /// A CloudEvent in JSON as body: structured mode.
-    StructuredCloudEvents(Source),
-}
 
 /// What else goes with a message.
 #[derive(Debug, Default, Clone)]

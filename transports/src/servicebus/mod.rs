@@ -84,9 +84,8 @@ use hapax_core::{
 };
 use letters::Letters;
 use link::Link;
-pub use message::WrittenAs;
 use names::Names;
-pub use options::ServiceBusOptions;
+pub use options::{ServiceBusOptions, WrittenAs};
 use receiver::EndpointQueue;
 
 /// Queues in a namespace of Azure Service Bus. Cloning gives another handle to the same connection.

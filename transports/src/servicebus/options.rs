@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hapax_core::ports::{ErrorKind, TransportError};
-
-use super::{
-    Broker, ServiceBus, address::Address, dispatcher::Publisher, letters::Letters, link::Link, message::WrittenAs,
-    names::Names,
+use hapax_core::{
+    envelope::cloudevents::Source,
+    ports::{ErrorKind, TransportError},
 };
+
+use super::{Broker, ServiceBus, address::Address, dispatcher::Publisher, letters::Letters, link::Link, names::Names};
 
 /// Messages that the service hands out ahead of their settling, to one endpoint. Default 128: their locks run from when they are handed out,
 /// and one that waits here for longer than a third of its lock costs a call to renew it.
@@ -17,21 +17,34 @@ const PREFETCH: u16 = 128;
 const MESSAGE_BYTES_MAX: usize = 192 << 10;
 /// What the premium tier takes, less what properties may take.
 const MESSAGE_BYTES_LIMIT: usize = (100 << 20) - (64 << 10);
-/// How long the service locks a message that it hands out. Default a minute: what `az servicebus queue create` gives a queue unless told
-/// otherwise.
-const LOCK: Duration = Duration::from_secs(60);
-/// What the service takes.
-const LOCK_MIN: Duration = Duration::from_secs(5);
-const LOCK_MAX: Duration = Duration::from_secs(300);
-/// A lease ends here so long before its lock ends there: the way of the message is in between, by one clock on this side.
-const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// A copy of a message may come as long after it as the queue lags behind. Default a day: a backlog that is older wants a
 /// longer retention.
 const REDELIVERY_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long connecting, or a confirmation, may take. Default 30 s: the service may take as long when it moves a namespace.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the service locks a message that it hands out. Default a minute: what `az servicebus queue create` gives a queue unless told
+/// otherwise.
+const LOCK: Duration = Duration::from_secs(60);
+/// What the service takes.
+const LOCK_MIN: Duration = Duration::from_secs(5);
+const LOCK_LIMIT: Duration = Duration::from_secs(300);
+/// A lease ends here so long before its lock ends there: the way of the message is in between, by one clock on this side.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// Prefix of every name.
 const PREFIX: &str = "hapax";
+
+/// What messages look like in the queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WrittenAs {
+    /// An application property for each header of [`plain`](hapax_core::envelope::plain), and the body as it is.
+    Plain,
+    /// An application property for each attribute of a CloudEvent, `cloudEvents:` before its name, and the body as it is: binary mode of
+    /// its binding to AMQP.
+    CloudEvents(Source),
+    /// A CloudEvent in JSON as body: structured mode.
+    StructuredCloudEvents(Source),
+}
 
 /// How a [`ServiceBus`] is opened. From [`ServiceBus::options`].
 #[derive(Debug, Clone)]
@@ -39,9 +52,9 @@ const PREFIX: &str = "hapax";
 pub struct ServiceBusOptions {
     pub(super) prefetch: u16,
     pub(super) message_bytes_max: usize,
-    pub(super) lock: Duration,
     pub(super) redelivery_max: Duration,
     pub(super) patience: Duration,
+    pub(super) lock: Duration,
     pub(super) written_as: WrittenAs,
     pub(super) connection_name: Option<String>,
     /// PEM.
@@ -56,9 +69,9 @@ impl ServiceBusOptions {
         Self {
             prefetch: PREFETCH,
             message_bytes_max: MESSAGE_BYTES_MAX,
-            lock: LOCK,
             redelivery_max: REDELIVERY_MAX,
             patience: PATIENCE,
+            lock: LOCK,
             written_as: WrittenAs::Plain,
             connection_name: None,
             authority: None,
@@ -83,14 +96,6 @@ impl ServiceBusOptions {
         self
     }
 
-    /// How long the service locks a message that it hands out: the `--lock-duration` of the endpoints' queues, in whole seconds from 5 s to
-    /// 5 min. Default a minute, as that is. It cannot be asked for over AMQP: **with more than a queue has, messages are handled twice at a time**. A lease
-    /// ends two seconds earlier; it is extended while a handler runs.
-    pub fn lock_duration(mut self, lock: Duration) -> Self {
-        self.lock = Duration::from_secs(lock.as_secs()).clamp(LOCK_MIN, LOCK_MAX);
-        self
-    }
-
     /// Not supported in this preview: order by partition key would take sessions, and [`open`](Self::open) refuses it. Default no. The
     /// partition key is sent as session id all the same.
     pub const fn ordered_keys(mut self, ordered: bool) -> Self {
@@ -109,6 +114,14 @@ impl ServiceBusOptions {
     /// confirmation takes longer may have been sent.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long the service locks a message that it hands out: the `--lock-duration` of the endpoints' queues, in whole seconds from 5 s to
+    /// 5 min. Default a minute, as that is. It cannot be asked for over AMQP: **with more than a queue has, messages are handled twice at a time**. A lease
+    /// ends two seconds earlier; it is extended while a handler runs.
+    pub fn lock_duration(mut self, lock: Duration) -> Self {
+        self.lock = Duration::from_secs(lock.as_secs()).clamp(LOCK_MIN, LOCK_LIMIT);
         self
     }
 

@@ -10,13 +10,6 @@ use hapax_core::{
 
 use super::{Broker, Sqs, addresses::Addresses, letters::Looks, link::Link, names::Names};
 
-/// How long a lease lasts. Default 30 s, as the service's own: long enough for any handler, extended while one runs; a process that dies
-/// keeps its messages from others for as long as that.
-const LEASE: Duration = Duration::from_secs(30);
-/// Shorter ones would end while a message is on its way here.
-const LEASE_MIN: Duration = Duration::from_secs(1);
-/// The service takes no longer one than twelve hours, and something is added for the way.
-const LEASE_LIMIT: Duration = Duration::from_secs(11 * 3600);
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 960 KiB: a queue takes 1 MiB
 /// at most, and attributes are within it.
 const MESSAGE_BYTES_MAX: usize = QUEUE_BYTES_MAX - OVERHEAD_BYTES;
@@ -29,12 +22,19 @@ const QUEUE_BYTES_MIN: usize = 1 << 10;
 /// A copy of a message may come as long after it as the queue lags behind. Default a day: a backlog that is older wants a
 /// longer retention.
 const REDELIVERY_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How long an answer may take. Default 10 s: the service answers within milliseconds, and a try that hangs leaves time for another.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a lease lasts. Default 30 s, as the service's own: long enough for any handler, extended while one runs; a process that dies
+/// keeps its messages from others for as long as that.
+const LEASE: Duration = Duration::from_secs(30);
+/// Shorter ones would end while a message is on its way here.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+/// The service takes no longer one than twelve hours, and something is added for the way.
+const LEASE_LIMIT: Duration = Duration::from_secs(11 * 3600);
 /// How long the service keeps a message that nobody settles. Default 14 days, the longest that it takes: what is older is lost.
 const RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
 /// The service takes no less.
 const RETENTION_MIN: Duration = Duration::from_secs(60);
-/// How long an answer may take. Default 10 s: the service answers within milliseconds, and a try that hangs leaves time for another.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the service waits for a message before it says that there is none. Default 20 s, the longest that it takes: each call
 /// costs the same.
 const WAIT: Duration = Duration::from_secs(20);
@@ -67,12 +67,12 @@ pub enum WrittenAs {
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SqsOptions {
-    pub(super) lease: Duration,
     pub(super) message_bytes_max: usize,
     pub(super) ordered_keys: bool,
     pub(super) redelivery_max: Duration,
-    pub(super) retention: Duration,
     pub(super) patience: Duration,
+    pub(super) lease: Duration,
+    pub(super) retention: Duration,
     pub(super) wait: Duration,
     pub(super) parallel: u8,
     pub(super) subscribers_known: Duration,
@@ -86,12 +86,12 @@ pub struct SqsOptions {
 impl SqsOptions {
     pub(super) fn new() -> Self {
         Self {
-            lease: LEASE,
             message_bytes_max: MESSAGE_BYTES_MAX,
             ordered_keys: false,
             redelivery_max: REDELIVERY_MAX,
-            retention: RETENTION,
             patience: PATIENCE,
+            lease: LEASE,
+            retention: RETENTION,
             wait: WAIT,
             parallel: PARALLEL,
             subscribers_known: SUBSCRIBERS_KNOWN,
@@ -101,13 +101,6 @@ impl SqsOptions {
             written_as: WrittenAs::Plain,
             prefix: PREFIX.to_owned(),
         }
-    }
-
-    /// How long a lease lasts unless it is extended, from 1 s to 11 h. Default 30 s. It is said with each call for messages; the
-    /// queue's own visibility time-out is not used.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.clamp(LEASE_MIN, LEASE_LIMIT);
-        self
     }
 
     /// Largest message, in bytes, at most 960 KiB. Default that. Larger ones are refused before anything is saved, and so are those
@@ -134,17 +127,24 @@ impl SqsOptions {
         self
     }
 
-    /// How long the service keeps messages that nobody settles, dead letters included, from 60 s to 14 days. Default 14 days. **What is
-    /// older is lost, and nobody is told.** A queue that keeps them for less is refused.
-    pub fn retention(mut self, retention: Duration) -> Self {
-        self.retention = retention.clamp(RETENTION_MIN, RETENTION);
-        self
-    }
-
     /// How long an answer may take, with all tries of a call, at least 1 ms. Default 10 s. A message whose confirmation takes longer may have
     /// been sent.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long a lease lasts unless it is extended, from 1 s to 11 h. Default 30 s. It is said with each call for messages; the
+    /// queue's own visibility time-out is not used.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.clamp(LEASE_MIN, LEASE_LIMIT);
+        self
+    }
+
+    /// How long the service keeps messages that nobody settles, dead letters included, from 60 s to 14 days. Default 14 days. **What is
+    /// older is lost, and nobody is told.** A queue that keeps them for less is refused.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention.clamp(RETENTION_MIN, RETENTION);
         self
     }
 

@@ -1,6 +1,8 @@
 //! What is written is read as it was, in every form, and what other programs write is read too; and all of it has room in what the service takes.
 #![allow(clippy::unwrap_used)]
 
+use hapax_core::envelope::cloudevents::Source;
+
 use super::*;
 use crate::servicebus::address::Server;
 
