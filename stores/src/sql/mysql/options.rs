@@ -113,13 +113,6 @@ impl MySqlOptions {
         self
     }
 
-    /// With whom the store, and what is opened on it, shares the right to connections. Default: with nobody, and those it has are opened
-    /// at once and stay.
-    pub fn connections(mut self, shared: &Connections) -> Self {
-        self.connections = Some(shared.clone());
-        self
-    }
-
     /// Writing connections, from 1 to 64. Default 2. Each entity is written by one of them.
     pub fn writers(mut self, writers: usize) -> Self {
         self.writers = writers.clamp(1, CONNECTIONS_LIMIT);
@@ -129,6 +122,13 @@ impl MySqlOptions {
     /// Reading connections, from 1 to 64. Default 1.
     pub fn readers(mut self, readers: usize) -> Self {
         self.readers = readers.clamp(1, CONNECTIONS_LIMIT);
+        self
+    }
+
+    /// With whom the store, and what is opened on it, shares the right to connections. Default: with nobody, and those it has are opened
+    /// at once and stay.
+    pub fn connections(mut self, shared: &Connections) -> Self {
+        self.connections = Some(shared.clone());
         self
     }
 

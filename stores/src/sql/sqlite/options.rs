@@ -47,11 +47,11 @@ pub struct SqliteOptions {
     pub(super) migrate: bool,
     pub(super) synchronous: Synchronous,
     pub(super) readers: usize,
+    pub(super) group_max: usize,
     pub(super) busy_timeout: Duration,
     pub(super) write_limit: Duration,
     pub(super) read_limit: Duration,
     pub(super) share_file: bool,
-    pub(super) group_max: usize,
     pub(super) generation_entries: u64,
 }
 
@@ -63,11 +63,11 @@ impl SqliteOptions {
             migrate: false,
             synchronous: Synchronous::Full,
             readers: READERS,
+            group_max: GROUP_MAX,
             busy_timeout: BUSY_TIMEOUT,
             write_limit: WRITE_LIMIT,
             read_limit: READ_LIMIT,
             share_file: false,
-            group_max: GROUP_MAX,
             generation_entries: GENERATION_ENTRIES,
         }
     }
@@ -93,6 +93,12 @@ impl SqliteOptions {
     /// Reading connections, at least 1. Default 1.
     pub const fn readers(mut self, readers: usize) -> Self {
         self.readers = if readers == 0 { 1 } else { readers };
+        self
+    }
+
+    /// How many writes may share a commit, from 1 to 1024. Default 512.
+    pub fn group_max(mut self, max: usize) -> Self {
+        self.group_max = max.clamp(1, GROUP_LIMIT);
         self
     }
 
@@ -122,12 +128,6 @@ impl SqliteOptions {
     /// hapax has been shared before and needs no saying so.
     pub const fn share_file(mut self, share: bool) -> Self {
         self.share_file = share;
-        self
-    }
-
-    /// How many writes may share a commit, from 1 to 1024. Default 512.
-    pub fn group_max(mut self, max: usize) -> Self {
-        self.group_max = max.clamp(1, GROUP_LIMIT);
         self
     }
 
