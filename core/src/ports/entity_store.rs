@@ -40,7 +40,7 @@ use crate::{
 ///
 /// # Errors
 /// A write that fails with [`ErrorKind::UnknownOutcome`](super::ErrorKind::UnknownOutcome) may have taken effect or
-/// still may; with any other kind it has not and will not. A lost race is not an error but [`Saved::Conflict`]. A
+/// still may: load again. With any other kind it has not and will not. A lost race is not an error but [`Saved::Conflict`]. A
 /// conflict may be one's own earlier write that a client library repeated: it means "load again", never "lost".
 ///
 /// # Source
