@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::process;
 
 /// A file longer than this is two files.
-const RS_LINES_MAX: usize = 500;
+const RS_LINES_MAX: usize = 400;
 
 /// How many words before the phrase may hold the "never" that forbids it.
 const NEVER_WITHIN_WORDS: usize = 4;
