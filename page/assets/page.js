@@ -192,9 +192,11 @@ function deeds(letter) {
   const act = async (deed) => {
     if (!state.token) { say("Give the token first, above."); byId("token").focus(); return; }
     const [id, where] = [letter.message.message_id, `endpoint ${letter.endpoint}${letter.saga ? `, saga ${letter.saga}` : ""}`];
+    // As the command does: what was put into a store of bodies is let go of by nobody else.
+    const body = letter.message.headers?.["body-in"] === undefined ? "" : " Its body stays in its store for ever, for only the endpoint's own program lets go of it.";
     const yes = deed === "retry"
       ? await confirmed("Retry", `Send message ${id} of ${where} again, under its own id? What of it has taken effect is recognised.`, "Retry", false)
-      : await confirmed("Discard", `Give message ${id} of ${where} up for good?`, "Discard", true);
+      : await confirmed("Discard", `Give message ${id} of ${where} up for good?${body}`, "Discard", true);
     if (!yes) return;
     try {
       const done = await ask(`dead-letters/${segment(letter.endpoint)}/${segment(id)}/${deed}`, {}, { saga: letter.saga ?? "", destination: letter.destination ?? "", fingerprint: letter.fingerprint, by: state.by });
