@@ -12,7 +12,13 @@ use hapax::{
     time::Timestamp,
 };
 
-use crate::{args::Changing, failure::Failure};
+use serde::Serialize;
+
+use crate::{
+    args::{Changing, Common},
+    failure::Failure,
+    print::Out,
+};
 
 /// Who does something, whether he was asked, and where it is written down.
 #[derive(Debug)]
@@ -20,24 +26,37 @@ pub(crate) struct Hand {
     pub(crate) by: String,
     yes: bool,
     pub(crate) dry_run: bool,
+    json: bool,
     log: Option<PathBuf>,
     store: String,
 }
 
+/// What `--dry-run` answers under `--json`.
+#[derive(Debug, Serialize)]
+struct DryRun<'a> {
+    dry_run: bool,
+    /// Completes "this would ..".
+    would: &'a str,
+}
+
 impl Hand {
-    pub(crate) fn new(changing: &Changing, store: &str) -> Self {
+    pub(crate) fn new(changing: &Changing, common: &Common) -> Self {
         Self {
             by: user(changing.by.as_deref()),
             yes: changing.yes,
             dry_run: changing.dry_run,
+            json: common.json,
             log: changing.log.clone(),
-            store: masked_url(store),
+            store: masked_url(&common.store().unwrap_or_default()),
         }
     }
 
     /// Whether it is to be done. `what` completes "this will ..".
-    pub(crate) fn asks(&self, what: &str) -> Result<bool, Failure> {
+    pub(crate) fn asks(&self, what: &str, out: &mut Out) -> Result<bool, Failure> {
         if self.dry_run {
+            if self.json {
+                out.json(&DryRun { dry_run: true, would: what })?;
+            }
             let _ = writeln!(io::stderr(), "hapax: this would {what}; nothing was done"); // There is nowhere else to say it.
             return Ok(false);
         }

@@ -187,12 +187,12 @@ async fn retry(
         if changing.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let endpoint = endpoint(&operator, &asked.filtered.of).await?;
     let letters = chosen(&operator, &endpoint, asked).await?;
-    let hand = Hand::new(changing, &common.store().unwrap_or_default());
+    let hand = Hand::new(changing, common);
     if letters.is_empty() {
         return done(out, common, &RetriedLetters::of(&endpoint, Retried::default()));
     }
     let beyond = if beyond_retention { ", whatever their age" } else { "" };
-    if !hand.asks(&format!("send {} dead letters of {endpoint} again by {by}{beyond}", letters.len()))? {
+    if !hand.asks(&format!("send {} dead letters of {endpoint} again by {by}{beyond}", letters.len()), out)? {
         return Ok(());
     }
     hand.opens_log()?;
@@ -225,7 +225,7 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
     let operator = open_store(common).await?.operator;
     let endpoint = endpoint(&operator, &asked.filtered.of).await?;
     let letters = chosen(&operator, &endpoint, asked).await?;
-    let hand = Hand::new(changing, &common.store().unwrap_or_default());
+    let hand = Hand::new(changing, common);
     let mut discarded = 0;
     if !letters.is_empty() {
         let claims = letters.iter().filter(|letter| Claim::of(&letter.envelope).is_some()).count();
@@ -235,7 +235,7 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
                 " and leave the bodies of {claims} of them in their store for ever, for only the endpoint's own program lets go of them"
             ),
         };
-        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good{bodies}", letters.len()))? {
+        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good{bodies}", letters.len()), out)? {
             return Ok(());
         }
         hand.opens_log()?;
@@ -288,8 +288,8 @@ async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failur
     };
     // On a copy first, so that what cannot be is found before anybody is asked.
     changed(&mut (*letter.envelope).clone(), asked, body.as_ref()).map_err(Failure::usage)?;
-    let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
-    if !hand.asks(&format!("change the dead letter about message {} of {endpoint}", asked.id))? {
+    let hand = Hand::new(&asked.changing, common);
+    if !hand.asks(&format!("change the dead letter about message {} of {endpoint}", asked.id), out)? {
         return Ok(());
     }
     hand.opens_log()?;

@@ -33,10 +33,9 @@ pub(super) async fn run(asked: &Migrate, common: &Common, out: &mut Out) -> Resu
     if asked.sql {
         return out.text(&place.sql(parts)?);
     }
-    let url = common.store().unwrap_or_default();
-    let hand = Hand::new(&asked.changing, &url);
-    let url = masked_url(&url);
-    if !hand.asks(&format!("make or update the tables of {} in {url}", named.join(", ")))? {
+    let hand = Hand::new(&asked.changing, common);
+    let url = masked_url(&common.store().unwrap_or_default());
+    if !hand.asks(&format!("make or update the tables of {} in {url}", named.join(", ")), out)? {
         return Ok(());
     }
     hand.opens_log()?;

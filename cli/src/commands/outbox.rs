@@ -177,14 +177,14 @@ async fn decide(asked: &RowsArgs, again: bool, common: &Common, out: &mut Out) -
             "message {id} is no row that has failed, and nothing was done: `hapax outbox list` shows those that have"
         )));
     }
-    let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
+    let hand = Hand::new(&asked.changing, common);
     let count: usize = chosen.iter().map(|(_, ids)| ids.len()).sum();
     let what = if again {
         format!("have the relay try {count} failed messages again")
     } else {
         format!("give up {count} failed messages, which are never sent then")
     };
-    if count > 0 && !hand.asks(&what)? {
+    if count > 0 && !hand.asks(&what, out)? {
         return Ok(());
     }
     hand.opens_log()?;
@@ -210,7 +210,7 @@ async fn remove(
     out: &mut Out,
 ) -> Result<(), Failure> {
     let operator = open(common).await?.operator;
-    let (hand, age) = (Hand::new(changing, &common.store().unwrap_or_default()), span(millis(older_than)));
+    let (hand, age) = (Hand::new(changing, common), span(millis(older_than)));
     let tables = tables(&operator)?;
     let names: Vec<&str> = tables.iter().map(|table| table.name()).collect();
     let which = format!("rows of {} that were sent or have expired, more than {age} ago", names.join(", "));
@@ -226,7 +226,7 @@ async fn remove(
         true => format!("{what}: {} rows, those in the archive not counted", count_over(tables, older_than).await?),
         false => what,
     };
-    if !hand.asks(&what)? {
+    if !hand.asks(&what, out)? {
         return Ok(());
     }
     hand.opens_log()?;

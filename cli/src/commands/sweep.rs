@@ -18,7 +18,7 @@ const SWEPT: &str = "swept outbox entries";
 pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let (opened, of) = (open_store(common).await?, selection(&asked.of));
     let by = way_out(&opened, common);
-    let hand = Hand::new(&asked.changing, &common.store().unwrap_or_default());
+    let hand = Hand::new(&asked.changing, common);
     let operator = if hand.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let waiting = operator.waiting(&of, asked.older_than, 0, asked.limit).await.map_err(|error| Failure::of(&error))?;
     let waiting = answered(waiting)?;
@@ -31,7 +31,7 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
             many if many < asked.limit => format!("{many} entities"),
             _ => format!("up to {} entities of each saga", asked.limit),
         };
-        if !hand.asks(&format!("send what has waited for {age} in {many} by {by}"))? {
+        if !hand.asks(&format!("send what has waited for {age} in {many} by {by}"), out)? {
             return Ok(());
         }
         hand.opens_log()?;

@@ -303,6 +303,8 @@ async fn a_letter_that_is_given_up_is_gone_and_nothing_else_is() {
     let discard = ["dead-letters", "discard", "bad-1", "--store", &file];
     let dry = hapax(&[&discard[..], &["--dry-run"]].concat());
     assert!(dry.status.success() && said(&dry).contains("nothing was done"), "{dry:?}");
+    let dry = json(&[&discard[..], &["--dry-run", "--json"]].concat(), 0);
+    assert_eq!(dry["would"], "give up 1 dead letters of shop for good");
     assert_eq!(letters(&file).await, 1);
     let unknown = hapax(&["dead-letters", "discard", "bad-2", "--yes", "--store", &file]);
     assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");

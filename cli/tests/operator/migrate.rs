@@ -46,6 +46,8 @@ fn the_schema_is_printed_and_nothing_is_made() {
     assert!(sql.contains("\"own\".entity"), "{sql}");
     let dry = hapax(&["migrate", "--dry-run", "--store", &file]);
     assert!(dry.status.success() && said(&dry).contains("nothing was done"), "{dry:?}");
+    let dry = json(&["migrate", "--dry-run", "--store", &file, "--json"], 0);
+    assert!(dry["dry_run"] == true && dry["would"].as_str().unwrap().contains("tables"), "{dry}");
     assert!(!std::path::Path::new(&file).exists());
 }
 

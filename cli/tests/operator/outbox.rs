@@ -121,6 +121,8 @@ async fn what_is_over_goes_to_the_archive_or_away_and_what_is_young_waits_or_has
     assert_eq!(young[0]["rows"], 0);
     let dry = hapax(&["outbox", "archive", "--older-than", "0s", "--dry-run", "--store", &file]);
     assert!(said(&dry).contains("1 rows") && said(&dry).contains("nothing was done"), "{dry:?}");
+    let dry = json(&["outbox", "archive", "--older-than", "0s", "--dry-run", "--store", &file, "--json"], 0);
+    assert!(dry["dry_run"] == true && dry["would"].as_str().unwrap().contains("1 rows"), "{dry}");
     let archived = json(&["outbox", "archive", "--older-than", "0s", "--yes", "--store", &file, "--json"], 0);
     assert_eq!(archived[0]["rows"], 1);
     assert_eq!(status_of(&file, &sent).await, Some((RowStatus::Sent, true)));

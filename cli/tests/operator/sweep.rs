@@ -22,6 +22,8 @@ async fn what_waits_is_sent_marked_and_cleaned_up_once() {
     let sweep = ["sweep", "--older-than", "0s", "--store", &file];
     let dry = hapax(&[&sweep[..], &["--dry-run"]].concat());
     assert!(dry.status.success() && said(&dry).contains("1 entities"), "{dry:?}");
+    let dry = json(&[&sweep[..], &["--dry-run", "--json"]].concat(), 0);
+    assert!(dry["dry_run"] == true && dry["would"].as_str().unwrap().contains("1 entities"), "{dry}");
     assert_eq!(backlog(&file, "stock").await, 0);
     let swept = json(&[&sweep[..], &["--yes", "--json"]].concat(), 0);
     assert_eq!((&swept["entries"], &swept["finished"], &swept["failed"]), (&1.into(), &1.into(), &0.into()));
