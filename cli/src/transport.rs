@@ -2,7 +2,7 @@
 
 use hapax::{
     operator::{Operator, masked_url},
-    ports::{Dispatcher, QueueSurvey},
+    ports::{Dispatcher, QueueSurvey, Transport},
 };
 
 use crate::{
@@ -60,8 +60,25 @@ async fn add(operator: Operator, url: &str, common: &Common) -> Result<Operator,
         }
         #[cfg(feature = "redis")]
         Some("redis" | "rediss") => {
-            let mut options = hapax::RedisStreams::options().ordered_keys(common.ordered_keys);
-            options = common.queue_prefix.iter().fold(options, hapax::transports::redis::RedisStreamsOptions::prefix);
+            use hapax::transports::redis::{MayLose, RedisStreamsOptions};
+            // What the server may lose is the endpoint's affair, which has said so or would not run; here it is told.
+            let mut options =
+                hapax::RedisStreams::options().ordered_keys(common.ordered_keys).may_lose(MayLose::Everything);
+            options = common.queue_prefix.iter().fold(options, RedisStreamsOptions::prefix);
+            let queues = options.open(url).await.map_err(|error| Failure::of(&error))?;
+            if !queues.capabilities().marks {
+                tracing::warn!(
+                    "{} may lose what it has confirmed when it dies, and a message that was sent there again is no dead letter any more: \
+                     set `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`",
+                    masked_url(url)
+                );
+            }
+            Ok(given(operator, queues))
+        }
+        #[cfg(feature = "kafka")]
+        Some("kafka" | "kafka+tls") => {
+            let mut options = hapax::Kafka::options().ordered_keys(common.ordered_keys);
+            options = common.queue_prefix.iter().fold(options, hapax::transports::kafka::KafkaOptions::prefix);
             Ok(given(operator, options.open(url).await.map_err(|error| Failure::of(&error))?))
         }
         _ => queues(operator, url, common).await,

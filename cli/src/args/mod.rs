@@ -29,7 +29,7 @@ Where the store is stands in --store or in the variable HAPAX_STORE, and the end
   mysql://USER:PASSWORD@HOST/DB         MariaDB; --table-prefix
   dynamodb://HOST:PORT/TABLE            DynamoDB without TLS (an emulator); built with the feature `dynamodb`
   cosmos://HOST:PORT/DATABASE           Cosmos DB without TLS (an emulator); built with the feature `cosmos`
-  amqp://, nats://, redis://            transports; queues in the store's own database are found by themselves
+  amqp://, nats://, redis://            transports, and kafka:// built with the feature `kafka`; queues in the store's own database are found by themselves
 
 It ends with 0 if all that was asked is done; with 1 if it could not be done, or something was found that is not as it should be; with 2 if
 what was asked makes no sense as it is. What changes something asks first, and writes a line of JSON to the standard error.";

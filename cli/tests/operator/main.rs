@@ -3,6 +3,7 @@
 
 mod asking;
 mod bad_input;
+mod brokers;
 mod command;
 mod letters;
 mod looks;

@@ -130,6 +130,9 @@ fn build() -> Result<String, String> {
     let mut mdbook = Command::new("mdbook");
     mdbook.args(["build", "docs", "--dest-dir"]).arg(&place).current_dir(process::root());
     process::run(&mut mdbook)?;
+    // mdBook calls the first page `index.html`, and leaves links to it as they were written.
+    let first = std::fs::copy(place.join("index.html"), place.join("README.html"));
+    first.map_err(|error| format!("{PLACE}/index.html: {error}"))?;
     let beside = around::bring(folder)?;
     let pages = around::is_whole(&place)?;
     Ok(format!("{PLACE}/index.html: {pages} pages, and {beside} files of the tree beside them"))
