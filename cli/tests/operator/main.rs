@@ -13,4 +13,6 @@ mod outbox;
 mod page;
 mod rig;
 mod servers;
+#[cfg(any(feature = "dynamodb", feature = "cosmos"))]
+mod services;
 mod sweep;

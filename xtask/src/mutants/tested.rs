@@ -112,7 +112,13 @@ pub(crate) const OPERATOR: Part = Part {
     package: "hapax-tests",
     tests: &[],
     stores: "--features=sqlite",
-    backends: &[("operator", "sqlite"), ("operator", "sqlite-queue"), ("page", "sqlite"), ("endpoint", "memory")],
+    backends: &[
+        ("operator", "sqlite"),
+        ("operator", "sqlite-queue"),
+        ("operator", "redis"),
+        ("page", "sqlite"),
+        ("endpoint", "memory"),
+    ],
 };
 
 /// Those mistakes of the model's that its ledger of real stores and real queues must find out too, under real faults: whose headers have the line
