@@ -20,6 +20,7 @@ mod lines;
 mod msrv;
 mod mutants;
 mod orphans;
+mod pace;
 mod policy;
 mod process;
 mod report;

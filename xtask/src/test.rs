@@ -3,17 +3,23 @@
 use std::{
     num::NonZero,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use crate::args::Wanted;
 use crate::backends::{Backends, EMULATORS};
 use crate::lines::{Runner, Seen, Totals};
+use crate::pace;
 use crate::process;
 use crate::report::{Report, Verdict};
 use crate::workspace::Workspace;
 
 /// Property tests read it and try many more cases.
 const THOROUGH: &str = "HAPAX_THOROUGH";
+
+/// Of the shared checks: where the tests begin later, all of them would not come to an end in the time there is, and the profile `short` is run. They
+/// take more than twice what comes before them.
+const LATE: Duration = Duration::from_secs(1_500);
 
 /// Runs the tests, prints the table, and closes with one line that sums up all runs.
 pub(crate) fn run(wanted: &Wanted) -> ExitCode {
@@ -41,8 +47,9 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
             return (report, seen.totals);
         }
     };
+    let is_short = !wanted.all && wanted.filters.is_empty() && pace::is_past(LATE);
     if process::has_cargo("nextest") {
-        report.step("tests, by nextest", || nextest(wanted, &backends, &mut seen));
+        report.step("tests, by nextest", || nextest(wanted, is_short, &backends, &mut seen));
     } else {
         let remedy =
             "cargo test ran instead: `cargo install cargo-nextest --locked` gives each test a process of its own";
@@ -58,6 +65,11 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
         let remedy = "what is too slow for each push: `cargo xtask test --all`";
         report.note("thorough", Verdict::Skipped(remedy.to_owned()));
     }
+    if is_short {
+        let why =
+            "this machine is slow, and only the profile `short` of .config/nextest.toml was run: `cargo xtask test`";
+        report.note("the other tests", Verdict::Skipped(why.to_owned()));
+    }
     if seen.totals == Totals::default() && !report.has_failed() {
         let why = format!("no test ran; asked for: {}", wanted.filters.join(", "));
         report.note("something ran", Verdict::Failed(why));
@@ -65,11 +77,14 @@ pub(crate) fn all(wanted: &Wanted) -> (Report, Totals) {
     (report, seen.totals)
 }
 
-fn nextest(wanted: &Wanted, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
+fn nextest(wanted: &Wanted, is_short: bool, backends: &Backends, seen: &mut Seen) -> Result<String, String> {
     // A word that only doctests bear is no error here; that nothing ran at all is judged at the end.
     let mut command = process::cargo(["nextest", "run", "--no-fail-fast", "--no-tests=pass", "--status-level=pass"]);
     command.args(["--test-threads", &places().to_string()]);
     command.args(EVERYTHING).args(nextest_choice(&wanted.filters, &backends.left_out()));
+    if is_short {
+        command.args(["--profile", "short"]);
+    }
     if wanted.all || !wanted.filters.is_empty() {
         command.arg("--ignore-default-filter"); // Of `.config/nextest.toml`: what is asked for is run.
     }
