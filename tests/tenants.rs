@@ -73,29 +73,33 @@ async fn run<S: Server>(tenants: usize, places: usize) -> usize {
     watching.await.unwrap()
 }
 
-/// The server still sees for a moment who has taken leave.
-const LEAVING: usize = 4;
+/// So many connections the server sees at most where so many are shared: for a moment, and longer on a machine that is busy, also those that have taken
+/// leave, one for each place, and a few of those before. Sixteen tenants with one each would be more.
+const fn seen_max(places: usize) -> usize {
+    const LEAVING: usize = 4;
+    if places > LEAVING { 2 * places } else { places + LEAVING }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_tenants_on_postgres_share_six_connections() {
     let most = run::<OnPostgres>(16, 6).await;
-    assert!((1..=6 + LEAVING).contains(&most), "{most} connections");
+    assert!((1..=seen_max(6)).contains(&most), "{most} connections");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_tenants_on_mysql_share_six_connections() {
     let most = run::<OnMySql>(16, 6).await;
-    assert!((1..=6 + LEAVING).contains(&most), "{most} connections");
+    assert!((1..=seen_max(6)).contains(&most), "{most} connections");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_connection_is_enough_for_store_and_queue_on_postgres() {
-    assert!(run::<OnPostgres>(1, 1).await <= 1 + LEAVING);
+    assert!(run::<OnPostgres>(1, 1).await <= seen_max(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_connection_is_enough_for_store_and_queue_on_mysql() {
-    assert!(run::<OnMySql>(1, 1).await <= 1 + LEAVING);
+    assert!(run::<OnMySql>(1, 1).await <= seen_max(1));
 }
 
 /// Goal: others go on while one tenant's database does not answer, and it goes on when it does. Method: a lock on its tables, held until the
