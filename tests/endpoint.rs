@@ -23,6 +23,8 @@ mod claimed_letters;
 mod claims;
 #[path = "endpoint/crashes.rs"]
 mod crashes;
+#[path = "endpoint/deaf.rs"]
+mod deaf;
 #[path = "endpoint/deflated.rs"]
 mod deflated;
 #[path = "endpoint/depot.rs"]

@@ -86,7 +86,7 @@ async fn what_of_mysql_could_not_be_opened_is_named_store_or_queue() {
 #[tokio::test]
 async fn a_missing_or_older_mysql_schema_is_refused_unless_it_may_be_migrated() {
     let tables = MySqlTables::new();
-    let remedy = ["has no schema", "MySql::migrate", "schema_sql", "migrate(true)", tables.prefix()];
+    let remedy = ["has no tables of hapax", "MySql::migrate", "schema_sql", "migrate(true)", tables.prefix()];
     says(&refusal(tables.options().migrate(false)).await, ErrorKind::Absent, &remedy);
     drop(tables.open().await);
     assert!(tables.options().migrate(false).open().await.is_ok());

@@ -79,7 +79,7 @@ async fn a_wrong_password_of_postgres_is_refused_and_not_shown() {
     assert!(!format!("{error:?}").contains("wr0ng"), "{error:?}");
     // With the right one it gets as far as the schema.
     let error = refusal(Postgres::options(url("right"))).await;
-    says(&error, ErrorKind::Absent, &["has no schema"]);
+    says(&error, ErrorKind::Absent, &["has no tables of hapax"]);
 }
 
 /// With a store and a queue in one program, which of them it was.
@@ -103,7 +103,7 @@ async fn what_of_postgres_could_not_be_opened_is_named_store_or_queue() {
 #[tokio::test]
 async fn a_missing_or_older_postgres_schema_is_refused_unless_it_may_be_migrated() {
     let schema = PostgresSchema::new();
-    let remedy = ["has no schema", "Postgres::migrate", "schema_sql", "migrate(true)", schema.name()];
+    let remedy = ["has no tables of hapax", "Postgres::migrate", "schema_sql", "migrate(true)", schema.name()];
     says(&refusal(schema.options().migrate(false)).await, ErrorKind::Absent, &remedy);
     drop(schema.open().await);
     assert!(schema.options().migrate(false).open().await.is_ok());

@@ -44,7 +44,7 @@ async fn the_schema_may_be_made_by_hand_and_an_account_needs_what_is_granted_and
     let tables = Tables::new();
     let place = MySql::options(tables.url()).table_prefix(tables.prefix());
     let none = options().open_database(place.clone()).await.unwrap_err();
-    assert!(none.to_string().contains("has no schema, this hapax needs 1: set `migrate(true)`"), "{none}");
+    assert!(none.to_string().contains("has no tables of hapax, this hapax needs 1: set `migrate(true)`"), "{none}");
     let account = format!("role_{}", tables.prefix());
     let mut owner = beside(&tables).await;
     for _ in 0..2 {

@@ -56,7 +56,7 @@ async fn the_schema_may_be_made_by_hand_and_a_role_needs_what_is_granted_and_no_
     let schema = Tables::new();
     let database = Postgres::options(schema.url()).schema(schema.name());
     let none = options().open_database(database.clone()).await.unwrap_err();
-    assert!(none.to_string().contains("has no schema, this hapax needs 1: set `migrate(true)`"), "{none}");
+    assert!(none.to_string().contains("has no tables of hapax, this hapax needs 1: set `migrate(true)`"), "{none}");
     let role = format!("role_{}", schema.name());
     let mut owner = beside(&schema).await;
     for _ in 0..2 {

@@ -187,7 +187,7 @@ impl Hub {
             Some(queue) => queue,
             None => {
                 // Once for each name, since the queue stays. A queue nobody empties holds a message, so they are bounded.
-                tracing::warn!(hub = self.name, %endpoint, "no endpoint of this name has connected; its messages wait");
+                tracing::info!(hub = self.name, %endpoint, "no endpoint of this name has connected yet; its messages wait for it");
                 queues.entry(endpoint.clone()).or_default()
             }
         };

@@ -91,7 +91,7 @@ fn a_store_that_is_not_there_is_said_with_what_to_do() {
     assert!(!folder.path().join("none.db").exists());
     let empty = folder.file();
     fs::write(&empty, "").unwrap();
-    for part in ["has no schema", "hapax migrate"] {
+    for part in ["has no tables of hapax", "hapax migrate"] {
         refused(&["status", "--store", &empty], 1, part);
     }
 }

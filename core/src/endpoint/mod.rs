@@ -22,6 +22,7 @@ mod lanes;
 mod maintenance;
 mod nothing;
 pub mod office;
+mod outage;
 mod outlets;
 #[cfg(feature = "cron")]
 mod recurring;
@@ -30,6 +31,7 @@ mod sequences;
 mod stopping;
 mod suspects;
 mod system;
+mod warned;
 
 use std::{
     collections::BTreeMap,
@@ -58,6 +60,7 @@ use joint::Joint;
 use lanes::Lanes;
 pub(crate) use nothing::Nothing;
 use office::DeadLetterOffice;
+use outage::Outage;
 #[cfg(feature = "cron")]
 pub use recurring::{Calendar, NoCalendar};
 use schedule::Departures;
@@ -166,6 +169,7 @@ impl Endpoint {
         let mut extension = interval(self.extension_interval());
         extension.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut receiving: Option<BoxFuture<'_, Result<Vec<Delivery>, TransportError>>> = None;
+        let mut outage = Outage::default();
         let mut stop = std::pin::pin!(stop);
         let handle = self.handle.clone();
         let mut turn = interval(handle::TURN);
@@ -194,9 +198,12 @@ impl Endpoint {
                     receiving = None;
                     handle.shared().received(&received);
                     match received {
-                        Ok(deliveries) => lanes.take(deliveries),
+                        Ok(deliveries) => {
+                            outage.is_over(&self.name);
+                            lanes.take(deliveries);
+                        }
                         Err(error) => {
-                            tracing::warn!(endpoint = %self.name, %error, "receiving failed");
+                            outage.failed(&self.name, &error);
                             receiving = Some(self.receive_after(RECEIVE_RETRY, 1).boxed());
                         }
                     }

@@ -26,11 +26,18 @@ pub const ID_BYTES_MAX: usize = 255;
 pub const NAME_BYTES_MAX: usize = 100;
 
 /// Text that cannot be the id it was meant to be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}")]
 pub struct InvalidId {
     what: &'static str,
     problem: String,
+}
+
+/// The same sentence: what ends a `main` is shown so.
+impl fmt::Debug for InvalidId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl InvalidId {

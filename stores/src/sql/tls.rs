@@ -84,6 +84,12 @@ pub(super) fn refusal(host: &str, parameter: &str, enough: &str) -> String {
     )
 }
 
+/// Why a server cannot be reached, in a word of the system's that tells nothing that is stored: what the driver says may.
+pub(super) fn away(error: &sqlx::Error) -> Option<String> {
+    let sqlx::Error::Io(error) = error else { return None };
+    Some(format!(" ({})", error.kind()))
+}
+
 /// What a person can do where TLS has failed.
 pub(super) fn meaning(error: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
     let (sqlx::Error::Tls(_) | sqlx::Error::Io(_)) = error else { return None };

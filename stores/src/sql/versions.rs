@@ -20,7 +20,7 @@ pub(super) fn check(
     }
     if version < latest {
         let (kind, has) = match version {
-            0 => (ErrorKind::Absent, "no schema".to_owned()),
+            0 => (ErrorKind::Absent, "no tables of hapax".to_owned()),
             older => (ErrorKind::Misconfigured, format!("schema {older}")),
         };
         return Err((kind, format!("{place} has {has}, this hapax needs {latest}: {remedy}")));
@@ -43,7 +43,7 @@ mod tests {
             assert_eq!((kind, why.contains("update this program")), (ErrorKind::Malformed, true), "{why}");
         }
         for (version, kind, has) in
-            [(0, ErrorKind::Absent, "it has no schema"), (2, ErrorKind::Misconfigured, "it has schema 2")]
+            [(0, ErrorKind::Absent, "it has no tables of hapax"), (2, ErrorKind::Misconfigured, "it has schema 2")]
         {
             let expected = format!("{has}, this hapax needs 3: migrate");
             assert_eq!(told(version, Some(1)), Some((kind, expected)));

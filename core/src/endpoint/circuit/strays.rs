@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use tokio::time::Instant;
 
-use super::unreadable::Warned;
+use super::super::warned::Warned;
 use crate::{ids::EntityKey, sync::Mutex};
 
 /// Warns of the first of an endpoint, and then now and then: of a saga that was renamed thousands may come.

@@ -1,30 +1,18 @@
 //! Messages that wait until what is stored for them can be read: an operator hears of them, and not of each at each of its tries.
 
-use std::{mem, sync::PoisonError, time::Duration};
+use std::sync::PoisonError;
 
 use tokio::time::Instant;
 
+use super::super::warned::Warned;
 use crate::{
     ids::{EntityKey, MessageId},
     sync::Mutex,
 };
 
-/// So long after one was warned of, others are not: while two versions work side by side thousands may wait, and each comes again within
-/// seconds.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// Warns of the first of an endpoint, and then now and then.
 #[derive(Debug, Default)]
 pub(super) struct Unreadable(Mutex<Warned>);
-
-/// When somebody was warned of one of many.
-#[derive(Debug, Default)]
-pub(super) struct Warned {
-    /// When it was warned last.
-    at: Option<Instant>,
-    /// So many came since, and were not warned of.
-    untold: u64,
-}
 
 impl Unreadable {
     /// One was given back.
@@ -37,30 +25,5 @@ impl Unreadable {
                  others that wait are told of once a minute, and `untold` counts their tries since"
             );
         }
-    }
-}
-
-impl Warned {
-    /// How many were not warned of since the last time, if it is time again.
-    pub(super) fn came(&mut self, now: Instant) -> Option<u64> {
-        if self.at.is_some_and(|at| now.duration_since(at) < QUIET) {
-            self.untold += 1;
-            return None;
-        }
-        self.at = Some(now);
-        Some(mem::take(&mut self.untold))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_is_told_of_and_of_the_others_how_many_they_were() {
-        let (mut warned, begun) = (Warned::default(), Instant::now());
-        let came: Vec<_> =
-            [0, 1, 59, 60, 61, 180].map(|second| warned.came(begun + Duration::from_secs(second))).into();
-        assert_eq!(came, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

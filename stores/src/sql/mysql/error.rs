@@ -228,7 +228,8 @@ impl Failure {
             }
             Cause::Driver(driver) => {
                 let (kind, text) = meaning(driver);
-                error(kind, text).caused_by(Shown(self.cause.clone()))
+                let why = tls::away(driver).unwrap_or_default();
+                error(kind, &format!("{text}{why}")).caused_by(Shown(self.cause.clone()))
             }
             Cause::TooLate => error(
                 ErrorKind::Unavailable,

@@ -149,7 +149,8 @@ impl Failure {
             }
             Cause::Driver(driver) => {
                 let (kind, text) = meaning(driver);
-                error(kind, &text).caused_by(Shown(self.cause.clone()))
+                let why = tls::away(driver).unwrap_or_default();
+                error(kind, &format!("{text}{why}")).caused_by(Shown(self.cause.clone()))
             }
             // Never of less than an unknown outcome.
             Cause::WaitCut => error(ErrorKind::UnknownOutcome, WAIT_CUT),

@@ -154,6 +154,6 @@ async fn a_schema_that_has_become_older_is_found_out_with_the_next_connection() 
         }
     };
     assert_eq!(error.kind(), ErrorKind::Absent, "{error:?}");
-    assert!(error.to_string().contains("has no schema"), "{error}");
+    assert!(error.to_string().contains("has no tables of hapax"), "{error}");
     place.end().await;
 }
