@@ -1,8 +1,8 @@
 //! The shop as a program; without arguments it says what it takes.
 
-use std::error::Error;
+use std::{error::Error, process::ExitCode};
 
-use hapax::endpoint::office::Filter;
+use hapax::{endpoint::office::Filter, operator::with_causes};
 use my_shop::{
     SHOP,
     messages::{Pay, PlaceOrder},
@@ -25,20 +25,30 @@ discard ID                   gives it up
 ";
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // RabbitMQ's driver takes it for an error when a connection ends with its program.
+async fn main() -> ExitCode {
+    // RabbitMQ's driver logs bodies, and takes it for an error when a connection ends with its program.
     let heard = Targets::new().with_default(LevelFilter::WARN).with_target("lapin", LevelFilter::OFF);
     // Each try of what fails and is tried again: at WARN it would be heard of when it is given up, seconds later.
     let heard = heard.with_target("hapax_core::deliver", LevelFilter::INFO);
     tracing_subscriber::registry().with(tracing_subscriber::fmt::layer()).with(heard).init();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match asked(&args).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{}", with_causes(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn asked(args: &[&str]) -> Result<ExitCode, Box<dyn Error>> {
     if args.is_empty() {
         print!("{USAGE}");
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     let (shop, sender) = keep(shop()).await?;
-    match args[..] {
+    match *args {
         ["run"] => {
             println!("the shop is open; Ctrl-C closes it");
             shop.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?;
@@ -61,14 +71,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         ["retry", id] => {
             let office = shop.start().await?.dead_letter_office("me");
-            let retried = office.retry(&office.show(&id.parse()?).await?).await?;
+            let letters = office.show(&id.parse()?).await?;
+            if letters.is_empty() {
+                return Err("there is no such letter".into());
+            }
+            let retried = office.retry(&letters).await?;
             println!("{} sent, {} left {:?}", retried.done, retried.left, retried.reasons);
         }
         ["discard", id] => {
             let office = shop.start().await?.dead_letter_office("me");
             println!("{} discarded", office.discard(&office.show(&id.parse()?).await?).await?);
         }
-        _ => return Err(USAGE.into()),
+        _ => {
+            eprint!("{USAGE}");
+            return Ok(ExitCode::from(2));
+        }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
