@@ -113,11 +113,22 @@ impl Hand {
     }
 }
 
-/// Who does something: who was named, else the user.
+/// Who does something: who was named, else the user, by the number where there is no name, as in a container.
 pub(crate) fn user(by: Option<&str>) -> String {
     let known = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
     let by = by.map(str::to_owned).or_else(|| known("USER")).or_else(|| known("LOGNAME"));
-    by.unwrap_or_else(|| "unknown".to_owned())
+    by.or_else(number).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The number of the user whose process this is, where the system has it in a file.
+fn number() -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata("/proc/self").ok().map(|process| format!("uid {}", process.uid()))
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 /// The log, to be written at its end.

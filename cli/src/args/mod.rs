@@ -34,6 +34,9 @@ Where the store is stands in --store or in the variable HAPAX_STORE, and the end
 It ends with 0 if all that was asked is done; with 1 if it could not be done, or something was found that is not as it should be; with 2 if
 what was asked makes no sense as it is. What changes something asks first, and writes a line of JSON to the standard error.";
 
+/// Above the options that every command has, so that its own stand apart.
+const ALL: &str = "Options of all commands";
+
 /// What an operator sees of a store of hapax, and does to it.
 #[derive(Debug, Parser)]
 #[command(name = "hapax", version, after_help = AFTER, max_term_width = 120)]
@@ -48,28 +51,28 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, Group)]
 pub(crate) struct Common {
     /// Where the store is
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = ALL, value_name = "URL")]
     store: Option<String>,
     /// Where the endpoint's queues are, for what sends, and to see what is in them
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = ALL, value_name = "URL")]
     transport: Option<String>,
     /// Schema of the tables in PostgreSQL
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = ALL, value_name = "NAME")]
     pub(crate) schema: Option<String>,
     /// What the names of the tables begin with
-    #[arg(long, global = true, value_name = "PREFIX")]
+    #[arg(long, global = true, help_heading = ALL, value_name = "PREFIX")]
     pub(crate) table_prefix: Option<String>,
     /// What the names of the broker's queues begin with
-    #[arg(long, global = true, value_name = "PREFIX")]
+    #[arg(long, global = true, help_heading = ALL, value_name = "PREFIX")]
     pub(crate) queue_prefix: Option<String>,
     /// The endpoint's queues keep the order of keys
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = ALL)]
     pub(crate) ordered_keys: bool,
     /// Takes a PostgreSQL or MariaDB server on another machine without being shown who it is
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = ALL)]
     pub(crate) danger_unverified_tls: bool,
     /// JSON, as docs/operator.md describes it
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = ALL)]
     pub(crate) json: bool,
 }
 
@@ -103,7 +106,7 @@ pub(crate) struct Changing {
     /// Says what would be done, and does nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Who does it, for the record; default the user's name
+    /// Who does it, for the record; default the user's name, else the number
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Appends a line of JSON about it to this file, too

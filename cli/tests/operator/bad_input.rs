@@ -19,7 +19,8 @@ fn refused(args: &[&str], code: i32, part: &str) {
 #[test]
 fn what_cannot_be_parsed_is_named_with_where_to_look() {
     for (args, part) in [
-        (&["statu"][..], "statu"),
+        (&["statu"][..], "'status'"),
+        (&["status", "--endpiont", "shop"], "'--endpoint'"),
         (&["status", "more"], "more"),
         (&["status", "--fast"], "--fast"),
         (&["status"], "--store"),

@@ -110,3 +110,12 @@ fn options_arrive_in_the_settings() {
     let twice = hapax(&["outbox", "debezium", "postgres://u@h/d", "--slot", "a", "--slot", "b"]);
     assert_eq!(twice.status.code(), Some(2));
 }
+
+#[test]
+fn what_all_commands_take_stands_apart_from_what_one_takes() {
+    let help = hapax(&["message", "--help"]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (own, all) = help.split_once("Options of all commands:").unwrap();
+    assert!(own.contains("--idempotency-key") && !own.contains("--table-prefix"), "{help}");
+    assert!(all.contains("--table-prefix") && !all.contains("--idempotency-key"), "{help}");
+}
