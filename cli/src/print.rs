@@ -1,6 +1,9 @@
 //! What goes to the reader: JSON, or lines for a person.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Write},
+};
 
 use hapax::operator::{printable, printable_json};
 use serde::Serialize;
@@ -76,6 +79,13 @@ impl Table {
         }
         text
     }
+}
+
+/// So many, and what they are called where there is one or more.
+pub(crate) fn counted(count: impl Display, one: &str, more: &str) -> String {
+    let count = count.to_string();
+    let name = if count == "1" { one } else { more };
+    format!("{count} {name}")
 }
 
 /// A time in milliseconds, as a person says it.

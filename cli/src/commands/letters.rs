@@ -375,8 +375,7 @@ async fn actions(of: Option<EndpointName>, common: &Common, out: &mut Out) -> Re
     }
     let mut table = Table::new(&["time", "by", "deed", "letters", "messages"]);
     for ShownAction { time, by, deed, count, messages } in shown {
-        let deed = serde_json::to_string(&deed).unwrap_or_default().replace('"', "");
-        table.row([time, by, deed, count.to_string(), messages.join(" ")]);
+        table.row([time, by, super::deed(deed), count.to_string(), messages.join(" ")]);
     }
     out.text(&table.text())
 }

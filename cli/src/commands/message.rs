@@ -5,11 +5,11 @@ use hapax::{
     ports::Answer,
 };
 
-use super::{open, selection};
+use super::{deed, ended, open, selection};
 use crate::{
     args::{Common, MessageArgs},
     failure::Failure,
-    print::Out,
+    print::{Out, counted},
     transport::with_transport,
 };
 
@@ -22,7 +22,18 @@ pub(super) async fn run(asked: &MessageArgs, common: &Common, out: &mut Out) -> 
         looks_max: asked.limit,
     };
     let life = operator.message(&asked.id, &hints).await.map_err(|error| Failure::of(&error))?;
-    if common.json { out.json(&life) } else { out.text(&text(&life)) }
+    ended(if common.json { out.json(&life) } else { out.text(&text(&life)) }, is_unknown(&life))
+}
+
+/// Nothing at all, and not because what was handled cannot be told: its id was mistyped, or it was evicted.
+fn is_unknown(life: &MessageLife) -> bool {
+    life.outbox_rows.is_empty()
+        && life.sent_by.is_empty()
+        && life.dead_letters.is_empty()
+        && life.actions.is_empty()
+        && life.scheduled.is().is_none_or(Vec::is_empty)
+        && life.queued.is().is_none_or(Vec::is_empty)
+        && life.handled.is().is_some_and(Vec::is_empty)
 }
 
 fn text(life: &MessageLife) -> String {
@@ -33,8 +44,10 @@ fn text(life: &MessageLife) -> String {
         let error = row.last_error.as_ref().map(|error| format!(": {}", printable(error))).unwrap_or_default();
         let status = row.status.as_str();
         lines.push(format!(
-            "  stored in outbox {} at {}; {status}{ended}{archived}, {} attempts{error}",
-            row.table, row.stored, row.attempts
+            "  stored in outbox {} at {}; {status}{ended}{archived}, {}{error}",
+            row.table,
+            row.stored,
+            counted(row.attempts, "attempt", "attempts")
         ));
     }
     for sent in &life.sent_by {
@@ -49,8 +62,11 @@ fn text(life: &MessageLife) -> String {
     untold += section(&mut lines, "queues", &life.queued, |copy| {
         let leased = if copy.leased { "under a lease until" } else { "available at" };
         format!(
-            "  in the queue of {}, sent at {}, given {} times so far; {leased} {}",
-            copy.endpoint, copy.sent, copy.attempts, copy.available
+            "  in the queue of {}, sent at {}, given {} so far; {leased} {}",
+            copy.endpoint,
+            copy.sent,
+            counted(copy.attempts, "time", "times"),
+            copy.available
         )
     });
     untold += section(&mut lines, "handled", &life.handled, handled);
@@ -58,18 +74,27 @@ fn text(life: &MessageLife) -> String {
         let saga = letter.saga.as_deref().map(|saga| format!(" by {saga}")).unwrap_or_default();
         let reason = letter.reason.lines().next().unwrap_or_default();
         lines.push(format!(
-            "  dead letter of {}{saga} since {}, after {} attempts: {}",
+            "  dead letter of {}{saga} since {}, after {}: {}",
             letter.endpoint,
             letter.time,
-            letter.attempts,
+            counted(letter.attempts, "attempt", "attempts"),
             printable(reason)
         ));
     }
+    for action in &life.actions {
+        let letters = counted(action.count, "dead letter", "dead letters");
+        let (deed, by, time, endpoint) = (deed(action.deed), &action.by, action.time, &action.endpoint);
+        lines.push(format!("  {deed} by {} at {time}, with {letters} of {endpoint} in that call", printable(by)));
+    }
     if lines.len() == 1 + untold {
         let otherwise = if untold == 0 { "" } else { "otherwise " };
-        lines.push(format!("  {otherwise}nothing is known of it here"));
+        lines.push(format!(
+            "  {otherwise}nothing is known of it here: look at how it is written; what has an idempotency key is remembered by that \
+             (--idempotency-key), and what was evicted has left no trace"
+        ));
     }
-    lines.push(format!("{} entities were asked whether they have handled it", life.entities_asked));
+    let asked = counted(&life.entities_asked, "entity was", "entities were");
+    lines.push(format!("{asked} asked whether it was handled there"));
     printable_lines(&lines.join("\n")) + "\n"
 }
 
@@ -86,7 +111,9 @@ fn handled(handled: &Handled) -> String {
     let Handled { endpoint, saga, key, remembered, time, replied, waits, .. } = handled;
     let time = time.as_deref().map(|time| format!(" at {time}")).unwrap_or_default();
     let waits = match waits {
-        Some(entry) if !entry.over => format!("; {} messages of it wait to be sent", entry.outgoing.len()),
+        Some(entry) if !entry.over => {
+            format!("; {} to be sent", counted(entry.outgoing.len(), "message of it waits", "messages of it wait"))
+        }
         _ if *remembered => "; all it caused is sent".to_owned(),
         _ => String::new(),
     };

@@ -16,6 +16,7 @@ use std::io::{self, Write};
 
 use clap::CommandFactory;
 use hapax::{
+    endpoint::office::Deed,
     ids::EndpointName,
     operator::{Operator, Selection},
     ports::Answer,
@@ -108,6 +109,11 @@ fn answered<T>(answer: Answer<T>) -> Result<T, Failure> {
         Answer::Is(answer) => Ok(answer),
         Answer::Unknown { why } => Err(Failure::new(format!("not known here: {why} (--endpoint, --saga)"))),
     }
+}
+
+/// What was done, as it stands in JSON.
+fn deed(deed: Deed) -> String {
+    serde_json::to_string(&deed).unwrap_or_default().replace('"', "") // A name cannot fail.
 }
 
 /// How a command ends that has printed what it found. That something is not as it should be counts also where nobody reads on.

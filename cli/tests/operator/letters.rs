@@ -321,9 +321,15 @@ async fn a_letter_that_is_given_up_is_gone_and_nothing_else_is() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&fs::read_to_string(&log).unwrap()).unwrap(), line);
     let actions = json(&["dead-letters", "actions", "--store", &file, "--json"], 0);
     assert_eq!((&actions[0]["by"], &actions[0]["deed"]), (&"alice".into(), &"discarded".into()));
+    // Nothing else is known of it, and that is.
+    let bad = json(&["message", "bad-1", "--store", &file, "--json"], 0);
+    let of = |name: &str| bad["actions"][0][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(["by", "deed", "endpoint"].map(of), ["alice", "discarded", "shop"], "{bad}");
+    let page = text(&hapax(&["message", "bad-1", "--store", &file]));
+    assert!(page.contains("discarded by alice at ") && page.contains("with 1 dead letter of shop"), "{page}");
     // What was handled is remembered as before.
     let good = json(&["message", "good-1", "--store", &file, "--json"], 0);
-    assert_eq!(good["handled"][0]["remembered"], true);
+    assert_eq!((&good["handled"][0]["remembered"], &good["actions"]), (&true.into(), &serde_json::json!([])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,9 +83,14 @@ async fn the_life_of_a_message_is_told_from_its_queue_to_what_it_caused() {
     assert_eq!(sent["sent_by"][0]["key"], "8");
 
     let page = text(&hapax(&["message", "waits-1", "--store", &file]));
-    assert!(page.contains("handled by shop/order/8") && page.contains("1 messages of it wait"), "{page}");
-    let unknown = text(&hapax(&["message", "nobody", "--store", &file]));
-    assert!(unknown.contains("nothing is known of it here"), "{unknown}");
+    assert!(page.contains("handled by shop/order/8") && page.contains("1 message of it waits to be sent"), "{page}");
+    // Of whom nobody knows anything, the id was mistyped: a script has to hear of that.
+    let unknown = hapax(&["message", "nobody", "--store", &file]);
+    assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
+    let page = text(&unknown);
+    assert!(page.contains("nothing is known of it here: look at how it is written"), "{page}");
+    let unknown = json(&["message", "nobody", "--store", &file, "--json"], 1);
+    assert_eq!((&unknown["message_id"], &unknown["handled"]), (&"nobody".into(), &serde_json::json!([])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

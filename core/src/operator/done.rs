@@ -3,7 +3,11 @@
 use serde::Serialize;
 
 use super::{printable_json, shown::text};
-use crate::{endpoint::office::Retried, ids::EndpointName, time::Timestamp};
+use crate::{
+    endpoint::office::{Action, Deed, Retried},
+    ids::{EndpointName, MessageId},
+    time::Timestamp,
+};
 
 /// What retrying dead letters of an endpoint has come to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,6 +64,34 @@ impl DiscardedLetters {
     #[must_use]
     pub fn of(endpoint: &EndpointName, discarded: usize) -> Self {
         Self { endpoint: endpoint.to_string(), discarded }
+    }
+}
+
+/// What somebody has done with letters about a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TakenAction {
+    /// Whose letters they were.
+    pub endpoint: String,
+    /// When.
+    #[serde(serialize_with = "text")]
+    pub time: Timestamp,
+    /// Who.
+    pub by: String,
+    /// What.
+    pub deed: Deed,
+    /// With how many letters in that call, with those about other messages.
+    pub count: usize,
+}
+
+impl TakenAction {
+    /// Those of `actions` of `endpoint` that name the message `id`.
+    pub(super) fn about(endpoint: &EndpointName, actions: Vec<Action>, id: &MessageId) -> Vec<Self> {
+        let id = id.to_string();
+        let named = actions.into_iter().filter(|action| action.messages.contains(&id));
+        named
+            .map(|Action { time, by, deed, count, .. }| Self { endpoint: endpoint.to_string(), time, by, deed, count })
+            .collect()
     }
 }
 

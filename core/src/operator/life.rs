@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Operator, Selection, ShownLetter, ShownRow, WaitingEntry, masked, shown::text, with_causes};
+use super::{Operator, Selection, ShownLetter, ShownRow, TakenAction, WaitingEntry, masked, shown::text, with_causes};
 use crate::{
     entity::OutboxEntry,
     envelope::Envelope,
@@ -58,6 +58,8 @@ pub struct MessageLife {
     pub handled: Answer<Vec<Handled>>,
     /// Letters about it.
     pub dead_letters: Vec<ShownLetter>,
+    /// What was done with such, as far as the record goes back; of a call for more than 200 letters it names the first.
+    pub actions: Vec<TakenAction>,
     /// Entities that were asked whether they have handled it.
     pub entities_asked: Count,
 }
@@ -146,6 +148,7 @@ impl Operator {
             queued: Answer::unknown("no transport was given that could be asked"),
             handled: Answer::Is(Vec::new()),
             dead_letters: Vec::new(),
+            actions: Vec::new(),
             entities_asked: Count::default(),
         };
         let page = Page { message_id: Some(id.clone()), ..Page::first(LETTERS_MAX) };
@@ -158,8 +161,10 @@ impl Operator {
                 life.queued = self.queued(&endpoints, id, hints).await;
                 for endpoint in &endpoints {
                     // Also one that is held since its retry was cut short.
-                    let letters = self.dead_letter_office(endpoint, "", Duration::ZERO).show(id).await?;
+                    let office = self.dead_letter_office(endpoint, "", Duration::ZERO);
+                    let letters = office.show(id).await?;
                     life.dead_letters.extend(letters.iter().take(LETTERS_MAX).map(ShownLetter::of));
+                    life.actions.extend(TakenAction::about(endpoint, office.actions().await?, id));
                     self.add_scheduled(endpoint, id, &mut life).await?;
                 }
             }

@@ -29,7 +29,7 @@ mod text;
 
 use std::{sync::Arc, time::Duration};
 
-pub use done::{DiscardedLetters, LeftLetter, LogLine, RetriedLetters};
+pub use done::{DiscardedLetters, LeftLetter, LogLine, RetriedLetters, TakenAction};
 pub use life::{Handled, Hints, MessageLife, QueuedCopy, ScheduledCopy, SentBy};
 pub use outbox::{ShownRow, WaitingEntity, WaitingEntry};
 use refusing::Refusing;
