@@ -6,7 +6,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{ended, selection};
+use super::{ended, is_there, selection};
 use crate::{
     args::{Common, Doctor},
     failure::{Failure, in_our_words},
@@ -115,6 +115,10 @@ async fn look(operator: &Operator, asked: &Doctor, (reaches, is_debeziums): (boo
         Ok(status) => status,
         Err(error) => return found.add(Level::Error, with_causes(&error), None),
     };
+    // An endpoint that is yet to run has nothing either.
+    if let Err(Failure::Failed(why)) = is_there(operator, asked.of.endpoint.as_ref()).await {
+        found.add(Level::Warning, why, Some("look at how it is written, unless it has yet to run"));
+    }
     match &status.endpoints {
         Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, reaches, found)),
         Answer::Unknown { why } => {

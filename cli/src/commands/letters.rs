@@ -21,7 +21,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{answered, cut, ended, endpoint, open_store, warn_of_more};
+use super::{answered, cut, ended, endpoint, is_there, open_store, warn_of_more};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
@@ -86,6 +86,9 @@ async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &
     let letters = operator.shown_letters(endpoint, &filter(filtered), skip, limit.saturating_add(1)).await;
     let mut letters: Vec<ShownLetter> = answered(letters.map_err(|error| Failure::of(&error))?)?;
     cut(&mut letters, page, "dead letters");
+    if letters.is_empty() {
+        is_there(&operator, endpoint).await?;
+    }
     if common.json {
         return out.json(&letters);
     }
@@ -157,6 +160,9 @@ async fn chosen(operator: &Operator, endpoint: &EndpointName, chosen: &Chosen) -
     if chosen.all {
         let letters = office.list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
         warn_of_more(letters.len(), AT_ONCE_MAX);
+        if letters.is_empty() {
+            is_there(operator, Some(endpoint)).await?;
+        }
         return Ok(letters);
     }
     let (mut letters, mut named) = (Vec::new(), HashSet::new());
@@ -367,6 +373,9 @@ async fn actions(of: Option<EndpointName>, common: &Common, out: &mut Out) -> Re
         messages,
     });
     let shown: Vec<ShownAction> = shown.collect();
+    if shown.is_empty() {
+        is_there(&operator, Some(&endpoint)).await?;
+    }
     if common.json {
         return out.json(&shown);
     }

@@ -5,7 +5,7 @@ use hapax::{
     ports::Answer,
 };
 
-use super::{deed, ended, open, selection};
+use super::{deed, ended, is_there, open, selection};
 use crate::{
     args::{Common, MessageArgs},
     failure::Failure,
@@ -22,7 +22,12 @@ pub(super) async fn run(asked: &MessageArgs, common: &Common, out: &mut Out) -> 
         looks_max: asked.limit,
     };
     let life = operator.message(&asked.id, &hints).await.map_err(|error| Failure::of(&error))?;
-    ended(if common.json { out.json(&life) } else { out.text(&text(&life)) }, is_unknown(&life))
+    let printed = if common.json { out.json(&life) } else { out.text(&text(&life)) };
+    let is_unknown = is_unknown(&life);
+    if is_unknown {
+        is_there(&operator, asked.of.endpoint.as_ref()).await?;
+    }
+    ended(printed, is_unknown)
 }
 
 /// Nothing at all, and not because what was handled cannot be told: its id was mistyped, or it was evicted.

@@ -18,7 +18,7 @@ use clap::CommandFactory;
 use hapax::{
     endpoint::office::Deed,
     ids::EndpointName,
-    operator::{Operator, Selection},
+    operator::{EndpointStatus, Operator, Selection},
     ports::Answer,
 };
 
@@ -29,6 +29,11 @@ use crate::{
     print::Out,
     warnings::Warnings,
 };
+
+/// Endpoints that are named where another was mistyped.
+const TOLD_MAX: usize = 10;
+/// Where so many are known, there may be others: the library lists 10,000 sagas.
+const KNOWN_MAX: usize = 1_000;
 
 /// Does what was asked.
 pub(crate) async fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
@@ -128,6 +133,38 @@ fn ended(printed: Result<(), Failure>, is_found: bool) -> Result<(), Failure> {
 async fn endpoints(operator: &Operator, of: &Of) -> Result<Vec<EndpointName>, Failure> {
     let known = operator.endpoints(&Selection { endpoint: of.endpoint.clone(), saga: None }).await;
     answered(known.map_err(|error| Failure::of(&error))?)
+}
+
+/// That the endpoint which was named is one. Where the store knows its own, and nothing is there of this one, the name was mistyped, and all
+/// that is told of it would be zeros.
+async fn is_there(operator: &Operator, endpoint: Option<&EndpointName>) -> Result<(), Failure> {
+    let Some(endpoint) = endpoint else { return Ok(()) };
+    let known = operator.endpoints(&Selection::default()).await.map_err(|error| Failure::of(&error))?;
+    // Where names are not listed, or perhaps not all, nobody knows.
+    let Some(known) = known.is().filter(|known| known.len() < KNOWN_MAX) else { return Ok(()) };
+    if known.contains(endpoint) {
+        return Ok(());
+    }
+    let of = Selection { endpoint: Some(endpoint.clone()), saga: None };
+    let status = operator.status(&of, 1).await.map_err(|error| Failure::of(&error))?;
+    if status.endpoints.is().into_iter().flatten().any(has_something) {
+        return Ok(());
+    }
+    let names: Vec<&str> = known.iter().take(TOLD_MAX).map(EndpointName::as_str).collect();
+    let there = match known.len() {
+        0 => "nor has any other".to_owned(),
+        many if many > names.len() => format!("there are {many}, of them {}", names.join(", ")),
+        1 => format!("there is: {}", names.join(", ")),
+        _ => format!("there are: {}", names.join(", ")),
+    };
+    Err(Failure::new(format!("endpoint {endpoint} has stored nothing here; {there}")))
+}
+
+/// Something that is known without the endpoint's entities. Letters that cannot be counted may be there.
+fn has_something(endpoint: &EndpointStatus) -> bool {
+    endpoint.queue.is().is_some_and(|queue| queue.messages.number > 0)
+        || endpoint.dead_letters.is().is_none_or(|letters| letters.number > 0)
+        || endpoint.schedule.is().is_some_and(|schedule| schedule.messages.number > 0)
 }
 
 /// The one endpoint that is meant.

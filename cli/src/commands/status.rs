@@ -7,7 +7,7 @@ use hapax::{
     ports::{Answer, Count},
 };
 
-use super::{open, selection};
+use super::{is_there, open, selection};
 use crate::{
     args::{Common, StatusArgs},
     failure::{Failure, in_our_words},
@@ -27,6 +27,7 @@ pub(super) async fn run(asked: &StatusArgs, common: &Common, out: &mut Out) -> R
     if asked.watch {
         return watch(&operator, asked, common, out).await;
     }
+    is_there(&operator, asked.of.endpoint.as_ref()).await?;
     let status = operator.status(&selection(&asked.of), asked.limit).await.map_err(|error| Failure::of(&error))?;
     if common.json { out.json(&status) } else { out.text(&text(&status)) }
 }

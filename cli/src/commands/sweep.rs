@@ -2,7 +2,7 @@
 
 use hapax::operator::{Selection, Swept, printable};
 
-use super::{answered, ended, open_store, selection};
+use super::{answered, ended, is_there, open_store, selection};
 use crate::{
     args::{Common, Sweep},
     ask::Hand,
@@ -22,6 +22,9 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
     let operator = if hand.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let waiting = operator.waiting(&of, asked.older_than, 0, asked.limit).await.map_err(|error| Failure::of(&error))?;
     let waiting = answered(waiting)?;
+    if waiting.is_empty() {
+        is_there(&operator, asked.of.endpoint.as_ref()).await?;
+    }
     let age = span(millis(asked.older_than));
     let swept = if waiting.is_empty() && !hand.dry_run {
         Swept::default()

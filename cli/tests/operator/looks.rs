@@ -52,6 +52,49 @@ async fn a_letter_whose_retry_was_cut_short_is_counted_and_found() {
     assert_eq!(bad["dead_letters"][0]["endpoint"], "shop");
 }
 
+/// Goal: of a mistyped endpoint nothing is told as a zero, and none that has something, whatever it is, is taken for one. Method: a name
+/// that is none to each command; endpoints that have only a message in their queue, or only a letter, one of them held by a retry.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_none_is_said_with_those_there_are() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["dead-letters", "list"],
+        &["dead-letters", "list", "--json"],
+        &["dead-letters", "retry", "--all", "--yes"],
+        &["dead-letters", "discard", "--all", "--yes"],
+        &["dead-letters", "actions"],
+        &["outbox", "list"],
+        &["sweep", "--yes"],
+        &["audit", "--every", "1ms"],
+    ] {
+        let ran = hapax(&[command, &["--endpoint", "shpo", "--store", &file]].concat());
+        assert_eq!(ran.status.code(), Some(1), "{command:?}: {ran:?}");
+        assert!(said(&ran).contains("endpoint shpo has stored nothing here; there is: shop"), "{command:?}: {ran:?}");
+        assert!(ran.stdout.is_empty(), "{command:?}: {ran:?}");
+    }
+    let doctor = hapax(&["doctor", "--endpoint", "shpo", "--store", &file]);
+    assert!(doctor.status.success() && text(&doctor).contains("shpo has stored nothing here"), "{doctor:?}");
+    let life = hapax(&["message", "good-1", "--endpoint", "shpo", "--store", &file]);
+    assert!(life.status.code() == Some(1) && said(&life).contains("there is: shop"), "{life:?}");
+
+    let store = Sqlite::open(&file).await.unwrap();
+    let letters = store.list(&"shop".parse().unwrap(), &Page::first(1)).await.unwrap();
+    for endpoint in ["library", "hapax.held/loft"] {
+        store.add(&DeadLetter { endpoint: endpoint.parse().unwrap(), ..letters[0].clone() }).await.unwrap();
+    }
+    drop(store);
+    for endpoint in ["shop", "stock", "library", "loft"] {
+        for command in [&["status"][..], &["dead-letters", "actions"], &["sweep", "--yes"]] {
+            let ran = hapax(&[command, &["--endpoint", endpoint, "--store", &file]].concat());
+            assert!(ran.status.success(), "{endpoint} {command:?}: {ran:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_life_of_a_message_is_told_from_its_queue_to_what_it_caused() {
     let folder = Folder::new();
