@@ -91,6 +91,11 @@ impl Common {
     pub(crate) fn transport(&self) -> Option<String> {
         self.transport.clone().or_else(|| variable("HAPAX_TRANSPORT"))
     }
+
+    /// Whether that was said by the environment, which is easily forgotten.
+    pub(crate) fn has_transport_from_environment(&self) -> bool {
+        self.transport.is_none() && variable("HAPAX_TRANSPORT").is_some()
+    }
 }
 
 fn variable(name: &str) -> Option<String> {

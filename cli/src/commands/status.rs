@@ -3,16 +3,20 @@
 use std::io::{self, Write};
 
 use hapax::{
-    operator::{EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status, printable, with_causes},
+    operator::{
+        EndpointStatus, Operator, OutboxStatus, QueueStatus, ScheduleStatus, Status, masked_url, printable, with_causes,
+    },
     ports::{Answer, Count},
 };
+use serde::Serialize;
 
 use super::{is_there, open, selection};
 use crate::{
     args::{Common, StatusArgs},
     failure::{Failure, in_our_words},
+    place::Opened,
     print::{Out, Table, span, span_or_dash},
-    transport::with_transport,
+    transport::{way_out, with_transport},
 };
 
 /// A screen of its own, without a cursor.
@@ -22,14 +26,46 @@ const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 /// From its upper left corner on.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
+/// Where it was looked: of several shells, each has a place of its own in its environment.
+#[derive(Debug, Serialize)]
+struct Looked {
+    place: String,
+    transport: Option<String>,
+    #[serde(skip)]
+    by_environment: bool,
+}
+
+impl Looked {
+    fn at(opened: &Opened, common: &Common) -> Self {
+        let has_transport = common.transport().is_some() || opened.has_queues;
+        Self {
+            place: masked_url(&common.store().unwrap_or_default()),
+            transport: has_transport.then(|| way_out(opened, common)),
+            by_environment: common.has_transport_from_environment(),
+        }
+    }
+}
+
+/// How it stands, and of which place that is told.
+#[derive(Serialize)]
+struct Placed<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    #[serde(flatten)]
+    looked: &'a Looked,
+}
+
 pub(super) async fn run(asked: &StatusArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
-    let operator = with_transport(open(common).await?, common).await?;
+    let opened = open(common).await?;
+    let looked = Looked::at(&opened, common);
+    let operator = with_transport(opened, common).await?;
     if asked.watch {
-        return watch(&operator, asked, common, out).await;
+        return watch(&operator, &looked, asked, common, out).await;
     }
     is_there(&operator, asked.of.endpoint.as_ref()).await?;
     let status = operator.status(&selection(&asked.of), asked.limit).await.map_err(|error| Failure::of(&error))?;
-    if common.json { out.json(&status) } else { out.text(&text(&status)) }
+    let placed = Placed { status: &status, looked: &looked };
+    if common.json { out.json(&placed) } else { out.text(&text(&placed)) }
 }
 
 /// The terminal as it was, however the program ends.
@@ -50,7 +86,13 @@ impl Drop for Screen {
 }
 
 /// Draws it anew each time, until Ctrl-C; where there is no terminal, frames follow each other.
-async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &mut Out) -> Result<(), Failure> {
+async fn watch(
+    operator: &Operator,
+    looked: &Looked,
+    asked: &StatusArgs,
+    common: &Common,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let is_drawn = Out::is_terminal() && !common.json;
     let stop = stopped(); // Before the screen is entered: who ends it from then on finds somebody who leaves it.
     let screen = if is_drawn { Some(Screen::enter(out)?) } else { None };
@@ -69,8 +111,8 @@ async fn watch(operator: &Operator, asked: &StatusArgs, common: &Common, out: &m
             status = operator.status(&of, asked.limit) => status,
         };
         let drawn = match (&status, common.json) {
-            (Ok(status), true) => out.json(status),
-            (Ok(status), false) => out.text(&frame(&text(status), is_drawn)),
+            (Ok(status), true) => out.json(&Placed { status, looked }),
+            (Ok(status), false) => out.text(&frame(&text(&Placed { status, looked }), is_drawn)),
             // A server that is away comes back; who watches sees both.
             (Err(error), _) => {
                 let failure = in_our_words(&with_causes(error));
@@ -120,8 +162,13 @@ pub(super) fn stopped() -> impl Future<Output = ()> {
 }
 
 /// A page for a person.
-fn text(status: &Status) -> String {
-    let mut text = format!("{} at {}\n", status.store, status.time);
+fn text(Placed { status, looked }: &Placed) -> String {
+    let said = if looked.by_environment { ", as HAPAX_TRANSPORT says" } else { "" };
+    let mut text = format!("{} {} at {}\n", status.store, looked.place, status.time);
+    text += &match &looked.transport {
+        Some(transport) => format!("transport      {transport}{said}\n"),
+        None => "transport      none was named\n".to_owned(),
+    };
     text += &match &status.dedup {
         Answer::Is(dedup) => format!(
             "dedup entries  {}{}; kept for {}\n",

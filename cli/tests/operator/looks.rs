@@ -6,7 +6,7 @@ use std::{
 };
 
 use hapax::{
-    Sqlite,
+    Sqlite, SqliteQueue,
     ports::{DeadLetter, DeadLetters, Page},
 };
 
@@ -20,6 +20,10 @@ async fn status_tells_what_waits_what_was_set_aside_and_what_is_remembered() {
     shop_that_could_not_send(&file).await;
     let status = json(&["status", "--store", &file, "--json"], 0);
     assert_eq!(status["store"], "sqlite");
+    assert_eq!(
+        (&status["place"], &status["transport"]),
+        (&file.as_str().into(), &"the queues beside the store".into())
+    );
     assert_eq!(status["dedup"]["entries"], serde_json::json!({"number": 1, "at_least": false}));
     let shop = &status["endpoints"][0];
     assert_eq!(shop["endpoint"], "shop");
@@ -33,6 +37,22 @@ async fn status_tells_what_waits_what_was_set_aside_and_what_is_remembered() {
     for part in ["endpoint shop", "dead letters  1", "1 messages, 1 under a lease", "order", "dedup entries  1"] {
         assert!(page.contains(part), "{part}: {page}");
     }
+}
+
+/// Goal: who has forgotten what the environment says sees which place he is shown. Method: the head of a page, with and without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_is_headed_by_the_place_and_the_transport() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    let (file, queues) = (folder.file(), other.file());
+    shop_that_ran(&file).await;
+    SqliteQueue::options().open(&queues).await.unwrap().close().await;
+    let page = text(&hapax(&["status", "--store", &file]));
+    assert!(page.starts_with(&format!("sqlite {file} at ")), "{page}");
+    assert!(page.contains("\ntransport      the queues beside the store\n"), "{page}");
+    let page = text(&program().args(["status", "--store", &file]).env("HAPAX_TRANSPORT", &queues).output().unwrap());
+    assert!(page.contains(&format!("\ntransport      {queues}, as HAPAX_TRANSPORT says\n")), "{page}");
+    let page = text(&hapax(&["status", "--store", &file, "--transport", &queues]));
+    assert!(page.contains(&format!("\ntransport      {queues}\n")), "{page}");
 }
 
 /// Goal: a letter whose retry could not send it, or died, is one all the same. Method: it is put where a retry holds it.
