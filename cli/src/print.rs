@@ -104,7 +104,13 @@ pub(crate) fn span_or_dash(millis: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, span};
+    use super::{Table, counted, span};
+
+    #[test]
+    fn one_is_called_by_its_own_name() {
+        let told = ["0", "1", "11", "at least 1"].map(|count| counted(count, "letter", "letters"));
+        assert_eq!(told, ["0 letters", "1 letter", "11 letters", "at least 1 letters"]);
+    }
 
     #[test]
     fn spans_are_told_in_the_largest_unit() {

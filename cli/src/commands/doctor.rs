@@ -12,7 +12,7 @@ use crate::{
     failure::{Failure, in_our_words},
     ids::millis,
     place::Place,
-    print::{Out, span},
+    print::{Out, counted, span},
     transport::with_transport,
     warnings::Warnings,
 };
@@ -135,15 +135,19 @@ fn look_at_endpoint(endpoint: &EndpointStatus, reaches: bool, found: &mut Findin
     {
         let remedy =
             "`hapax dead-letters list` shows why; mend the cause, then `hapax dead-letters retry` or `discard`";
-        found.add(Level::Warning, format!("{name} has set {count} messages aside"), Some(remedy));
+        found.add(
+            Level::Warning,
+            format!("{name} has set {} aside", counted(count, "message", "messages")),
+            Some(remedy),
+        );
     }
     if let Answer::Is(sagas) = &endpoint.sagas {
         for saga in sagas {
             let Some(oldest) = saga.oldest_ms.filter(|oldest| *oldest > WAITS_TOO_LONG_MS) else { continue };
             let what = format!(
-                "{name}/{}: messages of {} entities wait to be sent, for up to {}",
+                "{name}/{}: messages of {} wait to be sent, for up to {}",
                 saga.saga,
-                saga.waiting,
+                counted(saga.waiting, "entity", "entities"),
                 span(oldest)
             );
             let remedy = "run the endpoint, whose sweeper sends them, and look into its log for why it cannot; `hapax sweep` does it by hand";
@@ -205,5 +209,6 @@ fn text(found: &Findings) -> String {
             text += &format!("         -> {remedy}\n");
         }
     }
-    text + &format!("{} errors, {} warnings\n", found.errors, found.warnings)
+    let (errors, warnings) = (counted(found.errors, "error", "errors"), counted(found.warnings, "warning", "warnings"));
+    text + &format!("{errors}, {warnings}\n")
 }

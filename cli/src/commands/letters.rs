@@ -26,7 +26,7 @@ use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
     failure::Failure,
-    print::{Out, Table},
+    print::{Out, Table, counted},
     transport::{sending, way_out, with_transport},
 };
 
@@ -198,7 +198,8 @@ async fn retry(
         return done(out, common, &RetriedLetters::of(&endpoint, Retried::default()));
     }
     let beyond = if beyond_retention { ", whatever their age" } else { "" };
-    if !hand.asks(&format!("send {} dead letters of {endpoint} again by {by}{beyond}", letters.len()), out)? {
+    let many = counted(letters.len(), "dead letter", "dead letters");
+    if !hand.asks(&format!("send {many} of {endpoint} again by {by}{beyond}"), out)? {
         return Ok(());
     }
     hand.opens_log()?;
@@ -241,7 +242,8 @@ async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut
                 " and leave the bodies of {claims} of them in their store for ever, for only the endpoint's own program lets go of them"
             ),
         };
-        if !hand.asks(&format!("give up {} dead letters of {endpoint} for good{bodies}", letters.len()), out)? {
+        let many = counted(letters.len(), "dead letter", "dead letters");
+        if !hand.asks(&format!("give up {many} of {endpoint} for good{bodies}"), out)? {
             return Ok(());
         }
         hand.opens_log()?;

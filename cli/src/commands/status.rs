@@ -15,7 +15,7 @@ use crate::{
     args::{Common, StatusArgs},
     failure::{Failure, in_our_words},
     place::Opened,
-    print::{Out, Table, span, span_or_dash},
+    print::{Out, Table, counted, span, span_or_dash},
     transport::{way_out, with_transport},
 };
 
@@ -215,9 +215,10 @@ fn line<T>(answer: &Answer<T>, text: impl Fn(&T) -> String) -> String {
 }
 
 fn queue_text(queue: &QueueStatus) -> String {
+    let messages = counted(queue.messages, "message", "messages");
     match queue.leased.is() {
-        Some(leased) => format!("{} messages, {leased} under a lease", queue.messages),
-        None => format!("{} messages; under a lease: {}", queue.messages, line(&queue.leased, Count::to_string)),
+        Some(leased) => format!("{messages}, {leased} under a lease"),
+        None => format!("{messages}; under a lease: {}", line(&queue.leased, Count::to_string)),
     }
 }
 
@@ -228,7 +229,7 @@ fn schedule_text(schedule: &ScheduleStatus) -> String {
         (None, Some(wait)) => format!("; the next is due in {}", span(*wait)),
         (None, None) => String::new(),
     };
-    format!("{messages} messages, {overdue} overdue{next}")
+    format!("{}, {overdue} overdue{next}", counted(messages, "message", "messages"))
 }
 
 fn outbox_text(outbox: &OutboxStatus) -> String {

@@ -8,7 +8,7 @@ use crate::{
     ask::Hand,
     failure::Failure,
     ids::millis,
-    print::{Out, span},
+    print::{Out, counted, span},
     transport::{sending, way_out, with_transport},
 };
 
@@ -31,8 +31,8 @@ pub(super) async fn run(asked: &Sweep, common: &Common, out: &mut Out) -> Result
     } else {
         // So many were looked at in all, and so many are swept of each saga.
         let many = match waiting.len() {
-            many if many < asked.limit => format!("{many} entities"),
-            _ => format!("up to {} entities of each saga", asked.limit),
+            many if many < asked.limit => counted(many, "entity", "entities"),
+            _ => format!("up to {} of each saga", counted(asked.limit, "entity", "entities")),
         };
         if !hand.asks(&format!("send what has waited for {age} in {many} by {by}"), out)? {
             return Ok(());
@@ -63,6 +63,9 @@ fn text(swept: &Swept) -> String {
     let Swept { entities, entries, finished, failed, reasons, .. } = swept;
     let reasons: String = reasons.iter().map(|left| format!("  {}: {}\n", left.entity, printable(&left.why))).collect();
     format!(
-        "{finished} of {entries} outbox entries in {entities} entities are finished; {failed} entities failed\n{reasons}"
+        "{finished} of {} in {} finished; {} failed\n{reasons}",
+        counted(entries, "outbox entry", "outbox entries"),
+        counted(entities, "entity", "entities"),
+        counted(failed, "entity", "entities")
     )
 }

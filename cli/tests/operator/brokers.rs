@@ -41,7 +41,7 @@ macro_rules! day {
         assert_eq!(ask(&["status"])["endpoints"][0]["queue"]["messages"]["number"], 0);
         assert_eq!(ask(&["doctor"])["errors"], 0);
         let dry = hapax(&[&["dead-letters", "retry", "bad-1", "--dry-run"][..], &place].concat());
-        assert!(said(&dry).contains("send 1 dead letters of shop again by "), "{dry:?}");
+        assert!(said(&dry).contains("send 1 dead letter of shop again by "), "{dry:?}");
         let retried = ask(&["dead-letters", "retry", "bad-1", "--yes"]);
         assert_eq!((&retried["done"], &retried["left"]), (&1.into(), &0.into()), "{retried}");
         until("it is there again", || async { queue.backlog(&shop).await.unwrap() == 1 }).await;

@@ -146,7 +146,7 @@ async fn an_edit_that_was_cut_short_is_mended_by_the_same_edit() {
     assert!(told.contains(&old) && told.contains(&new), "{told}");
     let one = ["dead-letters", "discard", "bad-1", "--fingerprint", &old, "--dry-run", "--store", &file];
     let dry = hapax(&one);
-    assert!(dry.status.success() && said(&dry).contains("1 dead letters"), "{dry:?}");
+    assert!(dry.status.success() && said(&dry).contains("1 dead letter "), "{dry:?}");
     fs::write(&body, r#"{"item":"tea"}"#).unwrap();
     assert_eq!(json(&edit, 0)["message"]["body"]["item"], "tea");
     let shown = json(&["dead-letters", "show", "bad-1", "--json", "--store", &file], 0);
@@ -307,7 +307,7 @@ async fn a_letter_that_is_given_up_is_gone_and_nothing_else_is() {
     let dry = hapax(&[&discard[..], &["--dry-run"]].concat());
     assert!(dry.status.success() && said(&dry).contains("nothing was done"), "{dry:?}");
     let dry = json(&[&discard[..], &["--dry-run", "--json"]].concat(), 0);
-    assert_eq!(dry["would"], "give up 1 dead letters of shop for good");
+    assert_eq!(dry["would"], "give up 1 dead letter of shop for good");
     assert_eq!(letters(&file).await, 1);
     let unknown = hapax(&["dead-letters", "discard", "bad-2", "--yes", "--store", &file]);
     assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
@@ -351,7 +351,7 @@ async fn a_letter_is_edited_and_given_again() {
     }
 
     let twice = hapax(&["dead-letters", "retry", "bad-1", "bad-1", "--store", &file, "--dry-run"]);
-    assert!(said(&twice).contains("send 1 dead letters"), "one that is named twice is given once: {twice:?}");
+    assert!(said(&twice).contains("send 1 dead letter of"), "one that is named twice is given once: {twice:?}");
     let retried = json(&["dead-letters", "retry", "--all", "--store", &file, "--yes", "--json"], 0);
     assert_eq!((&retried["done"], &retried["left"]), (&1.into(), &0.into()));
     assert_eq!((letters(&file).await, backlog(&file).await), (0, 1));

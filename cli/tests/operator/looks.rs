@@ -34,7 +34,7 @@ async fn status_tells_what_waits_what_was_set_aside_and_what_is_remembered() {
     let order = shop["sagas"].as_array().unwrap().iter().find(|saga| saga["saga"] == "order").unwrap();
     assert_eq!((&order["waiting"]["number"], &order["entries"]), (&1.into(), &1.into()));
     let page = text(&hapax(&["status", "--store", &file]));
-    for part in ["endpoint shop", "dead letters  1", "1 messages, 1 under a lease", "order", "dedup entries  1"] {
+    for part in ["endpoint shop", "dead letters  1", "1 message, 1 under a lease", "order", "dedup entries  1"] {
         assert!(page.contains(part), "{part}: {page}");
     }
 }
@@ -191,7 +191,7 @@ async fn the_doctor_names_what_is_to_be_done() {
     assert_eq!(fine.status.code(), Some(0), "{fine:?}");
     let page = text(&fine);
     assert!(
-        page.contains("the store opens") && page.contains("shop has set 1 messages aside") && page.contains("-> "),
+        page.contains("the store opens") && page.contains("shop has set 1 message aside") && page.contains("-> "),
         "{page}"
     );
     let short = json(&["doctor", "--store", &file, "--redelivery", "999d", "--json"], 1);

@@ -21,9 +21,9 @@ async fn what_waits_is_sent_marked_and_cleaned_up_once() {
     assert_eq!(young["entities"], 0); // It has not waited for a minute.
     let sweep = ["sweep", "--older-than", "0s", "--store", &file];
     let dry = hapax(&[&sweep[..], &["--dry-run"]].concat());
-    assert!(dry.status.success() && said(&dry).contains("1 entities"), "{dry:?}");
+    assert!(dry.status.success() && said(&dry).contains("in 1 entity by"), "{dry:?}");
     let dry = json(&[&sweep[..], &["--dry-run", "--json"]].concat(), 0);
-    assert!(dry["dry_run"] == true && dry["would"].as_str().unwrap().contains("1 entities"), "{dry}");
+    assert!(dry["dry_run"] == true && dry["would"].as_str().unwrap().contains("in 1 entity by"), "{dry}");
     assert_eq!(backlog(&file, "stock").await, 0);
     let swept = json(&[&sweep[..], &["--yes", "--json"]].concat(), 0);
     assert_eq!((&swept["entries"], &swept["finished"], &swept["failed"]), (&1.into(), &1.into(), &0.into()));
@@ -50,9 +50,9 @@ async fn what_is_asked_and_written_down_is_what_is_swept() {
     shop_that_could_not_send(&file).await;
     let sweep = ["sweep", "--older-than", "0s", "--saga", "order", "--store", &file];
     let dry = said(&hapax(&[&sweep[..], &["--limit", "1", "--dry-run"]].concat()));
-    assert!(dry.contains("up to 1 entities of each saga"), "{dry}");
+    assert!(dry.contains("up to 1 entity of each saga"), "{dry}");
     let dry = said(&hapax(&[&sweep[..], &["--dry-run"]].concat()));
-    assert!(dry.contains("in 1 entities by"), "{dry}");
+    assert!(dry.contains("in 1 entity by"), "{dry}");
     let done = hapax(&[&sweep[..], &["--yes"]].concat());
     let line: serde_json::Value = serde_json::from_str(said(&done).trim()).unwrap();
     assert_eq!((&line["of"], &line["count"]), (&"order of all endpoints".into(), &1.into()));
