@@ -128,7 +128,9 @@ fn number() -> Option<String> {
         std::fs::metadata("/proc/self").ok().map(|process| format!("uid {}", process.uid()))
     }
     #[cfg(not(unix))]
-    None
+    {
+        None
+    }
 }
 
 /// The log, to be written at its end.

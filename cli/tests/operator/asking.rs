@@ -7,7 +7,7 @@ use hapax::{
     ports::{DeadLetters, Page},
 };
 
-use crate::rig::{Folder, hapax, program, said, shop_that_could_not_send, shop_that_ran};
+use crate::rig::{Folder, hapax, said, shop_that_could_not_send, shop_that_ran};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_that_changes_something_is_refused_where_nobody_can_be_asked() {
@@ -102,7 +102,7 @@ async fn who_has_no_name_is_written_down_by_the_number() {
     let file = folder.file();
     shop_that_ran(&file).await;
     let args = ["dead-letters", "discard", "bad-1", "--yes", "--store", &file];
-    let done = program().args(args).env_remove("USER").env_remove("LOGNAME").output().unwrap();
+    let done = crate::rig::program().args(args).env_remove("USER").env_remove("LOGNAME").output().unwrap();
     assert!(done.status.success(), "{done:?}");
     let line: serde_json::Value = serde_json::from_str(said(&done).trim()).unwrap();
     let by = line["by"].as_str().unwrap();
