@@ -98,7 +98,7 @@ fn text(life: &MessageLife) -> String {
              (--idempotency-key), and what was evicted has left no trace"
         ));
     }
-    let asked = counted(&life.entities_asked, "entity was", "entities were");
+    let asked = counted(life.entities_asked, "entity was", "entities were");
     lines.push(format!("{asked} asked whether it was handled there"));
     printable_lines(&lines.join("\n")) + "\n"
 }
