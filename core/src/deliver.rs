@@ -98,7 +98,8 @@ impl Deliver {
             Outcome::Handled => self.metrics.observe(Event::Handled(key)),
             Outcome::Duplicate => self.metrics.observe(Event::Duplicate(key)),
             Outcome::Dropped(rule) => {
-                tracing::info!(entity = %key, message_id = %message.envelope.message_id, rule, "dropped");
+                let (message_id, message_type) = (&message.envelope.message_id, &message.envelope.message_type);
+                tracing::info!(entity = %key, %message_id, %message_type, rule, "dropped");
                 self.metrics.observe(Event::Dropped(key, rule));
             }
             // Rare, and large: see `Lanes::begin`.
@@ -124,7 +125,13 @@ impl Deliver {
 
     /// Sets a message aside: first the letter, confirmed, then the ack.
     async fn set_aside(&self, key: &EntityKey, message: &Incoming, reason: String) -> Option<Outcome> {
-        tracing::warn!(entity = %key, message_id = %message.envelope.message_id, reason, "dead letter");
+        tracing::warn!(
+            entity = %key,
+            message_id = %message.envelope.message_id,
+            message_type = %message.envelope.message_type,
+            reason,
+            "dead letter"
+        );
         let Some(dead_letters) = &self.dead_letters else {
             self.end(message, Settlement::DeadLetter { reason }).await;
             self.dead_lettered(key, message);
@@ -173,7 +180,13 @@ impl Deliver {
                 }
                 // The handler's work is saved. The message is over; the sweeper has the rest.
                 Outcome::Unsent(why) => {
-                    tracing::warn!(entity = %key, message_id = %message.envelope.message_id, why, "left to the sweeper");
+                    tracing::warn!(
+                        entity = %key,
+                        message_id = %message.envelope.message_id,
+                        message_type = %message.envelope.message_type,
+                        why,
+                        "left to the sweeper"
+                    );
                     self.metrics.observe(Event::LeftToSweeper(key));
                     self.ended(key, &message, Ending::LeftToSweeper);
                     Box::pin(self.acknowledge(&message, None)).await;
@@ -192,19 +205,21 @@ impl Deliver {
                 Outcome::Failed(error) => {
                     rest = self.recoverability.rule(&error).0.rest(message.attempts);
                     let (message_id, attempt) = (&message.envelope.message_id, message.attempts);
-                    tracing::info!(entity = %key, %message_id, attempt, error = error.chain(), "failed, retried later");
+                    let message_type = &message.envelope.message_type;
+                    tracing::info!(entity = %key, %message_id, %message_type, attempt, error = error.chain(), "failed, retried later");
                     self.metrics.observe(Event::Failed { key, message_id, attempt, error: &error });
                     None
                 }
                 // It comes again until some program can read it, and is no dead letter: who observes warns of it, or nobody would hear of it.
                 Outcome::Again(Again::Malformed(why)) => {
-                    let message_id = &message.envelope.message_id;
-                    tracing::debug!(entity = %key, %message_id, why, "what is stored cannot be read; retried later");
+                    let (message_id, message_type) = (&message.envelope.message_id, &message.envelope.message_type);
+                    tracing::debug!(entity = %key, %message_id, %message_type, why, "what is stored cannot be read; retried later");
                     self.metrics.observe(Event::Unreadable { key, message_id, why: &why });
                     None
                 }
                 undecided => {
-                    tracing::info!(entity = %key, message_id = %message.envelope.message_id, ?undecided, "retried later");
+                    let (message_id, message_type) = (&message.envelope.message_id, &message.envelope.message_type);
+                    tracing::info!(entity = %key, %message_id, %message_type, ?undecided, "retried later");
                     None
                 }
             };

@@ -303,7 +303,8 @@ impl TableRelay {
             all_later &= matches!(outcome, Outcome::Later(..));
             if let Outcome::Failed(reason) = &outcome {
                 let (table, message_id) = (self.table.name(), &outgoing.envelope.message_id);
-                tracing::error!(table, %message_id, reason, "a message cannot be sent; it stays in the table as failed");
+                let message_type = &outgoing.envelope.message_type;
+                tracing::error!(table, %message_id, %message_type, reason, "a message cannot be sent; it stays in the table as failed");
             }
             if call <= self.orphans {
                 // The key may have been claimed anew.

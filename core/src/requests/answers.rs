@@ -94,7 +94,8 @@ impl Answers {
             }
             None => {
                 let reason = format!("{} takes answers, which bear the correlation id of a request", self.name);
-                tracing::warn!(message_id = %delivery.envelope.message_id, reason, "no answer; it is set aside");
+                let (message_id, message_type) = (&delivery.envelope.message_id, &delivery.envelope.message_type);
+                tracing::warn!(%message_id, %message_type, reason, "no answer; it is set aside");
                 Settlement::DeadLetter { reason }
             }
         };

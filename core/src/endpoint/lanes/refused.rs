@@ -54,7 +54,13 @@ impl Lanes<'_> {
                 };
             const REST: Duration = Duration::from_secs(5);
             let settlement = if kept { Settlement::Ack } else { Settlement::Retry { delay: REST, counts: !given_up } };
-            tracing::warn!(message_id = %letter.envelope.message_id, reason = letter.reason, kept, "message refused");
+            tracing::warn!(
+                message_id = %letter.envelope.message_id,
+                message_type = %letter.envelope.message_type,
+                reason = letter.reason,
+                kept,
+                "message refused"
+            );
             let ending = if kept { Ending::DeadLettered } else { Ending::Retried };
             trace::ended(&refused, ending);
             endpoint.deliver.metrics.observe(Event::Refused(&endpoint.name, &letter.envelope, ending));
