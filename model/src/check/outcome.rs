@@ -82,7 +82,7 @@ impl std::error::Error for Failure {}
 /// Longer than people wait for one test among many.
 const SLOW: Duration = Duration::from_secs(1);
 /// What makes it faster, in a build that has debug assertions and so, in most cases, no optimisation.
-const FASTER: &str = "slow? Without optimisation a check takes three to four times as long. In your Cargo.toml:\n  \
+const FASTER: &str = "slow? Without optimisation a check takes three to four times as long. In your Cargo.toml, if not there yet:\n  \
                       [profile.dev.package.hapax-model]\n  opt-level = 3";
 
 impl Checked {
