@@ -149,13 +149,25 @@ impl EntityStore for Postgres {
         };
         let Some(id) = self.scope(scope).await? else { return Ok(Vec::new()) };
         let age = millis_of(older_than);
+        // What the statement writes is a note of where nothing waits: whatever became of it, no entity and no entry was changed.
+        let unlisted = |e: StoreError| match e.is_unknown_outcome() {
+            true => {
+                let why = format!("{}: the answer was lost, no entity was changed: list again", self.place());
+                let error = StoreError::new(ErrorKind::Unavailable, OPERATION, why);
+                match std::error::Error::source(&e) {
+                    Some(cause) => error.caused_by(cause.to_string()),
+                    None => error,
+                }
+            }
+            false => e,
+        };
         let (mut found, mut look) = (Vec::new(), PENDING_PAGE.min(2 * limit));
         // Rows with nothing to list are made up for by the next ones: to the sweeper, a short page is the last.
         while found.len() < limit {
             let wanted = limit - found.len();
             let mut arguments = PgArguments::default();
             arguments.bind(id).bind(after.as_str()).bind(as_i64(look)).bind(age).bind(as_i64(wanted));
-            let rows = self.rare(OPERATION, &self.0.texts.pending_page, arguments).await?;
+            let rows = self.rare(OPERATION, &self.0.texts.pending_page, arguments).await.map_err(unlisted)?;
             let damaged = |e| malformed(OPERATION, self.place(), "an entity's key").caused_by(e);
             let mut listed = 0;
             for row in &rows {
