@@ -38,7 +38,7 @@ pub enum SendError {
     Invalid(String),
     /// The transport did not confirm it. Where the outcome [is unknown](Self::is_unknown_outcome) it may have been sent: send it again under
     /// the same id. Otherwise it was not, and never can be as it is.
-    #[error("the transport did not confirm the message")]
+    #[error(transparent)]
     Dispatch(#[from] DispatchError),
 }
 

@@ -59,9 +59,9 @@ pub struct Refused(pub String);
 #[non_exhaustive]
 pub enum DispatchError {
     /// It may succeed later, and may have succeeded now.
-    #[error("dispatching failed for now")]
+    #[error("the transport did not confirm the message")]
     Transient(#[source] TransportError),
     /// It never will: it becomes a dead letter, and the others go on.
-    #[error("dispatching failed for good")]
+    #[error("the transport has refused the message for good")]
     Permanent(#[source] TransportError),
 }
