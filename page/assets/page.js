@@ -268,6 +268,7 @@ async function message(words, id) {
     el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Sequence diagram" }, diagram(list)),
     el("p", { class: "legend" }, el("span", {}, "— has happened"), el("span", { class: "unknown" }, "- - not yet"), el("span", { class: "bad" }, "— to look at")),
     el("ol", { class: "life" }, list.map((step) => el("li", { class: step.kind === "wrong" ? "bad" : null }, step.full))),
+    life.actions.length > 0 && [el("h3", {}, "Done by hand"), el("ul", {}, life.actions.map((action) => el("li", {}, `${action.deed.replaceAll(/[-_]/g, " ")} by ${action.by} at ${action.time}, in ${action.endpoint}`)))],
     unsaid.map((text) => el("p", { class: "unknown" }, text)),
     el("p", { class: "note" }, `${count(life.entities_asked)} entities were asked whether they have handled it. Each part is of another moment; what is over leaves no trace but a dedup entry.`)));
   for (const listed of life.dead_letters) {

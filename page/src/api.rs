@@ -196,6 +196,7 @@ async fn message(
     let is_unknown = life.outbox_rows.is_empty()
         && life.sent_by.is_empty()
         && life.dead_letters.is_empty()
+        && life.actions.is_empty()
         && life.scheduled.is().is_none_or(Vec::is_empty)
         && life.queued.is().is_none_or(Vec::is_empty)
         && life.handled.is().is_some_and(Vec::is_empty);
