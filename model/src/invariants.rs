@@ -81,7 +81,7 @@ pub fn effect_at_most_once(ghost: &Ghost) -> Result<(), String> {
     Ok(())
 }
 
-/// "Of two workers one wins": each committed state extends the one before, and what is complete stays so.
+/// "No save overwrites what it has not seen": each committed state extends the one before, and what is complete stays so.
 ///
 /// # Errors
 /// Which entity and versions.
@@ -206,8 +206,8 @@ pub fn ack_implies_done(ghost: &Ghost, id: &MessageId) -> Result<(), String> {
     Ok(())
 }
 
-/// "Marked only when sent": whatever the dedup store has been told is over has been dispatched. That is why a seen message
-/// may be dropped.
+/// "When all are sent, the message is entered": whatever the dedup store has been told is over has been dispatched. That is
+/// why a seen message may be dropped.
 ///
 /// # Errors
 /// Which message was marked too early.
@@ -227,7 +227,7 @@ pub fn marked_only_when_sent(ghost: &Ghost) -> Result<(), String> {
     Ok(())
 }
 
-/// "Either the entry or the mark": an entry leaves the outbox only when its own attempt is marked.
+/// "Finds either the entry or the mark": an entry leaves the outbox only when its own attempt is marked.
 ///
 /// # Errors
 /// Which entry was lost.
@@ -315,8 +315,8 @@ pub fn entries_agree_at_rest(ghost: &Ghost, rest: &Rest) -> Result<(), String> {
     }
 }
 
-/// "Cancelling is exact": of a saga that is not complete, every timeout was handled or cancelled, and never handled after
-/// it had been cancelled.
+/// "A timeout that its saga has cancelled is never handled": of a saga that is not complete, every timeout was handled or
+/// cancelled, and never handled after it had been cancelled.
 ///
 /// # Errors
 /// Which timeout.
