@@ -30,7 +30,7 @@ use queue::{Held, Queue, Queued};
 use receiver::EndpointQueue;
 use tokio::{sync::Notify, time::Instant};
 
-/// How long a lease lasts unless told otherwise: long enough for any handler, extended while one runs.
+/// How long a lease lasts unless told otherwise: 30 s, long enough for any handler, and extended while one runs.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Largest message, in bytes as [`Envelope::size`] counts: what RabbitMQ takes since 4.0 unless configured, and more than any other
 /// broker here does.
@@ -67,7 +67,7 @@ pub struct Faults {
     pub duplicates: f64,
     /// A message is held back for a random time within `delay_max`, so that later ones overtake it.
     pub reorder: f64,
-    /// Longest hold.
+    /// Longest hold. Default none: a copy comes at once, and nothing is overtaken.
     pub delay_max: Duration,
     /// An ack gets lost: settling fails, and the message comes again when its lease has run out.
     pub lost_acks: f64,

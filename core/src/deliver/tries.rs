@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A budget of tries in place and the waits between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tries {
-    /// How many.
+    /// How many; 0: not even one.
     pub max: u32,
     /// Wait before the first, at most; doubled for each further one.
     pub delay: Duration,

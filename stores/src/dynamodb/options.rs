@@ -15,14 +15,14 @@ use super::{
     table,
 };
 
-/// Longest time that one call of the store may wait for the service, with all its tries, unless told otherwise: a request takes
+/// Longest time that one call of the store may wait for the service, with all its tries, unless told otherwise: 5 s. A request takes
 /// milliseconds, and a message waits for it. A request of megabytes is given a second more for each half of one.
 pub const CALL_LIMIT: Duration = Duration::from_secs(5);
-/// Longest time that one try may take, unless told otherwise: leaves room for a second one.
+/// Longest time that one try may take, unless told otherwise: 2 s, which leaves room for a second one.
 pub const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
-/// How long dedup entries are kept, unless told otherwise: longer than most queues repeat a message.
+/// How long dedup entries are kept, unless told otherwise: 7 days, longer than most queues repeat a message.
 pub const KEEPS: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How much longer than that their time to live is, unless told otherwise: above any difference of clocks.
+/// How much longer than that their time to live is, unless told otherwise: a day, above any difference of clocks.
 pub const MARGIN: Duration = Duration::from_secs(24 * 3600);
 
 /// In less no request is answered.
