@@ -1,4 +1,4 @@
-//! The shop as a program; without arguments it says what it takes.
+//! The shop as a program: `cargo run -- run` handles what comes. Without arguments it says what else it takes.
 
 use std::{error::Error, process::ExitCode};
 
