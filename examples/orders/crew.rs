@@ -30,7 +30,6 @@ const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 type Hire = Box<dyn Fn(u64) -> Result<Worker, Refusal> + Send>;
 
-/// A worker process.
 struct Worker {
     process: Child,
     /// It handles messages. Who has not come so far is not killed: else on a busy machine nobody ever would.
