@@ -267,6 +267,9 @@ impl<'e> Lanes<'e> {
 
     /// Hands the first of what waits in a lane to `deliver`: one pass of it, and no more than its share, so that what is
     /// settled makes room at once.
+    ///
+    /// Thousands of these futures wait for their stores at a time: what is rare and large in one is in a box of its own, or each
+    /// would hold room for it all the while.
     fn begin(&mut self, key: EntityKey) {
         let (share, pass_max) = (self.endpoint.share(), self.endpoint.deliver.pass_max.max(1));
         let Some(lane) = self.lanes.get_mut(&key) else { return };
