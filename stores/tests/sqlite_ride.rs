@@ -199,7 +199,7 @@ async fn a_schema_is_brought_up_to_date_once_and_only_if_it_may_be() {
     let refused = Rider::on(&store, &SCHEMA, false).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Absent, "{refused}");
     assert!(
-        refused.to_string().contains("opening the notes") && refused.to_string().contains("no schema"),
+        refused.to_string().contains("opening the notes") && refused.to_string().contains("no tables of hapax"),
         "{refused}"
     );
     for _ in 0..2 {

@@ -69,7 +69,7 @@ async fn a_file_may_be_shared_with_the_applications_own_tables() {
     let place = Place::new();
     place.run("CREATE TABLE songs (id INTEGER)").await;
     let share = || Sqlite::options(place.file()).share_file(true);
-    says(share().open().await, ErrorKind::Absent, &["no schema", "migrate(true)"]);
+    says(share().open().await, ErrorKind::Absent, &["no tables of hapax", "migrate(true)"]);
     let store = share().migrate(true).open().await.unwrap();
     save(&store, &entity_key("a"), Expected::Absent, &entity("s", &[])).await;
     store.close().await;
@@ -124,7 +124,7 @@ async fn an_older_schema_is_refused_unless_migration_is_asked_for() {
     let place = Place::new();
     place.run("").await;
     let open = || Sqlite::options(place.file()).open();
-    says(open().await, ErrorKind::Absent, &["store.db", "no schema", "Sqlite::migrate"]);
+    says(open().await, ErrorKind::Absent, &["store.db", "no tables of hapax", "Sqlite::migrate"]);
     Sqlite::migrate(place.file()).await.unwrap();
     Sqlite::migrate(place.file()).await.unwrap();
     open().await.unwrap();
