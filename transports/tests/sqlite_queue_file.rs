@@ -61,7 +61,7 @@ async fn a_queue_may_move_into_a_stores_file_and_the_store_still_opens_it() {
     let place = Place::new();
     let store = Sqlite::open(place.file()).await.unwrap();
     let refused = SqliteQueue::options().migrate(false).on(&store).await;
-    says(refused, ErrorKind::Absent, &["queue.db", "no schema", "migrate(true)"]);
+    says(refused, ErrorKind::Absent, &["queue.db", "no tables of hapax", "migrate(true)"]);
     for _ in 0..2 {
         send_bodies(&SqliteQueue::on(&store).await.unwrap(), &["a"]).await;
     }
