@@ -69,7 +69,17 @@ fn one_line(error: &clap::Error) -> String {
     let said: Vec<&str> = said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
     let said = said.join(" ").replace("error: ", "").replace(" tip: ", "; ");
     let said = said.strip_suffix('.').unwrap_or(&said);
-    format!("{}: run `hapax --help`, or --help behind a command", masked(said))
+    format!("{}: run `hapax --help`, or --help behind a command", without_long_words(&masked(said)))
+}
+
+/// A value that was a whole file would hide what is wrong with it. What is said of it stands behind it.
+fn without_long_words(text: &str) -> String {
+    const SHOWN_MAX: usize = 400;
+    let word = |word: &str| match word.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…'", &word[..end]),
+        None => word.to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// A word of a command, as it may be shown.

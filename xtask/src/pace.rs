@@ -12,8 +12,8 @@ pub(crate) fn is_past(limit: Duration) -> bool {
 }
 
 fn is_longer_ago(begun: Option<&str>, now: SystemTime, limit: Duration) -> bool {
-    let begun =
-        begun.and_then(|seconds| seconds.trim().parse().ok()).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+    let seconds = begun.and_then(|seconds| seconds.trim().parse().ok());
+    let begun = seconds.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
     begun.and_then(|begun| now.duration_since(begun).ok()).is_some_and(|gone| gone > limit)
 }
 
@@ -26,8 +26,8 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_000);
         let is_late = |begun| is_longer_ago(begun, now, Duration::from_secs(100));
         assert_eq!(
-            [Some("899"), Some("900"), Some("1001"), Some("soon"), None].map(is_late),
-            [true, false, false, false, false]
+            [Some("899"), Some("900"), Some("1001"), Some("18446744073709551615"), Some("soon"), None].map(is_late),
+            [true, false, false, false, false, false]
         );
     }
 }

@@ -38,6 +38,7 @@ fn what_cannot_be_parsed_is_named_with_where_to_look() {
         (&["message", ""], "message id"),
         (&["message", "a\tb", "--store", "x.db"], "control character"),
         (&["message", &"x".repeat(300), "--store", "x.db"], "300 bytes"),
+        (&["message", &"x".repeat(100_000), "--store", "x.db"], "xxx…' for '<ID>': message id has 100000 bytes"),
         (&["message", "m", "--key", "", "--store", "x.db"], "saga key"),
         (&["dead-letters"], "--help"),
         (&["dead-letters", "lst"], "lst"),
