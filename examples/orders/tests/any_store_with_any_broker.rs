@@ -6,7 +6,7 @@
 
 mod program;
 
-use program::{orders, words};
+use program::{number, orders, words};
 
 /// Two of the first thirty become dead letters at once, and one after its rule has given it up.
 const ORDERS: &str = "30";
@@ -31,11 +31,6 @@ fn balanced(broker: &str, arguments: &[&str]) -> String {
     assert_ne!(number(&report, "  killed"), 0, "{report}");
     assert!(number(&report, "dead letters") >= 2, "{report}");
     report
-}
-
-fn number(report: &str, row: &str) -> u64 {
-    let row = report.lines().find_map(|line| line.strip_prefix(row)).unwrap_or_else(|| panic!("no {row}: {report}"));
-    row.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Who is killed on Kafka has its partitions given to others after six seconds, and on an emulator each call takes longer.

@@ -21,3 +21,9 @@ pub(crate) fn orders(arguments: &[&str]) -> Output {
 pub(crate) fn words(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
+
+/// The number in a row of its report, as the row begins there.
+pub(crate) fn number(report: &str, row: &str) -> u64 {
+    let row = report.lines().find_map(|line| line.strip_prefix(row)).unwrap_or_else(|| panic!("no {row}: {report}"));
+    row.split_whitespace().next().unwrap().parse().unwrap()
+}
