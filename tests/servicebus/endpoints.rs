@@ -24,7 +24,7 @@ mod broker;
 const MESSAGES: usize = 300;
 
 /// How often each message has been given.
-type Counts = Arc<Mutex<HashMap<MessageId, u32>>>;
+pub(crate) type Counts = Arc<Mutex<HashMap<MessageId, u32>>>;
 
 struct Killed {
     server: RabbitMqServer,
@@ -46,9 +46,9 @@ impl broker::Server for Killed {
 
 /// An endpoint takes no transport that does not count, and the plain server does not: here the test counts, for all of its "processes".
 #[derive(Debug, Clone)]
-struct Counted {
-    queues: Queues,
-    counts: Counts,
+pub(crate) struct Counted {
+    pub(crate) queues: Queues,
+    pub(crate) counts: Counts,
 }
 
 #[async_trait]

@@ -4,6 +4,7 @@
 mod endpoints;
 mod rig;
 mod server;
+mod volume;
 
 use std::{sync::Arc, time::Duration};
 
