@@ -13,6 +13,7 @@ mod code {
     pub(super) const BUSY: i32 = 5;
     pub(super) const LOCKED: i32 = 6;
     pub(super) const READONLY: i32 = 8;
+    pub(super) const IOERR: i32 = 10;
     pub(super) const CORRUPT: i32 = 11;
     pub(super) const FULL: i32 = 13;
     pub(super) const CANTOPEN: i32 = 14;
@@ -68,7 +69,9 @@ impl Failure {
     pub(super) fn store_error(&self, operation: &'static str, file: &str) -> StoreError {
         let (kind, text) = meaning(&self.error);
         if self.unknown {
-            let text = format!("{file}: whether it was stored is not known; load again");
+            // The disk is to be looked after whether it was stored or not.
+            let first = if is_of_the_disk(&self.error) { format!("{text}; ") } else { String::new() };
+            let text = format!("{file}: {first}whether it was stored is not known; load again");
             return StoreError::new(ErrorKind::UnknownOutcome, operation, text).caused_by(self.error.clone());
         }
         StoreError::new(kind, operation, format!("{file}: {text}")).caused_by(self.error.clone())
@@ -84,6 +87,11 @@ impl From<sqlx::Error> for Failure {
 /// Whether others keep the lock.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
+}
+
+/// Whether the disk did not do what SQLite asked of it: also where it is full, and that is not what the system said.
+fn is_of_the_disk(error: &sqlx::Error) -> bool {
+    primary_code(error) == Some(code::IOERR)
 }
 
 /// A `COMMIT` that has failed has committed nothing. What was refused for want of a lock or of room is not in the log whole, so
@@ -112,6 +120,10 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
             "another process has kept it locked for longer than the busy timeout: end that process or its transaction",
         ),
         Some(code::FULL) => (ErrorKind::Unavailable, "the disk is full: make room and it goes on, nothing is lost"),
+        Some(code::IOERR) => (
+            ErrorKind::Unavailable,
+            "the disk may be full or failing: make room, or see what the system's log says of the disk, and it goes on",
+        ),
         Some(code::READONLY) => {
             (ErrorKind::Denied, "it is read-only: let this process write the file and the directory that it is in")
         }
@@ -131,5 +143,63 @@ fn meaning(error: &sqlx::Error) -> (ErrorKind, &'static str) {
             "hapax's tables are not as this version needs them: apply `Sqlite::migrate`, or undo what changed them",
         ),
         _ => (ErrorKind::Unavailable, "SQLite failed; the cause is in the source of this error"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{borrow::Cow, error::Error, fmt};
+
+    use hapax_core::ports::ErrorKind;
+    use sqlx::error::DatabaseError;
+
+    use super::{Failure, Place};
+
+    /// What SQLite answers, by its extended code.
+    #[derive(Debug)]
+    struct Answer(&'static str);
+
+    impl fmt::Display for Answer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Answer {}
+
+    impl DatabaseError for Answer {
+        fn message(&self) -> &str {
+            self.0
+        }
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.into())
+        }
+        fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+            self
+        }
+        fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+            self
+        }
+        fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+            self
+        }
+        fn kind(&self) -> sqlx::error::ErrorKind {
+            sqlx::error::ErrorKind::Other
+        }
+    }
+
+    /// Goal: whoever reads `disk I/O error` is told what to do. Method: a write and an fsync that the disk refuses (`SQLITE_IOERR_WRITE`,
+    /// `SQLITE_IOERR_FSYNC`), before a commit and in it.
+    #[test]
+    fn a_disk_that_refuses_is_said_with_what_to_do() {
+        for code in ["778", "1034"] {
+            for (place, kind) in [(Place::Before, ErrorKind::Unavailable), (Place::Commit, ErrorKind::UnknownOutcome)] {
+                let failure = Failure::new(sqlx::Error::Database(Box::new(Answer(code))), place);
+                let error = failure.store_error("saving an entity", "shop.db");
+                assert_eq!(error.kind(), kind, "{error}");
+                assert!(error.to_string().contains("the disk may be full or failing: make room"), "{error}");
+                assert_eq!(error.to_string().contains("is not known; load again"), failure.is_unknown(), "{error}");
+            }
+        }
     }
 }
