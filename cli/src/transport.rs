@@ -14,7 +14,7 @@ use crate::{
 /// The operator with the transport that was named, or with the queues that stand beside the store.
 pub(crate) async fn with_transport(opened: Opened, common: &Common) -> Result<Operator, Failure> {
     let Some(url) = common.transport() else { return Ok(opened.operator) };
-    add(opened.operator, &url, common).await
+    on_transport(opened.operator, &url, common).await
 }
 
 /// The same for what sends: without one it is refused.
@@ -43,7 +43,8 @@ where
     operator.queues(transport.clone()).sends_by(transport)
 }
 
-async fn add(operator: Operator, url: &str, common: &Common) -> Result<Operator, Failure> {
+/// The operator with the transport at `url`, and no other.
+pub(crate) async fn on_transport(operator: Operator, url: &str, common: &Common) -> Result<Operator, Failure> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     match scheme.as_deref() {
         #[cfg(feature = "rabbitmq")]

@@ -3,7 +3,7 @@
 use hapax::{endpoint::AuditReport, metrics::Invariant, operator::masked};
 use serde::Serialize;
 
-use super::{answered, ended, is_there, open_store, selection};
+use super::{answered, ended, is_anywhere, open_store, selection};
 use crate::{
     args::{AuditArgs, Common},
     failure::Failure,
@@ -32,7 +32,7 @@ struct OfInvariant {
 pub(super) async fn run(asked: &AuditArgs, common: &Common, warnings: &Warnings, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
     super::warn(&warnings.take()); // Of the opening: what comes now is found.
-    is_there(&operator, asked.of.endpoint.as_ref()).await?;
+    is_anywhere(&operator, asked.of.endpoint.as_ref(), common).await?;
     let audit = operator.audit(&selection(&asked.of), asked.entities).await.map_err(|error| Failure::of(&error))?;
     let audit = answered(audit)?;
     let mut report = AuditReport::default();

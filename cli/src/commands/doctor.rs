@@ -45,6 +45,18 @@ struct Findings {
     errors: usize,
     warnings: usize,
     findings: Vec<Finding>,
+    /// What was asked that makes no sense, such as an address that is none: it ends the program as it does any other command.
+    #[serde(skip)]
+    misuse: Option<String>,
+}
+
+/// Whether it can be asked what is in queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queues {
+    Reached,
+    /// Which is an error that has been said.
+    Failed,
+    Unnamed,
 }
 
 impl Findings {
@@ -64,6 +76,9 @@ impl Findings {
         if let Failure::Usage(why) | Failure::Failed(why) = failure {
             self.add(Level::Error, format!("{what}: {why}"), None);
         }
+        if let Failure::Usage(why) = failure {
+            self.misuse.get_or_insert_with(|| why.clone());
+        }
     }
 }
 
@@ -82,23 +97,33 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
             for left_out in &opened.left_out {
                 found.add(Level::Warning, left_out.clone(), None);
             }
-            let (reaches, is_debeziums) = (common.transport().is_some() || opened.has_queues, opened.is_debeziums);
-            match with_transport(opened, common).await {
-                Err(failure) => found.failed("transport", &failure),
-                Ok(operator) => {
-                    if reaches {
-                        found.add(Level::Ok, "the transport opens", None);
-                    }
-                    look(&operator, asked, (reaches, is_debeziums), &mut found).await;
+            let is_debeziums = opened.is_debeziums;
+            let named = common.transport().is_some() || opened.has_queues;
+            let without = opened.operator.clone();
+            let (operator, queues) = match with_transport(opened, common).await {
+                Ok(operator) if named => {
+                    found.add(Level::Ok, "the transport opens", None);
+                    (operator, Queues::Reached)
                 }
-            }
+                Ok(operator) => (operator, Queues::Unnamed),
+                // All else can be looked at without it.
+                Err(failure) => {
+                    found.failed("transport", &failure);
+                    (without, Queues::Failed)
+                }
+            };
+            look(&operator, asked, (queues, is_debeziums), &mut found).await;
             found.heard(warnings);
         }
     }
-    ended(if common.json { out.json(&found) } else { out.text(&text(&found)) }, found.errors > 0)
+    let printed = if common.json { out.json(&found) } else { out.text(&text(&found)) };
+    match found.misuse {
+        Some(why) => printed.and(Err(Failure::usage(why))),
+        None => ended(printed, found.errors > 0),
+    }
 }
 
-async fn look(operator: &Operator, asked: &Doctor, (reaches, is_debeziums): (bool, bool), found: &mut Findings) {
+async fn look(operator: &Operator, asked: &Doctor, (queues, is_debeziums): (Queues, bool), found: &mut Findings) {
     let said = |time| span(millis(time));
     match (operator.retention().await, asked.redelivery) {
         (Err(error), _) => found.add(Level::Error, with_causes(&error), None),
@@ -120,7 +145,7 @@ async fn look(operator: &Operator, asked: &Doctor, (reaches, is_debeziums): (boo
         found.add(Level::Warning, why, Some("look at how it is written, unless it has yet to run"));
     }
     match &status.endpoints {
-        Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, reaches, found)),
+        Answer::Is(endpoints) => endpoints.iter().for_each(|endpoint| look_at_endpoint(endpoint, queues, found)),
         Answer::Unknown { why } => {
             found.add(Level::Warning, format!("endpoints are not looked at: {why}"), Some("--endpoint and --saga"))
         }
@@ -128,7 +153,7 @@ async fn look(operator: &Operator, asked: &Doctor, (reaches, is_debeziums): (boo
     status.outboxes.iter().for_each(|outbox| look_at_outbox(outbox, is_debeziums, found));
 }
 
-fn look_at_endpoint(endpoint: &EndpointStatus, reaches: bool, found: &mut Findings) {
+fn look_at_endpoint(endpoint: &EndpointStatus, queues: Queues, found: &mut Findings) {
     let name = &endpoint.endpoint;
     if let Answer::Is(count) = &endpoint.dead_letters
         && count.number > 0
@@ -167,10 +192,12 @@ fn look_at_endpoint(endpoint: &EndpointStatus, reaches: bool, found: &mut Findin
     }
     if let Answer::Unknown { why } = &endpoint.queue {
         // Where a transport is known, it has not answered.
-        let (level, remedy) = if reaches {
-            (Level::Warning, Some("see whether it is this endpoint's transport, and whether its program has run"))
-        } else {
-            (Level::Ok, None)
+        let (level, remedy) = match queues {
+            Queues::Failed => return,
+            Queues::Unnamed => (Level::Ok, None),
+            Queues::Reached => {
+                (Level::Warning, Some("see whether it is this endpoint's transport, and whether its program has run"))
+            }
         };
         found.add(level, format!("{name}: its queue is not looked at: {why}"), remedy);
     }

@@ -21,7 +21,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{answered, cut, ended, endpoint, is_there, open_store, warn_of_more};
+use super::{answered, cut, ended, endpoint, is_anywhere, open_store, warn_of_more};
 use crate::{
     args::{Changing, Chosen, Common, DeadLetters, Edit, Filtered, Of},
     ask::Hand,
@@ -87,7 +87,7 @@ async fn list(filtered: &Filtered, page: (usize, usize), common: &Common, out: &
     let mut letters: Vec<ShownLetter> = answered(letters.map_err(|error| Failure::of(&error))?)?;
     cut(&mut letters, page, "dead letters");
     if letters.is_empty() {
-        is_there(&operator, endpoint).await?;
+        is_anywhere(&operator, endpoint, common).await?;
     }
     if common.json {
         return out.json(&letters);
@@ -155,13 +155,18 @@ fn letter_text(letter: &ShownLetter) -> String {
 }
 
 /// What was chosen, all of it there.
-async fn chosen(operator: &Operator, endpoint: &EndpointName, chosen: &Chosen) -> Result<Vec<DeadLetter>, Failure> {
+async fn chosen(
+    operator: &Operator,
+    endpoint: &EndpointName,
+    chosen: &Chosen,
+    common: &Common,
+) -> Result<Vec<DeadLetter>, Failure> {
     let (office, filter) = (office(operator, endpoint), filter(&chosen.filtered));
     if chosen.all {
         let letters = office.list(&filter, 0, AT_ONCE_MAX).await.map_err(|error| Failure::of(&error))?;
         warn_of_more(letters.len(), AT_ONCE_MAX);
         if letters.is_empty() {
-            is_there(operator, Some(endpoint)).await?;
+            is_anywhere(operator, Some(endpoint), common).await?;
         }
         return Ok(letters);
     }
@@ -192,7 +197,7 @@ async fn retry(
     let operator =
         if changing.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
     let endpoint = endpoint(&operator, &asked.filtered.of).await?;
-    let letters = chosen(&operator, &endpoint, asked).await?;
+    let letters = chosen(&operator, &endpoint, asked, common).await?;
     let hand = Hand::new(changing, common);
     if letters.is_empty() {
         return done(out, common, &RetriedLetters::of(&endpoint, Retried::default()));
@@ -231,7 +236,7 @@ fn done(out: &mut Out, common: &Common, retried: &RetriedLetters) -> Result<(), 
 async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
     let endpoint = endpoint(&operator, &asked.filtered.of).await?;
-    let letters = chosen(&operator, &endpoint, asked).await?;
+    let letters = chosen(&operator, &endpoint, asked, common).await?;
     let hand = Hand::new(changing, common);
     let mut discarded = 0;
     if !letters.is_empty() {
@@ -376,7 +381,7 @@ async fn actions(of: Option<EndpointName>, common: &Common, out: &mut Out) -> Re
     });
     let shown: Vec<ShownAction> = shown.collect();
     if shown.is_empty() {
-        is_there(&operator, Some(&endpoint)).await?;
+        is_anywhere(&operator, Some(&endpoint), common).await?;
     }
     if common.json {
         return out.json(&shown);

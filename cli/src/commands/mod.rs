@@ -27,6 +27,7 @@ use crate::{
     failure::{Failure, in_our_words},
     place::{Opened, Place},
     print::Out,
+    transport::on_transport,
     warnings::Warnings,
 };
 
@@ -147,9 +148,15 @@ async fn is_there(operator: &Operator, endpoint: Option<&EndpointName>) -> Resul
     }
     let of = Selection { endpoint: Some(endpoint.clone()), saga: None };
     let status = operator.status(&of, 1).await.map_err(|error| Failure::of(&error))?;
-    if status.endpoints.is().into_iter().flatten().any(has_something) {
+    let found: Vec<&EndpointStatus> = status.endpoints.is().into_iter().flatten().collect();
+    if found.iter().any(|endpoint| has_something(endpoint)) {
         return Ok(());
     }
+    let untold = found.iter().map(|endpoint| match &endpoint.queue {
+        Answer::Unknown { why } => format!("; what is in its queue is not known here: {why}"),
+        Answer::Is(_) => String::new(),
+    });
+    let untold: String = untold.collect();
     let names: Vec<&str> = known.iter().take(TOLD_MAX).map(EndpointName::as_str).collect();
     let there = match known.len() {
         0 => "nor has any other".to_owned(),
@@ -157,7 +164,23 @@ async fn is_there(operator: &Operator, endpoint: Option<&EndpointName>) -> Resul
         1 => format!("there is: {}", names.join(", ")),
         _ => format!("there are: {}", names.join(", ")),
     };
-    Err(Failure::new(format!("endpoint {endpoint} has stored nothing here; {there}")))
+    Err(Failure::new(format!("endpoint {endpoint} has stored nothing here; {there}{untold}")))
+}
+
+/// The same for what needs no transport: the one that was named is asked where nothing else is known of the endpoint, for a broker may have
+/// messages for it.
+async fn is_anywhere(operator: &Operator, endpoint: Option<&EndpointName>, common: &Common) -> Result<(), Failure> {
+    let (Some(name), Some(url)) = (endpoint, common.transport()) else { return is_there(operator, endpoint).await };
+    if is_there(operator, endpoint).await.is_ok() {
+        return Ok(());
+    }
+    match on_transport(operator.clone(), &url, common).await {
+        Ok(operator) => is_there(&operator, endpoint).await,
+        Err(Failure::Failed(why)) => Err(Failure::new(format!(
+            "endpoint {name} has stored nothing here, and whether its queue has anything is not known: {why}"
+        ))),
+        Err(misuse) => Err(misuse),
+    }
 }
 
 /// Something that is known without the endpoint's entities. Letters that cannot be counted may be there.

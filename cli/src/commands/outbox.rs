@@ -13,7 +13,7 @@ use hapax::{
 };
 use serde::Serialize;
 
-use super::{cut, is_there, open, selection, warn_of_more};
+use super::{cut, is_anywhere, open, selection, warn_of_more};
 use crate::{
     args::{Changing, Common, Outbox, RowsArgs},
     ask::Hand,
@@ -62,7 +62,7 @@ pub(super) async fn run(asked: Outbox, common: &Common, out: &mut Out) -> Result
                 if let Answer::Is(waiting) = &mut waiting {
                     cut(waiting, (skip, limit), "entities with something that waits");
                     if waiting.is_empty() {
-                        is_there(&operator, of.endpoint.as_ref()).await?;
+                        is_anywhere(&operator, of.endpoint.as_ref(), common).await?;
                     }
                 }
                 listed.entities = Some(waiting);

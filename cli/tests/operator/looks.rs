@@ -10,7 +10,7 @@ use hapax::{
     ports::{DeadLetter, DeadLetters, Page},
 };
 
-use crate::rig::{Folder, hapax, json, program, said, shop_that_could_not_send, shop_that_ran, text};
+use crate::rig::{Folder, ItemAdded, hapax, json, program, said, shop_that_could_not_send, shop_that_ran, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_tells_what_waits_what_was_set_aside_and_what_is_remembered() {
@@ -115,6 +115,47 @@ async fn an_endpoint_that_is_none_is_said_with_those_there_are() {
     }
 }
 
+/// Goal: an endpoint of which nobody but its broker has anything is not taken for one that was mistyped, and where that cannot be known it is
+/// said. Method: a message in queues of another file, which `--transport` names or does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_has_only_messages_is_known_where_its_transport_is_named() {
+    let (folder, other, bare) = (Folder::new(), Folder::new(), Folder::new());
+    let (file, queues, bare) = (folder.file(), other.file(), bare.file());
+    shop_that_ran(&file).await;
+    let queue = SqliteQueue::open(&queues).await.unwrap();
+    let added = ItemAdded { order: "7".to_owned() };
+    queue.sender().send_as("sent-1".parse().unwrap(), "loft", &added).await.unwrap();
+    queue.close().await;
+    for command in [
+        &["status"][..],
+        &["dead-letters", "list"],
+        &["dead-letters", "discard", "--all", "--yes"],
+        &["dead-letters", "actions"],
+        &["outbox", "list"],
+        &["sweep", "--yes"],
+        &["audit", "--every", "1ms"],
+    ] {
+        let named = [command, &["--endpoint", "loft", "--store", &file]].concat();
+        let unknown = hapax(&named);
+        assert_eq!(unknown.status.code(), Some(1), "{command:?}: {unknown:?}");
+        assert!(said(&unknown).contains("endpoint loft has stored nothing here"), "{command:?}: {unknown:?}");
+        let known = hapax(&[&named[..], &["--transport", &queues]].concat());
+        assert!(known.status.success(), "{command:?}: {known:?}");
+    }
+    let named = ["dead-letters", "list", "--endpoint", "loft", "--store"];
+    if cfg!(feature = "redis") {
+        let away = ["--transport", "redis://shop:s3cret@127.0.0.1:1"];
+        let away = hapax(&[&named[..], &[file.as_str()], &away].concat());
+        assert_eq!(away.status.code(), Some(1), "{away:?}");
+        let why = said(&away);
+        assert!(why.contains("whether its queue has anything is not known") && why.contains("127.0.0.1:1"), "{why}");
+        assert!(!why.contains("s3cret"), "{why}");
+    }
+    assert!(hapax(&["migrate", "--yes", "--store", &bare]).status.success());
+    let untold = said(&hapax(&[&named[..], &[bare.as_str()]].concat()));
+    assert!(untold.contains("what is in its queue is not known here: no transport was given"), "{untold}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_life_of_a_message_is_told_from_its_queue_to_what_it_caused() {
     let folder = Folder::new();
@@ -199,6 +240,28 @@ async fn the_doctor_names_what_is_to_be_done() {
     let none = hapax(&["doctor", "--store", folder.path().join("none.db").to_str().unwrap()]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none).contains("there is no such file") && text(&none).contains("hapax migrate"), "{none:?}");
+}
+
+/// Goal: a transport that fails hides nothing else, and an address that is none ends the program as that of a store does. Method: one that does
+/// not answer, and one of no kind.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_looks_on_where_the_transport_fails() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    let (away, none) = (("redis://shop:s3cret@127.0.0.1:1", 1), ("carrier-pigeon://loft", 2));
+    for (url, code) in [away, none].into_iter().skip(usize::from(!cfg!(feature = "redis"))) {
+        let ran = hapax(&["doctor", "--store", &file, "--transport", url]);
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        let page = text(&ran);
+        for part in ["ERROR    transport: ", "dedup entries are kept for", "shop has set 1 message aside", "1 error"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("the transport opens") && !page.contains("s3cret"), "{page}");
+        assert_eq!(said(&ran).contains("no transport"), code == 2, "{ran:?}");
+    }
+    let store = hapax(&["doctor", "--store", "carrier-pigeon://loft"]);
+    assert_eq!(store.status.code(), Some(2), "{store:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
