@@ -144,6 +144,25 @@ async fn a_transport_that_does_not_answer_is_said_too() {
     refused(&["status", "--store", &file, "--transport", "carrier-pigeon://loft"], 2, "no transport");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_has_no_letter_is_said_whatever_was_to_be_done_with_it() {
+    let folder = Folder::new();
+    let file = folder.file();
+    shop_that_ran(&file).await;
+    for deed in [
+        &["show", "nobody"][..],
+        &["retry", "nobody", "--yes"],
+        &["discard", "nobody", "--yes"],
+        &["discard", "bad-1", "nobody", "--yes"],
+        &["edit", "nobody", "--never-expires", "--yes"],
+    ] {
+        let command = [&["dead-letters"][..], deed, &["--store", &file]].concat();
+        refused(&command, 1, "dead letter about message nobody");
+    }
+    // Nor was one touched that was named with it.
+    assert!(hapax(&["dead-letters", "show", "bad-1", "--store", &file]).status.success());
+}
+
 #[test]
 fn a_file_that_is_damaged_newer_or_another_programs_is_not_touched() {
     let folder = Folder::new();
