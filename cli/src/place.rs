@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cosmos")]
 mod cosmos;
+mod stood;
 mod tables;
 
 use hapax::{
@@ -9,6 +10,7 @@ use hapax::{
     ports::{ErrorKind, StoreError},
 };
 
+pub(crate) use self::stood::Stood;
 use crate::{args::Common, failure::Failure};
 
 /// What to do where nothing of hapax is.
@@ -250,9 +252,14 @@ fn opening(error: &StoreError) -> Failure {
     let remedy = match error.kind() {
         ErrorKind::Absent => ABSENT,
         ErrorKind::Misconfigured if text.contains("`share_file(true)`") => "; `hapax migrate --share-file` does that",
-        ErrorKind::Misconfigured if text.contains("has schema") => "; `hapax migrate` does it",
+        _ if is_older(error) => "; `hapax migrate` does it",
         _ => "",
     };
     let text = text.replace(": set `create_if_missing(true)`", "");
     Failure::new(format!("{text}{remedy}"))
+}
+
+/// Whether the tables are there, and are those of an older hapax.
+fn is_older(error: &StoreError) -> bool {
+    error.kind() == ErrorKind::Misconfigured && with_causes(error).contains("has schema")
 }

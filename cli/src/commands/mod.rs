@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         Command::Completion { shell } => return completion(shell.into(), out),
         Command::Outbox(Outbox::Debezium(asked)) => return debezium::run(&asked, &common, out),
         Command::Doctor(asked) => return doctor::run(&asked, &common, &warnings, out).await,
-        Command::Migrate(asked) => migrate::run(&asked, &common, out).await,
+        Command::Migrate(asked) => migrate::run(&asked, &common, &warnings, out).await,
         Command::Status(asked) => status::run(&asked, &common, out).await,
         Command::DeadLetters(asked) => letters::run(asked, &common, out).await,
         Command::Outbox(asked) => outbox::run(asked, &common, out).await,

@@ -24,6 +24,28 @@ fn a_store_is_made_and_made_again_without_harm() {
     assert!(text(&hapax(&["status", "--store", &file])).contains("no endpoint has left anything"));
 }
 
+/// Goal: who migrates hears what was there. Method: nothing, then a part of it, then tables whose last steps are not on record.
+#[tokio::test]
+async fn which_tables_were_made_updated_or_found_is_said() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let migrate = |more: &[&str]| {
+        let told = json(&[&["migrate", "--yes", "--json", "--store", &file][..], more].concat(), 0);
+        let tables = told["tables"].as_array().unwrap().iter();
+        let word = |table: &serde_json::Value, name: &str| table[name].as_str().unwrap().to_owned();
+        tables.map(|table| format!("{} {}", word(table, "of"), word(table, "state"))).collect::<Vec<_>>()
+    };
+    assert_eq!(migrate(&["--queues"]), ["store made", "queues made"]);
+    assert_eq!(migrate(&["--outbox", "--queues"]), ["store found", "outbox made", "queues found"]);
+    let pool = sqlx::SqlitePool::connect(&format!("sqlite://{file}")).await.unwrap();
+    sqlx::query("DELETE FROM hapax_migration WHERE version > 1").execute(&pool).await.unwrap();
+    pool.close().await;
+    assert_eq!(migrate(&["--outbox"]), ["store updated", "outbox found"]);
+    let told = text(&hapax(&["migrate", "--outbox", "--yes", "--store", &file]));
+    assert!(told.contains("\n  store: found hapax_migration, hapax_meta, "), "{told}");
+    assert!(told.contains("\n  outbox: found hapax_outbox_migration, "), "{told}");
+}
+
 #[tokio::test]
 async fn whether_an_outbox_keeps_order_is_left_to_its_program() {
     let folder = Folder::new();

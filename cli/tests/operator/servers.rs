@@ -58,7 +58,12 @@ fn ask(place: &[&str], args: &[&str], code: i32) -> Value {
 fn makes_the_tables(place: &[&str]) {
     let before = hapax(&[&["status"][..], place].concat());
     assert!(before.status.code() == Some(1) && said(&before).contains("hapax migrate"), "{before:?}");
-    ask(place, &["migrate", "--outbox", "--queues", "--yes"], 0);
+    for state in ["made", "found"] {
+        let told = ask(place, &["migrate", "--outbox", "--queues", "--yes"], 0);
+        let tables = told["tables"].as_array().unwrap();
+        let is_told = |table: &Value| table["state"] == state && !table["names"].as_array().unwrap().is_empty();
+        assert!(tables.len() == 3 && tables.iter().all(is_told), "{state}: {told}");
+    }
     ask(place, &["status"], 0);
 }
 

@@ -51,8 +51,10 @@ where
 fn makes_the_store(store: &str) {
     let before = hapax(&["status", "--store", store]);
     assert!(before.status.code() == Some(1) && said(&before).contains("hapax migrate"), "{before:?}");
-    json(&["migrate", "--yes", "--json", "--store", store], 0);
-    json(&["migrate", "--yes", "--json", "--store", store], 0);
+    for state in ["made", "found"] {
+        let told = json(&["migrate", "--yes", "--json", "--store", store], 0);
+        assert_eq!((&told["tables"][0]["of"], &told["tables"][0]["state"]), (&"store".into(), &state.into()), "{told}");
+    }
 }
 
 /// What an operator sees of the shop, and does, once it is named.
