@@ -3,11 +3,14 @@
 //!
 //! For the targets of `cargo xtask fuzz`, and for `corpus.rs`, which gives them what was found and kept.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::LazyLock};
 
 use hapax::{
-    operator::{masked, masked_url},
+    endpoint::Calendar,
+    operator::{masked, masked_url, with_causes},
+    otel::OtelTraces,
     stores::postgres::outbox::DebeziumConnector,
+    trace::Traces,
     transports::fuzzing::parts,
 };
 use hapax_core::{
@@ -18,15 +21,22 @@ use hapax_core::{
         cloudevents::{self, Source},
         plain,
     },
-    ids::{CorrelationId, DedupKey, EndpointName, MessageId, PartitionKey, SagaKey, SagaName, TypeName},
+    ids::{
+        CorrelationId, DedupKey, EndpointName, IdempotencyKey, MessageId, PartitionKey, SagaKey, SagaName, TenantId,
+        TraceParent, TypeName,
+    },
     ports::{BodyName, BodyRecord},
     seal::{Deflate, Seal, Seals},
+};
+use tracing::{
+    Dispatch, Event, Metadata, Subscriber, dispatcher,
+    span::{Attributes, Id, Record},
 };
 
 /// A decoder by the name of its target and of its folder in `corpus/`.
 pub(crate) type Named = (&'static str, fn(&[u8]));
 
-pub(crate) const ALL: [Named; 10] = [
+pub(crate) const ALL: [Named; 13] = [
     ("records", records),
     ("bodies", bodies),
     ("states", states),
@@ -37,6 +47,9 @@ pub(crate) const ALL: [Named; 10] = [
     ("ids", ids),
     ("brokers", brokers),
     ("configuration", configuration),
+    ("places", places),
+    ("calendars", calendars),
+    ("traceparents", traceparents),
 ];
 
 /// What stores and queues have kept of entities, outgoing messages and envelopes.
@@ -148,6 +161,9 @@ pub(crate) fn ids(data: &[u8]) {
     comes_back::<SagaKey>(text);
     comes_back::<PartitionKey>(text);
     comes_back::<CorrelationId>(text);
+    comes_back::<IdempotencyKey>(text);
+    comes_back::<TenantId>(text);
+    comes_back::<TraceParent>(text);
     comes_back::<TypeName>(text);
     if let Ok(destination) = Destination::parse(text) {
         assert_eq!(Destination::parse(&destination.to_string()).ok(), Some(destination));
@@ -199,6 +215,78 @@ pub(crate) fn configuration(data: &[u8]) {
     ];
     #[cfg(feature = "kafka")]
     said.push(hapax::transports::kafka::fuzz_url(url));
+    keeps_its_password(url, &said);
+}
+
+/// Where a database is, as a user writes it: by its driver's parser, and with what hapax asks of TLS. What is said of a place that is none, or is
+/// refused, keeps a password to itself. Not a file of SQLite, which is looked at only when it is opened.
+pub(crate) fn places(data: &[u8]) {
+    let Ok(url) = std::str::from_utf8(data) else { return };
+    let mut said = Vec::new();
+    for is_trusted in [false, true] {
+        let postgres = hapax::Postgres::options(url).danger_unverified_tls(is_trusted).connect_options();
+        let mysql = hapax::MySql::options(url).danger_unverified_tls(is_trusted).connect_options();
+        said.extend([postgres.err(), mysql.err()].into_iter().flatten().map(|error| with_causes(&error)));
+    }
+    keeps_its_password(url, &said);
+}
+
+/// When something recurs: a cron pattern, and in the next line a time zone.
+pub(crate) fn calendars(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (pattern, zone) = text.split_once('\n').unwrap_or((text, "UTC"));
+    // It looks for its first occurrence, too; for those by the clocks of the zone an endpoint alone does.
+    let Ok(calendar) = Calendar::cron(pattern) else { return };
+    if let Ok(calendar) = calendar.zone(zone) {
+        assert!(format!("{calendar:?}").starts_with(pattern));
+    }
+}
+
+/// What a message says of the trace that it was created in, as who joins spans to traces reads it. No other reads it: it is carried.
+pub(crate) fn traceparents(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(traceparent) = TraceParent::parse(text) else { return };
+    let (id, message_type) = ("1".parse().expect("an id"), "fuzz.traced".parse().expect("a type"));
+    let mut came = Envelope::new(id, message_type, Vec::new());
+    came.traceparent = Some(traceparent);
+    dispatcher::with_default(&LISTENER, || {
+        let (span, traces) = (tracing::info_span!("fuzz"), OtelTraces::default());
+        assert!(!span.is_disabled(), "nothing is read where nobody listens");
+        // As the parent of a span, as a link of one, and as that of who sends it.
+        traces.received(&span, &came, 1);
+        traces.received(&span, &came, 2);
+        traces.sent(&span, &came);
+    });
+}
+
+/// So that there are spans.
+static LISTENER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Listener));
+
+/// Keeps nothing.
+struct Listener;
+
+impl Subscriber for Listener {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Nothing that is `said` of `url` holds its password.
+fn keeps_its_password(url: &str, said: &[String]) {
     let Some(password) = password(url) else { return };
     for said in said {
         assert!(!said.contains(password), "{said:?} holds {password:?}");

@@ -143,7 +143,8 @@ fn shown(targets: &[String], runs: &[Value]) -> String {
         "### Bytes from outside\n\n\
          Each decoder of bytes from outside (`tests/fuzz/targets`) is given what finds its way through it, by libFuzzer, for {} s.\n\
          One that panics, takes more than {TIMEOUT_S} s for an input or more than {MEMORY_MIB} MiB is an error, and no run of it is kept here.\n\
-         Command: `cargo xtask fuzz`.\n\n",
+         Kafka's is not among them, since its client library, in C, does not build for libFuzzer: `tests/corpus.rs` alone gives it what\n\
+         was kept. Command: `cargo xtask fuzz`.\n\n",
         Fuzz::SECONDS
     );
     let run = |target: &String| runs.iter().find(|run| run[TARGET] == target.as_str());
