@@ -119,8 +119,18 @@ impl Saves {
     /// # Panics
     /// Where it is not.
     pub async fn end(self, store: &dyn EntityStore) -> [usize; 3] {
+        let (counts, lost) = self.end_with_losses(store).await;
+        assert!(lost.is_empty(), "confirmed and lost: {lost:?}");
+        counts
+    }
+
+    /// The same where what was confirmed may be gone again, and which those are.
+    ///
+    /// # Panics
+    /// Where anything else is not as it was told.
+    pub async fn end_with_losses(self, store: &dyn EntityStore) -> ([usize; 3], Vec<u32>) {
         self.count.ended.store(true, Ordering::Relaxed);
-        let (mut counts, mut all) = ([0; 3], Vec::new());
+        let (mut counts, mut lost, mut all) = ([0; 3], Vec::new(), Vec::new());
         for task in self.tasks {
             all.extend(task.await.expect("a task's saves"));
         }
@@ -131,13 +141,14 @@ impl Saves {
             let stored = loaded.stored.map(|stored| stored.entity);
             assert_eq!(stored.is_some(), marked.is_some(), "{number}, {told:?}: half of it is stored");
             match told {
-                Told::Saved => assert_eq!(stored, Some(self.samples.entity(number)), "{number}: confirmed and lost"),
+                Told::Saved if stored.is_none() => lost.push(number),
+                Told::Saved => assert_eq!(stored, Some(self.samples.entity(number)), "{number}: stored otherwise"),
                 Told::Refused => assert_eq!(stored, None, "{number}: refused and stored"),
                 Told::Unknown => {}
             }
             counts[told as usize] += 1;
         }
-        counts
+        (counts, lost)
     }
 }
 
