@@ -193,19 +193,20 @@ fn with_section(page: &str, section: &str) -> Result<String, String> {
 fn shown(soaks: &[Value], points: &[Value]) -> String {
     let mut text = String::from(
         "## The campaign: the shipped adapters on real servers, under real faults\n\n\
-         What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200\n\
-         keys; each step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed\n\
-         gives: workers are killed by SIGKILL, stand still (SIGSTOP) for longer than a lease, or than RabbitMQ, which has none,\n\
-         waits for heartbeats, and are replaced by others that write messages and states as a next version would, with a field\n\
-         more; the clock of their host, and of no server, is set to and fro by up to 25 s; the servers are killed by SIGKILL and\n\
-         started again; and the lines to them cut connections, delay, slice, are black holes, swallow answers of what was served,\n\
-         and deliver requests after their clients have given up. Then the books are made from the database, as its adapter reads\n\
-         it, and from what came out of the broker; no worker is asked. In PostgreSQL, MariaDB and SQLite, entities, effects, dead\n\
-         letters, marks and what waits are counted beside that, by statements that are not the adapter's, and have to be as many.\n\
-         Only what passes met, from the messages handled to the leases lost, is what workers said while they lived. A run in which\n\
-         some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are emulators, which have everything\n\
-         in their memory and so are not killed; where a store or a queue is a file, there is no line to it. The commits of\n\
-         `postgres-replicated` wait for a standby, which takes the place of the primary each time that this is killed.\n\n",
+         What the explorer takes for granted of ports is looked for here. Two endpoints in four processes handle messages of 200 keys; each\n\
+         step adds to an entity at the first, which sends to the second, which sends on. Meanwhile, at times that a seed gives: workers are\n\
+         killed by SIGKILL, stand still (SIGSTOP) for longer than a lease, or than RabbitMQ, which has none, waits for heartbeats, and are\n\
+         replaced one by one by workers of the other version: the same program, told to write messages and states as a next version would,\n\
+         with a field more, and none of another commit; the clock of their host, and of no server, is set to and fro by up to 25 s; the\n\
+         servers are killed by SIGKILL and started again; and the lines to them cut connections, delay, slice, are black holes, swallow\n\
+         answers of what was served, and deliver requests after their clients have given up. Then the books are made from the database, as\n\
+         its adapter reads it, and from what came out of the broker; no worker is asked. In PostgreSQL, MariaDB and SQLite, entities,\n\
+         effects, dead letters, marks and what waits are counted beside that, by statements that are not the adapter's, and have to be as\n\
+         many. Only what passes met, from the messages handled to the leases lost, is what workers said while they lived. A run in which\n\
+         some kind of fault was not met is void. What DynamoDB and Cosmos DB stand for here are emulators, which have everything in their\n\
+         memory and so are not killed; where a store or a queue is a file, there is no line to it. The commits of `postgres-replicated`\n\
+         wait for a standby, which takes the place of the primary each time that this is killed. None of these runs has one that follows\n\
+         asynchronously: what that loses is shown by `tests/postgres_promoted.rs`.\n\n",
     );
     if soaks.is_empty() {
         text.push_str("No run is kept here yet. Command: `cargo xtask campaign`.\n\n");
