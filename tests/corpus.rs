@@ -1,4 +1,4 @@
-//! What `cargo xtask fuzz` has found and kept is given to the decoders once more, on each push, and every shortening of it and some changes.
+//! What `cargo xtask fuzz` begins with, and what it has found and was kept, is given to the decoders on each push, with shortenings of it and some changes.
 #![allow(clippy::unwrap_used)]
 
 #[path = "fuzz/decoders.rs"]

@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use crate::{args::Campaign, fuzz, kept, mutants::tested::found, process, report::Report, soak::Soak};
 
-/// Stores and transports of the soak. Of the stores a server's with transactions, the same with a standby, one in a file, and a service's; MariaDB,
-/// Cosmos DB and objects are among the crash points alone. Of the brokers those that are the tests' own and keep what they confirm, but for SQS's.
+/// Stores and transports of the soak: a server's store with transactions, the same with a standby, one in a file, and a service's. MariaDB with Kafka, and
+/// Cosmos DB with SQS, have a minute in `tests/soak/tests/quick.rs`; objects are among the crash points alone.
 const SOAKS: [(&str, &str); 5] = [
     ("postgres", "rabbitmq"),
     ("postgres", "nats"),

@@ -61,6 +61,21 @@ fn a_minute_of_faults_is_made_good_on_postgres_and_nats() {
     passes("postgres", "nats");
 }
 
+/// Lines that no other run here has, to a server by a protocol of its own: MariaDB, and Kafka's broker, which has everything in its memory and so is
+/// not killed.
+#[cfg(feature = "kafka")]
+#[test]
+fn a_minute_of_faults_is_made_good_on_mysql_and_kafka() {
+    passes("mysql", "kafka");
+}
+
+/// The same by HTTP: Cosmos DB, whose emulator is not killed, and SQS, whose emulator keeps what it confirms and is.
+#[cfg(all(feature = "cosmos", feature = "sqs"))]
+#[test]
+fn a_minute_of_faults_is_made_good_on_cosmos_and_sqs() {
+    passes("cosmos", "sqs");
+}
+
 /// As the campaign's `--points`, which takes all calls of each kind, on every store.
 #[test]
 fn a_kill_before_and_after_a_call_of_each_step_is_made_good_on_sqlite() {
