@@ -247,7 +247,7 @@ pub(crate) fn traceparents(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(traceparent) = TraceParent::parse(text) else { return };
     let (id, message_type) = ("1".parse().expect("an id"), "fuzz.traced".parse().expect("a type"));
-    let mut came = Envelope::new(id, message_type, Vec::new());
+    let mut came = Envelope::new(id, message_type, "body");
     came.traceparent = Some(traceparent);
     dispatcher::with_default(&LISTENER, || {
         let (span, traces) = (tracing::info_span!("fuzz"), OtelTraces::default());
