@@ -2,8 +2,10 @@
 
 mod away;
 mod begin;
+mod commits;
 mod cut;
 mod endpoints;
+mod evidence;
 mod foreign;
 mod led;
 mod proxy;
@@ -13,6 +15,7 @@ mod rebalance;
 mod refused;
 mod rig;
 mod sasl;
+mod scheduled;
 mod sent;
 mod stalls;
 mod tls;

@@ -56,6 +56,10 @@ struct Script {
     refused: Option<String>,
     /// A topic of which the next answer that something is stored does not come, and ends its connection.
     unanswered: Option<String>,
+    /// A topic, and of how many of its next commits the answer does not come. Each ends its connection.
+    unheard: Option<(String, u32)>,
+    /// Of how many it did not.
+    commits_lost: u32,
     /// It says that it does not tell how topics are configured.
     tells_no_terms: bool,
     /// What was sent, all of it.
@@ -209,6 +213,21 @@ impl Proxied {
         self.script().unanswered.is_none()
     }
 
+    /// Has the broker do the next commits of a topic, so many, and nobody hear of it: each answer is lost with its connection.
+    pub(crate) fn loses_commits(&self, topic: &str, count: u32) {
+        self.script().unheard = Some((topic.to_owned(), count));
+    }
+
+    /// Has all commits be answered again.
+    pub(crate) fn answers_commits(&self) {
+        self.script().unheard = None;
+    }
+
+    /// Of how many the answer was lost, or is about to be.
+    pub(crate) fn commits_lost(&self) -> u32 {
+        self.script().commits_lost
+    }
+
     /// Has the broker be one that does not tell how topics are configured, for who connects from now on.
     pub(crate) fn tells_no_terms(&self) {
         self.script().tells_no_terms = true;
@@ -295,6 +314,14 @@ impl Script {
             return Some(Change::Made(Made { topic, code, has_short_lengths: version >= PRODUCE.1 }));
         }
         if kind == COMMIT.0 {
+            if let Some((topic, left)) = &mut self.unheard
+                && *left > 0
+                && behind(request, topic).is_some()
+            {
+                *left -= 1;
+                self.commits_lost += 1;
+                return Some(Change::Lost);
+            }
             let topic = self.refused.clone()?;
             let (at, has_short_lengths) = (behind(request, &topic)?, version >= COMMIT.1);
             let (at, count) = if has_short_lengths {
