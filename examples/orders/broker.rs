@@ -23,8 +23,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[cfg(feature = "sqs")]
 const WAIT: Duration = Duration::from_secs(1);
 /// After how long without a sign of life a worker's partitions go to others. Brokers refuse less, unless they are told otherwise.
-#[cfg(feature = "kafka")]
-const SESSION: Duration = Duration::from_secs(6);
+pub(crate) const SESSION: Duration = Duration::from_secs(6);
 /// How long nothing is to be seen there before it counts as empty: longer than a message takes from one queue to the next.
 const QUIET: Duration = Duration::from_millis(500);
 

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -16,13 +16,15 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_unti
 
 use crate::{
     Options, Refusal,
+    broker::{Broker, Kind, SESSION},
     place::Database,
     telemetry::{self, last_page},
     worker::WORKING,
+    workers::LEASE,
 };
 
-/// How long a worker is stopped: beyond its lease, so that others have its messages when it goes on.
-const STALL: Duration = Duration::from_millis(1300);
+/// How much longer a worker is stopped than what it holds stays its own.
+const BEYOND: Duration = Duration::from_millis(300);
 /// How often it is seen to whether all of them are there.
 const LOOK: Duration = Duration::from_millis(250);
 /// A day: an interval that was not asked for.
@@ -45,11 +47,19 @@ pub(crate) struct Crew {
     random: fastrand::Rng,
     /// Where it is added up what they have measured, if anybody wants to know.
     measured: Option<telemetry::Workers>,
-    /// Something has been decided since the last kill. Before that nobody is killed: on a busy machine, or a slow service, a
-    /// worker that holds many messages would have none of them done by the time it is killed, and neither would the next.
-    pub(crate) moved: Arc<AtomicBool>,
+    /// Grows whenever something has been decided. Nobody is killed before that since the last kill: on a busy machine, or a slow service, a
+    /// worker that holds many messages would have none of them done by the time it is killed, and neither would the next. Nor is anybody
+    /// stopped before that since the last one went on: where it is missed late, all others might wait for it all the time.
+    pub(crate) decided: Arc<AtomicU64>,
+    /// As it was then.
+    killed_at: Option<u64>,
+    went_on_at: Option<u64>,
+    /// How long a worker is stopped.
+    pause: Duration,
     pub(crate) kills: u64,
     pub(crate) stalls: u64,
+    /// What it is to be stopped for so long.
+    pub(crate) stopped: &'static str,
 }
 
 impl Crew {
@@ -61,6 +71,7 @@ impl Crew {
     ) -> Result<Self, Refusal> {
         let cannot = |e: std::io::Error| Refusal::new(format!("a worker cannot be started: {e}"));
         let program = std::env::current_exe().map_err(cannot)?;
+        let (pause, stopped) = pause(database);
         let (database, duplicates, tells) = (database.clone(), options.duplicates().to_string(), measured.is_some());
         let hire = move |seed: u64| {
             let mut command = Command::new(&program);
@@ -90,8 +101,19 @@ impl Crew {
         };
         let mut random = fastrand::Rng::with_seed(seed);
         let workers = (0..options.workers()).map(|_| hire(random.u64(..))).collect::<Result<_, _>>()?;
-        let moved = Arc::new(AtomicBool::new(true));
-        Ok(Self { hire: Box::new(hire), workers, random, measured, moved, kills: 0, stalls: 0 })
+        Ok(Self {
+            hire: Box::new(hire),
+            workers,
+            random,
+            measured,
+            decided: Arc::default(),
+            killed_at: None,
+            went_on_at: None,
+            pause,
+            kills: 0,
+            stalls: 0,
+            stopped,
+        })
     }
 
     /// Others, who are left alone, for those who have gone home.
@@ -113,12 +135,10 @@ impl Crew {
                 _ = look.tick() => self.look().await,
                 _ = kill.tick() => self.kill(stalled.map(|(at, _)| at)),
                 _ = stall.tick(), if stalled.is_none() => {
-                    let at = self.random.usize(..self.workers.len());
-                    stalled = Some((at, Instant::now() + STALL));
-                    self.stalls += 1;
-                    signal(&self.workers[at], Signal::STOP)
+                    self.stop().map(|at| stalled = at.map(|at| (at, Instant::now() + self.pause)))
                 }
                 () = sleep_until(until), if stalled.is_some() => {
+                    self.went_on_at = Some(self.decided.load(Ordering::Relaxed));
                     let at = stalled.take().map_or(0, |(at, _)| at);
                     signal(&self.workers[at], Signal::CONT)
                 }
@@ -142,6 +162,19 @@ impl Crew {
         Ok(())
     }
 
+    /// SIGSTOP to one of the workers that handle messages, if it is time for it: which.
+    fn stop(&mut self) -> Result<Option<usize>, Refusal> {
+        if self.went_on_at == Some(self.decided.load(Ordering::Relaxed)) {
+            return Ok(None);
+        }
+        let works = |at: &usize| self.workers[*at].works.load(Ordering::Relaxed);
+        let working: Vec<usize> = (0..self.workers.len()).filter(works).collect();
+        let Some(at) = self.random.choice(working) else { return Ok(None) };
+        signal(&self.workers[at], Signal::STOP)?;
+        self.stalls += 1;
+        Ok(Some(at))
+    }
+
     /// SIGKILL to one of the workers, any but the one that is stopped: that one is to go on as a zombie. Another takes its
     /// place at once.
     fn kill(&mut self, spared: Option<usize>) -> Result<(), Refusal> {
@@ -151,7 +184,8 @@ impl Crew {
         }
         let failed = |e: std::io::Error| Refusal::new(format!("a worker cannot be killed: {e}"));
         let Worker { process, works, .. } = &mut self.workers[at];
-        if !works.load(Ordering::Relaxed) || !self.moved.swap(false, Ordering::Relaxed) {
+        let decided = self.decided.load(Ordering::Relaxed);
+        if !works.load(Ordering::Relaxed) || self.killed_at.replace(decided) == Some(decided) {
             return Ok(());
         }
         process.kill().map_err(failed)?;
@@ -197,6 +231,22 @@ impl Drop for Crew {
             let _ = worker.process.wait();
         }
     }
+}
+
+/// How long a worker is stopped, and what that is: so long that others have what it held when it goes on, where they ever do.
+fn pause(database: &Database) -> (Duration, &'static str) {
+    const LEASES: &str = "beyond their leases, then let go on";
+    let (held, stopped) = match database.broker.as_ref().map(Broker::kind) {
+        None | Some(Kind::Redis) => (LEASE, LEASES),
+        // There it is hidden from others for longer than its lease lasts in the worker.
+        Some(Kind::Nats) => (LEASE + Duration::from_millis(500), LEASES),
+        Some(Kind::Sqs) => (LEASE + Duration::from_secs(1), LEASES),
+        // Partitions are dealt anew after the session, and Tansu waits for who joins for half of one more.
+        Some(Kind::Kafka) => (SESSION * 3 / 2, "beyond their sessions, then let go on"),
+        // It is the worker's for as long as its connection is.
+        Some(Kind::RabbitMq) => (LEASE, "then let go on; what they held stayed theirs"),
+    };
+    (held + BEYOND, stopped)
 }
 
 fn every(period: Option<Duration>) -> Interval {

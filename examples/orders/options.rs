@@ -105,7 +105,9 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub kill_every: Option<Duration>,
 
-    /// Stop a random worker (SIGSTOP) beyond its lease every so often, then let it go on as a zombie
+    /// Stop a random worker (SIGSTOP) beyond its lease every so often, then let it go on as a zombie: for 1.3 s, over NATS 1.8 s, SQS 2.3 s and
+    /// Kafka 9.3 s; over RabbitMQ, where what it holds stays its own, 1.3 s too. Not before something has been decided since the last one
+    /// went on
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub stall_every: Option<Duration>,
 

@@ -130,7 +130,7 @@ impl fmt::Display for Report {
         } else {
             row("workers", u64::from(run.workers), &format!("processes on one {}", run.place))?;
             row("  killed", run.kills, "SIGKILL, each replaced at once")?;
-            row("  stopped", run.stalls, "beyond their leases, then let go on")?;
+            row("  stopped", run.stalls, run.stopped)?;
             if let Some(kills) = run.server_kills {
                 row("server killed", kills, "SIGKILL to all of its processes, then started again")?;
             }

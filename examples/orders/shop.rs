@@ -65,8 +65,9 @@ pub(crate) struct Run {
     pub(crate) workers: u32,
     /// Workers that were killed.
     pub(crate) kills: u64,
-    /// Workers that were stopped beyond their leases.
+    /// Workers that were stopped, and for how long.
     pub(crate) stalls: u64,
+    pub(crate) stopped: &'static str,
     /// Where store and queue were, if in workers; and how often that, or the broker, was killed, if it was the run's own.
     pub(crate) place: String,
     pub(crate) server_kills: Option<u64>,
@@ -160,6 +161,7 @@ pub(crate) async fn run(
         workers: 0,
         kills: 0,
         stalls: 0,
+        stopped: "",
         place: String::new(),
         server_kills: None,
         broker_kills: None,

@@ -6,7 +6,7 @@ use std::{
     slice,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -69,7 +69,7 @@ pub(crate) async fn run<B: Backend>(
     let desk = open_desk(&opened, database, seed, telemetry).await?;
     let (begun, workers) = (Instant::now(), options.workers());
     let mut crew = Crew::hire(database, options, telemetry.map(Telemetry::workers), seed)?;
-    let mut day = Day::begin(&opened, database, input, desk, crew.moved.clone());
+    let mut day = Day::begin(&opened, database, input, desk, crew.decided.clone());
     if own.broker.is_some() && database.broker.as_ref().is_some_and(|broker| broker.kind() == Kind::RabbitMq) {
         say(format_args!("RabbitMQ is to be quiet for {LATE:?} before the books are checked"));
         day.quiet = LATE;
@@ -106,8 +106,8 @@ pub(crate) async fn run<B: Backend>(
         (Kept::Service(_), None) => format!("{kept}, queues in a file"),
         (_, None) => format!("{kept}, store and queue"),
     };
-    let (kills, stalls) = (crew.kills, crew.stalls);
-    ended.map(|()| Run { time, workers, kills, stalls, place, server_kills, broker_kills, ..Run::default() })
+    let (kills, stalls, stopped) = (crew.kills, crew.stalls, crew.stopped);
+    ended.map(|()| Run { time, workers, kills, stalls, stopped, place, server_kills, broker_kills, ..Run::default() })
 }
 
 /// The desk for the dead letters is in this process, and reaches what the workers have.
@@ -156,13 +156,13 @@ struct Day<'d, B> {
     /// How long nothing is to be left before all is done.
     quiet: Duration,
     open: HashSet<String>,
-    /// Told the crew: something has been decided.
-    moved: Arc<AtomicBool>,
+    /// Told the crew: grows whenever something has been decided.
+    decided: Arc<AtomicU64>,
     bar: ProgressBar,
 }
 
 impl<'d, B: Backend> Day<'d, B> {
-    fn begin(backend: &'d B, database: &Database, input: &'d Input, desk: Desk, moved: Arc<AtomicBool>) -> Self {
+    fn begin(backend: &'d B, database: &Database, input: &'d Input, desk: Desk, decided: Arc<AtomicU64>) -> Self {
         Self {
             stock: input.stock.iter(),
             orders: input.orders.iter(),
@@ -173,7 +173,7 @@ impl<'d, B: Backend> Day<'d, B> {
             patience: database.patience(),
             quiet: backend.hides_for(),
             open: HashSet::new(),
-            moved,
+            decided,
             bar: shop::bar(input.orders.len()),
         }
     }
@@ -196,7 +196,7 @@ impl<'d, B: Backend> Day<'d, B> {
             looks.tick().await;
             if self.look().await? > 0 {
                 moved = Instant::now();
-                self.moved.store(true, Ordering::Relaxed);
+                self.decided.fetch_add(1, Ordering::Relaxed);
             }
             let mut over = self.open.is_empty() && self.orders.len() == 0 && self.is_over().await?;
             if over || read.elapsed() >= DESK_EVERY {

@@ -37,11 +37,13 @@ fn balanced(broker: &str, arguments: &[&str]) -> String {
 fn goes_on(broker: &str, transport: &str, store: Option<&str>) {
     let faults = match broker {
         "Kafka" => ["--kill-every", "2s", "--stall-every", "5s"],
-        _ => ["--kill-every", "700ms", "--stall-every", "2s"],
+        _ => ["--kill-every", "700ms", "--stall-every", "1s"],
     };
     let usual = ["--orders", ORDERS, "--workers", "2", "--transport", transport];
     let store = store.map(|store| ["--store", store]);
-    balanced(broker, &[&usual[..], &faults, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
+    let report =
+        balanced(broker, &[&usual[..], &faults, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
+    assert_ne!(number(&report, "  stopped"), 0, "{report}");
 }
 
 macro_rules! pairs {

@@ -23,6 +23,7 @@ mod kafka {
         assert_eq!(output.status.code(), Some(0), "{report}");
         assert!(report.contains("messages over Kafka") && report.contains("charged exactly once"), "{report}");
         assert!(number(&report, "  killed") > 0 && !report.contains("still there"), "{report}");
+        assert!(number(&report, "  stopped") > 0, "{report}");
     }
 
     #[test]

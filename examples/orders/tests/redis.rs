@@ -15,12 +15,13 @@ mod redis {
 
     #[test]
     fn the_books_balance_over_a_broker_while_workers_are_killed_and_stopped() {
-        let killed = ["--kill-every", "300ms", "--stall-every", "2s"];
+        let killed = ["--kill-every", "300ms", "--stall-every", "1s"];
         let output = orders(&[&["--orders", "300", "--workers", "3", "--transport", &server()], &killed[..]].concat());
         let report = words(&output);
         assert_eq!(output.status.code(), Some(0), "{report}");
         assert!(report.contains("messages over Redis") && report.contains("charged exactly once"), "{report}");
         assert!(number(&report, "  killed") > 0 && !report.contains("still there"), "{report}");
+        assert!(number(&report, "  stopped") > 0, "{report}");
         let row = report.lines().find_map(|line| line.strip_prefix("dead letters")).unwrap();
         assert_eq!(row.split_whitespace().next(), Some("9"), "{report}");
     }

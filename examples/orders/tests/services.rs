@@ -72,8 +72,9 @@ mod dynamodb {
     #[test]
     fn the_books_balance_while_workers_are_killed_and_stopped() {
         let store = store("dynamodb", "HAPAX_TEST_DYNAMODB");
-        let faults = ["--workers", "3", "--kill-every", "500ms", "--stall-every", "2s"];
+        let faults = ["--workers", "3", "--kill-every", "500ms", "--stall-every", "1s"];
         let report = balanced(&[&["--orders", "60", "--store", &store], &faults[..]].concat());
+        assert!(number(&report, "  killed") > 0 && number(&report, "  stopped") > 0, "{report}");
         assert!(report.contains("service, queues in a file"), "{report}");
     }
 
@@ -109,8 +110,9 @@ mod cosmos {
     #[test]
     fn the_books_balance_while_workers_are_killed_and_stopped() {
         let store = store("cosmos", "HAPAX_TEST_COSMOS");
-        let faults = ["--workers", "3", "--kill-every", "700ms", "--stall-every", "3s"];
-        balanced(&[&["--orders", "40", "--store", &store], &faults[..]].concat());
+        let faults = ["--workers", "3", "--kill-every", "700ms", "--stall-every", "1s"];
+        let report = balanced(&[&["--orders", "40", "--store", &store], &faults[..]].concat());
+        assert!(number(&report, "  killed") > 0 && number(&report, "  stopped") > 0, "{report}");
     }
 
     #[cfg(feature = "objects")]

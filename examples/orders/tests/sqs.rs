@@ -24,6 +24,7 @@ mod sqs {
         assert_eq!(output.status.code(), Some(0), "{report}");
         assert!(report.contains("messages over SQS") && report.contains("charged exactly once"), "{report}");
         assert!(number(&report, "  killed") > 0 && !report.contains("still there"), "{report}");
+        assert!(number(&report, "  stopped") > 0, "{report}");
     }
 
     #[test]
