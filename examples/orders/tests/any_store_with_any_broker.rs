@@ -41,8 +41,7 @@ fn goes_on(broker: &str, transport: &str, store: Option<&str>) {
     };
     let usual = ["--orders", ORDERS, "--workers", "2", "--transport", transport];
     let store = store.map(|store| ["--store", store]);
-    let report =
-        balanced(broker, &[&usual[..], &faults, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
+    let report = balanced(broker, &[&usual[..], &faults, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
     assert_ne!(number(&report, "  stopped"), 0, "{report}");
 }
 
