@@ -56,7 +56,7 @@ pub(crate) fn options() -> ServiceBusOptions {
     options_at(&url())
 }
 
-fn options_at(url: &str) -> ServiceBusOptions {
+pub(crate) fn options_at(url: &str) -> ServiceBusOptions {
     let options = ServiceBus::options().prefix(PREFIX);
     match is_plain(url) {
         // Where RabbitMQ's plugin finds queues and topics.
@@ -83,6 +83,11 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) async fn open(url: String) -> Self {
         Self { bus: options_at(&url).open(&url).await.unwrap(), url }
+    }
+
+    /// The same over a line to `server`, which is told directly what queues there are.
+    pub(crate) async fn over(options: ServiceBusOptions, line: &str, server: String) -> Self {
+        Self { bus: options.open(line).await.unwrap(), url: server }
     }
 
     pub(crate) async fn declare(&self, endpoint: &EndpointName, types: &[TypeName]) {
@@ -224,6 +229,28 @@ pub(crate) fn body(delivery: &Delivery) -> String {
 
 pub(crate) async fn settle(ends: &Connected, delivery: &Delivery, settlement: Settlement) {
     assert_eq!(ends.receiver.settle(&delivery.receipt, settlement).await.unwrap(), Settled::Done);
+}
+
+/// How many messages are in the queue of an endpoint and with nobody; on RabbitMQ alone.
+pub(crate) async fn waiting(endpoint: &EndpointName) -> u32 {
+    let connection = Connection::connect(&url(), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let name = format!("{PREFIX}.queue.{endpoint}");
+    let queue = channel.queue_declare(short(&name), passive, FieldTable::default()).await.unwrap();
+    let messages = queue.message_count();
+    connection.close(200, short("")).await.unwrap();
+    messages
+}
+
+pub(crate) async fn until_waiting(endpoint: &EndpointName, messages: u32) {
+    let looking = async {
+        while waiting(endpoint).await != messages {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let looked = tokio::time::timeout(PATIENCE, looking).await;
+    looked.unwrap_or_else(|_| panic!("there are never {messages} messages"));
 }
 
 /// An exchange; on RabbitMQ alone.
