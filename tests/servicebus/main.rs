@@ -1,6 +1,7 @@
 //! Queues over AMQP 1.0 as Azure Service Bus has them: the promises of every transport, as far as RabbitMQ's plugin can show them, or the
 //! service itself.
 
+mod away;
 mod cut;
 mod endpoints;
 mod proxy;
