@@ -4,6 +4,7 @@
 mod away;
 mod cut;
 mod endpoints;
+mod logged;
 mod proxy;
 mod rig;
 mod server;
