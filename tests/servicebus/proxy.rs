@@ -52,9 +52,11 @@ impl Proxy {
             (client.into_split(), server.into_split());
         let never = AtomicBool::new(false);
         tokio::select! {
+            // First: what comes behind something that was not passed on is not to be passed on just before the line is cut.
+            biased;
+            _ = cut.recv() => {}
             () = pass(&mut from_client, &mut to_server, &never, &self.is_still) => {}
             () = pass(&mut from_server, &mut to_client, &self.is_deaf, &self.is_still) => {}
-            _ = cut.recv() => {}
         }
         drop((from_server, to_server));
         while self.is_still.load(Ordering::SeqCst) {
