@@ -171,15 +171,13 @@ async fn is_there(operator: &Operator, endpoint: Option<&EndpointName>) -> Resul
 /// messages for it.
 async fn is_anywhere(operator: &Operator, endpoint: Option<&EndpointName>, common: &Common) -> Result<(), Failure> {
     let (Some(name), Some(url)) = (endpoint, common.transport()) else { return is_there(operator, endpoint).await };
-    if is_there(operator, endpoint).await.is_ok() {
-        return Ok(());
-    }
-    match on_transport(operator.clone(), &url, common).await {
-        Ok(operator) => is_there(&operator, endpoint).await,
-        Err(Failure::Failed(why)) => Err(Failure::new(format!(
-            "endpoint {name} has stored nothing here, and whether its queue has anything is not known: {why}"
+    let Err(stored) = is_there(operator, endpoint).await else { return Ok(()) };
+    match (on_transport(operator.clone(), &url, common).await, stored) {
+        (Ok(operator), _) => is_there(&operator, endpoint).await,
+        (Err(Failure::Failed(why)), Failure::Failed(stored)) => Err(Failure::new(format!(
+            "{stored}; and whether the queue of {name} has anything is not known: {why}"
         ))),
-        Err(misuse) => Err(misuse),
+        (Err(failure), _) => Err(failure),
     }
 }
 

@@ -148,7 +148,7 @@ async fn an_endpoint_that_has_only_messages_is_known_where_its_transport_is_name
         let away = hapax(&[&named[..], &[file.as_str()], &away].concat());
         assert_eq!(away.status.code(), Some(1), "{away:?}");
         let why = said(&away);
-        assert!(why.contains("whether its queue has anything is not known") && why.contains("127.0.0.1:1"), "{why}");
+        assert!(why.contains("has anything is not known") && why.contains("127.0.0.1:1"), "{why}");
         assert!(!why.contains("s3cret"), "{why}");
     }
     assert!(hapax(&["migrate", "--yes", "--store", &bare]).status.success());
