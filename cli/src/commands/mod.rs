@@ -174,9 +174,9 @@ async fn is_anywhere(operator: &Operator, endpoint: Option<&EndpointName>, commo
     let Err(stored) = is_there(operator, endpoint).await else { return Ok(()) };
     match (on_transport(operator.clone(), &url, common).await, stored) {
         (Ok(operator), _) => is_there(&operator, endpoint).await,
-        (Err(Failure::Failed(why)), Failure::Failed(stored)) => Err(Failure::new(format!(
-            "{stored}; and whether the queue of {name} has anything is not known: {why}"
-        ))),
+        (Err(Failure::Failed(why)), Failure::Failed(stored)) => {
+            Err(Failure::new(format!("{stored}; and whether the queue of {name} has anything is not known: {why}")))
+        }
         (Err(failure), _) => Err(failure),
     }
 }
