@@ -23,7 +23,7 @@ impl broker::Broker for Queues {
     const FEW: u32 = 500;
     const MANY: u32 = 20_000;
     /// It looks through all that wait for each call.
-    const BACKLOG_MAX: u64 = 1_000;
+    const BACKLOG_MAX: u64 = 200;
     /// Of several of a group whose time has run out together, the emulator passes over all but the last: one of its group is still on its way, it
     /// says, of each in front of that (`receive_message` in moto's `sqs/models.py`). So that comes first.
     const KEEPS_ITS_PLACE: bool = false;
