@@ -118,7 +118,7 @@ pub(super) async fn run(asked: &Doctor, common: &Common, warnings: &Warnings, ou
     }
     let printed = if common.json { out.json(&found) } else { out.text(&text(&found)) };
     match found.misuse {
-        Some(why) => printed.and(Err(Failure::usage(why))),
+        Some(why) => printed.and_then(|()| Err(Failure::usage(why))),
         None => ended(printed, found.errors > 0),
     }
 }
