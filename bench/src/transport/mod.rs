@@ -132,9 +132,11 @@ async fn rounds<P: Place>(place: &P, options: &Options) -> Result<Vec<Figure>, A
     let trial = load(options, 0);
     let (theirs, ours) = (runs::by_hand(place, &trial).await?, runs::in_memory(place, &trial).await?);
     let mut rate = theirs.sample.rate().max(ours.sample.rate());
+    // With PostgreSQL it is a fraction of that: what takes a minute would show no more.
+    let mut stored_rate = None;
+    let in_time = |rate: f64| ((rate * time.as_secs_f64()) as u64).max(TRIAL);
     for round in 1..=count {
-        let mut load = load(options, round as u64);
-        load.messages = ((rate * time.as_secs_f64()) as u64).max(TRIAL);
+        let load = Load { messages: in_time(rate), ..load(options, round as u64) };
         let ours_first = round % 2 == 0;
         let mut ours = None;
         if options.takes(SPEED) {
@@ -153,6 +155,7 @@ async fn rounds<P: Place>(place: &P, options: &Options) -> Result<Vec<Figure>, A
             found.idle_ours.push(hapax);
         }
         if let Some(server) = options.postgres.as_deref().filter(|_| options.takes(STORE)) {
+            let load = Load { messages: in_time(stored_rate.unwrap_or(rate)), ..load };
             let broker = match ours {
                 Some(sample) => sample,
                 None => runs::in_memory(place, &load).await?.sample,
@@ -161,6 +164,7 @@ async fn rounds<P: Place>(place: &P, options: &Options) -> Result<Vec<Figure>, A
             let both = runs::in_postgres(place, server, &load).await?.sample;
             let told = [Told(&both), Told(&store), Told(&broker)];
             eprintln!("  {round}/{count} store: both {}, store alone {}, broker alone {}", told[0], told[1], told[2]);
+            stored_rate = Some(both.rate().max(store.rate()));
             found.stored.push([both, store, broker]);
         }
     }
