@@ -28,18 +28,28 @@ const EXAMPLES: [(&str, &[&str], &[&str]); 3] = [
     ("check-good", &["--package", "hapax", "--features", "check"], &[]),
 ];
 
+/// The lock file of a workspace of its own: that of the others is asked by every call of cargo.
+fn locked(folder: &str) -> Result<String, String> {
+    let manifest = format!("{folder}/Cargo.toml");
+    let mut asked = process::cargo(["metadata", "--locked", "--format-version", "1", "--manifest-path", &manifest]);
+    process::output(&mut asked).map(|_| String::new()).map_err(|why| {
+        format!("{folder}/Cargo.lock is not current: `cargo metadata --manifest-path {manifest}` writes it: {why}")
+    })
+}
+
 /// Runs every step, whatever failed before it, and prints the table. The tests come last, so that their lines close
 /// the output. With `all`, also what takes minutes and seldom changes.
 pub(crate) fn run(tests: bool, all: bool) -> ExitCode {
     let mut report = Report::default();
     let ahead = thread::spawn(built_ahead);
     report.step("format", || ends_well(&mut process::cargo(["fmt", "--all", "--check"])));
-    // Their dependencies are not built here; what is written is looked at all the same.
-    for folder in ["bench/peers", "servers/emulators"] {
+    // Their dependencies are not built here; what is written is looked at all the same, and that it names what it needs.
+    for folder in ["bench/peers", "servers/emulators", "tests/fuzz"] {
         report.step(&format!("format of {folder}"), || {
             let manifest = format!("{folder}/Cargo.toml");
             ends_well(process::cargo(["fmt", "--manifest-path", &manifest, "--check"]).arg("--all"))
         });
+        report.step(&format!("lock of {folder}"), || locked(folder));
     }
     report.step("texts", texts::check);
     report.step("lock and changelog", texts::companions);
