@@ -1,13 +1,6 @@
 //! A connection that is cut, or on which nothing moves any more, by a proxy of the test's own.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use hapax::{
     RabbitMq,
@@ -16,93 +9,13 @@ use hapax::{
         Connected, DeadLetters, Delivery, DispatchError, Dispatcher, Page, Receiver, Settled, Settlement, Transport,
     },
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
-    sync::broadcast,
-    time::timeout,
-};
+use tokio::time::timeout;
 
-use super::{endpoints::broker, rig::*};
+use super::{endpoints::broker, proxy::Proxy, rig::*};
 
 const LOOK: Duration = Duration::from_millis(5);
 /// Seconds after which either side takes a silent connection for lost.
 const HEARTBEAT: &str = "/%2f?heartbeat=1";
-
-/// Passes on what comes, until told otherwise.
-#[derive(Clone)]
-pub(crate) struct Proxy {
-    authority: String,
-    /// What the server says is taken and not passed on.
-    is_deaf: Arc<AtomicBool>,
-    /// Nothing is taken from either side, as a process that is stopped does.
-    is_still: Arc<AtomicBool>,
-    cuts: broadcast::Sender<()>,
-}
-
-impl Proxy {
-    async fn to_the_server() -> Self {
-        let (account, server) = url().split_once("//").unwrap().1.rsplit_once('@').map(owned).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let authority = format!("{account}@127.0.0.1:{}", listener.local_addr().unwrap().port());
-        let proxy =
-            Self { authority, is_deaf: Arc::default(), is_still: Arc::default(), cuts: broadcast::channel(4).0 };
-        let shared = proxy.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (server, shared) = (server.clone(), shared.clone());
-                tokio::spawn(async move {
-                    let mut cut = shared.cuts.subscribe();
-                    let Ok(server) = TcpStream::connect(server).await else { return };
-                    let ((from_client, to_client), (from_server, to_server)) =
-                        (client.into_split(), server.into_split());
-                    let never = AtomicBool::new(false);
-                    tokio::select! {
-                        () = pass(from_client, to_server, &never, &shared.is_still) => {}
-                        () = pass(from_server, to_client, &shared.is_deaf, &shared.is_still) => {}
-                        _ = cut.recv() => {}
-                    }
-                });
-            }
-        });
-        proxy
-    }
-
-    fn url(&self, query: &str) -> String {
-        format!("amqp://{}{query}", self.authority)
-    }
-
-    /// From now on nothing comes back.
-    fn deafen(&self) {
-        self.is_deaf.store(true, Ordering::SeqCst);
-    }
-
-    fn stand_still(&self, still: bool) {
-        self.is_still.store(still, Ordering::SeqCst);
-    }
-
-    /// All connections end; the next ones are whole.
-    fn cut(&self) {
-        self.is_deaf.store(false, Ordering::SeqCst);
-        drop(self.cuts.send(()));
-    }
-}
-
-fn owned((account, server): (&str, &str)) -> (String, String) {
-    (account.to_owned(), server.split('/').next().unwrap_or(server).to_owned())
-}
-
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_deaf: &AtomicBool, is_still: &AtomicBool) {
-    let mut part = vec![0; 64 << 10];
-    while let Ok(read @ 1..) = from.read(&mut part).await {
-        while is_still.load(Ordering::SeqCst) {
-            tokio::time::sleep(LOOK).await;
-        }
-        if !is_deaf.load(Ordering::SeqCst) && to.write_all(&part[..read]).await.is_err() {
-            return;
-        }
-    }
-}
 
 /// The next messages, through what is told of the connection meanwhile.
 pub(crate) async fn received(receiver: &dyn Receiver, max: usize) -> Vec<Delivery> {
@@ -154,8 +67,8 @@ pub(crate) async fn is_late(ends: &Connected, late: &Delivery) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_confirmed_when_the_connection_was_cut_is_unknown_and_sent_again_under_its_id() {
     const MESSAGES: usize = 50;
-    let proxy = Proxy::to_the_server().await;
-    let (queue, direct, here) = (options().open(proxy.url("")).await.unwrap(), open().await, endpoint());
+    let proxy = Proxy::to(&url()).await;
+    let (queue, direct, here) = (options().open(proxy.url()).await.unwrap(), open().await, endpoint());
     direct.connect(&here, &[]).await.unwrap();
     let outgoing: Vec<_> = (0..MESSAGES).map(|number| to(&here, envelope(&format!("m {number}")))).collect();
     send(&queue, &[to(&here, envelope("first"))]).await; // Its connection and a channel are there.
@@ -190,8 +103,8 @@ async fn what_was_not_confirmed_when_the_connection_was_cut_is_unknown_and_sent_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_given_and_not_settled_when_the_connection_was_cut_comes_again_and_its_receipt_is_worth_nothing() {
-    let proxy = Proxy::to_the_server().await;
-    let (queue, direct, here) = (options().open(proxy.url("")).await.unwrap(), open().await, endpoint());
+    let proxy = Proxy::to(&url()).await;
+    let (queue, direct, here) = (options().open(proxy.url()).await.unwrap(), open().await, endpoint());
     let ends = queue.connect(&here, &[]).await.unwrap();
     let sent: Vec<_> = (0..10).map(|number| to(&here, envelope(&number.to_string()))).collect();
     send(&direct, &sent).await;
@@ -246,7 +159,7 @@ impl broker::Server for Cut {
 
     async fn open(&self, ordered: bool) -> RabbitMq {
         let options = options().prefix(&self.prefix).patience(Duration::from_secs(5)).ordered_keys(ordered);
-        options.open(self.proxy.url("")).await.unwrap()
+        options.open(self.proxy.url()).await.unwrap()
     }
 
     async fn is_killed(&mut self) {
@@ -263,7 +176,7 @@ impl broker::Server for Cut {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_handle_each_message_once_while_their_connections_are_cut() {
     let prefix = unique("")[1..31].to_owned();
-    let cut = Cut { proxy: Proxy::to_the_server().await, prefix: prefix.clone() };
+    let cut = Cut { proxy: Proxy::to(&url()).await, prefix: prefix.clone() };
     broker::each_is_handled_once(cut, false, 600).await;
     let queue = options().prefix(&prefix).open(url()).await.unwrap();
     queue.remove(&["front", "back"].map(|name| EndpointName::parse(name).unwrap())).await.unwrap();
@@ -273,9 +186,9 @@ async fn endpoints_handle_each_message_once_while_their_connections_are_cut() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_order_is_kept_another_goes_on_where_one_that_dies_or_stands_still_has_stopped() {
     for dies in [true, false] {
-        let proxy = Proxy::to_the_server().await;
+        let proxy = Proxy::to(&url()).await;
         let ordered = || options().ordered_keys(true);
-        let queue = ordered().prefetch(10).open(proxy.url(HEARTBEAT)).await.unwrap();
+        let queue = ordered().prefetch(10).open(format!("{}{HEARTBEAT}", proxy.url())).await.unwrap();
         let (direct, here) = (ordered().open(url()).await.unwrap(), endpoint());
         let first = queue.connect(&here, &[]).await.unwrap();
         const MESSAGES: usize = 40;

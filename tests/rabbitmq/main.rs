@@ -7,6 +7,8 @@ mod endpoints;
 mod events;
 mod foreign;
 mod logged;
+#[path = "../broker/proxy.rs"]
+mod proxy;
 mod refused;
 mod rig;
 mod server;

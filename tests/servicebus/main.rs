@@ -5,6 +5,7 @@ mod away;
 mod cut;
 mod endpoints;
 mod logged;
+#[path = "../broker/proxy.rs"]
 mod proxy;
 mod rig;
 mod server;

@@ -1,4 +1,4 @@
-//! A line to a server on which a test keeps answers back, lets nothing move, and which it cuts.
+//! A line to a server of AMQP, of either version, on which a test keeps answers back, lets nothing move, and which it cuts.
 
 use std::{
     sync::{
