@@ -2,7 +2,8 @@
 
 use hapax::{
     envelope::cloudevents::Source,
-    ports::{DeadLetters, Page, Transport},
+    ports::{DeadLetters, Page, Settlement, Transport},
+    transports::kafka::WrittenAs,
 };
 
 use super::{raw, rig::*};
@@ -43,7 +44,12 @@ async fn what_others_send_is_read_plain_and_as_an_event() {
 #[tokio::test]
 async fn others_read_what_is_sent_with_its_key() {
     let here = endpoint();
-    let queue = options().partitions(1).cloud_events(Source::parse("/shop").unwrap()).open(url()).await.unwrap();
+    let queue = options()
+        .partitions(1)
+        .written_as(WrittenAs::CloudEvents(Source::parse("/shop").unwrap()))
+        .open(url())
+        .await
+        .unwrap();
     queue.connect(&here, &[]).await.unwrap();
     send(&queue, &[to(&here, keyed("order 7", "body"))]).await;
     let name = format!("{PREFIX}.queue.{here}");
@@ -51,6 +57,28 @@ async fn others_read_what_is_sent_with_its_key() {
     let [(key, headers, body)] = &found[..] else { panic!("{found:?}") };
     assert_eq!((&key[..], &body[..]), (&b"order 7"[..], &b"body"[..]));
     assert!(headers.contains(&("ce_type".to_owned(), b"shop.added".to_vec())), "{headers:?}");
+}
+
+/// A letter has all that the message said in its headers, since it may have to do without its body.
+#[tokio::test]
+async fn a_structured_event_comes_back_and_is_set_aside_in_binary_mode() {
+    let here = endpoint();
+    let written_as = WrittenAs::StructuredCloudEvents(Source::parse("/shop").unwrap());
+    let queue = options().partitions(1).written_as(written_as).open(url()).await.unwrap();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let sent = keyed("order 7", "body");
+    send(&queue, &[to(&here, sent.clone())]).await;
+    let held = next(&ends).await;
+    assert_eq!(*held.envelope, sent);
+    settle(&ends, &held, Settlement::DeadLetter { reason: "nobody wants it".into() }).await;
+    let name = format!("{PREFIX}.dead-letters.{here}");
+    let found = tokio::task::spawn_blocking(move || records(&name, 0)).await.unwrap();
+    let [(_, headers, body)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(&body[..], b"body");
+    assert!(headers.contains(&("ce_type".to_owned(), b"shop.added".to_vec())), "{headers:?}");
+    let letters = queue.list(&here, &Page::first(2)).await.unwrap();
+    let [letter] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!((&*letter.envelope, letter.reason.as_str()), (&sent, "nobody wants it"));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::{
 use hapax::{
     envelope::{ContentType, cloudevents::Source},
     ports::{DeadLetters, Page, Settlement, Transport},
+    transports::kafka::WrittenAs,
 };
 
 use super::rig::*;
@@ -125,14 +126,23 @@ async fn kafka_python_reads_what_is_sent_and_what_is_set_aside() {
     let plain = options.clone().open(url()).await.unwrap();
     let ends = plain.connect(&here, &[]).await.unwrap();
     send(&plain, &[to(&here, keyed("order 7", "plain"))]).await;
-    let events = options.cloud_events(Source::parse("/shop").unwrap()).open(url()).await.unwrap();
-    send(&events, &[to(&here, keyed("order 7", "event"))]).await;
-    let Some(sent) = read(&format!("{PREFIX}.queue.{here}"), 2).await else { return };
-    let [first, second] = sent.lines().collect::<Vec<_>>()[..] else { panic!("{sent}") };
+    let source = Source::parse("/shop").unwrap();
+    for (written_as, body) in
+        [(WrittenAs::CloudEvents(source.clone()), "event"), (WrittenAs::StructuredCloudEvents(source), "structured")]
+    {
+        let events = options.clone().written_as(written_as).open(url()).await.unwrap();
+        send(&events, &[to(&here, keyed("order 7", body))]).await;
+    }
+    let Some(sent) = read(&format!("{PREFIX}.queue.{here}"), 3).await else { return };
+    let [first, second, third] = sent.lines().collect::<Vec<_>>()[..] else { panic!("{sent}") };
     assert!(first.starts_with("order 7|") && first.ends_with("|plain"), "{sent}");
     assert!(first.contains("hapax-type=shop.added") && first.contains("hapax-message-id="), "{sent}");
     assert!(second.starts_with("order 7|") && second.ends_with("|event"), "{sent}");
     assert!(second.contains("ce_type=shop.added") && second.contains("ce_source=/shop"), "{sent}");
+    let event = third.strip_prefix("order 7|content-type=application/cloudevents+json|").expect(&sent);
+    let event: serde_json::Value = serde_json::from_str(event).unwrap();
+    assert_eq!((&event["source"], &event["type"]), (&"/shop".into(), &"shop.added".into()));
+    assert_eq!(event["partitionkey"], "order 7");
     let held = next(&ends).await;
     settle(&ends, &held, Settlement::DeadLetter { reason: "nobody wants it".into() }).await;
     let letters = read(&format!("{PREFIX}.dead-letters.{here}"), 1).await.unwrap();

@@ -9,6 +9,7 @@ use hapax::{
     ids::{CorrelationId, EndpointName, TypeName},
     ports::{DeadLetters, Page, Settled, Settlement, Transport},
     time::Timestamp,
+    transports::nats::WrittenAs,
 };
 
 use super::rig::*;
@@ -93,7 +94,7 @@ async fn events_of_another_producer_are_read_in_both_modes() {
 #[tokio::test]
 async fn another_consumer_gets_an_event_where_that_was_asked_for() {
     let source = cloudevents::Source::parse("/orders").unwrap();
-    let queue = options().cloud_events(source).open(url()).await.unwrap();
+    let queue = options().written_as(WrittenAs::CloudEvents(source)).open(url()).await.unwrap();
     let here = endpoint();
     let ends = queue.connect(&here, &[]).await.unwrap();
     let sent = Envelope { occurred_at: Some(Timestamp::from_millis(1_700_000_000_999)), ..envelope("{}") };

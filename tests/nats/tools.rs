@@ -1,6 +1,11 @@
 //! The protocol as it is, typed by hand: a producer and a consumer of no make at all.
 
-use hapax::ports::Transport;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hapax::{
+    envelope::cloudevents::Source,
+    ports::{DeadLetters, Page, Settlement, Transport},
+    transports::nats::WrittenAs,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
@@ -88,4 +93,46 @@ async fn a_message_of_an_endpoint_is_taken_by_hand() {
     by_hand.line().await;
     by_hand.line().await;
     assert_eq!((queue.backlog(&here).await.unwrap(), queue.unsettled(&here).await.unwrap()), (0, 0));
+}
+
+/// As it lies in the stream, and once it is set aside: its headers say only that it is one, and all else is in the body.
+#[tokio::test]
+async fn a_structured_event_is_taken_by_hand_and_is_one_among_the_dead_letters() {
+    let written_as = WrittenAs::StructuredCloudEvents(Source::parse("/orders").unwrap());
+    let queue = options().written_as(written_as).open(url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let sent = envelope("{\"n\": 7}");
+    send(&queue, &[to(&here, sent.clone())]).await;
+    let id = sent.message_id.to_string();
+    by_hand_it_is_an_event(&format!("{PREFIX}-queue-{here}"), &format!("{PREFIX}.queue.{here}"), &id).await;
+    let delivery = next(&ends).await;
+    assert_eq!(*delivery.envelope, sent);
+    let reason = "nobody wants it".to_owned();
+    ends.receiver.settle(&delivery.receipt, Settlement::DeadLetter { reason }).await.unwrap();
+    by_hand_it_is_an_event(&format!("{PREFIX}-dead-letters"), &format!("{PREFIX}.dead-letters.{here}.*"), &id).await;
+    let letters = queue.list(&here, &Page::first(2)).await.unwrap();
+    let [letter] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!((&*letter.envelope, letter.reason.as_str()), (&sent, "nobody wants it"));
+    assert_eq!(queue.discard(&letters).await.unwrap(), 1);
+}
+
+/// The last message on `subject`, as the server stores it.
+async fn by_hand_it_is_an_event(stream: &str, subject: &str, id: &str) {
+    let mut by_hand = ByHand::connect().await;
+    by_hand.say("SUB told 1\r\n").await;
+    let ask = format!("{{\"last_by_subj\":\"{subject}\"}}");
+    by_hand.say(&format!("PUB $JS.API.STREAM.MSG.GET.{stream} told {}\r\n{ask}\r\n", ask.len())).await;
+    let told = by_hand.line().await;
+    let bytes = told.split(' ').next_back().unwrap().parse().unwrap();
+    let told: serde_json::Value = serde_json::from_str(&by_hand.bytes(bytes).await).unwrap();
+    let text = |field: &str| {
+        let bytes = STANDARD.decode(told["message"][field].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let (headers, body) = (text("hdrs"), text("data"));
+    assert!(headers.contains("content-type: application/cloudevents+json"), "{headers}");
+    assert!(!headers.contains("hapax-message-id") && !headers.contains("ce-id"), "{headers}");
+    let event: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&event["specversion"], &event["id"], &event["data"]["n"]), (&"1.0".into(), &id.into(), &7.into()));
 }

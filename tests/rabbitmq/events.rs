@@ -6,8 +6,9 @@ use hapax::{
     RabbitMq,
     envelope::{ContentType, Envelope, cloudevents::Source},
     ids::{CorrelationId, EndpointName},
-    ports::{Settlement, Transport},
+    ports::{DeadLetters, Page, Settlement, Transport},
     time::Timestamp,
+    transports::rabbitmq::WrittenAs,
 };
 use hapax_tests::RabbitMqServer;
 use lapin::{
@@ -78,7 +79,8 @@ async fn events_of_another_producer_are_read_in_both_modes_and_by_each_prefix() 
 
 #[tokio::test]
 async fn another_consumer_gets_an_event_where_that_was_asked_for() {
-    let queue = options().cloud_events(Source::parse("/orders").unwrap()).open(url()).await.unwrap();
+    let queue =
+        options().written_as(WrittenAs::CloudEvents(Source::parse("/orders").unwrap())).open(url()).await.unwrap();
     let here = endpoint();
     let ends = queue.connect(&here, &[]).await.unwrap();
     let mut sent = Envelope {
@@ -112,6 +114,30 @@ async fn another_consumer_gets_an_event_where_that_was_asked_for() {
     ack(&ends, &delivery).await;
 }
 
+/// Also where it was put again to wait, and where it is set aside.
+#[tokio::test]
+async fn a_structured_event_comes_back_and_is_one_among_the_dead_letters() {
+    let written_as = WrittenAs::StructuredCloudEvents(Source::parse("/orders").unwrap());
+    let queue = options().written_as(written_as).open(url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let mut sent = envelope("{\"n\": 7}");
+    sent.headers.set("note", "100 %").unwrap();
+    send(&queue, &[to(&here, sent.clone())]).await;
+    let delivery = next(&ends).await;
+    assert_eq!((&*delivery.envelope, delivery.attempts), (&sent, 1));
+    let later = Settlement::Retry { delay: std::time::Duration::from_millis(50), counts: true };
+    ends.receiver.settle(&delivery.receipt, later).await.unwrap();
+    let again = next(&ends).await;
+    assert_eq!((&*again.envelope, again.attempts), (&sent, 2));
+    let reason = "nobody wants it".to_owned();
+    ends.receiver.settle(&again.receipt, Settlement::DeadLetter { reason }).await.unwrap();
+    let letters = queue.list(&here, &Page::first(2)).await.unwrap();
+    let [letter] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!((&*letter.envelope, letter.attempts, letter.reason.as_str()), (&sent, 2, "nobody wants it"));
+    assert_eq!(queue.discard(&letters).await.unwrap(), 1);
+}
+
 /// What `rabbitmqadmin` says; `None` where it is not installed.
 async fn admin(port: u16, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("rabbitmqadmin");
@@ -130,7 +156,11 @@ async fn admin(port: u16, arguments: &[&str]) -> Option<String> {
 async fn the_servers_own_tool_sends_and_shows_messages_in_every_form() {
     let (server, port) = RabbitMqServer::start_with_tools().await;
     let plain = RabbitMq::open(server.url()).await.unwrap();
-    let events = RabbitMq::options().cloud_events(Source::parse("/orders").unwrap()).open(server.url()).await.unwrap();
+    let source = Source::parse("/orders").unwrap();
+    let written_as = WrittenAs::CloudEvents(source.clone());
+    let events = RabbitMq::options().written_as(written_as).open(server.url()).await.unwrap();
+    let written_as = WrittenAs::StructuredCloudEvents(source);
+    let structured = RabbitMq::options().written_as(written_as).open(server.url()).await.unwrap();
     let here = endpoint();
     let ends = plain.connect(&here, &[]).await.unwrap();
     let name = queue_of("hapax", &here);
@@ -156,11 +186,18 @@ async fn the_servers_own_tool_sends_and_shows_messages_in_every_form() {
         send(queue, &[to(&here, sent.clone())]).await;
         let shown = admin(port, &["-f", "raw_json", "get", &get, "ackmode=ack_requeue_false"]).await?;
         let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-        assert_eq!((&shown[0]["payload"], &shown[0]["properties"]["type"]), (&"{}".into(), &"shop.added".into()));
-        Some(shown[0]["properties"]["headers"].clone())
+        assert_eq!(shown[0]["properties"]["type"], "shop.added");
+        Some(shown[0].clone())
     };
     let id: serde_json::Value = sent.message_id.to_string().into();
-    assert_eq!(shows(&plain).await.unwrap()["hapax-message-id"], id);
-    let event = shows(&events).await.unwrap();
+    let shown = shows(&plain).await.unwrap();
+    assert_eq!((&shown["payload"], &shown["properties"]["headers"]["hapax-message-id"]), (&"{}".into(), &id));
+    let shown = shows(&events).await.unwrap();
+    let event = &shown["properties"]["headers"];
+    assert_eq!(shown["payload"], "{}");
     assert_eq!((&event["cloudEvents:id"], &event["cloudEvents:source"]), (&id, &"/orders".into()));
+    let shown = shows(&structured).await.unwrap();
+    assert_eq!(shown["properties"]["content_type"], "application/cloudevents+json");
+    let event: serde_json::Value = serde_json::from_str(shown["payload"].as_str().unwrap()).unwrap();
+    assert_eq!((&event["id"], &event["source"], &event["type"]), (&id, &"/orders".into(), &"shop.added".into()));
 }

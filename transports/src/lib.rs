@@ -55,6 +55,15 @@ pub mod sqs;
 mod survey;
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod together;
+#[cfg(any(
+    feature = "kafka",
+    feature = "nats",
+    feature = "preview-servicebus",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "sqs"
+))]
+mod written_as;
 
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStreams;

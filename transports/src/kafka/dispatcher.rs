@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hapax_core::{
     envelope::{Destination, Outgoing},
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
@@ -11,7 +12,7 @@ use hapax_core::{
 use super::{
     Broker, Kafka,
     errors::{failure, is_too_large, is_unknown_topic},
-    message::{Headers, REASON_BYTES_MAX, headers_of, wire_bytes},
+    message::{Headers, REASON_BYTES_MAX, wire_bytes, written},
     options::HEADERS_BYTES,
     producing::Parcel,
     topology::Use,
@@ -32,8 +33,8 @@ impl Dispatcher for Kafka {
         let mut results: Vec<Result<(), DispatchError>> = Vec::with_capacity(outgoing.len());
         let mut parcels = Vec::with_capacity(outgoing.len());
         for outgoing in outgoing {
-            let headers = match self.0.checked(outgoing) {
-                Ok(headers) => headers,
+            let written = match self.0.checked(outgoing) {
+                Ok(written) => written,
                 Err(Refused(why)) => {
                     let refused = TransportError::new(ErrorKind::TooLarge, DISPATCHING, why);
                     results.push(Err(DispatchError::Permanent(refused)));
@@ -51,7 +52,7 @@ impl Dispatcher for Kafka {
                     Err(DispatchError::Transient(absent))
                 }
                 _ => {
-                    parcels.push(parcel(outgoing, topic, headers));
+                    parcels.push(parcel(outgoing, topic, written));
                     Ok(())
                 }
             });
@@ -76,22 +77,22 @@ impl Dispatcher for Kafka {
 }
 
 impl Broker {
-    /// The headers of a message that topics take with all that may be said beside it later.
-    fn checked(&self, outgoing: &Outgoing) -> Result<Headers, Refused> {
+    /// Headers and body of a message that topics take with all that may be said beside it later.
+    fn checked(&self, outgoing: &Outgoing) -> Result<(Headers, Bytes), Refused> {
         let envelope = &outgoing.envelope;
-        let (bytes, bytes_max) = (envelope.size(), self.options.message_bytes_max);
+        let (headers, body) = written(envelope, &self.options.written_as);
+        let (bytes, bytes_max) = (envelope.size().max(body.len()), self.options.message_bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
         }
-        let headers = headers_of(envelope, &self.options);
-        let bytes = wire_bytes(&headers, envelope.partition_key.as_ref(), &envelope.body);
+        let bytes = wire_bytes(&headers, envelope.partition_key.as_ref(), &body);
         let bytes_max = bytes_max + HEADERS_BYTES - LETTER_BYTES;
         if bytes > bytes_max {
             return Err(Refused(format!(
                 "the message has {bytes} bytes with its headers; the topics take {bytes_max}, and something for the reason if it is set aside"
             )));
         }
-        Ok(headers)
+        Ok((headers, body))
     }
 
     /// That the topic is there. That of a type is made by whoever comes first; that of an endpoint by the endpoint alone, so that nothing goes
@@ -120,8 +121,7 @@ impl Broker {
 }
 
 /// A message as it is sent.
-pub(super) fn parcel(outgoing: &Outgoing, topic: String, headers: Headers) -> Parcel {
-    let envelope = &outgoing.envelope;
-    let key = envelope.partition_key.as_ref().map(|key| key.as_str().to_owned());
-    Parcel { topic, partition: None, key, headers, body: Some(envelope.body.clone()) }
+pub(super) fn parcel(outgoing: &Outgoing, topic: String, (headers, body): (Headers, Bytes)) -> Parcel {
+    let key = outgoing.envelope.partition_key.as_ref().map(|key| key.as_str().to_owned());
+    Parcel { topic, partition: None, key, headers, body: Some(body) }
 }

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use hapax_core::envelope::{Destination, Envelope, Outgoing, cloudevents::Source};
 
 use super::{
-    KafkaOptions,
+    WrittenAs,
     asker::Kept,
     dispatcher::parcel,
     letters::{Extent, Letter, letter_of},
-    message::{Headers, headers_of, message_of},
+    message::{Headers, headers_of, message_of, written},
     names::{Names, number_of},
     producing::Parcel,
 };
@@ -18,6 +18,7 @@ use crate::golden;
 const SMALL: &str = include_str!("golden/small.txt");
 const FULL: &str = include_str!("golden/full.txt");
 const EVENT: &str = include_str!("golden/event.txt");
+const STRUCTURED: &str = include_str!("golden/structured.txt");
 const LETTER: &str = include_str!("golden/letter.txt");
 const LETTER_WITHOUT_BODY: &str = include_str!("golden/letter_without_body.txt");
 
@@ -57,16 +58,16 @@ fn read(kept: &str) -> Envelope {
 
 #[test]
 fn a_message_on_kafka_keeps_its_topic_key_and_headers() {
-    let plain = KafkaOptions::new();
-    let events = KafkaOptions::new().cloud_events(Source::parse("/shop").unwrap());
-    for (sent, to, options, kept) in [
-        (golden::small(), "endpoint:shop", &plain, SMALL),
-        (golden::full(), "topic:shop.item-added", &plain, FULL),
-        (golden::full(), "endpoint:shop", &events, EVENT),
+    let source = Source::parse("/shop").unwrap();
+    for (sent, to, written_as, kept) in [
+        (golden::small(), "endpoint:shop", WrittenAs::Plain, SMALL),
+        (golden::full(), "topic:shop.item-added", WrittenAs::Plain, FULL),
+        (golden::full(), "endpoint:shop", WrittenAs::CloudEvents(source.clone()), EVENT),
+        (golden::full(), "endpoint:shop", WrittenAs::StructuredCloudEvents(source), STRUCTURED),
     ] {
         let outgoing = Outgoing { destination: Destination::parse(to).unwrap(), envelope: sent.clone().into() };
         let topic = names().address(&outgoing.destination);
-        golden::same(&text(&parcel(&outgoing, topic, headers_of(&sent, options))), kept);
+        golden::same(&text(&parcel(&outgoing, topic, written(&sent, &written_as))), kept);
         golden::same_message(&read(kept), &sent);
     }
 }
@@ -75,7 +76,7 @@ fn a_message_on_kafka_keeps_its_topic_key_and_headers() {
 #[test]
 fn a_dead_letter_on_kafka_keeps_its_topic_key_and_headers() {
     let letter = golden::letter();
-    let headers = headers_of(&letter.envelope, &KafkaOptions::new());
+    let headers = headers_of(&letter.envelope, &WrittenAs::Plain);
     let lies = (("hapax.queue.shop".into(), 3), 41);
     let written = Letter::of(&names(), &letter, headers, Some(lies));
     golden::same(&text(&written.parcel(Extent::Whole)), LETTER);

@@ -15,7 +15,8 @@ use rdkafka::{
     message::{BorrowedMessage, Headers as _},
 };
 
-use super::{KafkaOptions, names::Names};
+use super::names::Names;
+use crate::written_as::{CONTENT_TYPE, WrittenAs};
 
 /// As the broker keeps them: in order, and the same name as often as it likes.
 pub(super) type Headers = Vec<(String, Vec<u8>)>;
@@ -36,19 +37,23 @@ pub(super) fn wire_bytes(headers: &Headers, key: Option<&PartitionKey>, body: &[
     RECORD_BYTES + key.map_or(0, |key| key.as_str().len()) + headers + body.len()
 }
 
-/// The headers of `envelope`.
-pub(super) fn headers_of(envelope: &Envelope, options: &KafkaOptions) -> Headers {
-    let headers = match &options.cloud_events {
-        Some(source) => {
-            let renamed = cloudevents::to_binary(envelope, source).into_iter().map(|(name, value)| {
-                let attribute = name.strip_prefix(EVENT.1).map(|rest| format!("{}{rest}", EVENT.0));
-                (attribute.unwrap_or(name), value)
-            });
-            renamed.collect()
-        }
-        None => plain::to_headers(envelope),
-    };
-    headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect()
+/// Headers and body of `envelope`.
+pub(super) fn written(envelope: &Envelope, written_as: &WrittenAs) -> (Headers, Bytes) {
+    let (headers, body) = written_as.written(envelope);
+    let headers = headers.into_iter().map(|(name, value)| {
+        let attribute = name.strip_prefix(EVENT.1).filter(|_| *written_as != WrittenAs::Plain);
+        (attribute.map(|rest| format!("{}{rest}", EVENT.0)).unwrap_or(name), value.into_bytes())
+    });
+    (headers.collect(), body)
+}
+
+/// The headers of a letter about `envelope`. All that a message says is in them, also where messages are written as structured events: a letter may
+/// have to do without its body.
+pub(super) fn headers_of(envelope: &Envelope, written_as: &WrittenAs) -> Headers {
+    match written_as {
+        WrittenAs::StructuredCloudEvents(source) => written(envelope, &WrittenAs::CloudEvents(source.clone())).0,
+        WrittenAs::Plain | WrittenAs::CloudEvents(_) => written(envelope, written_as).0,
+    }
 }
 
 /// Why a record is no message.
@@ -105,7 +110,7 @@ pub(super) fn envelope_of(
     let has = |wanted: &str| kept.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value);
     let is_ours = has("hapax-message-id").is_some();
     let structured =
-        has("content-type").is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE.as_bytes()));
+        has(CONTENT_TYPE).is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE.as_bytes()));
     if structured && !is_ours {
         return Ok(cloudevents::from_structured(&body).map(Arc::new)?);
     }
@@ -144,7 +149,7 @@ mod tests {
         Names::new("hapax").unwrap()
     }
 
-    fn sent(options: &KafkaOptions) -> (Envelope, Envelope, Headers) {
+    fn sent(written_as: &WrittenAs) -> (Envelope, Envelope, Headers) {
         let mut sent = Envelope::new(
             MessageId::parse("Order 7/ü").unwrap(),
             TypeName::parse("shop.added").unwrap(),
@@ -153,24 +158,34 @@ mod tests {
         for (name, value) in [("zebra", "first"), ("apple", " second, with blanks "), ("content-type", "taken")] {
             sent.headers.set(name, value).unwrap();
         }
-        let headers = headers_of(&sent, options);
-        let came = envelope_of("hapax.queue.shop", &headers, sent.body.clone(), &names()).unwrap();
+        let (headers, body) = written(&sent, written_as);
+        let came = envelope_of("hapax.queue.shop", &headers, body, &names()).unwrap();
         (sent, (*came).clone(), headers)
     }
 
     #[test]
-    fn what_is_sent_in_either_form_comes_back_as_it_was() {
-        let plain = KafkaOptions::new();
-        let events = KafkaOptions::new().cloud_events(Source::parse("/shop").unwrap());
-        for options in [plain, events] {
-            let (sent, came, _) = sent(&options);
-            assert_eq!(came, sent);
+    fn what_is_sent_in_any_form_comes_back_as_it_was() {
+        let source = Source::parse("/shop").unwrap();
+        for written_as in
+            [WrittenAs::Plain, WrittenAs::CloudEvents(source.clone()), WrittenAs::StructuredCloudEvents(source)]
+        {
+            let (sent, came, _) = sent(&written_as);
+            assert_eq!(came, sent, "{written_as:?}");
         }
     }
 
     #[test]
+    fn a_letter_says_in_its_headers_who_a_structured_event_is() {
+        let structured = WrittenAs::StructuredCloudEvents(Source::parse("/shop").unwrap());
+        let (sent, _, _) = sent(&structured);
+        let headers = headers_of(&sent, &structured);
+        let came = envelope_of("hapax.dead-letters.shop", &headers, Bytes::new(), &names()).unwrap();
+        assert_eq!(came.message_id, sent.message_id);
+    }
+
+    #[test]
     fn attributes_of_an_event_are_called_as_events_over_kafka_are() {
-        let (_, _, headers) = sent(&KafkaOptions::new().cloud_events(Source::parse("/shop").unwrap()));
+        let (_, _, headers) = sent(&WrittenAs::CloudEvents(Source::parse("/shop").unwrap()));
         assert!(headers.iter().any(|(name, _)| name == "ce_specversion"), "{headers:?}");
         assert!(headers.iter().all(|(name, _)| !name.starts_with("ce-")), "{headers:?}");
     }

@@ -12,8 +12,8 @@
 //! An endpoint is the consumer group `hapax.ENDPOINT`. In names, what is no letter, digit, `.` or `-` is `_` and two hexadecimal digits.
 //!
 //! # What a record looks like
-//! The headers are those of [`plain`](hapax_core::envelope::plain), or those of a CloudEvent in binary mode
-//! ([`KafkaOptions::cloud_events`]), whose attributes begin with `ce_`. What is received may be either, and a CloudEvent in structured mode. The
+//! The headers are those of [`plain`](hapax_core::envelope::plain), or those of a CloudEvent in binary mode, whose attributes begin
+//! with `ce_`, or in structured mode, if [asked for](KafkaOptions::written_as). What is received may be any of them. The
 //! key is the message's partition key, if it has one, and of a record in which no header says it the key is it; partitions are chosen as clients in Java do (murmur2). A message of another producer needs
 //! `hapax-message-id` and `hapax-type`, which in the topic of a type is the type; one without, or one that is malformed, is set aside
 //! among the dead letters, with the reason. A partition with a batch that cannot be decoded is held back alone, and that is told.
@@ -95,6 +95,7 @@ mod upkeep;
 
 use std::{fmt, sync::Arc};
 
+pub use crate::written_as::WrittenAs;
 use async_trait::async_trait;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::{fuzz, fuzz_url};

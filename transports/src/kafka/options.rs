@@ -2,12 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hapax_core::{
-    envelope::cloudevents::Source,
-    ports::{ErrorKind, TransportError},
-};
+use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{Broker, Kafka, link::Link, names::Names};
+use crate::written_as::WrittenAs;
 
 /// Messages that an endpoint has ahead of their settling. Default 1,024: as many as it handles at a time unless told
 /// otherwise.
@@ -65,7 +63,7 @@ pub struct KafkaOptions {
     pub(super) replicas: Option<u16>,
     pub(super) batch: u32,
     pub(super) declare: bool,
-    pub(super) cloud_events: Option<Source>,
+    pub(super) written_as: WrittenAs,
     pub(super) connection_name: Option<String>,
     pub(super) mechanism: Mechanism,
     pub(super) tls: Tls,
@@ -152,7 +150,7 @@ impl KafkaOptions {
             replicas: None,
             batch: BATCH,
             declare: true,
-            cloud_events: None,
+            written_as: WrittenAs::Plain,
             connection_name: None,
             mechanism: Mechanism::Plain,
             tls: Tls::default(),
@@ -243,10 +241,9 @@ impl KafkaOptions {
         self
     }
 
-    /// Sends messages as CloudEvents in binary mode, as from `source`, instead of with plain headers. Default no. What is received
-    /// may be either, whatever is said here.
-    pub fn cloud_events(mut self, source: Source) -> Self {
-        self.cloud_events = Some(source);
+    /// What messages that are sent look like. Default [`WrittenAs::Plain`]. All are read, whatever is said here.
+    pub fn written_as(mut self, written_as: WrittenAs) -> Self {
+        self.written_as = written_as;
         self
     }
 

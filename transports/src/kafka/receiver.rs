@@ -241,7 +241,7 @@ impl Receiver for EndpointQueue {
                     back.held = None;
                     return Ok(Settled::LeaseLost);
                 };
-                let headers = headers_of(&envelope, &self.end.broker().options);
+                let headers = headers_of(&envelope, &self.end.broker().options.written_as);
                 let (endpoint, time) = (self.end.endpoint.clone(), Timestamp::now());
                 let letter = DeadLetter { envelope, endpoint, saga: None, destination: None, reason, attempts, time };
                 let lies = (held.place.clone(), held.offset);

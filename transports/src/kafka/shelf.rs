@@ -93,7 +93,7 @@ impl DeadLetters for Kafka {
             if shelf.letters().iter().any(|(_, _, there)| there.letter == key) {
                 return Ok(());
             }
-            let headers = headers_of(&letter.envelope, &self.0.options);
+            let headers = headers_of(&letter.envelope, &self.0.options.written_as);
             self.0.put_letter(ADDING, &Letter::of(&self.0.names, letter, headers, None), false).await
         };
         add.await.map_err(|e| store_error(ADDING, e))

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use hapax_core::{
     envelope::Outgoing,
     ports::{DispatchError, Dispatcher, ErrorKind, Refused, TransportError},
@@ -11,13 +12,14 @@ use hapax_core::{
 
 use super::{
     Broker, Nats,
-    message::{MESSAGE_ID, REASON_BYTES_MAX, escaped, headers_of, wire_bytes},
+    message::{MESSAGE_ID, REASON_BYTES_MAX, escaped, wire_bytes, written},
     names::{Names, slot_of},
     publisher::{Parcel, Put, Sent, is_repeat, put},
 };
 use crate::{
     own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
     together::{Bounds, Caller, Together, tell},
+    written_as::WrittenAs,
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -49,7 +51,7 @@ impl Dispatcher for Nats {
         // A server that takes less than the one that was opened may have come in its place: what is saved now and refused at each dispatch would
         // never be sent.
         let fits = largest <= self.0.bytes_max.min(self.0.link.payload_max());
-        if fits && has_own_fields_only(envelope) && self.0.options.cloud_events.is_none() {
+        if fits && has_own_fields_only(envelope) && self.0.options.written_as == WrittenAs::Plain {
             return Ok(());
         }
         self.0.checked(outgoing).map(drop)
@@ -63,9 +65,9 @@ impl Dispatcher for Nats {
             let checked = self.0.checked(outgoing).map_err(|refused| {
                 DispatchError::Permanent(TransportError::new(ErrorKind::TooLarge, DISPATCHING, refused.0))
             });
-            results.push(checked.map(|headers| {
+            results.push(checked.map(|written| {
                 bytes += outgoing.envelope.size();
-                parcels.push(parcel(&self.0.names, outgoing, headers, now));
+                parcels.push(parcel(&self.0.names, outgoing, written, now));
             }));
         }
         if parcels.is_empty() {
@@ -102,32 +104,33 @@ impl Broker {
         }
     }
 
-    /// The headers of a message that these queues take, and the server with all that may be said beside it later.
-    fn checked(&self, outgoing: &Outgoing) -> Result<Headers, Refused> {
+    /// Headers and body of a message that these queues take, and the server with all that may be said beside it later.
+    fn checked(&self, outgoing: &Outgoing) -> Result<(Headers, Bytes), Refused> {
         let envelope = &outgoing.envelope;
-        let (bytes, bytes_max) = (envelope.size(), self.bytes_max);
+        let (headers, body) = written(envelope, &self.options.written_as);
+        let (bytes, bytes_max) = (envelope.size().max(body.len()), self.bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
         }
-        let headers = headers_of(envelope, &self.options);
-        let bytes = wire_bytes(&headers, &envelope.body);
+        let bytes = wire_bytes(&headers, &body);
         let bytes_max = self.link.payload_max().saturating_sub(LETTER_BYTES);
         if bytes > bytes_max {
             return Err(Refused(format!(
                 "the message has {bytes} bytes with its headers; the server takes {bytes_max}, and something for the reason if it is set aside"
             )));
         }
-        Ok(headers)
+        Ok((headers, body))
     }
 }
 
 /// A message as it is sent at `now`, with what goes beside its own headers.
-pub(super) fn parcel(names: &Names, outgoing: &Outgoing, mut headers: Headers, now: Timestamp) -> Parcel {
+pub(super) fn parcel(names: &Names, outgoing: &Outgoing, written: (Headers, Bytes), now: Timestamp) -> Parcel {
+    let (mut headers, body) = written;
     let envelope = &outgoing.envelope;
     // What waits for its due time would hold up what comes behind it, where there is an order.
     let waits = envelope.due.is_some_and(|due| due > now);
     let slot = envelope.partition_key.as_ref().filter(|_| !waits).map(slot_of);
     let subject = names.subject(&outgoing.destination, slot);
     headers.push((MESSAGE_ID.to_owned(), escaped(&envelope.message_id.to_string())));
-    Parcel { subject, headers, body: envelope.body.clone() }
+    Parcel { subject, headers, body }
 }

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use hapax_core::envelope::{Destination, Envelope, Outgoing, cloudevents::Source};
 
 use super::{
-    NatsOptions,
+    WrittenAs,
     dispatcher::parcel,
     letters::{digest, letter_extras, letter_of, lettered},
-    message::{envelope_of, headers_of, map_of},
+    message::{envelope_of, map_of, written},
     names::{Names, Part},
     publisher::Parcel,
 };
@@ -18,6 +18,7 @@ use crate::golden;
 const SMALL: &str = include_str!("golden/small.txt");
 const FULL: &str = include_str!("golden/full.txt");
 const EVENT: &str = include_str!("golden/event.txt");
+const STRUCTURED: &str = include_str!("golden/structured.txt");
 const LETTER: &str = include_str!("golden/letter.txt");
 
 fn names() -> Names {
@@ -47,16 +48,15 @@ fn read(kept: &str) -> Envelope {
 
 #[test]
 fn a_message_on_nats_keeps_its_subject_and_headers() {
-    let plain = NatsOptions::new();
-    let events = NatsOptions::new().cloud_events(Source::parse("/shop").unwrap());
-    for (sent, to, options, kept) in [
-        (golden::small(), "endpoint:shop", &plain, SMALL),
-        (golden::full(), "topic:shop.item-added", &plain, FULL),
-        (golden::full(), "endpoint:shop", &events, EVENT),
+    let source = Source::parse("/shop").unwrap();
+    for (sent, to, written_as, kept) in [
+        (golden::small(), "endpoint:shop", WrittenAs::Plain, SMALL),
+        (golden::full(), "topic:shop.item-added", WrittenAs::Plain, FULL),
+        (golden::full(), "endpoint:shop", WrittenAs::CloudEvents(source.clone()), EVENT),
+        (golden::full(), "endpoint:shop", WrittenAs::StructuredCloudEvents(source), STRUCTURED),
     ] {
         let outgoing = Outgoing { destination: Destination::parse(to).unwrap(), envelope: sent.clone().into() };
-        let headers = headers_of(&sent, options);
-        golden::same(&text(&parcel(&names(), &outgoing, headers, golden::now())), kept);
+        golden::same(&text(&parcel(&names(), &outgoing, written(&sent, &written_as), golden::now())), kept);
         golden::same_message(&read(kept), &sent);
     }
 }
@@ -69,9 +69,10 @@ fn a_dead_letter_on_nats_keeps_its_subject_and_headers() {
     let (envelope, endpoint) = (&letter.envelope, &letter.endpoint);
     let (saga, destination) = (letter.saga.as_ref(), letter.destination.as_ref());
     let extras = letter_extras(endpoint, saga, destination, letter.attempts, &letter.reason, letter.time);
-    let headers = lettered(headers_of(envelope, &NatsOptions::new()), &extras, &envelope.body, BYTES_MAX);
+    let (headers, body) = written(envelope, &WrittenAs::Plain);
+    let headers = lettered(headers, &extras, &body, BYTES_MAX);
     let subject = names().letter(endpoint, &digest(envelope, saga, destination));
-    golden::same(&text(&Parcel { subject, headers, body: envelope.body.clone() }), LETTER);
+    golden::same(&text(&Parcel { subject, headers, body }), LETTER);
     let (_, headers, _) = given(LETTER);
     golden::same_letter(&letter_of(&headers, read(LETTER).into(), endpoint), &letter);
 }

@@ -21,7 +21,7 @@ use super::{
     Broker, Nats,
     dispatcher::Headers,
     errors::{failed, refusal, unanswered},
-    message::{ATTEMPTS, LAST_ON_SUBJECT, cut, envelope_of, escaped, headers_of, text_of, unescaped, wire_bytes},
+    message::{ATTEMPTS, LAST_ON_SUBJECT, cut, envelope_of, escaped, text_of, unescaped, wire_bytes, written},
     publisher::Parcel,
 };
 
@@ -66,8 +66,7 @@ impl DeadLetters for Nats {
         let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
         let (saga, destination) = (saga.as_ref(), destination.as_ref());
         let extras = letter_extras(endpoint, saga, destination, *attempts, reason, *time);
-        let headers = headers_of(envelope, &self.0.options);
-        let added = self.0.put_letter(ADDING, endpoint, envelope, saga, destination, headers, extras).await;
+        let added = self.0.put_letter(ADDING, endpoint, envelope, saga, destination, extras).await;
         added.map_err(|e| store_error(ADDING, e))
     }
 
@@ -103,11 +102,11 @@ impl Broker {
         envelope: &Envelope,
         saga: Option<&SagaName>,
         destination: Option<&Destination>,
-        headers: Vec<(String, String)>,
         extras: Extras,
     ) -> Result<(), TransportError> {
         let subject = self.names.letter(endpoint, &digest(envelope, saga, destination));
-        self.put_once(operation, subject, headers, extras, envelope.body.clone()).await
+        let (headers, body) = written(envelope, &self.options.written_as);
+        self.put_once(operation, subject, headers, extras, body).await
     }
 
     /// The same for what is no message.

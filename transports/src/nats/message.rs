@@ -10,8 +10,11 @@ use hapax_core::{
 };
 use percent_encoding::percent_decode_str;
 
-use super::{NatsOptions, names::Names};
-use crate::header_order::{in_order, order_of};
+use super::names::Names;
+use crate::{
+    header_order::{in_order, order_of},
+    written_as::{CONTENT_TYPE, WrittenAs},
+};
 
 /// The broker's own field for who a message is.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
@@ -40,16 +43,15 @@ pub(super) fn wire_bytes(headers: &[(String, String)], body: &[u8]) -> usize {
     HEAD_BYTES + headers + body.len()
 }
 
-/// The headers of `envelope`, with what goes beside them.
-pub(super) fn headers_of(envelope: &Envelope, options: &NatsOptions) -> Vec<(String, String)> {
-    if let Some(source) = &options.cloud_events {
-        return cloudevents::to_binary(envelope, source);
-    }
-    let mut headers = plain::to_headers(envelope);
-    if let Some(order) = order_of(envelope) {
+/// The headers of `envelope`, with what goes beside them, and the body.
+pub(super) fn written(envelope: &Envelope, written_as: &WrittenAs) -> (Vec<(String, String)>, Bytes) {
+    let (mut headers, body) = written_as.written(envelope);
+    if *written_as == WrittenAs::Plain
+        && let Some(order) = order_of(envelope)
+    {
         headers.push((ORDER.to_owned(), order));
     }
-    headers
+    (headers, body)
 }
 
 /// As the driver takes them. What cannot be said in a header is escaped before.
@@ -115,7 +117,7 @@ pub(super) fn envelope_of(
     }
     kept.sort_by_key(|(name, _)| *name); // The driver's table has them in any order; repeated ones stay in theirs.
     let has = |wanted: &str| kept.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value);
-    let structured = has("content-type").is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE));
+    let structured = has(CONTENT_TYPE).is_some_and(|kind| kind.starts_with(cloudevents::STRUCTURED_CONTENT_TYPE));
     if structured && has("hapax-message-id").is_none() {
         return cloudevents::from_structured(&body).map(Arc::new);
     }
@@ -217,7 +219,7 @@ mod tests {
         Names::new("hapax").unwrap()
     }
 
-    fn sent(options: &NatsOptions) -> (Envelope, Envelope) {
+    fn sent(written_as: &WrittenAs) -> (Envelope, Envelope) {
         let mut sent = Envelope::new(
             MessageId::parse("Order 7/ü").unwrap(),
             TypeName::parse("shop.added").unwrap(),
@@ -226,19 +228,20 @@ mod tests {
         for (name, value) in [("zebra", "first"), ("apple", " second, with blanks "), ("content-type", "taken")] {
             sent.headers.set(name, value).unwrap();
         }
-        let headers = headers_of(&sent, options);
+        let (headers, body) = written(&sent, written_as);
         let map = map_of(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        let came = envelope_of("hapax.queue.shop", Some(&map), sent.body.clone(), &names()).unwrap();
+        let came = envelope_of("hapax.queue.shop", Some(&map), body, &names()).unwrap();
         (sent, (*came).clone())
     }
 
     #[test]
-    fn what_is_sent_in_either_form_comes_back_as_it_was() {
-        let plain = NatsOptions::new();
-        let events = NatsOptions::new().cloud_events(Source::parse("/shop").unwrap());
-        for options in [plain, events] {
-            let (sent, came) = sent(&options);
-            assert_eq!(came, sent);
+    fn what_is_sent_in_any_form_comes_back_as_it_was() {
+        let source = Source::parse("/shop").unwrap();
+        for written_as in
+            [WrittenAs::Plain, WrittenAs::CloudEvents(source.clone()), WrittenAs::StructuredCloudEvents(source)]
+        {
+            let (sent, came) = sent(&written_as);
+            assert_eq!(came, sent, "{written_as:?}");
         }
     }
 

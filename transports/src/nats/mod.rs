@@ -15,8 +15,8 @@
 //! The slot is that of the message's partition key: the first byte of the key's SHA-256, modulo 16; `-`, or nothing, for a message without one.
 //!
 //! # What a message looks like
-//! The headers are those of [`plain`](hapax_core::envelope::plain), or those of a CloudEvent in binary mode
-//! ([`NatsOptions::cloud_events`]). What is received may be either, and a CloudEvent in structured mode. `Nats-Msg-Id` is the message's id. A
+//! The headers are those of [`plain`](hapax_core::envelope::plain), or those of a CloudEvent in binary or structured
+//! mode if [asked for](NatsOptions::written_as). What is received may be any of them. `Nats-Msg-Id` is the message's id. A
 //! message of another producer needs `Nats-Msg-Id` and `hapax-type`, which on the subject of a type is the type; one without, or one
 //! that is malformed, is set aside among the dead letters, with the reason.
 //!
@@ -84,6 +84,7 @@ mod upkeep;
 
 use std::{fmt, sync::Arc};
 
+pub use crate::written_as::WrittenAs;
 use async_trait::async_trait;
 use dispatcher::Dispatches;
 #[cfg(feature = "fuzzing")]

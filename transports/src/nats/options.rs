@@ -2,12 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hapax_core::{
-    envelope::cloudevents::Source,
-    ports::{ErrorKind, TransportError},
-};
+use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{Broker, Nats, dispatcher, link::Link, marks::Seen, names::Names};
+use crate::written_as::WrittenAs;
 
 /// Messages that an endpoint has ahead of their settling. Default 1,024: as many as it handles at a time unless told
 /// otherwise.
@@ -57,7 +55,7 @@ pub struct NatsOptions {
     pub(super) sync_interval: Duration,
     pub(super) replicas: u8,
     pub(super) declare: bool,
-    pub(super) cloud_events: Option<Source>,
+    pub(super) written_as: WrittenAs,
     pub(super) connection_name: Option<String>,
     pub(super) credentials: Credentials,
     pub(super) tls: Tls,
@@ -107,7 +105,7 @@ impl NatsOptions {
             sync_interval: SYNC_INTERVAL,
             replicas: 1,
             declare: true,
-            cloud_events: None,
+            written_as: WrittenAs::Plain,
             connection_name: None,
             credentials: Credentials::default(),
             tls: Tls::default(),
@@ -189,10 +187,9 @@ impl NatsOptions {
         self
     }
 
-    /// Sends messages as CloudEvents in binary mode, as from `source`, instead of with plain headers. Default no. What is received
-    /// may be either, whatever is said here.
-    pub fn cloud_events(mut self, source: Source) -> Self {
-        self.cloud_events = Some(source);
+    /// What messages that are sent look like. Default [`WrittenAs::Plain`]. All are read, whatever is said here.
+    pub fn written_as(mut self, written_as: WrittenAs) -> Self {
+        self.written_as = written_as;
         self
     }
 

@@ -26,7 +26,7 @@ use super::{
     errors::{gone, is_nobody, late},
     letters::letter_extras,
     link::lost,
-    message::{as_letter, headers_of},
+    message::as_letter,
     pulls::{Held, Pulls, Ready},
     topology::nanos,
 };
@@ -253,9 +253,7 @@ impl End {
                     return Ok(Settled::LeaseLost);
                 }
                 let letter = letter_extras(&self.endpoint, None, None, held.attempts, &reason, Timestamp::now());
-                let headers = headers_of(&held.envelope, &self.nats.0.options);
-                let broker = &self.nats.0;
-                broker.put_letter(SETTLING, &self.endpoint, &held.envelope, None, None, headers, letter).await?;
+                self.nats.0.put_letter(SETTLING, &self.endpoint, &held.envelope, None, None, letter).await?;
             }
         }
         self.tell(held, Bytes::from_static(ACK)).await

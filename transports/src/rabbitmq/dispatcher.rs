@@ -17,13 +17,14 @@ use tokio::time::timeout;
 use super::{
     Broker, RabbitMq,
     errors::{error_of, late, too_large},
-    message::{Extras, HEADERS_BYTES_MAX, headers_bytes, properties_of},
+    message::{Extras, HEADERS_BYTES_MAX, body_of, headers_bytes, properties_of},
     names::{delayed, topic_key},
     topology::short,
 };
 use crate::{
     own_fields::{OWN_FIELDS_BYTES_MAX, has_own_fields_only},
     together::{Asker, Bounds, Caller, Together, tell},
+    written_as::WrittenAs,
 };
 
 pub(super) const DISPATCHING: &str = "dispatching messages";
@@ -74,16 +75,17 @@ pub(super) enum Fields {
 impl Dispatcher for RabbitMq {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
         let options = &self.0.options;
-        let (bytes, bytes_max) = (outgoing.envelope.size(), options.message_bytes_max);
+        let body = body_of(&outgoing.envelope, &options.written_as);
+        let (bytes, bytes_max) = (outgoing.envelope.size().max(body.len()), options.message_bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
         }
         // It is asked before every save.
         const { assert!(OWN_FIELDS_BYTES_MAX < HEADERS_BYTES_MAX) };
-        if has_own_fields_only(&outgoing.envelope) && options.cloud_events.is_none() {
+        if has_own_fields_only(&outgoing.envelope) && options.written_as == WrittenAs::Plain {
             return Ok(());
         }
-        let bytes = headers_bytes(&outgoing.envelope, options);
+        let bytes = headers_bytes(&outgoing.envelope, &options.written_as);
         if bytes > HEADERS_BYTES_MAX {
             return Err(Refused(format!(
                 "the headers have {bytes} bytes; RabbitMQ takes {HEADERS_BYTES_MAX} in one frame"
@@ -183,14 +185,14 @@ impl Broker {
         // An event that nobody subscribes goes nowhere; one that is to wait must have a queue for that.
         let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
         let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
-        Parcel { route, may_go_nowhere, fields, body: envelope.body.clone() }
+        Parcel { route, may_go_nowhere, fields, body: body_of(envelope, &self.options.written_as) }
     }
 
     fn properties(&self, fields: &Fields) -> BasicProperties {
         match fields {
             Fields::Of { envelope, waits } => {
                 let extras = Extras { waits: *waits, ..Extras::default() };
-                properties_of(envelope, &extras, &self.names, &self.options, Timestamp::now())
+                properties_of(envelope, &extras, &self.names, &self.options.written_as, Timestamp::now())
             }
             Fields::Made(properties) => (**properties).clone(),
         }

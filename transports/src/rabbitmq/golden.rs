@@ -8,9 +8,9 @@ use lapin::{
 };
 
 use super::{
-    RabbitMqOptions,
+    WrittenAs,
     letters::{letter_of, properties_of_letter},
-    message::{Extras, envelope_of, properties_of},
+    message::{Extras, body_of, envelope_of, properties_of},
     names::{Names, delay_binding, delayed, due_binding, topic_key},
 };
 use crate::golden;
@@ -18,6 +18,7 @@ use crate::golden;
 const SMALL: &str = include_str!("golden/small.txt");
 const FULL: &str = include_str!("golden/full.txt");
 const EVENT: &str = include_str!("golden/event.txt");
+const STRUCTURED: &str = include_str!("golden/structured.txt");
 const AGAIN: &str = include_str!("golden/again.txt");
 const LETTER: &str = include_str!("golden/letter.txt");
 
@@ -89,15 +90,17 @@ fn same(properties: &BasicProperties, body: &[u8], kept: &str) {
 
 #[test]
 fn a_message_on_rabbitmq_keeps_its_properties_and_headers() {
-    let (plain, again) = (RabbitMqOptions::new(), Extras { attempts: 2, ..Extras::default() });
-    let events = RabbitMqOptions::new().cloud_events(Source::parse("/shop").unwrap());
-    for (sent, options, extras, kept) in [
-        (golden::small(), &plain, &Extras::default(), SMALL),
-        (golden::small(), &plain, &again, AGAIN),
-        (golden::full(), &plain, &Extras::default(), FULL),
-        (golden::full(), &events, &Extras::default(), EVENT),
+    let (first, again) = (Extras::default(), Extras { attempts: 2, ..Extras::default() });
+    let source = Source::parse("/shop").unwrap();
+    for (sent, written_as, extras, kept) in [
+        (golden::small(), WrittenAs::Plain, &first, SMALL),
+        (golden::small(), WrittenAs::Plain, &again, AGAIN),
+        (golden::full(), WrittenAs::Plain, &first, FULL),
+        (golden::full(), WrittenAs::CloudEvents(source.clone()), &first, EVENT),
+        (golden::full(), WrittenAs::StructuredCloudEvents(source), &first, STRUCTURED),
     ] {
-        same(&properties_of(&sent, extras, &names(), options, golden::now()), &sent.body, kept);
+        let properties = properties_of(&sent, extras, &names(), &written_as, golden::now());
+        same(&properties, &body_of(&sent, &written_as), kept);
         let (properties, body) = given(kept);
         let (came, attempts) = envelope_of(&properties, body, &names()).unwrap();
         golden::same_message(&came, &sent);
@@ -108,7 +111,7 @@ fn a_message_on_rabbitmq_keeps_its_properties_and_headers() {
 #[test]
 fn a_dead_letter_on_rabbitmq_keeps_its_properties_and_headers() {
     let letter = golden::letter();
-    same(&properties_of_letter(&letter, &names(), &RabbitMqOptions::new()), &letter.envelope.body, LETTER);
+    same(&properties_of_letter(&letter, &names(), &WrittenAs::Plain), &letter.envelope.body, LETTER);
     let (properties, body) = given(LETTER);
     let (envelope, _) = envelope_of(&properties, body, &names()).unwrap();
     golden::same_letter(&letter_of(&properties, envelope, &letter.endpoint), &letter);

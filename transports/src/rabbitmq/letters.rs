@@ -17,10 +17,10 @@ use lapin::{
 use tokio::{sync::Mutex, time::timeout};
 
 use super::{
-    Broker, RabbitMq, RabbitMqOptions,
+    Broker, RabbitMq, WrittenAs,
     dispatcher::{Fields, Parcel, Route},
     errors::{error_of, late},
-    message::{Extras, envelope_of, properties_of, text_of},
+    message::{Extras, body_of, envelope_of, properties_of, text_of},
     names::Names,
     topology::short,
 };
@@ -59,19 +59,21 @@ pub(super) fn letter_extras(
 }
 
 /// The properties of a letter, its message's among them.
-pub(super) fn properties_of_letter(letter: &DeadLetter, names: &Names, options: &RabbitMqOptions) -> BasicProperties {
+pub(super) fn properties_of_letter(letter: &DeadLetter, names: &Names, written_as: &WrittenAs) -> BasicProperties {
     let DeadLetter { envelope, endpoint, saga, destination, reason, attempts, time } = letter;
     let letter = letter_extras(endpoint, saga.as_ref(), destination.as_ref(), reason, *time);
     let extras = Extras { attempts: *attempts, waits: true, letter };
-    properties_of(envelope, &extras, names, options, Timestamp::now())
+    properties_of(envelope, &extras, names, written_as, Timestamp::now())
 }
 
 #[async_trait]
 impl DeadLetters for RabbitMq {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let broker = &self.0;
-        let properties = properties_of_letter(letter, &broker.names, &broker.options);
-        let added = broker.put_letter(ADDING, &letter.endpoint, properties, &letter.envelope.body).await;
+        let written_as = &broker.options.written_as;
+        let properties = properties_of_letter(letter, &broker.names, written_as);
+        let body = body_of(&letter.envelope, written_as);
+        let added = broker.put_letter(ADDING, &letter.endpoint, properties, &body).await;
         added.map_err(|e| store_error(ADDING, e))
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hapax_core::{
     envelope::{ContentType, Destination, Envelope, ReadError, cloudevents, plain},
     ids::{CorrelationId, MessageId, TypeName},
@@ -12,8 +13,11 @@ use lapin::{
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-use super::{RabbitMqOptions, events, names::Names};
-use crate::header_order::{in_order, order_of};
+use super::{events, names::Names};
+use crate::{
+    header_order::{in_order, order_of},
+    written_as::{CONTENT_TYPE, WrittenAs},
+};
 
 /// Bytes that headers may take together: all of them travel in one frame, of 128 KiB unless configured.
 pub(super) const HEADERS_BYTES_MAX: usize = 100 << 10;
@@ -50,16 +54,28 @@ pub(super) struct Extras {
 }
 
 /// The headers of `envelope`, the content type among them.
-fn headers_of(envelope: &Envelope, options: &RabbitMqOptions) -> Vec<(String, String)> {
-    match &options.cloud_events {
-        Some(source) => events::headers_of(envelope, source),
-        None => plain::to_headers(envelope),
+fn headers_of(envelope: &Envelope, written_as: &WrittenAs) -> Vec<(String, String)> {
+    match written_as {
+        WrittenAs::Plain => plain::to_headers(envelope),
+        WrittenAs::CloudEvents(source) => events::headers_of(envelope, source),
+        // All of it is in the body.
+        WrittenAs::StructuredCloudEvents(_) => {
+            vec![(CONTENT_TYPE.to_owned(), cloudevents::STRUCTURED_CONTENT_TYPE.to_owned())]
+        }
+    }
+}
+
+/// The body of `envelope`.
+pub(super) fn body_of(envelope: &Envelope, written_as: &WrittenAs) -> Bytes {
+    match written_as {
+        WrittenAs::Plain | WrittenAs::CloudEvents(_) => envelope.body.clone(),
+        WrittenAs::StructuredCloudEvents(source) => cloudevents::to_structured(envelope, source).into(),
     }
 }
 
 /// How many bytes the headers of `envelope` take.
-pub(super) fn headers_bytes(envelope: &Envelope, options: &RabbitMqOptions) -> usize {
-    let all = headers_of(envelope, options);
+pub(super) fn headers_bytes(envelope: &Envelope, written_as: &WrittenAs) -> usize {
+    let all = headers_of(envelope, written_as);
     all.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES).sum()
 }
 
@@ -68,7 +84,7 @@ pub(super) fn properties_of(
     envelope: &Envelope,
     extras: &Extras,
     names: &Names,
-    options: &RabbitMqOptions,
+    written_as: &WrittenAs,
     now: Timestamp,
 ) -> BasicProperties {
     let mut table = FieldTable::default();
@@ -77,10 +93,14 @@ pub(super) fn properties_of(
             table.insert(name, value);
         }
     };
-    for (name, value) in headers_of(envelope, options).into_iter().filter(|(name, _)| name != "content-type") {
-        put(&name, AMQPValue::LongString(value.into()));
+    let mut content_type = envelope.content_type.as_str().to_owned();
+    for (name, value) in headers_of(envelope, written_as) {
+        match name == CONTENT_TYPE {
+            true => content_type = value,
+            false => put(&name, AMQPValue::LongString(value.into())),
+        }
     }
-    if options.cloud_events.is_none()
+    if *written_as == WrittenAs::Plain
         && let Some(order) = order_of(envelope)
     {
         put(ORDER, AMQPValue::LongString(order.into()));
@@ -94,7 +114,7 @@ pub(super) fn properties_of(
 
     let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT).with_headers(table);
     let short = |text: &str| ShortString::try_new(text).ok();
-    if let Some(text) = short(envelope.content_type.as_str()) {
+    if let Some(text) = short(&content_type) {
         properties = properties.with_content_type(text);
     }
     if let Some(text) = short(&envelope.message_id.to_string()) {
@@ -152,7 +172,7 @@ pub(super) fn envelope_of(
         }
     }
     if let Some(text) = properties.content_type() {
-        headers.push(("content-type".into(), text.as_str().as_bytes().to_vec()));
+        headers.push((CONTENT_TYPE.into(), text.as_str().as_bytes().to_vec()));
     }
     let foreign = !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("hapax-message-id"));
     let is_structured = properties.content_type().as_ref().is_some_and(|kind| {
@@ -307,15 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_in_either_form_comes_back_as_it_was() {
-        let events = RabbitMqOptions::new().cloud_events(Source::parse("/shop").unwrap());
-        for options in [RabbitMqOptions::new(), events] {
+    fn what_is_sent_in_any_form_comes_back_as_it_was() {
+        let source = Source::parse("/shop").unwrap();
+        for (written_as, bytes_min) in [
+            (WrittenAs::Plain, 100),
+            (WrittenAs::CloudEvents(source.clone()), 100),
+            (WrittenAs::StructuredCloudEvents(source), 20),
+        ] {
             let sent = envelope();
             let extras = Extras { attempts: 2, ..Extras::default() };
-            let properties = properties_of(&sent, &extras, &names(), &options, Timestamp::now());
-            let (came, attempts) = envelope_of(&properties, sent.body.to_vec(), &names()).unwrap();
-            assert_eq!((&*came, attempts), (&sent, 3));
-            assert!(headers_bytes(&sent, &options) > 100);
+            let properties = properties_of(&sent, &extras, &names(), &written_as, Timestamp::now());
+            let (came, attempts) = envelope_of(&properties, body_of(&sent, &written_as).to_vec(), &names()).unwrap();
+            assert_eq!((&*came, attempts), (&sent, 3), "{written_as:?}");
+            assert!(headers_bytes(&sent, &written_as) > bytes_min);
         }
     }
 

@@ -18,9 +18,9 @@
 //! # What a message looks like
 //! AMQP's own fields hold what AMQP has a field for: `message-id`, `correlation-id`, `type`, `content-type`, `timestamp`
 //! (in seconds), `reply-to` (the queue of an endpoint), `expiration`, `delivery-mode` 2. The headers are those of
-//! [`plain`](hapax_core::envelope::plain), which hold all of it exactly, or those of a CloudEvent in binary mode
-//! ([`RabbitMqOptions::cloud_events`]), whose attributes begin with `cloudEvents:`. What is received may be either, and a CloudEvent in structured
-//! mode (`content-type` `application/cloudevents+json`). Another plain message needs a `message-id`
+//! [`plain`](hapax_core::envelope::plain), which hold all of it exactly, or those of a CloudEvent in binary mode, whose
+//! attributes begin with `cloudEvents:`, or in structured mode (`content-type` `application/cloudevents+json`), if
+//! [asked for](RabbitMqOptions::written_as). What is received may be any of them. Another plain message needs a `message-id`
 //! and a `type`; one without, or one that is malformed, is set aside among the dead letters, with the reason.
 //!
 //! # Promises and limits
@@ -82,6 +82,7 @@ mod upkeep;
 
 use std::{fmt, sync::Arc};
 
+pub use crate::written_as::WrittenAs;
 use async_trait::async_trait;
 use dispatcher::Dispatches;
 #[cfg(feature = "fuzzing")]

@@ -2,12 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hapax_core::{
-    envelope::cloudevents::Source,
-    ports::{ErrorKind, TransportError},
-};
+use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{Broker, RabbitMq, dispatcher, letters::Letters, link::Link, names::Names, publisher::Publisher};
+use crate::written_as::WrittenAs;
 
 /// Messages that the server hands out ahead of their settling, to one endpoint. Default 1,024: as many as an endpoint
 /// handles at a time unless told otherwise.
@@ -41,7 +39,7 @@ pub struct RabbitMqOptions {
     pub(super) patience: Duration,
     pub(super) declare: bool,
     pub(super) unused_max: Option<Duration>,
-    pub(super) cloud_events: Option<Source>,
+    pub(super) written_as: WrittenAs,
     pub(super) connection_name: Option<String>,
     pub(super) tls: Tls,
     prefix: String,
@@ -76,7 +74,7 @@ impl RabbitMqOptions {
             patience: PATIENCE,
             declare: true,
             unused_max: None,
-            cloud_events: None,
+            written_as: WrittenAs::Plain,
             connection_name: None,
             tls: Tls::default(),
             prefix: PREFIX.to_owned(),
@@ -137,10 +135,9 @@ impl RabbitMqOptions {
         self
     }
 
-    /// Sends messages as CloudEvents in binary mode, as from `source`, instead of with plain headers. Default no. What is received
-    /// may be either, whatever is said here.
-    pub fn cloud_events(mut self, source: Source) -> Self {
-        self.cloud_events = Some(source);
+    /// What messages that are sent look like. Default [`WrittenAs::Plain`]. All are read, whatever is said here.
+    pub fn written_as(mut self, written_as: WrittenAs) -> Self {
+        self.written_as = written_as;
         self
     }
 

@@ -14,9 +14,9 @@ use super::{
     answer::{Entry, Field, entries, number},
     errors::{malformed, store_error},
     message::{Fields, OURS, cut, envelope_of, text_of},
-    options::WrittenAs,
     scripts::Script,
 };
+use crate::written_as::WrittenAs;
 
 const ENDPOINT: &str = "x-hapax-endpoint";
 const SAGA: &str = "x-hapax-saga";

@@ -10,11 +10,11 @@ use hapax_core::envelope::{
     plain,
 };
 
-use super::{answer::Field, options::WrittenAs};
+use super::answer::Field;
+use crate::written_as::{CONTENT_TYPE, WrittenAs};
 
 /// The field of a message's body, and the last one of what is written here.
 const BODY: &str = "body";
-const CONTENT_TYPE: &str = "content-type";
 /// Fields that are ours, beside the envelope's own: they are gone when the message becomes an envelope again.
 pub(super) const OURS: &str = "x-hapax-";
 /// When the message is due, in milliseconds since 1970: the server reads it, where it is the first field.
@@ -32,21 +32,12 @@ pub(super) struct Fields {
 
 impl Fields {
     pub(super) fn of(envelope: &Envelope, written_as: &WrittenAs) -> Self {
-        let mut headers: Vec<(String, String)> =
-            envelope.due.map(|due| (DUE.to_owned(), due.as_millis().to_string())).into_iter().collect();
-        let mut body = envelope.body.clone();
-        match written_as {
-            WrittenAs::Plain => {
-                let plain = plain::to_headers(envelope).into_iter();
-                headers.extend(plain.map(|(name, value)| (written_name(name), value)));
-            }
-            WrittenAs::CloudEvents(source) => headers.extend(cloudevents::to_binary(envelope, source)),
-            WrittenAs::StructuredCloudEvents(source) => {
-                headers.push((CONTENT_TYPE.to_owned(), STRUCTURED_CONTENT_TYPE.to_owned()));
-                body = cloudevents::to_structured(envelope, source).into();
-            }
+        let (mut written, body) = written_as.written(envelope);
+        if *written_as == WrittenAs::Plain {
+            written = written.into_iter().map(|(name, value)| (written_name(name), value)).collect();
         }
-        Self { headers, body }
+        let due = envelope.due.map(|due| (DUE.to_owned(), due.as_millis().to_string()));
+        Self { headers: due.into_iter().chain(written).collect(), body }
     }
 
     /// How many bytes it has, about.

@@ -92,6 +92,7 @@ mod upkeep;
 
 use std::{fmt, sync::Arc};
 
+pub use crate::written_as::WrittenAs;
 use async_trait::async_trait;
 use dispatcher::Dispatches;
 #[cfg(feature = "fuzzing")]
@@ -103,7 +104,7 @@ use hapax_core::{
 };
 use link::{Lane, Link};
 use names::Names;
-pub use options::{MayLose, RedisStreamsOptions, WrittenAs};
+pub use options::{MayLose, RedisStreamsOptions};
 use receiver::EndpointQueue;
 
 /// Queues on a Redis server. Cloning gives another handle to the same connection.

@@ -2,16 +2,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hapax_core::{
-    envelope::cloudevents::Source,
-    ports::{ErrorKind, TransportError},
-};
+use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{
     Broker, RedisStreams, dispatcher,
     link::{Lane, Link},
     names::Names,
 };
+use crate::written_as::WrittenAs;
 
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 1 MiB, as in the
 /// other queues; the server keeps all of them in memory, and nobody else is served while it copies one.
@@ -47,18 +45,6 @@ pub enum MayLose {
     Seconds,
     /// Everything: a server that keeps nothing on disk, or a snapshot now and then.
     Everything,
-}
-
-/// What messages look like in the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WrittenAs {
-    /// A field for each header of [`plain`](hapax_core::envelope::plain), and `body`.
-    Plain,
-    /// A field for each attribute of a CloudEvent, `ce-` before its name, and `body`: binary mode.
-    CloudEvents(Source),
-    /// A CloudEvent in JSON as `body`: structured mode.
-    StructuredCloudEvents(Source),
 }
 
 /// How a [`RedisStreams`] is opened. From [`RedisStreams::options`].

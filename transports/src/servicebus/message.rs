@@ -20,19 +20,16 @@ use hapax_core::{
 };
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::{
-    names::{FIELD_BYTES_MAX, Names, fitting, group_of},
-    options::WrittenAs,
-};
+use super::names::{FIELD_BYTES_MAX, Names, fitting, group_of};
 use crate::{
     header_order::{in_order, order_of},
     reason::reason_of,
+    written_as::{CONTENT_TYPE, WrittenAs},
 };
 
 /// A message as the driver sends and gives it.
 pub(super) type Carried = Message<Body<Value>>;
 
-const CONTENT_TYPE: &str = "content-type";
 /// Ours, beside the envelope's own: they are gone when the message becomes an envelope again.
 pub(super) const OURS: &str = "x-hapax-";
 /// How often the message had been given before it was put where it is.
@@ -78,11 +75,10 @@ pub(super) struct Extras {
 
 /// How many bytes the properties of `envelope` take at most.
 pub(super) fn properties_bytes(envelope: &Envelope, written_as: &WrittenAs) -> usize {
-    let headers = match written_as {
-        WrittenAs::Plain => plain::to_headers(envelope),
-        WrittenAs::CloudEvents(source) => cloudevents::to_binary(envelope, source),
-        WrittenAs::StructuredCloudEvents(_) => return 0,
-    };
+    if matches!(written_as, WrittenAs::StructuredCloudEvents(_)) {
+        return 0;
+    }
+    let (headers, _) = written_as.written(envelope);
     let order = order_of(envelope).map_or(0, |order| ORDER.len() + order.len() + PROPERTY_BYTES);
     headers.iter().map(|(name, value)| name.len() + value.len() + PROPERTY_BYTES).sum::<usize>() + order
 }
@@ -103,14 +99,7 @@ pub(super) fn carried(
     names: &Names,
     now: Timestamp,
 ) -> Carried {
-    let (headers, body) = match written_as {
-        WrittenAs::Plain => (plain::to_headers(envelope), envelope.body.to_vec()),
-        WrittenAs::CloudEvents(source) => (cloudevents::to_binary(envelope, source), envelope.body.to_vec()),
-        WrittenAs::StructuredCloudEvents(source) => {
-            let content_type = (CONTENT_TYPE.to_owned(), STRUCTURED_CONTENT_TYPE.to_owned());
-            (vec![content_type], cloudevents::to_structured(envelope, source))
-        }
-    };
+    let (headers, body) = written_as.written(envelope);
     let (mut application, mut content_type) = (ApplicationProperties::default(), None);
     for (name, value) in headers {
         match name.strip_prefix(EVENT_HEADER) {
@@ -160,7 +149,7 @@ pub(super) fn carried(
         message_annotations: (!annotations.is_empty()).then_some(annotations),
         properties: Some(properties),
         application_properties: Some(application),
-        body: Body::Data(Batch::new(vec![Data(Binary::from(body))])),
+        body: Body::Data(Batch::new(vec![Data(Binary::from(body.to_vec()))])),
         footer: None,
     }
 }

@@ -72,6 +72,7 @@ mod tls;
 
 use std::{fmt, sync::Arc};
 
+pub use crate::written_as::WrittenAs;
 use address::Server;
 use async_trait::async_trait;
 use dispatcher::Publisher;
@@ -85,7 +86,7 @@ use hapax_core::{
 use letters::Letters;
 use link::Link;
 use names::Names;
-pub use options::{ServiceBusOptions, WrittenAs};
+pub use options::ServiceBusOptions;
 use receiver::EndpointQueue;
 
 /// Queues in a namespace of Azure Service Bus. Cloning gives another handle to the same connection.

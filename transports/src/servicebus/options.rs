@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use hapax_core::{
-    envelope::cloudevents::Source,
-    ports::{ErrorKind, TransportError},
-};
+use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{Broker, ServiceBus, address::Address, dispatcher::Publisher, letters::Letters, link::Link, names::Names};
+use crate::written_as::WrittenAs;
 
 /// Messages that the service hands out ahead of their settling, to one endpoint. Default 128: their locks run from when they are handed out,
 /// and one that waits here for longer than a third of its lock costs a call to renew it.
@@ -32,19 +30,6 @@ const LOCK_LIMIT: Duration = Duration::from_secs(300);
 const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// Prefix of every name.
 const PREFIX: &str = "hapax";
-
-/// What messages look like in the queues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WrittenAs {
-    /// An application property for each header of [`plain`](hapax_core::envelope::plain), and the body as it is.
-    Plain,
-    /// An application property for each attribute of a CloudEvent, `cloudEvents:` before its name, and the body as it is: binary mode of
-    /// its binding to AMQP.
-    CloudEvents(Source),
-    /// A CloudEvent in JSON as body: structured mode.
-    StructuredCloudEvents(Source),
-}
 
 /// How a [`ServiceBus`] is opened. From [`ServiceBus::options`].
 #[derive(Debug, Clone)]

@@ -25,10 +25,10 @@ use super::{
     errors::{entry_refusal, is_lease_lost, store_error, untold},
     link::Asking,
     message::{Came, Parcel},
-    options::WrittenAs,
     publisher::Sent,
     stock::Held,
 };
+use crate::written_as::WrittenAs;
 
 /// What a letter says beside its message, a line for each.
 const LETTER: &str = "x-hapax-letter";

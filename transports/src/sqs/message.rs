@@ -13,12 +13,9 @@ use hapax_core::{
     time::Timestamp,
 };
 
-use super::{
-    attributes::{ATTRIBUTES_MAX, is_text, packed, unpacked, written_name},
-    options::WrittenAs,
-};
+use super::attributes::{ATTRIBUTES_MAX, is_text, packed, unpacked, written_name};
+use crate::written_as::{CONTENT_TYPE, WrittenAs};
 
-const CONTENT_TYPE: &str = "content-type";
 /// How a body is written that is no text that the service takes.
 const ENCODING: &str = "x-hapax-encoding";
 const BASE64: &str = "base64";
@@ -42,26 +39,13 @@ pub(super) struct Parcel {
 impl Parcel {
     /// With `extras` beside its own headers.
     pub(super) fn of(envelope: &Envelope, written_as: &WrittenAs, extras: &[(&str, String)]) -> Self {
-        let (headers, ordered, body, encoding) = match written_as {
-            WrittenAs::Plain => {
-                let headers: Vec<_> =
-                    plain::to_headers(envelope).into_iter().map(|(name, value)| (written_name(name), value)).collect();
-                let ordered = headers.len().saturating_sub(envelope.headers.iter().count());
-                let (body, encoding) = written(&envelope.body);
-                (headers, ordered, body, encoding)
-            }
-            WrittenAs::CloudEvents(source) => {
-                let headers = cloudevents::to_binary(envelope, source);
-                let (body, encoding) = written(&envelope.body);
-                let ordered = headers.len();
-                (headers, ordered, body, encoding)
-            }
-            WrittenAs::StructuredCloudEvents(source) => {
-                let headers = vec![(CONTENT_TYPE.to_owned(), STRUCTURED_CONTENT_TYPE.to_owned())];
-                let (body, encoding) = written(cloudevents::to_structured(envelope, source).as_ref());
-                (headers, 1, body, encoding)
-            }
-        };
+        let (mut headers, body) = written_as.written(envelope);
+        let mut ordered = headers.len();
+        if *written_as == WrittenAs::Plain {
+            headers = headers.into_iter().map(|(name, value)| (written_name(name), value)).collect();
+            ordered = ordered.saturating_sub(envelope.headers.iter().count());
+        }
+        let (body, encoding) = written(&body);
         let mut ours: Vec<(String, String)> =
             extras.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         ours.extend(encoding.map(|encoding| (ENCODING.to_owned(), encoding.to_owned())));

@@ -83,6 +83,7 @@ mod upkeep;
 
 use std::{fmt, sync::Arc};
 
+pub use crate::written_as::WrittenAs;
 use addresses::Addresses;
 use async_trait::async_trait;
 use aws_sdk_sqs::{
@@ -99,7 +100,7 @@ use hapax_core::{
 use letters::Looks;
 use link::Link;
 use names::Names;
-pub use options::{SqsOptions, WrittenAs};
+pub use options::SqsOptions;
 use publisher::DELAY_MAX;
 use receiver::EndpointQueue;
 

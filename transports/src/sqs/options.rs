@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
-use hapax_core::{
-    envelope::cloudevents::Source,
-    ports::{ErrorKind, TransportError},
-};
+use hapax_core::ports::{ErrorKind, TransportError};
 
 use super::{Broker, Sqs, addresses::Addresses, letters::Looks, link::Link, names::Names};
+use crate::written_as::WrittenAs;
 
 /// Largest message, in bytes as [`Envelope::size`](hapax_core::envelope::Envelope::size) counts. Default 960 KiB: a queue takes 1 MiB
 /// at most, and attributes are within it.
@@ -50,18 +48,6 @@ const SUBSCRIBERS_KNOWN: Duration = Duration::from_secs(30);
 const REDRIVE_MIN: u32 = 100;
 /// Prefix of every name.
 const PREFIX: &str = "hapax";
-
-/// What messages look like in the queues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WrittenAs {
-    /// An attribute for each header of [`plain`](hapax_core::envelope::plain), and the body as it is.
-    Plain,
-    /// An attribute for each attribute of a CloudEvent, `ce-` before its name, and the body as it is: binary mode, as HTTP has it.
-    CloudEvents(Source),
-    /// A CloudEvent in JSON as body: structured mode, with one attribute.
-    StructuredCloudEvents(Source),
-}
 
 /// How an [`Sqs`] is opened. From [`Sqs::options`].
 #[derive(Debug, Clone)]

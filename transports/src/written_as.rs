@@ -1,0 +1,41 @@
+//! What messages look like on the way.
+
+use bytes::Bytes;
+use hapax_core::envelope::{
+    Envelope,
+    cloudevents::{self, STRUCTURED_CONTENT_TYPE, Source},
+    plain,
+};
+
+/// The header that says what a body is.
+pub(crate) const CONTENT_TYPE: &str = "content-type";
+
+/// What messages that are sent look like. Those that come are read in every form, whatever is said here.
+///
+/// # Source
+/// CloudEvents 1.0.2, "Message": binary and structured mode. What attributes are called in a broker's own headers is in the chapter on the
+/// broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WrittenAs {
+    /// A header for each one of [`plain`], and the body as it is.
+    Plain,
+    /// A header for each attribute of a CloudEvent, and the body as it is: binary mode.
+    CloudEvents(Source),
+    /// A CloudEvent in JSON as body, and one header that says so: structured mode. A body that is no JSON takes a third more room there.
+    StructuredCloudEvents(Source),
+}
+
+impl WrittenAs {
+    /// Headers and body of `envelope`, with attributes called as over HTTP.
+    pub(crate) fn written(&self, envelope: &Envelope) -> (Vec<(String, String)>, Bytes) {
+        match self {
+            Self::Plain => (plain::to_headers(envelope), envelope.body.clone()),
+            Self::CloudEvents(source) => (cloudevents::to_binary(envelope, source), envelope.body.clone()),
+            Self::StructuredCloudEvents(source) => {
+                let content_type = (CONTENT_TYPE.to_owned(), STRUCTURED_CONTENT_TYPE.to_owned());
+                (vec![content_type], cloudevents::to_structured(envelope, source).into())
+            }
+        }
+    }
+}
