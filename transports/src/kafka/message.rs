@@ -40,9 +40,10 @@ pub(super) fn wire_bytes(headers: &Headers, key: Option<&PartitionKey>, body: &[
 /// Headers and body of `envelope`.
 pub(super) fn written(envelope: &Envelope, written_as: &WrittenAs) -> (Headers, Bytes) {
     let (headers, body) = written_as.written(envelope);
-    let headers = headers.into_iter().map(|(name, value)| {
-        let attribute = name.strip_prefix(EVENT.1).filter(|_| *written_as != WrittenAs::Plain);
-        (attribute.map(|rest| format!("{}{rest}", EVENT.0)).unwrap_or(name), value.into_bytes())
+    let is_plain = *written_as == WrittenAs::Plain;
+    let headers = headers.into_iter().map(|(name, value)| match name.strip_prefix(EVENT.1) {
+        Some(attribute) if !is_plain => (format!("{}{attribute}", EVENT.0), value.into_bytes()),
+        _ => (name, value.into_bytes()),
     });
     (headers.collect(), body)
 }

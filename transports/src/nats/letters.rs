@@ -91,10 +91,6 @@ impl DeadLetters for Nats {
 
 impl Broker {
     /// Puts a message among the dead letters of `endpoint`, confirmed, unless it is there.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each goes into the letter, and a struct for them would be one more name"
-    )]
     pub(super) async fn put_letter(
         &self,
         operation: &'static str,
