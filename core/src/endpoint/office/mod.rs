@@ -10,6 +10,7 @@
 mod actions;
 mod body;
 mod filter;
+mod pages;
 mod retry;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use actions::{Action, Deed};
 use actions::{Actions, Call};
 use body::{needs_the_same, unclaim};
 pub use filter::Filter;
+use pages::Pages;
 pub use retry::{Left, Retried};
 use sha2::{Digest, Sha256};
 
@@ -146,17 +148,16 @@ impl DeadLetterOffice {
         limit: usize,
         shown: fn(DeadLetter) -> T,
     ) -> Result<Vec<T>, StoreError> {
-        // Also of those that are skipped: a letter may be in both places, and is one; and what was given in the place of a page of which nothing
-        // could be read comes again.
+        // Also of those that are skipped: a letter may be in both places, and is one; and where others take some away or add some, what was given
+        // may come again.
         let (mut found, mut met, mut skipped) = (Vec::new(), HashSet::new(), 0);
         for place in [&self.held, &self.endpoint] {
-            let mut looked = 0;
+            let mut pages = Pages::of(&*self.letters, place, filter.message_id.as_ref());
             while found.len() < limit {
-                let page = Page { skip: looked, limit: AT_ONCE, message_id: filter.message_id.clone() };
-                let letters = self.letters.list(place, &page).await?;
-                // A page may lack what cannot be read, and is not the last for that.
-                let ended = letters.is_empty();
-                looked += AT_ONCE;
+                let letters = pages.turn().await?;
+                if letters.is_empty() {
+                    break;
+                }
                 for letter in letters.into_iter().map(|letter| self.of_the_endpoint(letter)) {
                     if !filter.wants(&letter) || !met.insert(Same::as_of(&letter)) {
                         continue;
@@ -166,9 +167,6 @@ impl DeadLetterOffice {
                     } else if found.len() < limit {
                         found.push(shown(letter));
                     }
-                }
-                if ended {
-                    break;
                 }
             }
         }
@@ -283,15 +281,13 @@ impl DeadLetterOffice {
 
     /// Which letters are held.
     async fn held_now(&self) -> Result<HashSet<Same>, StoreError> {
-        let (mut held, mut looked) = (HashSet::new(), 0);
+        let (mut held, mut pages) = (HashSet::new(), Pages::of(&*self.letters, &self.held, None));
         loop {
-            let page = Page { skip: looked, limit: AT_ONCE, message_id: None };
-            let letters = self.letters.list(&self.held, &page).await?;
+            let letters = pages.turn().await?;
             if letters.is_empty() {
                 return Ok(held);
             }
             held.extend(letters.iter().map(Same::as_of));
-            looked += AT_ONCE;
         }
     }
 
