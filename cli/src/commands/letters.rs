@@ -196,7 +196,7 @@ async fn retry(
     let by = way_out(&opened, common);
     let operator =
         if changing.dry_run { with_transport(opened, common).await? } else { sending(opened, common).await? };
-    let endpoint = endpoint(&operator, &asked.filtered.of).await?;
+    let endpoint = endpoint(&operator, &asked.filtered.of, asked.ids.first()).await?;
     let letters = chosen(&operator, &endpoint, asked, common).await?;
     let hand = Hand::new(changing, common);
     if letters.is_empty() {
@@ -235,7 +235,7 @@ fn done(out: &mut Out, common: &Common, retried: &RetriedLetters) -> Result<(), 
 
 async fn discard(asked: &Chosen, changing: &Changing, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
-    let endpoint = endpoint(&operator, &asked.filtered.of).await?;
+    let endpoint = endpoint(&operator, &asked.filtered.of, asked.ids.first()).await?;
     let letters = chosen(&operator, &endpoint, asked, common).await?;
     let hand = Hand::new(changing, common);
     let mut discarded = 0;
@@ -276,7 +276,7 @@ async fn edit(asked: &Edit, common: &Common, out: &mut Out) -> Result<(), Failur
         ));
     }
     let operator = open_store(common).await?.operator;
-    let endpoint = endpoint(&operator, &asked.of).await?;
+    let endpoint = endpoint(&operator, &asked.of, Some(&asked.id)).await?;
     let (message_id, saga) = (Some(asked.id.clone()), asked.of.saga.clone());
     let filter = Filter { message_id, saga, fingerprint: asked.fingerprint, ..Filter::default() };
     let found =
@@ -370,7 +370,7 @@ fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
 
 async fn actions(of: Option<EndpointName>, common: &Common, out: &mut Out) -> Result<(), Failure> {
     let operator = open_store(common).await?.operator;
-    let endpoint = endpoint(&operator, &Of { endpoint: of, saga: None }).await?;
+    let endpoint = endpoint(&operator, &Of { endpoint: of, saga: None }, None).await?;
     let actions = office(&operator, &endpoint).actions().await.map_err(|error| Failure::of(&error))?;
     let shown = actions.into_iter().map(|Action { time, by, deed, count, messages, .. }| ShownAction {
         time: time.to_string(),

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 use hapax::{
     endpoint::office::Deed,
-    ids::EndpointName,
+    ids::{EndpointName, MessageId},
     operator::{EndpointStatus, Operator, Selection},
     ports::Answer,
 };
@@ -188,12 +188,15 @@ fn has_something(endpoint: &EndpointStatus) -> bool {
         || endpoint.schedule.is().is_some_and(|schedule| schedule.messages.number > 0)
 }
 
-/// The one endpoint that is meant.
-async fn endpoint(operator: &Operator, of: &Of) -> Result<EndpointName, Failure> {
+/// The one endpoint that is meant. Where none is known, a letter about `message` is not there either, and no name would find it.
+async fn endpoint(operator: &Operator, of: &Of, message: Option<&MessageId>) -> Result<EndpointName, Failure> {
     let mut known = endpoints(operator, of).await?;
-    match known.len() {
-        1 => Ok(known.remove(0)),
-        0 => Err(Failure::usage("no endpoint has left anything in this store: name it, --endpoint NAME")),
+    match (known.len(), message) {
+        (1, _) => Ok(known.remove(0)),
+        (0, Some(id)) => Err(Failure::new(format!(
+            "there is no dead letter about message {id}, and nothing was done: no endpoint has left anything in this store, see whether it is the one that is meant"
+        ))),
+        (0, None) => Err(Failure::usage("no endpoint has left anything in this store: name it, --endpoint NAME")),
         _ => {
             let names: Vec<String> = known.iter().map(ToString::to_string).collect();
             Err(Failure::usage(format!("there are several endpoints, {}: name one, --endpoint NAME", names.join(", "))))

@@ -4,6 +4,14 @@ use std::{fs, process::Stdio};
 
 use crate::rig::{Folder, hapax, program, said, shop_that_ran, text};
 
+/// What is done with the letters about a message.
+const DEEDS: [&[&str]; 4] = [
+    &["show", "nobody"],
+    &["retry", "nobody", "--yes"],
+    &["discard", "nobody", "--yes"],
+    &["edit", "nobody", "--never-expires", "--yes"],
+];
+
 /// One line that says what is wrong, with nothing on the standard output.
 #[track_caller]
 fn refused(args: &[&str], code: i32, part: &str) {
@@ -149,18 +157,26 @@ async fn a_message_that_has_no_letter_is_said_whatever_was_to_be_done_with_it() 
     let folder = Folder::new();
     let file = folder.file();
     shop_that_ran(&file).await;
-    for deed in [
-        &["show", "nobody"][..],
-        &["retry", "nobody", "--yes"],
-        &["discard", "nobody", "--yes"],
-        &["discard", "bad-1", "nobody", "--yes"],
-        &["edit", "nobody", "--never-expires", "--yes"],
-    ] {
+    for deed in DEEDS.into_iter().chain([&["discard", "bad-1", "nobody", "--yes"][..]]) {
         let command = [&["dead-letters"][..], deed, &["--store", &file]].concat();
         refused(&command, 1, "dead letter about message nobody");
     }
     // Nor was one touched that was named with it.
     assert!(hapax(&["dead-letters", "show", "bad-1", "--store", &file]).status.success());
+}
+
+/// Goal: a letter that is not there is told in the same way where nothing is, and not as a mistake in how it was asked for. Method: a store that
+/// was made a moment ago.
+#[test]
+fn a_message_that_has_no_letter_is_said_in_an_empty_store_too() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let made = hapax(&["migrate", "--queues", "--yes", "--store", &file]);
+    assert!(made.status.success(), "{made:?}");
+    for deed in DEEDS {
+        let command = [&["dead-letters"][..], deed, &["--store", &file]].concat();
+        refused(&command, 1, "dead letter about message nobody");
+    }
 }
 
 #[test]
