@@ -51,7 +51,7 @@ pub(super) async fn run(asked: &Migrate, common: &Common, warnings: &Warnings, o
         return Ok(());
     }
     hand.opens_log()?;
-    let mut stood = place.stand(&named, asked.share_file).await.into_iter();
+    let mut stood = place.stand(&named, asked.share_file).await?.into_iter();
     drop(warnings.take()); // What counts of it is warned of once more.
     let mut done = Vec::new();
     let made = place.migrate(parts, asked.share_file, &mut done).await;

@@ -3,7 +3,8 @@
 use hapax::ports::{ErrorKind, StoreError};
 use serde::Serialize;
 
-use super::{OUTBOX, Place, STORE, is_older};
+use super::{OUTBOX, Place, STORE, is_older, opening};
+use crate::failure::Failure;
 
 /// What is told where a table is made.
 const MAKES: &str = "CREATE TABLE IF NOT EXISTS ";
@@ -31,25 +32,27 @@ impl Stood {
 }
 
 impl Place {
-    /// How the tables of `parts` stand, of each that could be looked at. Nothing is made or changed.
-    pub(crate) async fn stand(&self, parts: &[&str], may_share: bool) -> Vec<Option<Stood>> {
+    /// How the tables of `parts` stand, of each that could be looked at. Nothing is made or changed. A server that is away is told of at the first
+    /// part: whoever makes tables would wait for it once more, to be told the same.
+    pub(crate) async fn stand(&self, parts: &[&str], may_share: bool) -> Result<Vec<Option<Stood>>, Failure> {
         let mut all = Vec::new();
         for part in parts {
             let looked = self.look_at(part, may_share).await;
-            // A server that is away would be waited for as often.
-            let is_away = matches!(&looked, Err(Some(error)) if error.kind() == ErrorKind::Unavailable);
+            // What holds up this one, such as another program's lock, would hold up the others for as long; when tables are made it may be over.
+            let is_held_up = matches!(&looked, Err(Some(error)) if error.kind() == ErrorKind::Unavailable);
             all.push(match looked {
                 Ok(()) => Some(Stood::Found),
                 Err(Some(error)) if error.kind() == ErrorKind::Absent => Some(Stood::Made),
                 Err(Some(error)) if is_older(&error) => Some(Stood::Updated),
+                Err(Some(error)) if is_away(&error) => return Err(opening(&error)),
                 // When they are made it is said what is wrong, if it is.
                 Err(_) => None,
             });
-            if is_away {
+            if is_held_up {
                 break;
             }
         }
-        all
+        Ok(all)
     }
 
     /// Opens what is there, and closes it again.
@@ -116,6 +119,12 @@ impl Place {
         let sql = self.sql((part == STORE, part == OUTBOX, part != STORE && part != OUTBOX));
         sql.map(|sql| names(&sql)).unwrap_or_default()
     }
+}
+
+/// Whether there is no server that answers. What else is of this kind may pass when tables are made: that waits for who makes them already, and
+/// for a lock.
+fn is_away(error: &StoreError) -> bool {
+    error.kind() == ErrorKind::Unavailable && error.to_string().contains("the server cannot be reached")
 }
 
 /// Tables that `sql` makes.

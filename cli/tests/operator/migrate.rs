@@ -1,5 +1,14 @@
 //! Tables that are missing.
 
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
 use hapax::SqliteOutbox;
 
 use crate::{
@@ -143,4 +152,33 @@ fn a_file_that_is_no_database_is_left_as_it_was() {
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert_eq!(said(&refused).trim().lines().count(), 1, "{refused:?}");
     assert!(std::fs::read(&file).unwrap().starts_with(b"no database"));
+}
+
+/// Goal: a server that is away is waited for once, whatever is to be made there. Method: one that hangs up on whoever comes, and counts them.
+#[test]
+fn a_server_that_is_away_is_tried_once_for_all_that_is_to_be_made() {
+    for (is_built, scheme) in [(cfg!(feature = "postgres"), "postgres"), (cfg!(feature = "mysql"), "mysql")] {
+        if !is_built {
+            continue;
+        }
+        let server = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let place = server.local_addr().unwrap().to_string();
+        let came = Arc::new(AtomicUsize::new(0));
+        let counted = came.clone();
+        thread::spawn(move || {
+            for line in server.incoming() {
+                counted.fetch_add(1, Ordering::Relaxed); // Before whoever came hears of it.
+                drop(line);
+            }
+        });
+        let url = format!("{scheme}://shop:s3cret@{place}/shop");
+        let ran = hapax(&["migrate", "--outbox", "--queues", "--yes", "--store", &url]);
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        let why = said(&ran);
+        for part in [&*place, "opening the", "store", "cannot be reached"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert!(why.trim().lines().count() == 1 && !why.contains("s3cret"), "{why}");
+        assert_eq!(came.load(Ordering::Relaxed), 1, "{scheme}: {why}");
+    }
 }
