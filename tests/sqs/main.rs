@@ -8,6 +8,7 @@ mod letters;
 mod order;
 mod refused;
 mod rig;
+mod scheduled;
 mod server;
 #[path = "faults.rs"]
 mod sqs_proxied;
