@@ -1,6 +1,13 @@
 //! An emulator of the test's own, which is killed.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use hapax::{
@@ -97,8 +104,9 @@ async fn what_is_under_way_when_the_service_is_killed_is_confirmed_or_not() {
     let sqs = open(&server).await;
     let here = endpoint();
     let ends = sqs.connect(&here, &[]).await.unwrap();
+    let sent_so_far = Arc::new(AtomicUsize::new(0));
     let sending = {
-        let (sqs, here) = (sqs.clone(), here.clone());
+        let (sqs, here, sent_so_far) = (sqs.clone(), here.clone(), sent_so_far.clone());
         tokio::spawn(async move {
             let mut confirmed = Vec::new();
             for number in 0.. {
@@ -108,6 +116,7 @@ async fn what_is_under_way_when_the_service_is_killed_is_confirmed_or_not() {
                 let failed = results.iter().any(Result::is_err);
                 let sent = bodies.into_iter().zip(results).filter(|(_, result)| result.is_ok());
                 confirmed.extend(sent.map(|(body, _)| body));
+                sent_so_far.store(confirmed.len(), Ordering::SeqCst);
                 if failed {
                     break;
                 }
@@ -117,7 +126,8 @@ async fn what_is_under_way_when_the_service_is_killed_is_confirmed_or_not() {
         })
     };
     let mut done: HashSet<String> = HashSet::new();
-    while done.len() < 20 {
+    // Some have come, and some that were confirmed have not: else the kill would put nothing to the test.
+    while done.len() < 20 || sent_so_far.load(Ordering::SeqCst) <= done.len() {
         let delivery = next(&ends).await;
         if ends.receiver.settle(&delivery.receipt, Settlement::Ack).await.unwrap() == Settled::Done {
             done.insert(body(&delivery));
@@ -125,6 +135,7 @@ async fn what_is_under_way_when_the_service_is_killed_is_confirmed_or_not() {
     }
     server.kill();
     let confirmed = sending.await.unwrap();
+    assert!(confirmed.iter().any(|body| !done.contains(body)), "all that was confirmed had come before");
     server.restart().await;
     let mut came: HashSet<String> = HashSet::new();
     while !confirmed.iter().all(|body| came.contains(body) || done.contains(body)) {
