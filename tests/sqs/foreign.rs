@@ -212,7 +212,7 @@ async fn another_program_subscribes_to_a_type() {
 async fn a_queue_that_is_deleted_under_its_receiver_is_declared_anew() {
     let Setting { sqs, here, client, url, ends, queues } = connected().await;
     if hapax_tests::real::is_asked(hapax_tests::real::AWS) {
-        return; // It takes no queue of the same name for a minute.
+        return eprintln!("SKIPPED: the service takes no queue of the same name for a minute");
     }
     for round in 0..2 {
         let text = format!("round {round}");
@@ -258,7 +258,7 @@ url = sqs.get_queue_url(QueueName=sys.argv[2])['QueueUrl']
 #[tokio::test]
 async fn boto3_sends_to_an_endpoint_and_takes_what_it_is_sent() {
     if hapax_tests::real::is_asked(hapax_tests::real::AWS) {
-        return; // By the SDK it is tested there too.
+        return eprintln!("SKIPPED: boto3 speaks to the emulator alone: by the SDK and `aws` the service is asked too");
     }
     let Setting { queues, sqs, here, ends, .. } = connected().await;
     let name = queue_of(&queues, &here);
