@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aws_sdk_sqs::types::QueueAttributeName as Attribute;
 use hapax::ports::{Connected, DeadLetters, Delivery, Page, Settled, Settlement, Transport};
 use hapax_tests::SqsQueues;
 
@@ -169,6 +170,40 @@ async fn what_a_dropped_call_was_given_is_given_by_the_next_and_not_counted() {
     }
     assert!(came.iter().all(|attempts| *attempts == 1), "{came:?}");
     assert_eq!(sqs.backlog(&here).await.unwrap() as usize, held);
+}
+
+/// What is not asked for stays at the service, for whoever asks: also where several calls are under way for it.
+#[tokio::test]
+async fn no_more_is_taken_from_the_service_than_was_asked_for() {
+    const MESSAGES: usize = 60;
+    let queues = SqsQueues::new();
+    let sqs = queues.open(options(&queues).lease(Duration::from_secs(600)).parallel(8)).await;
+    let (here, client) = (endpoint(), queues.client());
+    let (first, second) = (sqs.connect(&here, &[]).await.unwrap(), sqs.connect(&here, &[]).await.unwrap());
+    let url = queue_url(&client, &queue_of(&queues, &here)).await;
+    let taken = async || {
+        let not_visible = Attribute::ApproximateNumberOfMessagesNotVisible;
+        let asked = client.get_queue_attributes().queue_url(&url).attribute_names(not_visible.clone());
+        asked.send().await.unwrap().attributes().unwrap()[&not_visible].parse::<usize>().unwrap()
+    };
+    let sent: Vec<_> = (0..MESSAGES).map(|number| to(&here, envelope(&number.to_string()))).collect();
+    send(&sqs, &sent).await;
+    let mut held = Vec::new();
+    for more in [1, 7, 25, 13] {
+        let most = held.len() + more;
+        while held.len() < most {
+            held.extend(first.receiver.receive(most - held.len()).await.unwrap());
+            let taken = taken().await;
+            assert!(held.len() <= most && taken <= most, "{taken} are taken and {} given of {most}", held.len());
+        }
+    }
+    // A whole lease would pass before the first one's came here.
+    let mut rest = Vec::new();
+    while held.len() + rest.len() < MESSAGES {
+        let given = tokio::time::timeout(PATIENCE, second.receiver.receive(MESSAGES)).await;
+        rest.extend(given.expect("the first has more than it asked for").unwrap());
+    }
+    assert!(rest.iter().all(|delivery| delivery.attempts == 1));
 }
 
 /// What it has, and what comes to it afterwards, others have at once.
