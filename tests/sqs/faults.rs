@@ -16,6 +16,9 @@ use hapax_tests::{
 
 use super::rig::*;
 
+#[path = "together.rs"]
+mod together;
+
 struct Setting {
     proxy: FaultProxy,
     /// Through the proxy.
