@@ -16,6 +16,8 @@ use hapax_tests::{
 
 use super::rig::*;
 
+#[path = "signed.rs"]
+mod signed;
 #[path = "together.rs"]
 mod together;
 
