@@ -12,6 +12,7 @@ mod scheduled;
 mod server;
 #[path = "faults.rs"]
 mod sqs_proxied;
+mod tools;
 mod volume;
 
 use std::{sync::Arc, time::Duration};
