@@ -118,9 +118,10 @@ mod killed {
         outlives_kills("SQS", "sqs:", "40");
     }
 
-    /// What a process had that was killed is given to others six seconds later, when its session ends.
+    /// What a process had that was killed is given to others six seconds later, when its session ends. The broker's name is in this one, by which it
+    /// is left out where there is no kfake.
     #[test]
-    fn the_books_balance_while_kafka_and_workers_are_killed() {
+    fn the_books_balance_while_kafka_by_kfake_and_workers_are_killed() {
         if !hapax_servers::KfakeServer::is_there() {
             return eprintln!("SKIPPED: {}", hapax_servers::KfakeServer::REMEDY);
         }

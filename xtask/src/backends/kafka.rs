@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::machine::Machine;
 use super::objects::{once, prepare, programs};
 use super::python;
-use super::server::{Origin, Programs, Server};
+use super::server::{Apart, Origin, Programs, Server};
 use crate::process;
 
 /// The package, which brings Tansu 0.6.0.
@@ -21,7 +21,9 @@ const PROGRAM: &str = "hapax-kafka";
 /// Another client, of another make, and the folder of that version.
 const CLIENT: &str = "kafka-python==3.0.12";
 const CLIENT_FOLDER: &str = "xtask/kafka-python-3.0.12";
-/// What is killed: the module that it is built from names its version, and so does the folder.
+/// What is killed; the tests that do it bear this name.
+const KFAKE_NAME: &str = "kfake";
+/// The module that it is built from names its version, and so does the folder.
 const KFAKE: [(&str, &str); 2] = [
     ("go.mod", include_str!("../../../servers/kfake/go.mod")),
     ("main.go", include_str!("../../../servers/kfake/main.go")),
@@ -76,10 +78,14 @@ impl Server for Kafka {
         }
         let client = python::install(machine, CLIENT_FOLDER, CLIENT)
             .map_err(|why| format!("tests by {CLIENT} are skipped: {why}: {}", python::REMEDY));
-        let kfake =
-            build_kfake(machine).map_err(|why| format!("tests that kill a broker are skipped: no kfake: {why}"));
-        let skipped: Vec<String> = [client.err(), kfake.err()].into_iter().flatten().collect();
-        (!skipped.is_empty()).then(|| skipped.join("; "))
+        client.err()
+    }
+
+    fn apart(&self) -> Option<Apart> {
+        Some(Apart {
+            name: KFAKE_NAME,
+            make: |machine| build_kfake(machine).map(|()| "built with Go, for tests that kill a broker".to_owned()),
+        })
     }
 
     fn programs(&self, machine: &Machine) -> Result<Programs, String> {

@@ -183,6 +183,15 @@ struct Row {
     needs_server: bool,
 }
 
+impl Row {
+    /// What some tests of the server need beside it, where there is such a thing.
+    fn apart(server: &dyn Server, provided: &Result<String, String>, machine: &Machine) -> Option<Self> {
+        let apart = server.apart()?;
+        let made = provided.as_ref().map_err(Clone::clone).and_then(|_| (apart.make)(machine));
+        Some(Self { name: apart.name, provided: made, needs_server: true })
+    }
+}
+
 impl Backends {
     /// Provides all that can be had.
     ///
@@ -232,7 +241,9 @@ impl Backends {
                     "{package} has no feature `{feature}`: add it, or take the backend out of xtask's list"
                 )),
             };
+            let apart = server.and_then(|server| Row::apart(server, &provided, machine));
             all.rows.push(Row { name, provided, needs_server: server.is_some() });
+            all.rows.extend(apart);
         }
         Ok(all)
     }
@@ -312,7 +323,8 @@ fn bears(test: &str, name: &str, names: &[&str]) -> bool {
 }
 
 fn required(list: &str, backends: &[&Backend]) -> Result<BTreeSet<String>, String> {
-    let known: Vec<&str> = backends.iter().map(|backend| backend.name).collect();
+    let apart = backends.iter().filter_map(|backend| backend.server?.apart()).map(|apart| apart.name);
+    let known: Vec<&str> = backends.iter().map(|backend| backend.name).chain(apart).collect();
     let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
     names
         .map(|name| match known.contains(&name) {

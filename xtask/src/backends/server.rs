@@ -63,6 +63,11 @@ pub(super) trait Server {
         None
     }
 
+    /// Another program yet, without which some of its tests cannot run.
+    fn apart(&self) -> Option<Apart> {
+        None
+    }
+
     /// The programs that make its data and that serve it.
     ///
     /// # Errors
@@ -80,6 +85,14 @@ pub(super) trait Server {
     /// # Errors
     /// Not yet.
     fn furnish(&self, machine: &Machine, port: u16) -> Result<String, String>;
+}
+
+/// What some tests of a server need and others do not. Those that do bear its name: they are left out where it is not, so that none of them
+/// counts as passed, and it has a row of its own in the table.
+pub(super) struct Apart {
+    pub(super) name: &'static str,
+    /// Says what it is; asked each time, so that it must see by itself what is made already. The error is why it is not there, and what helps.
+    pub(super) make: fn(&Machine) -> Result<String, String>,
 }
 
 /// Where the programs of a server come from.

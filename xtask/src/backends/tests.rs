@@ -242,6 +242,33 @@ fn two_backends_share_a_server_and_their_tests_are_told_where_it_is() {
     assert_eq!((none.variables().count(), none.left_out()), (0, vec!["mysql".to_owned(), "mysql_queue".to_owned()]));
 }
 
+/// What it is is not in this test's name, for it would count as one that needs it.
+#[test]
+fn what_is_not_there_for_tests_that_kill_a_broker_leaves_them_out_and_is_a_row() {
+    let row = |stubs: &Stubs, server: Result<String, String>| {
+        Row::apart(&kafka::Kafka, &server, &stubs.machine(&[])).unwrap()
+    };
+    let there: Result<String, String> = Ok("there".to_owned());
+    let rows = vec![row(&Stubs::new(), there.clone())];
+    let none = Backends { rows, required: BTreeSet::new(), servers: Vec::new(), real: Vec::new() };
+    assert_eq!(none.left_out(), ["kfake"]);
+    let mut report = Report::default();
+    none.report(&Seen::default(), true, &mut report);
+    let table = report.to_string();
+    assert!(table.contains("backend kfake") && table.contains("SKIPPED  there is no Go"), "{table}");
+    let stubs = Stubs::new().with("go", "touch kfake");
+    assert!(row(&stubs, there).provided.is_ok());
+    assert_eq!(row(&stubs, Err("no broker".to_owned())).provided, Err("no broker".to_owned()));
+    assert!(Row::apart(&Postgres, &Ok(String::new()), &stubs.machine(&[])).is_none());
+}
+
+#[test]
+fn what_only_some_tests_need_can_be_required() {
+    let all = listed(&tree(&[("hapax-transports", &["kafka"])]));
+    assert_eq!(required("kfake,kafka", &all).unwrap().len(), 2);
+    assert!(required("kfake", &listed(&tree(&[]))).is_err());
+}
+
 fn run(required: &[&str], provided: Result<String, String>, output: &str, complete: bool) -> Report {
     let mut seen = Seen::default();
     output.lines().for_each(|line| seen.line(Runner::Nextest, line));
