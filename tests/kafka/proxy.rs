@@ -15,7 +15,7 @@ use hapax_tests::KafkaServer;
 
 use super::{
     sasl::let_in,
-    wire::{PRODUCE, Produced, produced},
+    wire::{PRODUCE, Produced, behind, number, produced, short},
 };
 use rustls::ServerConfig;
 use tokio::{
@@ -36,6 +36,8 @@ const NONE: i16 = i16::MAX;
 const UNKNOWN_TOPIC: i16 = 3;
 /// One that the client library does not try again by itself.
 const METADATA_TOO_LARGE: i16 = 12;
+/// Between two looks whether an answer is still kept back.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// Passes on what comes, until told otherwise.
 #[derive(Debug)]
@@ -56,6 +58,8 @@ struct Script {
     refused: Option<String>,
     /// A topic of which the next answer that something is stored does not come, and ends its connection.
     unanswered: Option<String>,
+    /// A topic of which all such answers are kept back, and with each whatever comes behind it on its connection.
+    held: Option<String>,
     /// A topic, and of how many of its next commits the answer does not come. Each ends its connection.
     unheard: Option<(String, u32)>,
     /// Of how many it did not.
@@ -98,6 +102,7 @@ impl Door {
 #[derive(Debug)]
 enum Change {
     Lost,
+    Held,
     Made(Made),
     /// One of the kinds of requests that the broker takes is not among them.
     Without(i16),
@@ -213,6 +218,16 @@ impl Proxied {
         self.script().unanswered.is_none()
     }
 
+    /// Has the broker store what comes for a topic from now on, and nobody hear of it for now.
+    pub(crate) fn holds_answers(&self, topic: &str) {
+        self.script().held = Some(topic.to_owned());
+    }
+
+    /// Has everybody hear of it.
+    pub(crate) fn lets_answers_go(&self) {
+        self.script().held = None;
+    }
+
     /// Has the broker do the next commits of a topic, so many, and nobody hear of it: each answer is lost with its connection.
     pub(crate) fn loses_commits(&self, topic: &str, count: u32) {
         self.script().unheard = Some((topic.to_owned(), count));
@@ -243,36 +258,49 @@ async fn passes(client: impl AsyncRead + AsyncWrite, server: TcpStream, script: 
     let changes: Mutex<HashMap<[u8; 4], Change>> = Mutex::default();
     let (from_client, to_client) = tokio::io::split(client);
     let (from_server, to_server) = server.into_split();
-    let asks = pass(from_client, to_server, |request| {
-        let change = script.lock().unwrap().asked(request);
-        changes.lock().unwrap().extend(change.map(|change| (number(request, 4), change)));
-        Ok(())
-    });
-    let answers = pass(from_server, to_client, |answer| {
-        match changes.lock().unwrap().remove(&number(answer, 0)) {
-            Some(Change::Lost) => return Err(io::ErrorKind::ConnectionAborted.into()),
-            Some(Change::Made(made)) => made.is_made(answer),
-            Some(Change::Without(kind)) => leave_out(answer, kind),
-            None => {}
-        }
-        Ok(())
-    });
     // Whoever of the two ends it.
     tokio::select! {
-        _ = asks => {}
-        _ = answers => {}
+        _ = asks(from_client, to_server, script, &changes) => {}
+        _ = answers(from_server, to_client, script, &changes) => {}
     }
 }
 
-async fn pass(
+async fn asks(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut change: impl FnMut(&mut Vec<u8>) -> io::Result<()>,
+    script: &Mutex<Script>,
+    changes: &Mutex<HashMap<[u8; 4], Change>>,
 ) -> io::Result<()> {
     loop {
-        let mut frame = read(&mut from).await?;
-        change(&mut frame)?;
-        write(&mut to, &frame).await?;
+        let mut request = read(&mut from).await?;
+        let change = script.lock().unwrap().asked(&mut request);
+        changes.lock().unwrap().extend(change.map(|change| (number(&request, 4), change)));
+        write(&mut to, &request).await?;
+    }
+}
+
+async fn answers(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    script: &Mutex<Script>,
+    changes: &Mutex<HashMap<[u8; 4], Change>>,
+) -> io::Result<()> {
+    let is_holding = || script.lock().unwrap().held.is_some();
+    loop {
+        let mut answer = read(&mut from).await?;
+        let change = changes.lock().unwrap().remove(&number(&answer, 0));
+        match change {
+            Some(Change::Lost) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Change::Held) => {
+                while is_holding() {
+                    tokio::time::sleep(MOMENT).await;
+                }
+            }
+            Some(Change::Made(made)) => made.is_made(&mut answer),
+            Some(Change::Without(kind)) => leave_out(&mut answer, kind),
+            None => {}
+        }
+        write(&mut to, &answer).await?;
     }
 }
 
@@ -293,11 +321,15 @@ impl Script {
     fn asked(&mut self, request: &mut [u8]) -> Option<Change> {
         let (kind, version) = (short(request, 0), short(request, 2));
         let produced = produced(request);
-        let is_lost = produced.iter().any(|produced| self.unanswered.as_ref() == Some(&produced.topic));
+        let is_of = |topic: &Option<String>| produced.iter().any(|produced| topic.as_ref() == Some(&produced.topic));
+        let (is_lost, is_held) = (is_of(&self.unanswered), is_of(&self.held));
         self.produced.extend(produced);
         if is_lost {
             self.unanswered = None;
             return Some(Change::Lost);
+        }
+        if is_held {
+            return Some(Change::Held);
         }
         if kind == WHICH.0 && self.tells_no_terms {
             assert!(version >= WHICH.1, "its lengths are read as short ones");
@@ -361,17 +393,4 @@ fn leave_out(answer: &mut [u8], kind: i16) {
 /// A name as long that nobody has.
 fn other(name: &str) -> String {
     name.chars().map(|letter| if letter == '-' { '.' } else { letter }).collect()
-}
-
-fn number(of: &[u8], at: usize) -> [u8; 4] {
-    of[at..at + 4].try_into().unwrap()
-}
-
-fn short(of: &[u8], at: usize) -> i16 {
-    i16::from_be_bytes([of[at], of[at + 1]])
-}
-
-/// Where a name ends.
-fn behind(of: &[u8], name: &str) -> Option<usize> {
-    of.windows(name.len()).position(|part| part == name.as_bytes()).map(|at| at + name.len())
 }

@@ -1,7 +1,8 @@
 //! What is sent, as it goes over the wire.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use futures_util::future::join_all;
 use hapax::ports::{DispatchError, Dispatcher, Transport};
 
 use super::{proxy::Proxied, rig::*};
@@ -23,6 +24,46 @@ async fn what_is_sent_waits_for_all_replicas_and_is_numbered() {
         assert_eq!((batch.acks, batch.producer, batch.epoch), (-1, first.producer, first.epoch));
         assert!(batch.producer >= 0 && batch.epoch >= 0, "{batch:?}");
     }
+}
+
+/// While the broker's answers are kept back. A client that numbers what it sends has five requests under way on a connection, each of one message
+/// here; one of them may be a question.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_does_not_wait_until_what_was_sent_before_is_confirmed() {
+    const MESSAGES: usize = 20;
+    const AT_ONCE: usize = 4;
+    let (proxied, here) = (Proxied::start().await, endpoint());
+    let queue = options().partitions(1).patience(PATIENCE).open(proxied.url()).await.unwrap();
+    // Nobody receives: what is noted of what is given would be under way, too.
+    drop(queue.connect(&here, &[]).await.unwrap());
+    send(&queue, &[to(&here, envelope("before"))]).await;
+    let topic = format!("{PREFIX}.queue.{here}");
+    // What is tried again has the number that it had.
+    let numbers = || proxied.produced(&topic).iter().map(|batch| batch.sequence).collect::<BTreeSet<_>>();
+    // All in one call, and each in a call of its own.
+    for of_a_call in [MESSAGES, 1] {
+        let before = numbers().len();
+        proxied.holds_answers(&topic);
+        let sent: Vec<_> = (0..MESSAGES).map(|number| to(&here, envelope(&number.to_string()))).collect();
+        let calls = sent.chunks(of_a_call).map(|call| {
+            let (queue, call) = (queue.clone(), call.to_vec());
+            tokio::spawn(async move { send(&queue, &call).await })
+        });
+        let calls: Vec<_> = calls.collect();
+        let under_way = async {
+            while numbers().len() < before + AT_ONCE {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let under_way = tokio::time::timeout(PATIENCE / 2, under_way).await;
+        assert!(under_way.is_ok(), "{} at once, in calls of {of_a_call}", numbers().len() - before);
+        assert!(!calls.iter().any(|call| call.is_finished()), "nobody has confirmed it");
+        proxied.lets_answers_go();
+        let ended = tokio::time::timeout(PATIENCE, join_all(calls)).await.expect("some is never confirmed");
+        ended.into_iter().for_each(Result::unwrap);
+    }
+    let all = i32::try_from(1 + 2 * MESSAGES).unwrap();
+    assert_eq!(numbers(), (0..all).collect::<BTreeSet<_>>());
 }
 
 /// The broker has it, and nobody knows. It is sent again under the number that it had, or its sender is told that it may be there.

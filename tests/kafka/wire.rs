@@ -1,4 +1,4 @@
-//! What stands in a request that has messages stored, as Kafka's protocol lays it out.
+//! What stands in a request that has messages stored, as Kafka's protocol lays it out; and what is found in any by where it is.
 
 /// Kind of the request, and the first version whose lengths are short.
 pub(crate) const PRODUCE: (i16, i16) = (0, 9);
@@ -107,4 +107,17 @@ pub(crate) fn produced(request: &[u8]) -> Vec<Produced> {
         bytes.tags();
     }
     all
+}
+
+pub(crate) fn number(of: &[u8], at: usize) -> [u8; 4] {
+    of[at..at + 4].try_into().unwrap()
+}
+
+pub(crate) fn short(of: &[u8], at: usize) -> i16 {
+    i16::from_be_bytes([of[at], of[at + 1]])
+}
+
+/// Where a name ends.
+pub(crate) fn behind(of: &[u8], name: &str) -> Option<usize> {
+    of.windows(name.len()).position(|part| part == name.as_bytes()).map(|at| at + name.len())
 }
