@@ -17,6 +17,8 @@ mod rig;
 mod sasl;
 mod scheduled;
 mod sent;
+#[path = "server.rs"]
+mod server_kfake;
 mod stalls;
 mod tls;
 mod tools;
