@@ -1,5 +1,5 @@
 //! On a broker: who reads what is committed, what nobody is given, and who is refused. Tansu 0.6 lets transactions begin and end, keeps back what is open
-//! and refuses who was taken over from; it gives readers what was aborted, so that all or nothing is tested on no broker but one that
+//! and refuses who was taken over from; it gives readers what was aborted, so that all or nothing is tested on kfake, and on a broker that
 //! `HAPAX_TEST_KAFKA` names.
 
 use hapax::{
@@ -9,6 +9,7 @@ use hapax::{
     transports::kafka::Transactions,
 };
 use rdkafka::{
+    consumer::{BaseConsumer, Consumer},
     message::{Header, OwnedHeaders},
     producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
 };
@@ -16,8 +17,8 @@ use rdkafka::{
 use crate::{raw, rig::*};
 
 /// An endpoint that is given what is committed, and its topic, which has one partition.
-async fn reader() -> (Kafka, EndpointName, Connected, String) {
-    let queue = options().partitions(1).read_committed(true).open(url()).await.unwrap();
+async fn reader(url: &str) -> (Kafka, EndpointName, Connected, String) {
+    let queue = options().partitions(1).read_committed(true).open(url).await.unwrap();
     let here = endpoint();
     let ends = queue.connect(&here, &[]).await.unwrap();
     let topic = format!("{PREFIX}.queue.{here}");
@@ -63,7 +64,7 @@ async fn a_mark_behind_the_end_of_a_transaction_passes_though_nothing_comes_behi
             if raw::put_end(&server, &topic) {
                 return vec!["the last"];
             }
-            open_transaction(&topic, "committed").commit_transaction(PATIENCE).unwrap();
+            open_transaction(&url(), &topic, "committed").commit_transaction(PATIENCE).unwrap();
             vec!["the last", "committed"]
         };
         let expected = tokio::task::spawn_blocking(end).await.unwrap();
@@ -83,8 +84,8 @@ async fn transacting(name: &str) -> Kafka {
 }
 
 /// Another program with something in a transaction that is open.
-fn open_transaction(topic: &str, what: &str) -> ThreadedProducer<DefaultProducerContext> {
-    let mut config = config();
+fn open_transaction(url: &str, topic: &str, what: &str) -> ThreadedProducer<DefaultProducerContext> {
+    let mut config = config_of(url);
     let producer: ThreadedProducer<DefaultProducerContext> =
         config.set("transactional.id", unique("other")).create().unwrap();
     producer.init_transactions(PATIENCE).unwrap();
@@ -139,8 +140,8 @@ async fn a_new_start_takes_over_and_who_had_the_name_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_open_is_given_once_it_is_committed_and_no_mark_passes_before() {
-    let (_queue, _, ends, topic) = reader().await;
-    let other = tokio::task::spawn_blocking(move || open_transaction(&topic, "open")).await.unwrap();
+    let (_queue, _, ends, topic) = reader(&url()).await;
+    let other = tokio::task::spawn_blocking(move || open_transaction(&url(), &topic, "open")).await.unwrap();
     let mark = ends.marks.clone().unwrap().end().await.unwrap();
     let soon = tokio::time::timeout(SESSION * 2, ends.receiver.receive(1)).await;
     assert!(soon.is_err(), "it is given before it is committed: {soon:?}");
@@ -152,12 +153,27 @@ async fn what_is_open_is_given_once_it_is_committed_and_no_mark_passes_before() 
     passes(&ends, &mark).await;
 }
 
-/// Tansu 0.6 gives it all the same, and its end with it.
+/// Leaves in the topic what another program has sent and taken back.
+async fn aborted(url: &str, topic: &str) {
+    let (url, topic) = (url.to_owned(), topic.to_owned());
+    let abort = move || {
+        let end = || {
+            let mut config = config_of(&url);
+            let asker: BaseConsumer = config.set("isolation.level", "read_uncommitted").create().unwrap();
+            asker.fetch_watermarks(&topic, 0, PATIENCE).unwrap().1
+        };
+        let before = end();
+        open_transaction(&url, &topic, "aborted").abort_transaction(PATIENCE).unwrap();
+        assert!(end() > before, "nothing was sent");
+    };
+    tokio::task::spawn_blocking(abort).await.unwrap();
+}
+
+/// Tansu 0.6 gives it all the same, and its end with it. What is asked here of any other broker is asked of kfake each time.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_aborted_is_not_given_by_a_broker_that_tells_what_was() {
-    let (queue, here, ends, topic) = reader().await;
-    let abort = move || open_transaction(&topic, "aborted").abort_transaction(PATIENCE).unwrap();
-    tokio::task::spawn_blocking(abort).await.unwrap();
+    let (queue, here, ends, topic) = reader(&url()).await;
+    aborted(&url(), &topic).await;
     send(&queue, &[to(&here, keyed("a", "behind it"))]).await;
     let came = next(&ends).await;
     if body(&came) == "aborted" {
@@ -167,4 +183,51 @@ async fn what_was_aborted_is_not_given_by_a_broker_that_tells_what_was() {
         return;
     }
     assert_eq!(body(&came), "behind it");
+}
+
+/// The name of this module is in the names of its tests, by which they are left out where there is no kfake.
+mod kfake {
+    use hapax_tests::KfakeServer;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_was_aborted_is_given_to_nobody_who_reads_what_is_committed() {
+        let Some(server) = KfakeServer::start().await else { return };
+        let (queue, here, ends, topic) = reader(&server.url()).await;
+        aborted(&server.url(), &topic).await;
+        send(&queue, &[to(&here, keyed("a", "behind it"))]).await;
+        aborted(&server.url(), &topic).await;
+        send(&queue, &[to(&here, keyed("a", "the last"))]).await;
+        for expected in ["behind it", "the last"] {
+            let came = next(&ends).await;
+            assert_eq!(body(&came), expected);
+            ack(&ends, &came).await;
+        }
+        assert_eq!(queue.backlog(&here).await.unwrap(), 0);
+    }
+
+    /// So that what is seen above is what transactions do: who does not ask for it is given all.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_was_aborted_is_given_to_who_reads_everything() {
+        let Some(server) = KfakeServer::start().await else { return };
+        let queue = options().partitions(1).read_committed(false).open(server.url()).await.unwrap();
+        let here = endpoint();
+        let ends = queue.connect(&here, &[]).await.unwrap();
+        aborted(&server.url(), &format!("{PREFIX}.queue.{here}")).await;
+        assert_eq!(body(&next(&ends).await), "aborted");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_mark_behind_what_was_aborted_passes_though_nothing_comes_behind_it() {
+        let Some(server) = KfakeServer::start().await else { return };
+        let (queue, here, ends, topic) = reader(&server.url()).await;
+        send(&queue, &[to(&here, keyed("a", "the last"))]).await;
+        ack(&ends, &next(&ends).await).await;
+        aborted(&server.url(), &topic).await;
+        let mark = ends.marks.clone().unwrap().end().await.unwrap();
+        passes(&ends, &mark).await;
+        let more = tokio::time::timeout(SESSION, ends.receiver.receive(1)).await;
+        assert!(more.is_err(), "{more:?}");
+    }
 }
