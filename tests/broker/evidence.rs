@@ -14,6 +14,7 @@ use hapax::{
     Context, Endpoint, Handler, HandlerError, Memory, Message, Sender,
     deliver::Recoverability,
     endpoint::{Eviction, Settings},
+    envelope::Destination,
     ids::{EndpointName, TypeName},
     ports::{Connected, Dispatcher, Transport, TransportCapabilities, TransportError},
 };
@@ -66,6 +67,12 @@ async fn until(what: &str, is: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("never {what}"));
 }
 
+async fn send(sender: &Sender, here: &EndpointName, (id, key): (&str, Option<&str>), told: &Told) {
+    let mut envelope = sender.envelope(id.parse().unwrap(), told).unwrap();
+    envelope.partition_key = key.map(|key| key.parse().unwrap());
+    sender.send_envelope(Destination::Endpoint(here.clone()), envelope).await.unwrap();
+}
+
 /// It says that it keeps nothing, as the store does, whose entries can be counted.
 #[derive(Debug, Clone)]
 struct Fleeting<Q>(Q);
@@ -84,6 +91,14 @@ impl<Q: Transport> Transport for Fleeting<Q> {
 /// A message is handled behind one that is tried again and again, for much longer than the retention: its entry stays. Once the first one has
 /// ended too, both entries go.
 pub(crate) async fn entries_go_when_the_queue_has_shown_that_their_messages_are_gone<Q>(queue: Q, here: EndpointName)
+where
+    Q: Transport + Dispatcher + Clone + 'static,
+{
+    entries_go_whatever_the_keys(queue, here, [None, None]).await;
+}
+
+/// The same with partition keys: that of the one that waits, and that of the other.
+pub(crate) async fn entries_go_whatever_the_keys<Q>(queue: Q, here: EndpointName, keys: [Option<&str>; 2])
 where
     Q: Transport + Dispatcher + Clone + 'static,
 {
@@ -115,9 +130,10 @@ where
         .handler(Listen);
     let running = tokio::spawn(endpoint.start().await.unwrap().run_until(stopped));
     let sender = Sender::new(Arc::new(queue));
-    sender.send_as("waits".parse().unwrap(), here.as_str(), &Told { waits: true }).await.unwrap();
+    let [waits, done] = keys;
+    send(&sender, &here, ("waits", waits), &Told { waits: true }).await;
     until("tried", || seen.tries.load(Ordering::SeqCst) > 0).await;
-    sender.send_as("done".parse().unwrap(), here.as_str(), &Told { waits: false }).await.unwrap();
+    send(&sender, &here, ("done", done), &Told { waits: false }).await;
     until("handled", || seen.done.load(Ordering::SeqCst) == 1).await;
     let begun = Instant::now();
     until("over", || begun.elapsed() > LONG).await;

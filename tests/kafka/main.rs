@@ -96,6 +96,31 @@ async fn a_retry_holds_up_its_partition_only_where_order_is_kept() {
     }
 }
 
+/// By their hashes as Java's clients have them, which are those of `sent`, one key is in each of two partitions.
+#[tokio::test]
+async fn a_retry_holds_up_no_other_partition_where_order_is_kept() {
+    const BEHIND: usize = 5;
+    let (here, [held_up, other]) = (endpoint(), PARTED);
+    let queue = options().partitions(2).ordered_keys(true).open(url()).await.unwrap();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &[to(&here, keyed(held_up, "put off")), to(&here, keyed(held_up, "behind it"))]).await;
+    let first = next(&ends).await;
+    assert_eq!(body(&first), "put off");
+    // Longer than anything here waits.
+    settle(&ends, &first, Settlement::Retry { delay: PATIENCE * 10, counts: true }).await;
+    for number in 0..BEHIND {
+        send(&queue, &[to(&here, keyed(other, &number.to_string()))]).await;
+        let given = next(&ends).await;
+        assert_eq!(body(&given), number.to_string());
+        ack(&ends, &given).await;
+    }
+    let more = tokio::time::timeout(SESSION, ends.receiver.receive(1)).await;
+    assert!(more.is_err(), "it is behind one that is put off: {more:?}");
+    let (group, topic) = (format!("{PREFIX}.{here}"), format!("{PREFIX}.queue.{here}"));
+    let at = move || [0, 1].map(|partition| committed(&group, &topic, partition).unwrap_or(0));
+    assert_eq!(tokio::task::spawn_blocking(at).await.unwrap(), [0, BEHIND as i64]);
+}
+
 /// Of many that are there already, in a single partition.
 #[tokio::test]
 async fn no_more_are_given_ahead_than_it_was_told() {

@@ -25,6 +25,8 @@ const SERVER: &str = "HAPAX_TEST_KAFKA";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Short: the broker of the tests lets who joins a group wait for half of it.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
+/// Keys of which the first is in partition 0 of two, and the second in the other.
+pub(crate) const PARTED: [&str; 2] = ["21", "abc"];
 /// One prefix for all tests: endpoints have names of their own.
 pub(crate) const PREFIX: &str = "hapax-test";
 
