@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hapax::ports::{Settled, Settlement, Transport};
+use hapax::ports::{Connected, Delivery, Settled, Settlement, Transport};
 use rdkafka::producer::{BaseRecord, Producer};
 
 use super::rig::*;
@@ -147,6 +147,41 @@ async fn partitions_that_are_held_back_go_on_with_whoever_has_them_next() {
         let late = first.receiver.settle(&delivery.receipt, Settlement::Ack).await;
         assert!(matches!(late, Ok(Settled::LeaseLost)), "{late:?}");
     }
+}
+
+/// The first that is given something, within that time.
+async fn asked<'a>(all: &[&'a Connected], within: Duration) -> Option<(&'a Connected, Delivery)> {
+    let end = Instant::now() + within;
+    while Instant::now() < end {
+        for ends in all {
+            if let Ok(given) = tokio::time::timeout(Duration::from_millis(100), ends.receiver.receive(1)).await {
+                return given.unwrap().pop().map(|delivery| (*ends, delivery));
+            }
+        }
+    }
+    None
+}
+
+/// Its lease is the session, which a process keeps up that has nothing to settle; else another would be given the only partition.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_for_longer_than_a_session_stays_its_own_while_its_process_lives() {
+    let (queue, here) = (options().partitions(1).open(url()).await.unwrap(), endpoint());
+    let (first, second) = (queue.connect(&here, &[]).await.unwrap(), queue.connect(&here, &[]).await.unwrap());
+    let both = [&first, &second];
+    send(&queue, &[to(&here, envelope("held"))]).await;
+    let stays = async {
+        let mut held = asked(&both, PATIENCE).await.expect("nothing came");
+        // While the group is formed, which is soon over, it is given again.
+        while let Some(again) = asked(&both, SESSION * 3).await {
+            held = again;
+        }
+        held
+    };
+    let (its, held) = tokio::time::timeout(PATIENCE, stays).await.expect("it is given again and again");
+    ack(its, &held).await;
+    send(&queue, &[to(&here, envelope("next"))]).await;
+    let (_, next) = asked(&both, PATIENCE).await.expect("nothing more came");
+    assert_eq!((body(&next).as_str(), next.attempts), ("next", 1), "what was held was another's");
 }
 
 /// Settled with what was given before, nothing is changed.
