@@ -13,6 +13,19 @@ mod broker;
 
 /// Fewer than elsewhere: a process that comes waits until its group is formed anew.
 const MESSAGES: usize = 200;
+/// So often with `HAPAX_THOROUGH`, with order and without: a partition was left unread in two of eleven runs once (README.md), and a fault of that kind
+/// stays unseen in thirty once in four hundred times.
+const ROUNDS: usize = 15;
+
+/// Again and again, each time over a broker of its own; not at all where there is none, which has been said.
+async fn each_time<S: broker::Server>(start: impl AsyncFn() -> Option<S>, ordered: bool) {
+    let rounds = if std::env::var_os("HAPAX_THOROUGH").is_some() { ROUNDS } else { 1 };
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        let Some(server) = start().await else { return };
+        broker::each_is_handled_once(server, ordered, MESSAGES).await;
+    }
+}
 
 fn usual() -> KafkaOptions {
     Kafka::options().session(SESSION).batch(1).patience(Duration::from_secs(5))
@@ -64,25 +77,23 @@ mod kfake {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn endpoints_handle_each_message_once_while_their_broker_is_killed() {
-        let Some(server) = KfakeServer::start().await else { return };
-        broker::each_is_handled_once(server, false, MESSAGES).await;
+        each_time(KfakeServer::start, false).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn endpoints_that_keep_order_handle_each_message_once_while_their_broker_is_killed() {
-        let Some(server) = KfakeServer::start().await else { return };
-        broker::each_is_handled_once(server, true, MESSAGES).await;
+        each_time(KfakeServer::start, true).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_handle_each_message_once_while_their_broker_is_out_of_reach() {
-    broker::each_is_handled_once(Proxied::start().await, false, MESSAGES).await;
+    each_time(async || Some(Proxied::start().await), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_that_keep_order_handle_each_message_once_while_their_broker_is_out_of_reach() {
-    broker::each_is_handled_once(Proxied::start().await, true, MESSAGES).await;
+    each_time(async || Some(Proxied::start().await), true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
