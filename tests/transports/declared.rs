@@ -7,17 +7,16 @@ use hapax::{
 };
 use hapax_tests::{MySqlTables, PostgresSchema, RedisServer, Scratch};
 use sqlx::{Connection, MySqlConnection, PgConnection};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+
+use crate::asked::{self, version};
 
 /// A transport, opened, and what cannot be asked of it.
 pub(crate) struct Opened {
     pub(crate) feature: &'static str,
-    /// Of what messages keep their order, where they do.
+    /// Of what messages keep their order: a remark. That they keep it, where this is not [`NO_ORDER`], is declared, and [seen](crate::seen).
     pub(crate) order: &'static str,
-    /// What has happened when a send is confirmed; the suites hold the transport to it.
+    /// What has happened when a send is confirmed: a remark. That it outlives the process, where this is not [`IN_MEMORY`], is declared; the
+    /// tests of each broker cut its line before a confirmation, and kill it after one.
     pub(crate) confirmed: &'static str,
     /// The largest message is what the server has been told to take.
     pub(crate) of_the_server: bool,
@@ -39,6 +38,10 @@ impl fmt::Debug for Opened {
 const UNUSED: Duration = Duration::from_secs(60);
 const PREFIX: &str = "hapax-test";
 const COMMIT: &str = "the commit";
+/// Of a transport that keeps none.
+pub(crate) const NO_ORDER: &str = "none";
+/// Of a transport whose messages go with the process.
+pub(crate) const IN_MEMORY: &str = "being in memory";
 
 /// Every transport by its name; nothing for one that is not there.
 pub(crate) async fn all() -> Vec<(&'static str, Option<Opened>)> {
@@ -73,19 +76,12 @@ async fn of(open: impl AsyncFnOnce(String) -> Opened, variable: &str) -> Option<
     }
 }
 
-/// Its name and the part of its version that says what it can do.
-fn version(name: &str, full: &str, parts: usize) -> String {
-    let number = full.split(|c: char| c != '.' && !c.is_ascii_digit()).find(|part| part.contains('.'));
-    let number = number.unwrap_or_else(|| panic!("{full} has no version in it"));
-    format!("{name} {}", number.split('.').take(parts).collect::<Vec<_>>().join("."))
-}
-
 fn in_process() -> Opened {
     let usual = Arc::new(InProcess::new("table"));
     Opened {
         feature: "in-process",
         order: "as sent",
-        confirmed: "being in memory",
+        confirmed: IN_MEMORY,
         of_the_server: false,
         seen_on: "itself".to_owned(),
         usual,
@@ -156,7 +152,7 @@ async fn rabbitmq(url: String) -> Opened {
     let options = || RabbitMq::options().prefix(PREFIX).remove_unused(UNUSED);
     let usual = options().open(&url).await.unwrap();
     let ordered = options().ordered_keys(true).open(&url).await.unwrap();
-    let full = rabbitmq_version(&url).await;
+    let full = asked::rabbitmq(&url).await;
     Opened {
         feature: "rabbitmq",
         order: "of each endpoint, one process at a time",
@@ -166,22 +162,6 @@ async fn rabbitmq(url: String) -> Opened {
         ordered: Some(Arc::new(ordered)),
         ..in_process()
     }
-}
-
-/// What the server says of itself before anybody is let in (AMQP 0-9-1, `connection.start`): the driver does not tell.
-async fn rabbitmq_version(url: &str) -> String {
-    const HEADER: &[u8] = b"AMQP\x00\x00\x09\x01";
-    const VERSION: &[u8] = b"\x07versionS";
-    let place = url.split_once("://").unwrap().1;
-    let place = place.rsplit_once('@').map_or(place, |(_, place)| place).split('/').next().unwrap();
-    let mut stream = TcpStream::connect(place).await.unwrap();
-    stream.write_all(HEADER).await.unwrap();
-    let mut said = vec![0; 4096];
-    let length = stream.read(&mut said).await.unwrap();
-    let at = said[..length].windows(VERSION.len()).position(|window| window == VERSION).unwrap() + VERSION.len();
-    // A text with its length in front, in four bytes; a version is short.
-    let length = usize::from(said[at + 3]);
-    String::from_utf8(said[at + 4..at + 4 + length].to_vec()).unwrap()
 }
 
 async fn nats(url: String) -> Opened {
@@ -233,7 +213,7 @@ async fn kafka(url: String) -> Opened {
         feature: "kafka",
         order: "by key, in its partition",
         confirmed: "`acks=all`, from an idempotent producer",
-        seen_on: "Tansu 0.6; Apache Kafka itself untested".to_owned(),
+        seen_on: asked::kafka(&url).await,
         usual: Arc::new(usual),
         ordered: Some(Arc::new(ordered)),
         ..in_process()
@@ -243,10 +223,10 @@ async fn kafka(url: String) -> Opened {
 /// As on any server of AMQP 1.0. What it declares of the service's own, nothing has held it to.
 #[cfg(feature = "servicebus")]
 async fn servicebus(url: String) -> Opened {
-    let seen_on = version("RabbitMQ", &rabbitmq_version(&url).await, 2);
+    let seen_on = version("RabbitMQ", &asked::rabbitmq(&url).await, 2);
     Opened {
         feature: "preview-servicebus",
-        order: "none",
+        order: NO_ORDER,
         confirmed: "a disposition",
         seen_on: format!(
             "{seen_on}, as any server of AMQP 1.0; [nothing of the service itself](docs/servicebus.md#what-is-unproven)"
@@ -258,7 +238,8 @@ async fn servicebus(url: String) -> Opened {
 }
 
 #[cfg(feature = "sqs")]
-async fn sqs(_: String) -> Opened {
+async fn sqs(url: String) -> Opened {
+    use hapax_tests::real;
     let queues = hapax_tests::SqsQueues::new();
     let usual = queues.open(queues.options()).await;
     let ordered = queues.open(queues.options().ordered_keys(true)).await;
@@ -266,7 +247,7 @@ async fn sqs(_: String) -> Opened {
         feature: "sqs",
         order: "by partition key: FIFO queues",
         confirmed: "the result of its entry",
-        seen_on: "the emulator moto 5.2.5".to_owned(),
+        seen_on: if real::is_asked(real::AWS) { "the service itself".to_owned() } else { asked::sqs(&url).await },
         usual: Arc::new(usual),
         ordered: Some(Arc::new(ordered)),
         _place: Some(Box::new(queues)),

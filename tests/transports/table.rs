@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use hapax::ports::Delays;
 
-use crate::{declared::Opened, seen::SENT};
+use crate::{
+    declared::{IN_MEMORY, NO_ORDER, Opened},
+    seen::{SENT, Seen},
+};
 
 /// What is said of a transport, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,15 +45,32 @@ fn length(time: Duration) -> String {
     }
 }
 
+fn times(copies: usize) -> String {
+    match copies {
+        1 => "once".to_owned(),
+        SENT => format!("{SENT} times"),
+        copies => format!("{copies} times of {SENT}"),
+    }
+}
+
 impl Line {
-    pub(crate) fn of(opened: &Opened, copies: usize) -> Self {
+    /// The words of `opened` are held to what it declares, as far as that tells.
+    pub(crate) fn of(opened: &Opened, seen: &Seen) -> Self {
         let can = opened.usual.capabilities();
         let asked_for = opened.ordered.as_ref().is_some_and(|ordered| ordered.capabilities().ordered_keys);
         let order = match (can.ordered_keys, asked_for) {
             (true, _) => opened.order.to_owned(),
             (false, true) => format!("{}, if asked for", opened.order),
-            (false, false) => "none".to_owned(),
+            (false, false) => NO_ORDER.to_owned(),
         };
+        let (keeps, says) = (can.ordered_keys || asked_for, opened.order != NO_ORDER);
+        assert_eq!(says, keeps, "{}: `{}` is not what it declares of order", can.name, opened.order);
+        let says = opened.confirmed != IN_MEMORY;
+        assert_eq!(
+            says, can.durable,
+            "{}: `{}` is not what it declares of a process's end",
+            can.name, opened.confirmed
+        );
         Self {
             feature: opened.feature.to_owned(),
             order,
@@ -60,10 +80,11 @@ impl Line {
                 Delays::Any => "yes".to_owned(),
             },
             confirmed: opened.confirmed.to_owned(),
-            copies: match copies {
-                1 => "once".to_owned(),
-                SENT => format!("{SENT} times"),
-                copies => format!("{copies} times of {SENT}"),
+            copies: match seen.copies_in_order {
+                Some(in_order) if in_order != seen.copies => {
+                    format!("{}; {} with order asked for", times(seen.copies), times(in_order))
+                }
+                _ => times(seen.copies),
             },
             lease: can.lease.map_or_else(|| "as long as the connection".to_owned(), length),
             largest: if opened.of_the_server {
