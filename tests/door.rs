@@ -1,5 +1,8 @@
 //! What a stranger reads first is true to the letter.
 
+#[path = "door/shape.rs"]
+mod shape;
+
 /// Goal: the README's code is the example that runs. Method: compare the texts.
 #[test]
 fn the_readme_shows_hello_to_the_letter() {
