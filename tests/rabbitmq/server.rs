@@ -1,6 +1,12 @@
 //! A server of the test's own, which is killed.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use hapax::{
     RabbitMq,
@@ -85,8 +91,9 @@ async fn what_is_under_way_when_the_server_is_killed_is_confirmed_or_not() {
     let here = endpoint();
     let ends = queue.connect(&here, &[]).await.unwrap();
     tokio::time::sleep(SERVER_SAVES).await;
+    let so_far = Arc::new(AtomicUsize::new(0));
     let sending = {
-        let (queue, here) = (queue.clone(), here.clone());
+        let (queue, here, so_far) = (queue.clone(), here.clone(), so_far.clone());
         tokio::spawn(async move {
             let mut confirmed = Vec::new();
             for number in 0.. {
@@ -96,6 +103,7 @@ async fn what_is_under_way_when_the_server_is_killed_is_confirmed_or_not() {
                 let failed = results.iter().any(Result::is_err);
                 let sent = bodies.into_iter().zip(results).filter(|(_, result)| result.is_ok());
                 confirmed.extend(sent.map(|(body, _)| body));
+                so_far.store(confirmed.len(), Ordering::Relaxed);
                 if failed {
                     break;
                 }
@@ -106,13 +114,20 @@ async fn what_is_under_way_when_the_server_is_killed_is_confirmed_or_not() {
     for _ in 0..100 {
         ack(&ends, &next(&ends).await).await;
     }
+    // More is confirmed than has come: without it nothing would be asked of the server.
+    let more = async {
+        while so_far.load(Ordering::Relaxed) <= 100 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, more).await.expect("no more is confirmed");
     let mut came: Vec<String> = Vec::new();
     server.kill();
     let mut confirmed = sending.await.unwrap();
     server.restart().await;
-    assert!(!confirmed.is_empty());
     // The first hundred came before, in order.
     confirmed.drain(..100);
+    assert!(!confirmed.is_empty());
     while !confirmed.iter().all(|body| came.contains(body)) {
         let Ok(deliveries) = tokio::time::timeout(PATIENCE, ends.receiver.receive(50)).await.expect("some never came")
         else {
