@@ -187,3 +187,22 @@ async fn one_at_a_time_receives_where_order_is_kept_and_another_goes_on_where_it
     }
     assert_eq!(came, (1..MESSAGES).map(|number| number.to_string()).collect::<Vec<_>>());
 }
+
+/// Nothing is read ahead: what nobody has asked for is for whoever asks next.
+#[tokio::test]
+async fn no_more_are_under_lease_than_were_given() {
+    // Nothing comes again while it is counted.
+    let (queue, here) = (options().lease(PATIENCE).open(url()).await.unwrap(), endpoint());
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    send(&queue, &Vec::from_iter((0..20).map(|number| to(&here, envelope(&number.to_string()))))).await;
+    let mut connection = plain(&url()).await;
+    let mut held = 0;
+    while held < 7 {
+        let given = tokio::time::timeout(PATIENCE, ends.receiver.receive(3)).await.expect("nothing came").unwrap();
+        assert!(given.len() <= 3, "{given:?}");
+        held += given.len();
+        let pending: Vec<redis::Value> =
+            ask(&mut connection, &format!("XPENDING {} hapax - + 100", queue_of(&here))).await;
+        assert_eq!(pending.len(), held, "{pending:?}");
+    }
+}

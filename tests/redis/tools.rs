@@ -3,8 +3,9 @@
 use std::process::{Command, Output, Stdio};
 
 use hapax::{
-    envelope::ContentType,
+    envelope::{ContentType, cloudevents::Source},
     ports::{DeadLetters, Page, Settlement, Transport},
+    transports::redis::WrittenAs,
 };
 
 use super::rig::*;
@@ -76,4 +77,32 @@ async fn redis_cli_takes_from_a_queue_and_shows_what_is_under_way_and_set_aside(
     let letters = said(&run(&["XRANGE", &format!("hapax-test:dead-letters:{here}"), "-", "+"]).await.unwrap());
     assert!(letters.contains("nobody wants it") && letters.contains("held"), "{letters}");
     assert_eq!(queue.list(&here, &Page::first(1)).await.unwrap().len(), 1);
+}
+
+/// It prints a field and its value on a line each.
+#[tokio::test]
+async fn redis_cli_reads_events_in_both_modes() {
+    let source = Source::parse("/shop").unwrap();
+    for written_as in [WrittenAs::CloudEvents(source.clone()), WrittenAs::StructuredCloudEvents(source)] {
+        let queue = options().written_as(written_as.clone()).open(url()).await.unwrap();
+        let here = endpoint();
+        queue.connect(&here, &[]).await.unwrap();
+        let sent = envelope("{\"n\":7}");
+        send(&queue, &[to(&here, sent.clone())]).await;
+        let Some(read) = run(&["XRANGE", &queue_of(&here), "-", "+"]).await else { return };
+        let read = said(&read);
+        let lines: Vec<&str> = read.lines().collect();
+        let field = |name: &str| lines.iter().position(|line| *line == name).map(|at| lines[at + 1]);
+        let id = sent.message_id.to_string();
+        if matches!(written_as, WrittenAs::CloudEvents(_)) {
+            assert_eq!((field("ce-specversion"), field("ce-id")), (Some("1.0"), Some(id.as_str())), "{read}");
+            assert_eq!((field("ce-source"), field("ce-type")), (Some("/shop"), Some("shop.added")), "{read}");
+            assert_eq!(field("body"), Some("{\"n\":7}"), "{read}");
+        } else {
+            assert_eq!((field("content-type"), field("ce-id")), (Some("application/cloudevents+json"), None), "{read}");
+            let event: serde_json::Value = serde_json::from_str(field("body").unwrap()).unwrap();
+            assert_eq!((&event["specversion"], &event["id"]), (&"1.0".into(), &id.into()), "{read}");
+            assert_eq!((&event["type"], &event["data"]["n"]), (&"shop.added".into(), &7.into()), "{read}");
+        }
+    }
 }
