@@ -6,7 +6,9 @@ use broker::{Account, Add, counts};
 use hapax::{
     Endpoint, Nats, Sqlite,
     endpoint::{Eviction, Settings},
-    ports::{DeadLetters, Page},
+    envelope::Destination,
+    ids::MessageId,
+    ports::{DeadLetters, Page, Transport},
 };
 use hapax_tests::{NatsServer, Scratch};
 
@@ -87,4 +89,44 @@ async fn poison_ends_among_the_dead_letters_on_the_server_and_holds_up_nothing()
     let (queue, here) = (open().await, endpoint());
     let is_empty = async || (queue.backlog(&here).await.unwrap(), queue.unsettled(&here).await.unwrap()) == (0, 0);
     broker::poison_is_set_aside(queue.clone(), here.clone(), is_empty).await;
+}
+
+/// The server takes it as one that is new, and the endpoint knows it. On a server of its own: so short a window is no other test's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_again_after_the_dedup_window_is_taken_by_the_server_and_dropped_by_the_endpoint() {
+    let server = NatsServer::start().await;
+    let queue = Nats::options().dedup_window(Duration::from_secs(2)).open(server.url()).await.unwrap();
+    let (name, scratch) = (endpoint(), Scratch::new("nats-window"));
+    queue.connect(&name, &[]).await.unwrap();
+    let sender = queue.sender();
+    let message = sender.envelope(MessageId::random(), &Add { account: "1".into(), number: 7 }).unwrap();
+    let twice = async {
+        while queue.backlog(&name).await.unwrap() < 2 {
+            sender.send_envelope(Destination::Endpoint(name.clone()), message.clone()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, twice).await.expect("the server drops it for longer than it was told");
+
+    let store = Sqlite::open(scratch.file("shop.db")).await.unwrap();
+    let (stop, mut stopped) = tokio::sync::broadcast::channel::<()>(1);
+    let running = Endpoint::builder(name.as_str())
+        .store(store.clone())
+        .transport(queue.clone())
+        .dead_letters(queue.clone())
+        .saga::<Account>(|account| account.starts::<Add>())
+        .start()
+        .await
+        .unwrap();
+    let running = tokio::spawn(running.run_until(async move { stopped.recv().await }));
+    let settled = async {
+        while (queue.backlog(&name).await.unwrap(), queue.unsettled(&name).await.unwrap()) != (0, 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, settled).await.expect("it is not settled");
+    drop(stop);
+    running.await.unwrap().unwrap();
+    assert_eq!(counts(&store, [name.as_str()]).await, [1]);
+    assert!(queue.list(&name, &Page::first(1)).await.unwrap().is_empty(), "it was set aside");
 }
