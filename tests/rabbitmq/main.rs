@@ -35,11 +35,20 @@ mod conformance {
     use super::Queues;
 
     mod unordered {
-        hapax_core::transport_suite!(super::Queues { ordered: false });
+        hapax_core::transport_suite!(
+            super::Queues { ordered: false },
+            unclaimed: [
+                "in_order", "given_in_order", "late_settles_are_refused",
+                "behind_all", "gone_for_good", "in_the_end", "any_process",
+            ]
+        );
     }
 
     mod in_order {
-        hapax_core::transport_suite!(super::Queues { ordered: true });
+        hapax_core::transport_suite!(
+            super::Queues { ordered: true },
+            unclaimed: ["late_settles_are_refused", "behind_all", "gone_for_good", "in_the_end", "any_process"]
+        );
     }
 
     mod survey {

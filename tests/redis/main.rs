@@ -29,20 +29,27 @@ use rig::*;
 mod conformance {
     use super::{KeptQueues, Queues};
 
+    // Whether the server of the tests shows when messages are gone is its owner's affair; those of the tests' own do.
     mod unordered {
-        hapax_core::transport_suite!(super::Queues { ordered: false });
+        hapax_core::transport_suite!(
+            super::Queues { ordered: false },
+            unclaimed: ["in_order", "given_in_order", "behind_all", "gone_for_good", "in_the_end", "any_process"]
+        );
     }
 
     mod in_order {
-        hapax_core::transport_suite!(super::Queues { ordered: true });
+        hapax_core::transport_suite!(
+            super::Queues { ordered: true },
+            unclaimed: ["behind_all", "gone_for_good", "in_the_end", "any_process"]
+        );
     }
 
     mod kept {
-        hapax_core::transport_suite!(super::KeptQueues::new(false));
+        hapax_core::transport_suite!(super::KeptQueues::new(false), unclaimed: ["in_order", "given_in_order"]);
     }
 
     mod kept_in_order {
-        hapax_core::transport_suite!(super::KeptQueues::new(true));
+        hapax_core::transport_suite!(super::KeptQueues::new(true), unclaimed: []);
     }
 
     mod survey {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 mod conformance {
     mod unordered {
-        hapax_core::transport_suite!(super::super::Opened);
+        hapax_core::transport_suite!(super::super::Opened, unclaimed: super::super::unclaimed());
     }
 
     mod dead_letters {

@@ -23,4 +23,4 @@ mod wait;
 
 pub use crate::endpoint::harness::{DELIVERIES_MAX, Harness, HarnessError};
 pub use drops::Drops;
-pub use report::{Broken, Checked, Kept, Report, assert_kept};
+pub use report::{Broken, Checked, Kept, Report, assert_claimed, assert_kept};

@@ -110,6 +110,21 @@ pub fn assert_kept(checked: Checked) {
     }
 }
 
+/// Ends one test of a suite whose adapter is held to what it claims: what was not tried has to be among `unclaimed`. Not for
+/// use by name; see the suite macros.
+///
+/// # Panics
+/// When the promise is broken, or was not tried without being expected to be.
+#[doc(hidden)]
+#[track_caller]
+pub fn assert_claimed(promise: &str, unclaimed: &[&str], checked: Checked) {
+    if let Ok(Kept::NotClaimed(why)) = &checked {
+        let expected = unclaimed.contains(&promise);
+        assert!(expected, "`{promise}` was not tried, and is not among what may be unclaimed: {why}");
+    }
+    assert_kept(checked);
+}
+
 /// Runs the checks of a suite: all, or up to the first that fails.
 macro_rules! run {
     ([$builder:ident all] $($name:ident $check:ident)+) => {{
@@ -136,4 +151,39 @@ macro_rules! suite_tests {
             }
         )+
     };
+    ([$module:ident $builder:expr, $unclaimed:expr] $($name:ident $check:ident)+) => {
+        $(
+            #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $check() {
+                let checked = $crate::testing::$module::$check(&$builder).await;
+                $crate::testing::assert_claimed(stringify!($check), &$unclaimed, checked);
+            }
+        )+
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNCLAIMED: Kept = Kept::NotClaimed("it keeps no order");
+
+    #[test]
+    fn what_may_be_unclaimed_need_not_be_tried() {
+        assert_claimed("in_order", &["in_order"], Ok(UNCLAIMED));
+        assert_claimed("in_order", &["in_order"], Ok(Kept::Shown));
+        assert_claimed("in_order", &[], Ok(Kept::Shown));
+    }
+
+    #[test]
+    #[should_panic(expected = "`in_order` was not tried, and is not among what may be unclaimed: it keeps no order")]
+    fn what_is_claimed_no_longer_turns_its_test_red() {
+        assert_claimed("in_order", &["counted"], Ok(UNCLAIMED));
+    }
+
+    #[test]
+    #[should_panic(expected = "in order: it was not")]
+    fn what_may_be_unclaimed_and_is_broken_is_broken() {
+        assert_claimed("in_order", &["in_order"], Err(Broken::new("in order", "it was not")));
+    }
 }

@@ -5,6 +5,12 @@
 //! hapax_core::transport_suite!(MyBuilder::new()); // one test for each promise
 //! ```
 //!
+//! or, so that a test turns red when your transport stops to claim what it did,
+//!
+//! ```ignore
+//! hapax_core::transport_suite!(MyBuilder::new(), unclaimed: ["in_order", "given_in_order"]);
+//! ```
+//!
 //! or, in a test of your own, [`check_all`]`(&builder).await.assert()`. Endpoints have random names, so that runs do not
 //! meet. What promises 1 to 5 of the receiver say of leases takes a few leases' time: build the transport with short
 //! ones, of a second or so.
@@ -65,7 +71,8 @@ pub async fn first_broken(builder: &dyn Builder) -> Option<Broken> {
 
 /// One test for each promise of a [`Transport`], named as the promise. The argument is an
 /// expression for a [`Builder`], made anew in each test; the crate needs tokio with
-/// `macros` and `rt-multi-thread`.
+/// `macros` and `rt-multi-thread`. With `unclaimed: [..]` only the promises that are
+/// named there may be left untried.
 #[macro_export]
 macro_rules! transport_suite {
     (@run [$($args:tt)*]) => { $crate::transport_suite!(@each [run] [$($args)*]) };
@@ -91,4 +98,7 @@ macro_rules! transport_suite {
         }
     };
     ($builder:expr) => { $crate::transport_suite!(@each [$crate::suite_tests] [transport $builder]); };
+    ($builder:expr, unclaimed: $unclaimed:expr) => {
+        $crate::transport_suite!(@each [$crate::suite_tests] [transport $builder, $unclaimed]);
+    };
 }
