@@ -95,6 +95,35 @@ async fn a_message_of_an_endpoint_is_taken_by_hand() {
     assert_eq!((queue.backlog(&here).await.unwrap(), queue.unsettled(&here).await.unwrap()), (0, 0));
 }
 
+/// The other mode, both ways: what the server calls `Nats-Msg-Id` is not needed, since an event has an id.
+#[tokio::test]
+async fn a_binary_event_is_typed_by_hand_and_taken_by_hand() {
+    let written_as = WrittenAs::CloudEvents(Source::parse("/orders").unwrap());
+    let queue = options().written_as(written_as).open(url()).await.unwrap();
+    let here = endpoint();
+    let ends = queue.connect(&here, &[]).await.unwrap();
+    let mut by_hand = ByHand::connect().await;
+    let headers = "NATS/1.0\r\nce-specversion: 1.0\r\nce-id: 7\r\nce-source: /hand\r\nce-type: shop.added\r\ncontent-type: application/json\r\n\r\n";
+    let typed = "{\"n\": 7}";
+    let (head, all) = (headers.len(), headers.len() + typed.len());
+    by_hand.say(&format!("HPUB {PREFIX}.queue.{here} {head} {all}\r\n{headers}{typed}\r\n")).await;
+    let delivery = next(&ends).await;
+    let came = &delivery.envelope;
+    assert_eq!((came.message_id.to_string().as_str(), came.message_type.as_str()), ("/hand 7", "shop.added"));
+    assert_eq!(body(&delivery), typed);
+    ack(&ends, &delivery).await;
+
+    let sent = envelope("{\"n\": 8}");
+    send(&queue, &[to(&here, sent.clone())]).await;
+    let (headers, body) = stored(&format!("{PREFIX}-queue-{here}"), &format!("{PREFIX}.queue.{here}")).await;
+    for header in
+        ["ce-specversion: 1.0", "ce-source: /orders", "ce-type: shop.added", &format!("ce-id: {}", sent.message_id)]
+    {
+        assert!(headers.lines().any(|line| line == header), "{header} is missing: {headers}");
+    }
+    assert_eq!(body, "{\"n\": 8}");
+}
+
 /// As it lies in the stream, and once it is set aside: its headers say only that it is one, and all else is in the body.
 #[tokio::test]
 async fn a_structured_event_is_taken_by_hand_and_is_one_among_the_dead_letters() {
@@ -117,8 +146,8 @@ async fn a_structured_event_is_taken_by_hand_and_is_one_among_the_dead_letters()
     assert_eq!(queue.discard(&letters).await.unwrap(), 1);
 }
 
-/// The last message on `subject`, as the server stores it.
-async fn by_hand_it_is_an_event(stream: &str, subject: &str, id: &str) {
+/// Headers and body of the last message on `subject`, as the server stores it.
+async fn stored(stream: &str, subject: &str) -> (String, String) {
     let mut by_hand = ByHand::connect().await;
     by_hand.say("SUB told 1\r\n").await;
     let ask = format!("{{\"last_by_subj\":\"{subject}\"}}");
@@ -130,7 +159,11 @@ async fn by_hand_it_is_an_event(stream: &str, subject: &str, id: &str) {
         let bytes = STANDARD.decode(told["message"][field].as_str().unwrap()).unwrap();
         String::from_utf8(bytes).unwrap()
     };
-    let (headers, body) = (text("hdrs"), text("data"));
+    (text("hdrs"), text("data"))
+}
+
+async fn by_hand_it_is_an_event(stream: &str, subject: &str, id: &str) {
+    let (headers, body) = stored(stream, subject).await;
     assert!(headers.contains("content-type: application/cloudevents+json"), "{headers}");
     assert!(!headers.contains("hapax-message-id") && !headers.contains("ce-id"), "{headers}");
     let event: serde_json::Value = serde_json::from_str(&body).unwrap();
