@@ -87,11 +87,24 @@ pairs! {
 }
 
 /// The broker is killed every few seconds as long as orders are open: so there are enough of them for one kill at least.
-fn outlives_kills(broker: &str, transport: &str, orders: &str) {
+fn outlives_kills(broker: &str, transport: &str, orders: &str, store: Option<&str>) {
     // RabbitMQ takes seconds to let anybody in, so that not much would be done between two kills.
     let killed = ["--kill-broker", if broker == "RabbitMQ" { "4s" } else { "2s" }, "--kill-every", "1s"];
-    let report =
-        balanced(broker, &[&["--orders", orders, "--workers", "2", "--transport", transport], &killed[..]].concat());
+    let usual = ["--orders", orders, "--workers", "2", "--transport", transport];
+    let store = store.map(|store| ["--store", store]);
+    let report = balanced(broker, &[&usual[..], &killed, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
+    assert_ne!(number(&report, "broker killed"), 0, "{report}");
+}
+
+/// What a process had that was killed is given to others six seconds later, when its session ends.
+fn outlives_kills_of_kafka(store: Option<&str>) {
+    if !hapax_servers::KfakeServer::is_there() {
+        return eprintln!("SKIPPED: {}", hapax_servers::KfakeServer::REMEDY);
+    }
+    let killed = ["--kill-broker", "4s", "--kill-every", "5s", "--stall-every", "20s"];
+    let usual = ["--orders", "100", "--workers", "2", "--transport", "kafka:"];
+    let store = store.map(|store| ["--store", store]);
+    let report = balanced("Kafka", &[&usual[..], &killed, store.as_ref().map_or(&[][..], |store| &store[..])].concat());
     assert_ne!(number(&report, "broker killed"), 0, "{report}");
 }
 
@@ -100,22 +113,22 @@ mod killed {
 
     #[test]
     fn the_books_balance_while_rabbitmq_and_workers_are_killed() {
-        outlives_kills("RabbitMQ", "amqp:", "100");
+        outlives_kills("RabbitMQ", "amqp:", "100", None);
     }
 
     #[test]
     fn the_books_balance_while_nats_and_workers_are_killed() {
-        outlives_kills("NATS", "nats:", "100");
+        outlives_kills("NATS", "nats:", "100", None);
     }
 
     #[test]
     fn the_books_balance_while_redis_and_workers_are_killed() {
-        outlives_kills("Redis", "redis://", "100");
+        outlives_kills("Redis", "redis://", "100", None);
     }
 
     #[test]
     fn the_books_balance_while_sqs_and_workers_are_killed() {
-        outlives_kills("SQS", "sqs:", "40");
+        outlives_kills("SQS", "sqs:", "40", None);
     }
 
     /// What a process had that was killed is given to others six seconds later, when its session ends. The broker's name is in this one, by which it
@@ -129,6 +142,7 @@ mod killed {
         let report =
             balanced("Kafka", &[&["--orders", "100", "--workers", "2", "--transport", "kafka:"], &killed[..]].concat());
         assert_ne!(number(&report, "broker killed"), 0, "{report}");
+        outlives_kills_of_kafka(None);
     }
 
     /// And the database, all at once.
@@ -138,5 +152,35 @@ mod killed {
         let places = ["--store", "postgres:", "--transport", "nats:"];
         let report = balanced("NATS", &[&["--orders", "100", "--workers", "2"], &places[..], &killed[..]].concat());
         assert!(number(&report, "broker killed") > 0 && number(&report, "server killed") > 0, "{report}");
+    }
+}
+
+/// The same over another store than the usual file: one on a server, or an emulator's.
+mod killed_beside {
+    use super::*;
+
+    #[test]
+    fn the_books_balance_in_mysql_while_rabbitmq_and_workers_are_killed() {
+        outlives_kills("RabbitMQ", "amqp:", "100", Some(&server("HAPAX_TEST_MYSQL")));
+    }
+
+    #[test]
+    fn the_books_balance_in_dynamodb_while_nats_and_workers_are_killed() {
+        outlives_kills("NATS", "nats:", "100", Some(&emulator("dynamodb", "HAPAX_TEST_DYNAMODB")));
+    }
+
+    #[test]
+    fn the_books_balance_in_postgres_while_redis_and_workers_are_killed() {
+        outlives_kills("Redis", "redis://", "100", Some(&server("HAPAX_TEST_POSTGRES")));
+    }
+
+    #[test]
+    fn the_books_balance_in_postgres_while_sqs_and_workers_are_killed() {
+        outlives_kills("SQS", "sqs:", "40", Some(&server("HAPAX_TEST_POSTGRES")));
+    }
+
+    #[test]
+    fn the_books_balance_in_mysql_while_kafka_and_workers_are_killed() {
+        outlives_kills_of_kafka(Some(&server("HAPAX_TEST_MYSQL")));
     }
 }
