@@ -96,7 +96,8 @@ fn outlives_kills(broker: &str, transport: &str, orders: &str, store: Option<&st
     assert_ne!(number(&report, "broker killed"), 0, "{report}");
 }
 
-/// What a process had that was killed is given to others six seconds later, when its session ends.
+/// What a process had that was killed is given to others six seconds later, when its session ends. The broker's name is in those that call this, by which
+/// they are left out where there is no kfake.
 fn outlives_kills_of_kafka(store: Option<&str>) {
     if !hapax_servers::KfakeServer::is_there() {
         return eprintln!("SKIPPED: {}", hapax_servers::KfakeServer::REMEDY);
@@ -131,17 +132,8 @@ mod killed {
         outlives_kills("SQS", "sqs:", "40", None);
     }
 
-    /// What a process had that was killed is given to others six seconds later, when its session ends. The broker's name is in this one, by which it
-    /// is left out where there is no kfake.
     #[test]
     fn the_books_balance_while_kafka_by_kfake_and_workers_are_killed() {
-        if !hapax_servers::KfakeServer::is_there() {
-            return eprintln!("SKIPPED: {}", hapax_servers::KfakeServer::REMEDY);
-        }
-        let killed = ["--kill-broker", "4s", "--kill-every", "5s", "--stall-every", "20s"];
-        let report =
-            balanced("Kafka", &[&["--orders", "100", "--workers", "2", "--transport", "kafka:"], &killed[..]].concat());
-        assert_ne!(number(&report, "broker killed"), 0, "{report}");
         outlives_kills_of_kafka(None);
     }
 
@@ -180,7 +172,7 @@ mod killed_beside {
     }
 
     #[test]
-    fn the_books_balance_in_mysql_while_kafka_and_workers_are_killed() {
+    fn the_books_balance_in_mysql_while_kafka_by_kfake_and_workers_are_killed() {
         outlives_kills_of_kafka(Some(&server("HAPAX_TEST_MYSQL")));
     }
 }
