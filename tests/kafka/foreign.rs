@@ -179,7 +179,7 @@ async fn a_message_too_large_for_a_letter_leaves_its_place_there() {
     send(&queue, &[to(&here, envelope("good"))]).await;
     let came = next(&ends).await;
     assert_eq!(came.envelope.body.len(), 300_000);
-    settle(&ends, &came, hapax::ports::Settlement::DeadLetter { reason: "not wanted".into() }).await;
+    settle(&ends, &came, Settlement::DeadLetter { reason: "not wanted".into() }).await;
     let good = next(&ends).await;
     ack(&ends, &good).await;
     let letters = queue.list(&here, &Page::first(10)).await.unwrap();
