@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::{proxy::Proxy, rig::*};
 
 #[path = "../broker/endpoints.rs"]
-mod broker;
+pub(crate) mod broker;
 
 const MESSAGES: usize = 300;
 /// Few enough that what was there at each cut, and was sent twice, is not given so often that it counts as poison.

@@ -1,14 +1,16 @@
 //! Queues over AMQP 1.0 as Azure Service Bus has them: the promises of every transport, as far as RabbitMQ's plugin can show them, or the
-//! service itself.
+//! service itself; what is the service's own on a peer that stands in for it.
 
 mod away;
 mod cut;
 mod endpoints;
 mod logged;
+mod peer;
 #[path = "../broker/proxy.rs"]
 mod proxy;
 mod rig;
 mod server;
+mod service;
 mod volume;
 
 use std::{sync::Arc, time::Duration};

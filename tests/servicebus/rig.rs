@@ -4,7 +4,7 @@
 //! AMQP cannot create a queue. So what [`ServiceBus::az_commands`] says is done before an endpoint connects: on RabbitMQ by its own
 //! protocol, in Azure by running the commands.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{fmt, process::Command, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hapax::{
@@ -78,20 +78,35 @@ pub(crate) async fn open() -> Queues {
 pub(crate) struct Queues {
     pub(crate) bus: ServiceBus,
     url: String,
+    /// Who does what the commands say, where nobody else does.
+    tool: Option<Arc<dyn Tool>>,
+}
+
+/// What stands in for Azure's own.
+pub(crate) trait Tool: fmt::Debug + Send + Sync {
+    fn run(&self, commands: &str);
 }
 
 impl Queues {
     pub(crate) async fn open(url: String) -> Self {
-        Self { bus: options_at(&url).open(&url).await.unwrap(), url }
+        Self { bus: options_at(&url).open(&url).await.unwrap(), url, tool: None }
+    }
+
+    /// Where `tool` does what the commands say.
+    pub(crate) async fn with(options: ServiceBusOptions, url: String, tool: Arc<dyn Tool>) -> Self {
+        Self { bus: options.open(&url).await.unwrap(), url, tool: Some(tool) }
     }
 
     /// The same over a line to `server`, which is told directly what queues there are.
     pub(crate) async fn over(options: ServiceBusOptions, line: &str, server: String) -> Self {
-        Self { bus: options.open(line).await.unwrap(), url: server }
+        Self { bus: options.open(line).await.unwrap(), url: server, tool: None }
     }
 
     pub(crate) async fn declare(&self, endpoint: &EndpointName, types: &[TypeName]) {
         let commands = self.bus.az_commands(endpoint, types);
+        if let Some(tool) = &self.tool {
+            return tool.run(&commands);
+        }
         if !is_plain(&self.url) {
             return run(&commands);
         }
@@ -240,13 +255,17 @@ pub(crate) async fn settle(ends: &Connected, delivery: &Delivery, settlement: Se
     assert_eq!(ends.receiver.settle(&delivery.receipt, settlement).await.unwrap(), Settled::Done);
 }
 
+/// What an endpoint's queue is called.
+pub(crate) fn queue_of(endpoint: &EndpointName) -> String {
+    format!("{PREFIX}.queue.{endpoint}")
+}
+
 /// How many messages are in the queue of an endpoint and with nobody; on RabbitMQ alone.
 pub(crate) async fn waiting(endpoint: &EndpointName) -> u32 {
     let connection = Connection::connect(&url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let name = format!("{PREFIX}.queue.{endpoint}");
-    let queue = channel.queue_declare(short(&name), passive, FieldTable::default()).await.unwrap();
+    let queue = channel.queue_declare(short(&queue_of(endpoint)), passive, FieldTable::default()).await.unwrap();
     let messages = queue.message_count();
     connection.close(200, short("")).await.unwrap();
     messages
