@@ -11,6 +11,7 @@ mod proxy;
 mod rig;
 mod server;
 mod service;
+mod sessions;
 mod volume;
 
 use std::{sync::Arc, time::Duration};
@@ -155,7 +156,7 @@ async fn what_cannot_be_opened_says_why_and_what_to_do() {
     expect(failed("secret").await, ErrorKind::Misconfigured, "Endpoint=sb://");
     expect(failed("amqp://u:secret@127.0.0.1:1").await, ErrorKind::Unavailable, "127.0.0.1:1");
     let ordered = ServiceBus::options().ordered_keys(true).open("amqp://u:secret@127.0.0.1:1").await.unwrap_err();
-    expect((ordered.kind(), format!("{ordered:?}")), ErrorKind::Misconfigured, "not supported in this preview");
+    expect((ordered.kind(), format!("{ordered:?}")), ErrorKind::Misconfigured, "takes sessions");
     // In a build of all features there is TLS, and nobody there who speaks it.
     let (_, text) = failed("amqps://u:secret@127.0.0.1:1").await;
     assert!(!text.contains("secret"), "it tells the key: {text}");

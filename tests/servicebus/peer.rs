@@ -4,6 +4,7 @@
 //! It speaks in frames of the driver's, below its links: a lock token is a delivery's tag, which the driver's own acceptor does not let choose.
 
 mod connection;
+mod management;
 mod namespace;
 
 use std::{
@@ -88,7 +89,7 @@ impl Peer {
                         _ = serve(stream, number, shared.clone()) => {}
                         _ = cut.changed() => {}
                     }
-                    locked(&shared).leave(|place| place.connection == number);
+                    locked(&shared).leave(false, |place| place.connection == number);
                 });
             }
         });
@@ -109,10 +110,10 @@ impl Peer {
         )
     }
 
-    /// Queues here.
-    pub(crate) async fn queues(&self) -> Queues {
+    /// Queues here, in order by partition key or not.
+    pub(crate) async fn queues(&self, ordered: bool) -> Queues {
         let url = self.connection_string();
-        let options = options_at(&url).patience(PATIENCE);
+        let options = options_at(&url).patience(PATIENCE).ordered_keys(ordered);
         Queues::with(options, url, Arc::new(self.clone())).await
     }
 

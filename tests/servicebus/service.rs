@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 use super::{endpoints::broker, peer::Peer, rig::*};
 
-const MESSAGES: usize = 300;
+pub(crate) const MESSAGES: usize = 300;
 /// Each costs what was held by then a lock.
 const CUTS: usize = 3;
 /// Long enough that a slow machine sees it wait.
@@ -29,7 +29,7 @@ struct OnPeer(OnceCell<Peer>);
 
 impl OnPeer {
     async fn queues(&self) -> Queues {
-        self.0.get_or_init(Peer::start).await.queues().await
+        self.0.get_or_init(Peer::start).await.queues(false).await
     }
 }
 
@@ -57,11 +57,11 @@ mod dead_letters {
 
 async fn on_a_peer() -> (Peer, Queues, EndpointName) {
     let peer = Peer::start().await;
-    let queue = peer.queues().await;
+    let queue = peer.queues(false).await;
     (peer, queue, endpoint())
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let looking = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -119,7 +119,7 @@ async fn one_that_goes_gives_back_and_the_lock_of_one_that_dies_runs_out() {
     let held = next(&ends).await;
     assert_eq!(held.attempts, 1, "what is given back was not tried");
     peer.cut();
-    let other = peer.queues().await.connect(&here, &[]).await.unwrap();
+    let other = peer.queues(false).await.connect(&here, &[]).await.unwrap();
     assert_eq!(peer.seen(&name).locked, 1, "the service knows nothing of a death");
     let again = next(&other).await;
     assert_eq!(again.attempts, 2);
@@ -258,13 +258,13 @@ async fn poison_ends_in_the_sub_queue_by_the_service_s_own_count_and_holds_up_no
 }
 
 /// Connections that are cut again and again are to endpoints what a service is that moves a namespace.
-struct Moved(Peer);
+pub(crate) struct Moved(pub(crate) Peer);
 
 impl broker::Server for Moved {
     type Queue = Queues;
 
-    async fn open(&self, _: bool) -> Queues {
-        self.0.queues().await
+    async fn open(&self, ordered: bool) -> Queues {
+        self.0.queues(ordered).await
     }
 
     async fn is_killed(&mut self) {

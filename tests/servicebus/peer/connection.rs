@@ -1,18 +1,21 @@
 //! A connection with its sessions and links, frame by frame.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use fe2o3_amqp::{
     frames::amqp::{Frame, FrameBody},
     transport::Transport,
     types::{
-        definitions::{AmqpError, Error as Said, Handle, Role},
+        definitions::{AmqpError, Error as Said, ErrorCondition, Handle, Role},
         messaging::{
-            Accepted, AmqpValue, ApplicationProperties, Body, DeliveryState, Message, Properties, TargetArchetype,
+            Accepted, Body, DeliveryState, Rejected, TargetArchetype,
             message::{__private::Serializable, DecodeIntoMessage},
         },
         performatives::{Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer},
-        primitives::{Array, SimpleValue, Timestamp, Value},
+        primitives::{Symbol, Value},
     },
 };
 use futures_util::SinkExt;
@@ -21,7 +24,7 @@ use tokio::{net::TcpStream, sync::mpsc};
 
 use super::{
     FRAME_BYTES_MAX, Shared, locked,
-    namespace::{Carried, Given, Place, Token},
+    namespace::{Carried, Event, Given, Place, Token},
 };
 
 /// What the standard tier takes.
@@ -31,10 +34,13 @@ const CREDIT: u32 = 200;
 /// More than any test sends.
 const WINDOW: u32 = 1 << 30;
 const MANAGEMENT: &str = "/$management";
-const RENEW: &str = "com.microsoft:renew-lock";
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+/// How long a link waits for a session, in milliseconds, and what it says otherwise.
+const TIMEOUT: &str = "com.microsoft:timeout";
+const TIMEOUT_USUAL: u64 = 60_000;
 
 /// A link, as the other side has begun it, under the handle that it has there.
-enum Link {
+pub(super) enum Link {
     /// Messages come.
     In { to: String, count: u32, credit: u32, partial: Option<(u32, Vec<u8>)> },
     /// Messages of a queue go out.
@@ -46,7 +52,9 @@ enum Link {
 pub(super) struct Session {
     received: u32,
     sent: u32,
-    links: HashMap<u32, Link>,
+    pub(super) links: HashMap<u32, Link>,
+    /// Links that wait for a session.
+    waiting: HashMap<u32, Attach>,
     /// What is locked by a delivery.
     locks: HashMap<u32, (String, Token)>,
 }
@@ -55,7 +63,7 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) frames: Transport<TcpStream, Frame>,
     pub(super) shared: Shared,
-    pub(super) gives: mpsc::UnboundedSender<Given>,
+    pub(super) gives: mpsc::UnboundedSender<Event>,
     pub(super) sessions: HashMap<u16, Session>,
 }
 
@@ -87,10 +95,12 @@ impl Connection {
             FrameBody::End(_) => {
                 self.sessions.remove(&channel);
                 let number = self.number;
-                locked(&self.shared).leave(|place| place.connection == number && place.channel == channel);
+                locked(&self.shared).leave(true, |place| place.connection == number && place.channel == channel);
                 self.say(channel, FrameBody::End(End { error: None })).await
             }
             FrameBody::Close(_) => {
+                let number = self.number;
+                locked(&self.shared).leave(true, |place| place.connection == number);
                 self.say(channel, FrameBody::Close(Close { error: None })).await?;
                 None
             }
@@ -103,8 +113,13 @@ impl Connection {
     }
 
     async fn begin(&mut self, channel: u16, begin: &Begin) -> Option<()> {
-        let session =
-            Session { received: begin.next_outgoing_id, sent: 0, links: HashMap::new(), locks: HashMap::new() };
+        let session = Session {
+            received: begin.next_outgoing_id,
+            sent: 0,
+            links: HashMap::new(),
+            waiting: HashMap::new(),
+            locks: HashMap::new(),
+        };
         self.sessions.insert(channel, session);
         let begin = Begin {
             remote_channel: Some(channel),
@@ -121,37 +136,66 @@ impl Connection {
 
     async fn attach(&mut self, channel: u16, attach: Attach) -> Option<()> {
         let handle = attach.handle.0;
-        let from = attach.source.as_ref().and_then(|source| source.address.clone()).unwrap_or_default().to_lowercase();
+        let source = attach.source.as_deref();
+        let from = source.and_then(|source| source.address.clone()).unwrap_or_default().to_lowercase();
+        let filter = source.and_then(|source| source.filter.as_ref());
+        let wants_session = filter.is_some_and(|all| all.iter().any(|(name, _)| name.as_str() == SESSION_FILTER));
         let to = match attach.target.as_deref() {
             Some(TargetArchetype::Target(target)) => target.address.clone().unwrap_or_default(),
             _ => String::new(),
         };
-        let comes = matches!(attach.role, Role::Sender);
+        let place = Place { connection: self.number, channel, handle };
         let link = {
-            let namespace = locked(&self.shared);
-            let has_management =
-                |name: &str| name.strip_suffix(MANAGEMENT).is_some_and(|queue| namespace.is_queue(queue));
-            let lower = to.to_lowercase();
-            match comes {
-                true if namespace.takes_messages(&lower) || has_management(&lower) => Some(Link::In {
-                    to: lower,
-                    count: attach.initial_delivery_count.unwrap_or(0),
-                    credit: 0,
-                    partial: None,
-                }),
-                false if namespace.is_queue(&from) => Some(Link::Out { queue: from.clone() }),
-                false if has_management(&from) => Some(Link::Answers { to: to.clone() }),
-                _ => None,
+            let mut namespace = locked(&self.shared);
+            let is_there = namespace.is_queue(&from);
+            let manages = |name: &str| name.strip_suffix(MANAGEMENT).is_some_and(|queue| namespace.is_queue(queue));
+            if matches!(attach.role, Role::Sender) {
+                let lower = to.to_lowercase();
+                let count = attach.initial_delivery_count.unwrap_or(0);
+                match namespace.takes_messages(&lower) || manages(&lower) {
+                    true => Ok(Link::In { to: lower, count, credit: 0, partial: None }),
+                    false => Err(AmqpError::NotFound),
+                }
+            } else if manages(&from) {
+                Ok(Link::Answers { to })
+            } else if !is_there {
+                Err(AmqpError::NotFound)
+            } else if namespace.has_sessions(&from) != wants_session {
+                Err(AmqpError::NotAllowed)
+            } else if wants_session {
+                let wait = attach.properties.iter().flat_map(|all| all.iter()).find_map(|(name, value)| match value {
+                    Value::Uint(millis) if name.as_str() == TIMEOUT => Some(u64::from(*millis)),
+                    _ => None,
+                });
+                let until = Instant::now() + Duration::from_millis(wait.unwrap_or(TIMEOUT_USUAL));
+                self.sessions.get_mut(&channel)?.waiting.insert(handle, attach);
+                namespace.wait_for_session(&from, place, until, self.gives.clone());
+                return Some(());
+            } else {
+                namespace.attach(&from, place, self.gives.clone());
+                Ok(Link::Out { queue: from })
             }
         };
-        let is_there = link.is_some();
+        match link {
+            Ok(link) => {
+                self.attached(channel, attach, true).await?;
+                self.sessions.get_mut(&channel)?.links.insert(handle, link);
+                self.give_credit(channel, handle).await
+            }
+            Err(error) => self.refuse(channel, attach, error.into()).await,
+        }
+    }
+
+    /// Its own end is null where it refuses.
+    async fn attached(&mut self, channel: u16, attach: Attach, is_there: bool) -> Option<()> {
+        let comes = matches!(attach.role, Role::Sender);
         let (source, target) = match comes {
             true => (attach.source, attach.target.filter(|_| is_there)),
             false => (attach.source.filter(|_| is_there), attach.target),
         };
         let answer = Attach {
             name: attach.name,
-            handle: handle.into(),
+            handle: attach.handle,
             role: if comes { Role::Receiver } else { Role::Sender },
             snd_settle_mode: attach.snd_settle_mode,
             rcv_settle_mode: attach.rcv_settle_mode,
@@ -165,17 +209,19 @@ impl Connection {
             desired_capabilities: None,
             properties: None,
         };
-        self.say(channel, FrameBody::Attach(answer)).await?;
-        let Some(link) = link else {
-            let said = Said::new(AmqpError::NotFound, "there is no such entity".to_owned(), None);
-            let detach = Detach { handle: handle.into(), closed: true, error: Some(said) };
-            return self.say(channel, FrameBody::Detach(detach)).await;
-        };
-        if let Link::Out { queue } = &link {
-            locked(&self.shared).attach(queue, Place { connection: self.number, channel, handle }, self.gives.clone());
-        }
-        self.sessions.get_mut(&channel)?.links.insert(handle, link);
-        self.give_credit(channel, handle).await
+        self.say(channel, FrameBody::Attach(answer)).await
+    }
+
+    async fn refuse(&mut self, channel: u16, attach: Attach, condition: ErrorCondition) -> Option<()> {
+        let handle = attach.handle.0;
+        self.attached(channel, attach, false).await?;
+        self.end_link(channel, handle, condition).await
+    }
+
+    async fn end_link(&mut self, channel: u16, handle: u32, condition: ErrorCondition) -> Option<()> {
+        let said = Said::new(condition, "it is not as it was asked for".to_owned(), None);
+        let detach = Detach { handle: handle.into(), closed: true, error: Some(said) };
+        self.say(channel, FrameBody::Detach(detach)).await
     }
 
     /// Half of it is used before there is more.
@@ -204,7 +250,8 @@ impl Connection {
 
     fn flow(&mut self, channel: u16, flow: &Flow) -> Option<()> {
         let Some(handle) = flow.handle.as_ref().map(|handle| handle.0) else { return Some(()) };
-        if let Some(Link::Out { queue }) = self.sessions.get(&channel)?.links.get(&handle) {
+        let session = self.sessions.get(&channel);
+        if let Some(Link::Out { queue }) = session.and_then(|session| session.links.get(&handle)) {
             let limit = flow.delivery_count.unwrap_or(0) + flow.link_credit.unwrap_or(0);
             locked(&self.shared).credit(queue, Place { connection: self.number, channel, handle }, limit);
         }
@@ -225,58 +272,59 @@ impl Connection {
         *credit = credit.saturating_sub(1);
         let to = to.clone();
         let message = <Body<Value>>::decode_message_from_reader(SliceReader::new(&bytes)).unwrap();
-        match to.strip_suffix(MANAGEMENT) {
-            Some(queue) => self.answer(channel, queue, &message).await?,
+        let is_taken = match to.strip_suffix(MANAGEMENT) {
+            Some(queue) => {
+                self.answer(channel, queue, &message).await?;
+                true
+            }
             None => locked(&self.shared).send(&to, message),
-        }
+        };
+        let state = match is_taken {
+            true => DeliveryState::Accepted(Accepted {}),
+            false => DeliveryState::Rejected(Rejected { error: Some(AmqpError::NotAllowed.into()) }),
+        };
         let disposition = Disposition {
             role: Role::Receiver,
             first: id,
             last: None,
             settled: true,
-            state: Some(DeliveryState::Accepted(Accepted {})),
+            state: Some(state),
             batchable: false,
         };
         self.say(channel, FrameBody::Disposition(disposition)).await?;
         self.give_credit(channel, handle).await
     }
 
-    /// Whether the locks that are named begin anew.
-    async fn answer(&mut self, channel: u16, queue: &str, request: &Carried) -> Option<()> {
-        let asked = request.properties.clone().unwrap_or_default();
-        let operation = request
-            .application_properties
-            .as_ref()
-            .and_then(|all| all.0.iter().find_map(|(name, value)| (name == "operation").then(|| value.clone())));
-        assert_eq!(operation, Some(SimpleValue::String(RENEW.to_owned())));
-        let tokens = tokens_of(request);
-        let until = locked(&self.shared).renew(queue, &tokens);
-        let status = if until.is_some() { 200 } else { 410 };
-        let mut said = ApplicationProperties::default();
-        said.insert("statusCode".to_owned(), SimpleValue::Int(status));
-        let time = |millis| Value::Timestamp(Timestamp::from_milliseconds(millis));
-        let times: Vec<Value> = tokens.iter().filter_map(|_| until.map(time)).collect();
-        let entry = (Value::String("expirations".to_owned()), Value::Array(Array::from(times)));
-        let body = if until.is_some() { Value::Map([entry].into_iter().collect()) } else { Value::Null };
-        let answer = Message {
-            header: None,
-            delivery_annotations: None,
-            message_annotations: None,
-            properties: Some(Properties { correlation_id: asked.message_id, ..Properties::default() }),
-            application_properties: Some(said),
-            body: Body::Value(AmqpValue(body)),
-            footer: None,
-        };
-        let links = &self.sessions.get(&channel)?.links;
-        let to = asked.reply_to?;
-        let handle = links.iter().find(|(_, link)| matches!(link, Link::Answers { to: its } if *its == to));
-        let handle = *handle.unwrap_or_else(|| panic!("nobody hears answers at {to}")).0;
-        self.transfer_out(channel, handle, &fastrand::u128(..).to_be_bytes(), &answer).await.map(drop)
+    pub(super) async fn give(&mut self, event: Event) -> Option<()> {
+        match event {
+            Event::Message(given) => self.give_message(*given).await,
+            Event::Session(Place { channel, handle, .. }, id) => {
+                // Its session of AMQP may have ended since, and nobody waits for this one.
+                let Some(session) = self.sessions.get_mut(&channel) else { return Some(()) };
+                let Some(mut attach) = session.waiting.remove(&handle) else { return Some(()) };
+                let source = attach.source.as_mut()?;
+                let queue = source.address.clone()?.to_lowercase();
+                source.filter = Some([(Symbol::from(SESSION_FILTER), Value::String(id))].into_iter().collect());
+                session.links.insert(handle, Link::Out { queue });
+                self.attached(channel, attach, true).await
+            }
+            Event::Ended(Place { channel, handle, .. }, why) => {
+                let Some(session) = self.sessions.get_mut(&channel) else { return Some(()) };
+                let condition = ErrorCondition::Custom(Symbol::from(why));
+                if let Some(attach) = session.waiting.remove(&handle) {
+                    return self.refuse(channel, attach, condition).await;
+                }
+                match session.links.remove(&handle) {
+                    Some(_) => self.end_link(channel, handle, condition).await,
+                    None => Some(()),
+                }
+            }
+        }
     }
 
-    pub(super) async fn give(&mut self, Given { place, queue, token, message }: Given) -> Option<()> {
+    async fn give_message(&mut self, Given { place, queue, token, message }: Given) -> Option<()> {
         // Its session may have ended since; then its lock runs out.
-        if !self.sessions.get(&place.channel).is_some_and(|session| session.links.contains_key(&place.handle)) {
+        if self.sessions.get(&place.channel).is_none_or(|session| !session.links.contains_key(&place.handle)) {
             return Some(());
         }
         let id = self.transfer_out(place.channel, place.handle, &tag_of(token), &message).await?;
@@ -285,7 +333,13 @@ impl Connection {
     }
 
     /// The number of the delivery.
-    async fn transfer_out(&mut self, channel: u16, handle: u32, tag: &[u8], message: &Carried) -> Option<u32> {
+    pub(super) async fn transfer_out(
+        &mut self,
+        channel: u16,
+        handle: u32,
+        tag: &[u8],
+        message: &Carried,
+    ) -> Option<u32> {
         let session = self.sessions.get_mut(&channel)?;
         let id = session.sent;
         session.sent = session.sent.wrapping_add(1);
@@ -308,11 +362,11 @@ impl Connection {
     }
 
     fn disposed(&mut self, channel: u16, disposition: &Disposition) -> Option<()> {
+        let Some(session) = self.sessions.get_mut(&channel) else { return Some(()) };
         // Of what it has sent itself there is nothing more to know.
         if matches!(disposition.role, Role::Sender) {
             return Some(());
         }
-        let session = self.sessions.get_mut(&channel)?;
         for id in disposition.first..=disposition.last.unwrap_or(disposition.first) {
             if let (Some((queue, token)), Some(state)) = (session.locks.remove(&id), &disposition.state) {
                 locked(&self.shared).settle(&queue, token, state);
@@ -323,12 +377,13 @@ impl Connection {
 
     async fn detach(&mut self, channel: u16, detach: Detach) -> Option<()> {
         let handle = detach.handle.0;
+        let Some(session) = self.sessions.get_mut(&channel) else { return Some(()) };
         // One that was refused has been left by this side already.
-        if self.sessions.get_mut(&channel)?.links.remove(&handle).is_none() {
+        if session.links.remove(&handle).is_none() && session.waiting.remove(&handle).is_none() {
             return Some(());
         }
         let here = Place { connection: self.number, channel, handle };
-        locked(&self.shared).leave(|place| place == here);
+        locked(&self.shared).leave(true, |place| place == here);
         let answer = Detach { handle: detach.handle, closed: detach.closed, error: None };
         self.say(channel, FrameBody::Detach(answer)).await
     }
@@ -341,16 +396,4 @@ fn tag_of(token: Token) -> [u8; 16] {
         tag[place] = token[from];
     }
     tag
-}
-
-/// The locks that a request names.
-fn tokens_of(request: &Carried) -> Vec<Token> {
-    let Body::Value(AmqpValue(Value::Map(body))) = &request.body else { panic!("{:?}", request.body) };
-    let tokens = body.iter().find(|(key, _)| **key == Value::String("lock-tokens".to_owned()));
-    let Some((_, Value::Array(tokens))) = tokens else { panic!("no tokens: {body:?}") };
-    let token = |value: &Value| match value {
-        Value::Uuid(uuid) => *uuid.as_inner(),
-        other => panic!("{other:?} is no token"),
-    };
-    tokens.iter().map(token).collect()
 }

@@ -1,8 +1,11 @@
 //! What is in a namespace, as the service documents itself: queues with locks, counts, due times and sub-queues of dead letters, and topics
-//! that forward to queues. It has a clock of its own, and knows nothing of frames.
+//! that forward to queues; and the sessions of queues that have some. It has a clock of its own, and knows nothing of frames.
 //!
 //! A delivery counts when it begins, and what is released is taken back: that is what the service's own people say of it
 //! (github.com/Azure/amqpnetlite/issues/342). A lock that runs out and what is abandoned (`modified`) count.
+
+mod seen;
+mod sessions;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,6 +17,8 @@ use fe2o3_amqp::types::{
     messaging::{Body, DeliveryState, Message, annotations::OwnedKey},
     primitives::{SimpleValue, Timestamp, Value},
 };
+pub(crate) use seen::Seen;
+use sessions::Sessions;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(super) type Carried = Message<Body<Value>>;
@@ -34,7 +39,15 @@ pub(super) struct Place {
     pub(super) handle: u32,
 }
 
-/// A message for such a link.
+/// What is to be said on such a link.
+pub(super) enum Event {
+    Message(Box<Given>),
+    /// It has this session.
+    Session(Place, String),
+    /// It is over, with this error: it has no session, or has none any more.
+    Ended(Place, &'static str),
+}
+
 pub(super) struct Given {
     pub(super) place: Place,
     pub(super) queue: String,
@@ -47,7 +60,9 @@ struct Taker {
     /// How many it has been given, and how many it may be given in all.
     given: u32,
     limit: u32,
-    gives: UnboundedSender<Given>,
+    gives: UnboundedSender<Event>,
+    /// The session that it has, in a queue that has some.
+    session: Option<String>,
 }
 
 #[derive(Clone)]
@@ -69,6 +84,7 @@ struct Queue {
     last: i64,
     renewed: usize,
     hears_no_release: bool,
+    sessions: Option<Sessions>,
 }
 
 /// All names are in lower case: the service does not tell `A` from `a`.
@@ -77,18 +93,6 @@ pub(super) struct Namespace {
     queues: HashMap<String, Queue>,
     /// Where each topic forwards to.
     topics: HashMap<String, Vec<String>>,
-}
-
-/// What is known of one queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// In the queue, whether locked or not.
-    pub(crate) messages: usize,
-    pub(crate) locked: usize,
-    /// Not due.
-    pub(crate) scheduled: usize,
-    /// Locks that began anew.
-    pub(crate) renewed: usize,
 }
 
 fn now() -> i64 {
@@ -119,8 +123,9 @@ impl Namespace {
             let seconds = seconds.strip_prefix("pt").and_then(|rest| rest.strip_suffix('s')).unwrap().parse().unwrap();
             let (name, lock) = (word("--name"), Duration::from_secs(seconds));
             let deliveries_max = word("--max-delivery-count").parse().unwrap();
-            self.queues.entry(format!("{name}{SUB_QUEUE}")).or_insert_with(|| Queue::new(lock, u32::MAX));
-            self.queues.entry(name).or_insert_with(|| Queue::new(lock, deliveries_max));
+            let has_sessions = command.contains("--enable-session true");
+            self.queues.entry(format!("{name}{SUB_QUEUE}")).or_insert_with(|| Queue::new(lock, u32::MAX, false));
+            self.queues.entry(name).or_insert_with(|| Queue::new(lock, deliveries_max, has_sessions));
         } else if command.starts_with("az servicebus topic subscription create") {
             let queues = self.topics.entry(word("--topic-name")).or_default();
             let queue = word("--forward-to");
@@ -141,8 +146,12 @@ impl Namespace {
         self.topics.contains_key(name) || (self.is_queue(name) && !name.ends_with(SUB_QUEUE))
     }
 
-    pub(super) fn send(&mut self, name: &str, message: Carried) {
+    /// Whether it is taken: a queue with sessions takes nothing that is in none.
+    pub(super) fn send(&mut self, name: &str, message: Carried) -> bool {
         let queues = self.topics.get(name).cloned().unwrap_or_else(|| vec![name.to_owned()]);
+        if group_of(&message).is_none() && queues.iter().any(|name| self.has_sessions(name)) {
+            return false;
+        }
         for name in queues {
             let queue = self.queues.get_mut(&name).unwrap_or_else(|| panic!("there is no queue {name}"));
             match due_of(&message).filter(|due| *due > now()) {
@@ -151,12 +160,13 @@ impl Namespace {
             }
             self.hand_out(&name);
         }
+        true
     }
 
-    pub(super) fn attach(&mut self, name: &str, place: Place, gives: UnboundedSender<Given>) {
+    pub(super) fn attach(&mut self, name: &str, place: Place, gives: UnboundedSender<Event>) {
         if let Some(queue) = self.queues.get_mut(name) {
             // Who comes is the next, before those that have had some.
-            queue.takers.push_front(Taker { place, given: 0, limit: 0, gives });
+            queue.takers.push_front(Taker { place, given: 0, limit: 0, gives, session: None });
         }
     }
 
@@ -169,10 +179,11 @@ impl Namespace {
         self.hand_out(name);
     }
 
-    /// What was given on these links stays locked, as long as its locks last.
-    pub(super) fn leave(&mut self, is_over: impl Fn(Place) -> bool) {
+    /// What was given on these links stays locked, as long as its locks last. So does a session, unless it `is_told`.
+    pub(super) fn leave(&mut self, is_told: bool, is_over: impl Fn(Place) -> bool) {
         for queue in self.queues.values_mut() {
             queue.takers.retain(|taker| !is_over(taker.place));
+            queue.leave_sessions(is_told, &is_over);
         }
     }
 
@@ -226,42 +237,6 @@ impl Namespace {
         }
     }
 
-    /// Ends the lock of the first message in `name`.
-    pub(super) fn lapse(&mut self, name: &str) {
-        if let Some(kept) = self.queues.get_mut(name).and_then(|queue| queue.messages.front_mut()) {
-            kept.lock = None;
-        }
-    }
-
-    pub(super) fn hears_no_release(&mut self, name: &str) {
-        if let Some(queue) = self.queues.get_mut(name) {
-            queue.hears_no_release = true;
-        }
-    }
-
-    pub(super) fn seen(&self, name: &str) -> Seen {
-        let queue = self.queues.get(name).unwrap_or_else(|| panic!("there is no queue {name}"));
-        Seen {
-            messages: queue.messages.len(),
-            locked: queue.messages.iter().filter(|kept| kept.lock.is_some()).count(),
-            scheduled: queue.scheduled.len(),
-            renewed: queue.renewed,
-        }
-    }
-
-    /// Of what is in `name`, the application property `property`.
-    pub(super) fn told(&self, name: &str, property: &str) -> Vec<Option<String>> {
-        let queue = self.queues.get(name).unwrap_or_else(|| panic!("there is no queue {name}"));
-        let told = |kept: &Kept| {
-            let properties = &kept.message.application_properties.as_ref()?.0;
-            properties.iter().find_map(|(name, value)| match value {
-                SimpleValue::String(text) if name == property => Some(text.clone()),
-                _ => None,
-            })
-        };
-        queue.messages.iter().map(told).collect()
-    }
-
     fn hand_out(&mut self, name: &str) {
         let worn_out = self.queues.get_mut(name).map(|queue| queue.hand_out(name)).unwrap_or_default();
         for kept in worn_out {
@@ -287,7 +262,7 @@ impl Namespace {
 }
 
 impl Queue {
-    fn new(lock: Duration, deliveries_max: u32) -> Self {
+    fn new(lock: Duration, deliveries_max: u32, has_sessions: bool) -> Self {
         Self {
             lock,
             deliveries_max,
@@ -297,6 +272,7 @@ impl Queue {
             last: 0,
             renewed: 0,
             hears_no_release: false,
+            sessions: has_sessions.then(Sessions::default),
         }
     }
 
@@ -327,30 +303,45 @@ impl Queue {
     /// To whoever has credit, one after the other, so that none of them has all. Answers those that have been given too often.
     fn hand_out(&mut self, name: &str) -> Vec<Kept> {
         let mut worn_out = Vec::new();
-        while let Some(at) = self.messages.iter().position(|kept| kept.lock.is_none()) {
-            if self.messages[at].given >= self.deliveries_max {
-                worn_out.extend(self.messages.remove(at));
-                continue;
-            }
-            let Some(next) = self.takers.iter().position(|taker| taker.given < taker.limit) else { break };
+        let deliveries_max = self.deliveries_max;
+        let is_worn_out = |kept: &Kept| kept.lock.is_none() && kept.given >= deliveries_max;
+        while let Some(at) = self.messages.iter().position(is_worn_out) {
+            worn_out.extend(self.messages.remove(at));
+        }
+        self.grant_sessions();
+        while let Some((at, next)) = self.next_pair() {
             let Some(mut taker) = self.takers.remove(next) else { break };
             let token = fastrand::u128(..).to_be_bytes();
-            let message = self.messages[at].as_given(millis(SystemTime::now() + self.lock));
+            let until = self.locked_until(&taker);
+            let lasts = until.saturating_duration_since(Instant::now());
+            let message = self.messages[at].as_given(millis(SystemTime::now() + lasts));
             let given = Given { place: taker.place, queue: name.to_owned(), token, message };
-            if taker.gives.send(given).is_err() {
+            if taker.gives.send(Event::Message(Box::new(given))).is_err() {
                 continue; // Its connection has ended, and it is gone.
             }
             let kept = &mut self.messages[at];
-            kept.lock = Some((token, Instant::now() + self.lock));
+            kept.lock = Some((token, until));
             kept.given += 1;
             taker.given += 1;
             self.takers.push_back(taker);
         }
         worn_out
     }
+
+    /// Which message goes to whom.
+    fn next_pair(&self) -> Option<(usize, usize)> {
+        self.takers.iter().enumerate().filter(|(_, taker)| taker.given < taker.limit).find_map(|(next, taker)| {
+            let wanted = |kept: &Kept| kept.lock.is_none() && taker.session.as_deref().is_none_or(|id| kept.is_in(id));
+            Some((self.messages.iter().position(wanted)?, next))
+        })
+    }
 }
 
 impl Kept {
+    fn is_in(&self, session: &str) -> bool {
+        group_of(&self.message) == Some(session)
+    }
+
     /// With what the service says beside it.
     fn as_given(&self, locked_until: i64) -> Carried {
         let mut message = self.message.clone();
@@ -362,6 +353,10 @@ impl Kept {
         annotations.insert(OwnedKey::from("x-opt-locked-until"), time(locked_until));
         message
     }
+}
+
+fn group_of(message: &Carried) -> Option<&str> {
+    message.properties.as_ref()?.group_id.as_deref()
 }
 
 fn text_of(info: &Fields, wanted: &str) -> Option<String> {

@@ -42,8 +42,9 @@ impl Broker {
         };
         let queue = names.queue(endpoint);
         let settings = format!("--lock-duration PT{}S --max-delivery-count {DELIVERIES_MAX}", options.lock.as_secs());
-        for name in [&queue, &names.dead_letters(endpoint)] {
-            command("queue", &format!("--name {name} {settings}"));
+        let sessions = if options.ordered_keys { " --enable-session true" } else { "" };
+        for (name, sessions) in [(&queue, sessions), (&names.dead_letters(endpoint), "")] {
+            command("queue", &format!("--name {name} {settings}{sessions}"));
         }
         for topic in types {
             let topic = names.topic(topic);
@@ -92,6 +93,11 @@ impl Broker {
     }
 
     async fn looked_for(&self, endpoint: &EndpointName) -> Result<(), TransportError> {
+        if self.options.ordered_keys {
+            // Who would receive, has to have a session.
+            self.look_at(CONNECTING, &self.names.queue_address(endpoint)).await?;
+            return self.look_at(CONNECTING, &self.names.letters_address(endpoint)).await;
+        }
         // To receive from the one, without any credit, and to send to the other.
         let mut linked = self.link.connect().await?;
         let address = self.names.queue_address(endpoint);

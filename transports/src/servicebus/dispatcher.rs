@@ -43,6 +43,9 @@ pub(super) const DISPATCHING: &str = "dispatching messages";
 const REST: Duration = Duration::from_millis(500);
 /// Links that are kept for the next call. With more than the service has entities that one process sends to, they are let go of and made anew.
 const OUTLETS_MAX: usize = 256;
+/// Sessions for what has no partition key, where each message has to be in one: as many are handled at a time. Nobody reads their names.
+const OF_NO_KEY: &str = "hapax-any-";
+const SESSIONS_OF_NO_KEY: u32 = 16;
 
 /// The connection that messages are sent on, with a link for each queue and topic.
 #[derive(Default)]
@@ -142,7 +145,14 @@ impl Broker {
             extras.not_before = extras.not_before.max(envelope.due);
         }
         extras.waits |= extras.not_before.is_some();
-        carried(envelope, &self.options.written_as, &extras, &self.names, now)
+        let mut message = carried(envelope, &self.options.written_as, &extras, &self.names, now);
+        if self.options.ordered_keys
+            && let Some(properties) = &mut message.properties
+        {
+            // The service refuses what is in no session.
+            properties.group_id.get_or_insert_with(|| format!("{OF_NO_KEY}{}", fastrand::u32(..SESSIONS_OF_NO_KEY)));
+        }
+        message
     }
 
     /// Whether there is a server, and whether it lets this account in.

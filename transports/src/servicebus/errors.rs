@@ -84,9 +84,10 @@ fn meaning(condition: &ErrorCondition) -> (Option<ErrorKind>, &'static str) {
         }
         ErrorCondition::AmqpError(AmqpError::UnauthorizedAccess) => (ErrorKind::Denied, NO_LEAVE),
         ErrorCondition::AmqpError(AmqpError::NotFound) => (ErrorKind::Misconfigured, NO_ENTITY),
-        ErrorCondition::AmqpError(AmqpError::NotAllowed | AmqpError::NotImplemented) => {
-            (ErrorKind::Misconfigured, "; queues with sessions are not supported yet")
-        }
+        ErrorCondition::AmqpError(AmqpError::NotAllowed | AmqpError::NotImplemented) => (
+            ErrorKind::Misconfigured,
+            "; with `ordered_keys` an endpoint's queue has to have sessions, and without it none",
+        ),
         ErrorCondition::AmqpError(AmqpError::ResourceLimitExceeded) => (ErrorKind::Unavailable, "; it is full"),
         ErrorCondition::Custom(name) if name.contains("server-busy") => {
             (ErrorKind::Unavailable, "; it is asked more than its tier takes")

@@ -5,12 +5,13 @@ use std::time::Duration;
 use fe2o3_amqp::{
     Connection, Receiver, Sender, Session,
     connection::ConnectionHandle,
-    link::receiver::CreditMode,
+    link::{ReceiverAttachError, receiver::CreditMode},
     sasl_profile::SaslProfile,
     session::SessionHandle,
     types::{
-        definitions::{ReceiverSettleMode, SenderSettleMode},
-        messaging::{Source, Target},
+        definitions::{Error as Said, ErrorCondition, Fields, ReceiverSettleMode, SenderSettleMode},
+        messaging::{FilterSet, Source, Target},
+        primitives::{Symbol, Value},
     },
 };
 use hapax_core::ports::{ErrorKind, TransportError};
@@ -33,6 +34,11 @@ const END_LIMIT: Duration = Duration::from_secs(3);
 /// Highest number of a session on one connection: more than there are queues and topics to send to at a time, and those that are being left.
 /// A server may take fewer.
 const CHANNEL_MAX: u16 = 1023;
+
+/// Which session a link is to have, or has.
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+/// How long the service may look for one, in milliseconds; also what it says when it has found none.
+const TIMEOUT: &str = "com.microsoft:timeout";
 
 pub(super) const CONNECTING: &str = "connecting to Service Bus";
 
@@ -174,6 +180,53 @@ impl Link {
             Err(_) => Err(late(operation, &self.place, self.patience, false)),
         }
     }
+
+    /// A link on which the messages of one session come from `address`, the next that nobody has, with its id; nothing where there is none for
+    /// half as long as an answer may take.
+    pub(super) async fn session_receiver(
+        &self,
+        operation: &'static str,
+        session: &mut SessionHandle<()>,
+        address: &str,
+    ) -> Result<Option<(Receiver, String)>, TransportError> {
+        let wait = u32::try_from((self.patience / 2).as_millis()).unwrap_or(u32::MAX);
+        let properties: Fields = [(Symbol::from(TIMEOUT), Value::Uint(wait))].into_iter().collect();
+        let filter: FilterSet = [(Symbol::from(SESSION_FILTER), Value::Null)].into_iter().collect();
+        let attach = Receiver::builder()
+            .name(link_name(address))
+            .source(Source::builder().address(address).filter(filter).build())
+            .target(Target::builder().build())
+            .sender_settle_mode(SenderSettleMode::Unsettled)
+            .receiver_settle_mode(ReceiverSettleMode::First)
+            .credit_mode(CreditMode::Manual)
+            .properties(properties)
+            .attach(session);
+        match timeout(self.patience, attach).await {
+            Ok(Ok(receiver)) => match session_of(&receiver) {
+                Some(id) => Ok(Some((receiver, id))),
+                None => {
+                    let why = format!("{} does not say which session it gives: has `{address}` sessions?", self.place);
+                    Err(TransportError::new(ErrorKind::Misconfigured, operation, why))
+                }
+            },
+            Ok(Err(ReceiverAttachError::RemoteClosedWithError(said))) if is_none_found(&said) => Ok(None),
+            Ok(Err(error)) => Err(of_receiver(operation, &self.place, error)),
+            Err(_) => Err(late(operation, &self.place, self.patience, false)),
+        }
+    }
+}
+
+/// Which session the service has chosen.
+fn session_of(receiver: &Receiver) -> Option<String> {
+    let filter = receiver.source().as_ref()?.filter.as_ref()?;
+    filter.iter().find_map(|(name, value)| match value {
+        Value::String(id) if name.as_str() == SESSION_FILTER => Some(id.clone()),
+        _ => None,
+    })
+}
+
+fn is_none_found(said: &Said) -> bool {
+    matches!(&said.condition, ErrorCondition::Custom(name) if name.as_str() == TIMEOUT)
 }
 
 /// No two links of a container may have one name.

@@ -29,7 +29,9 @@
 //! * The service counts deliveries and takes none back. What does not count, and what is to be given later, is **sent again by its receiver**,
 //!   scheduled, with the count of before, confirmed, and then completed: a crash in between leaves two copies, and never none.
 //! * What is not due is held back by the service itself, by its clock (`x-opt-scheduled-enqueue-time`).
-//! * Order by partition key is not supported: it takes sessions. Queues that require sessions are refused by the service.
+//! * With [`ServiceBusOptions::ordered_keys`] a partition key is a session of the service, which one process has at a time; of each session one message
+//!   is given at a time. Queues have to have sessions then, and refuse messages of processes that do not keep order and send none. What is retried
+//!   comes behind what was sent meanwhile.
 //! * **Queues must not detect duplicates** (`--enable-duplicate-detection false`, as is usual). The service drops within its window what has the
 //!   id of a message that was there, whatever became of that one, and says that it has it: a dead letter that is retried soon would be lost
 //!   unheard. hapax drops repeats itself. What a receiver sends again has another id for the service for that reason.
@@ -68,6 +70,7 @@ mod options;
 mod pump;
 mod receiver;
 mod renewal;
+mod sessions;
 mod tls;
 
 use std::{fmt, sync::Arc};
@@ -132,7 +135,7 @@ impl Transport for ServiceBus {
             lease: is_service.then(|| options.lease()),
             counts_deliveries: is_service,
             delays: if is_service { Delays::Any } else { Delays::Never },
-            ordered_keys: false,
+            ordered_keys: options.ordered_keys,
             message_bytes_max: options.message_bytes_max,
             durable: true,
             redelivery_max: options.redelivery_max,

@@ -1,6 +1,6 @@
 //! A link on which messages come, in a task of its own: the driver lets one at a time receive and settle on it.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fe2o3_amqp::{
     Receiver,
@@ -21,6 +21,7 @@ use super::{
     errors::{gone, late, of_recv},
     link::{Link, Linked},
     message::Carried,
+    sessions::SessionLock,
 };
 
 pub(super) const RECEIVING: &str = "receiving messages";
@@ -33,20 +34,23 @@ pub(super) enum Came {
     Message {
         info: DeliveryInfo,
         message: Box<Carried>,
+        /// Since when it is locked.
         at: Instant,
+        /// Where it is its session that is.
+        session: Option<Arc<SessionLock>>,
     },
     /// It is no message of AMQP.
-    Unreadable {
-        info: DeliveryInfo,
-    },
+    Unreadable { info: DeliveryInfo },
 }
 
 /// Its other end. Dropped, what is not settled is given back.
 pub(super) struct Pump {
-    /// What comes, and why nothing does any more. No more than credit was given for.
-    pub(super) came: mpsc::UnboundedReceiver<Result<Came, TransportError>>,
-    pub(super) orders: Orders,
+    /// What comes, with where it is settled, and why nothing does any more. No more than credit was given for.
+    pub(super) came: mpsc::UnboundedReceiver<Coming>,
 }
+
+/// Something that has come, or why nothing comes any more.
+pub(super) type Coming = Result<(Came, Orders), TransportError>;
 
 /// Who has one may settle.
 #[derive(Clone)]
@@ -54,13 +58,18 @@ pub(super) struct Orders {
     orders: mpsc::UnboundedSender<Order>,
 }
 
-struct Order {
-    info: DeliveryInfo,
-    state: TerminalDeliveryState,
-    answer: oneshot::Sender<Settled>,
+/// Of which delivery what is to become.
+pub(super) struct Order {
+    pub(super) info: DeliveryInfo,
+    pub(super) state: TerminalDeliveryState,
+    pub(super) answer: oneshot::Sender<Settled>,
 }
 
 impl Orders {
+    pub(super) fn new(orders: mpsc::UnboundedSender<Order>) -> Self {
+        Self { orders }
+    }
+
     /// Says what becomes of a delivery. Written is all that can be known of it: AMQP answers no settlement of this kind. Whoever asks is
     /// answered in time: each step of the link's task has a time limit, and the answers end with the task.
     pub(super) async fn settle(
@@ -102,10 +111,11 @@ impl Pump {
             prefetch,
             came: came_here,
             orders: orders_here,
+            settled_by: Orders::new(orders),
             held: HashMap::new(),
         };
         tokio::spawn(task.run());
-        Ok(Self { came, orders: Orders { orders } })
+        Ok(Self { came })
     }
 }
 
@@ -116,8 +126,9 @@ struct Task {
     place: String,
     patience: Duration,
     prefetch: u32,
-    came: mpsc::UnboundedSender<Result<Came, TransportError>>,
+    came: mpsc::UnboundedSender<Coming>,
     orders: mpsc::UnboundedReceiver<Order>,
+    settled_by: Orders,
     /// What is not settled, by the number of its delivery.
     held: HashMap<u32, DeliveryInfo>,
 }
@@ -147,7 +158,7 @@ impl Task {
                     let came = match given {
                         Ok(delivery) => {
                             let (info, message) = delivery.into_parts();
-                            Came::Message { info, message: Box::new(message), at }
+                            Came::Message { info, message: Box::new(message), at, session: None }
                         }
                         Err(RecvError::MessageDecode(error)) => Came::Unreadable { info: error.info },
                         Err(error) => return Err(of_recv(RECEIVING, &self.place, &error)),
@@ -155,7 +166,7 @@ impl Task {
                     let (Came::Message { info, .. } | Came::Unreadable { info }) = &came;
                     self.held.insert(info.delivery_id(), info.clone());
                     // Who asks may be gone, which is seen next.
-                    let _ = self.came.send(Ok(came));
+                    let _ = self.came.send(Ok((came, self.settled_by.clone())));
                 }
             }
         }

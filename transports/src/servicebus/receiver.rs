@@ -1,5 +1,7 @@
 //! An endpoint's end of a queue: messages come on a link of its own; where the server locks them leases are renewed, and else they last as long as
-//! the connection.
+//! the connection. Where order is kept they come of several sessions, from each of them one at a time.
+
+mod extending;
 
 use std::{
     collections::HashMap,
@@ -38,13 +40,12 @@ use super::{
     letters::letter_extras,
     message::{Carried, Extras, REASONS, as_letter, attempts_of, cut, envelope_of},
     pump::{Came, Orders, Pump, RECEIVING, SETTLING},
-    renewal::{Renewal, Renewed, Token, token_of},
+    renewal::{Renewal, Token, token_of},
+    sessions::SessionLock,
 };
 
 /// Part of a lease after which what has waited here has it renewed when it is given: whoever has it may count on most of one.
 const REFRESHED_AFTER: u32 = 3;
-/// Locks in one request: the service takes more, and one that is lost spoils all of them.
-const TOGETHER_MAX: usize = 100;
 /// Before a message that could not be put where it belongs is given back, from where it comes again at once.
 const REST: Duration = Duration::from_secs(1);
 /// How often who waits for messages looks whether leases have run out that nobody has settled.
@@ -71,6 +72,8 @@ struct End {
 struct Held {
     info: DeliveryInfo,
     token: Option<Token>,
+    /// Where it is its session that is locked.
+    session: Option<Arc<SessionLock>>,
     envelope: Arc<Envelope>,
     attempts: u32,
     /// When its lease ends, where it does before its connection.
@@ -120,7 +123,7 @@ impl Receiver for EndpointQueue {
             let (mut deliveries, mut old) = (Vec::new(), Vec::new());
             let ended = loop {
                 match given {
-                    Some(Ok(came)) => deliveries.extend(end.take(came, &pump.orders, &mut old)),
+                    Some(Ok((came, orders))) => deliveries.extend(end.take(came, &orders, &mut old)),
                     Some(Err(error)) => break Some(error),
                     None => break Some(gone(RECEIVING, end.bus.0.link.place(), None, false)),
                 }
@@ -183,14 +186,18 @@ impl End {
     }
 
     async fn begin(&self) -> Result<Pump, TransportError> {
-        let broker = &self.bus.0;
-        Pump::begin(&broker.link, &broker.names.queue_address(&self.endpoint), broker.options.prefetch.into()).await
+        let (broker, prefetch) = (&self.bus.0, self.bus.0.options.prefetch);
+        let address = broker.names.queue_address(&self.endpoint);
+        if broker.options.ordered_keys {
+            return Pump::of_sessions(&self.bus, &address, prefetch).await;
+        }
+        Pump::begin(&broker.link, &address, prefetch.into()).await
     }
 
     /// A message for the endpoint, unless it is none. One that has waited here for long is among the `old`.
     fn take(self: &Arc<Self>, came: Came, orders: &Orders, old: &mut Vec<u64>) -> Option<Delivery> {
-        let (info, message, at) = match came {
-            Came::Message { info, message, at } => (info, message, at),
+        let (info, message, at, session) = match came {
+            Came::Message { info, message, at, session } => (info, message, at, session),
             Came::Unreadable { info } => {
                 self.set_aside(info, None, UNREADABLE, orders);
                 return None;
@@ -210,6 +217,7 @@ impl End {
                 }
                 let held = Held {
                     token: token_of(info.delivery_tag()),
+                    session,
                     info,
                     envelope: envelope.clone(),
                     attempts,
@@ -280,38 +288,6 @@ impl End {
         broker.publish(SETTLING, &broker.names.queue_address(&self.endpoint), vec![copy]).await.into_iter().collect()
     }
 
-    /// Starts leases anew; those that cannot be are lost.
-    async fn extend(&self, numbers: &[u64]) -> Result<(), TransportError> {
-        if !self.is_service() {
-            return Ok(());
-        }
-        let broker = &self.bus.0;
-        let address = broker.names.management_address(&self.endpoint);
-        let held: Vec<(u64, Token)> = {
-            let all = self.held();
-            let token = |number: &u64| all.get(number).filter(|held| !held.is_lost()).and_then(|held| held.token);
-            numbers.iter().filter_map(|number| Some((*number, token(number)?))).collect()
-        };
-        for some in held.chunks(TOGETHER_MAX) {
-            // Before the request: the service begins later.
-            let until = Instant::now() + broker.options.lease();
-            let tokens: Vec<Token> = some.iter().map(|(_, token)| *token).collect();
-            if self.renewal.renew(&broker.link, &address, &tokens).await? == Renewed::All {
-                self.extended(some, until);
-                continue;
-            }
-            // One of them is lost: which one is seen when they are asked for one by one.
-            for one in some {
-                let until = Instant::now() + broker.options.lease();
-                match self.renewal.renew(&broker.link, &address, &[one.1]).await? {
-                    Renewed::All => self.extended(std::slice::from_ref(one), until),
-                    Renewed::Lost => self.forget(one.0),
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// One whose lock has ended there counts no more here, and leaves room for another.
     fn forget(&self, number: u64) {
         if let Some(held) = self.held().remove(&number) {
@@ -327,15 +303,6 @@ impl End {
             }
             !is_lost
         });
-    }
-
-    fn extended(&self, some: &[(u64, Token)], until: Instant) {
-        let mut all = self.held();
-        for (number, _) in some {
-            if let Some(held) = all.get_mut(number) {
-                held.until = held.until.max(Some(until));
-            }
-        }
     }
 
     /// What is no message of ours. In a task of its own, since nobody waits for it; if it fails, the message comes again.

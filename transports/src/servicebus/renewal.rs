@@ -18,6 +18,7 @@ use super::{
 
 const EXTENDING: &str = "extending leases";
 const RENEW: &str = "com.microsoft:renew-lock";
+const RENEW_SESSION: &str = "com.microsoft:renew-session-lock";
 /// Answers that may wait here: one is asked for at a time, and some may have come too late for who asked.
 const ANSWERS_MAX: u32 = 16;
 
@@ -46,6 +47,14 @@ struct Asked {
     next: u64,
 }
 
+/// What is to begin anew.
+pub(super) enum Wanted<'w> {
+    /// The locks of messages.
+    Locks(&'w [Token]),
+    /// The lock of a session, and with it those of its messages.
+    Session(&'w str),
+}
+
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewed {
@@ -56,13 +65,18 @@ pub(super) enum Renewed {
 }
 
 impl Renewal {
-    /// Lets the locks of `tokens` begin anew.
-    pub(super) async fn renew(&self, link: &Link, address: &str, tokens: &[Token]) -> Result<Renewed, TransportError> {
+    /// Lets what is `wanted` begin anew.
+    pub(super) async fn renew(
+        &self,
+        link: &Link,
+        address: &str,
+        wanted: &Wanted<'_>,
+    ) -> Result<Renewed, TransportError> {
         let asked = async {
             let mut current = self.0.lock().await;
             // Taken out: what is given up in the middle is not to be used again.
             if let Some(mut kept) = current.take().filter(|kept| !kept.linked.is_over()) {
-                match kept.renew(link.place(), tokens).await {
+                match kept.renew(link.place(), wanted).await {
                     Ok(renewed) => {
                         *current = Some(kept);
                         return Ok(renewed);
@@ -74,7 +88,7 @@ impl Renewal {
                 }
             }
             let mut asked = Asked::begin(link, address).await?;
-            let renewed = asked.renew(link.place(), tokens).await?;
+            let renewed = asked.renew(link.place(), wanted).await?;
             *current = Some(asked);
             Ok(renewed)
         };
@@ -96,10 +110,10 @@ impl Asked {
         Ok(Self { sender, receiver, linked, answers_at, next: 1 })
     }
 
-    async fn renew(&mut self, place: &str, tokens: &[Token]) -> Result<Renewed, TransportError> {
+    async fn renew(&mut self, place: &str, wanted: &Wanted<'_>) -> Result<Renewed, TransportError> {
         let number = self.next;
         self.next += 1;
-        let sent = self.sender.send::<Body<Value>>(request(number, &self.answers_at, tokens)).await;
+        let sent = self.sender.send::<Body<Value>>(request(number, &self.answers_at, wanted)).await;
         let outcome = sent.map_err(|e| of_send(EXTENDING, place, &e, true))?;
         of_outcome(EXTENDING, place, &outcome)?;
         loop {
@@ -121,9 +135,15 @@ impl Asked {
 }
 
 /// What asks for it.
-fn request(number: u64, answers_at: &str, tokens: &[Token]) -> Carried {
-    let tokens: Array<Value> = tokens.iter().map(|token| Value::Uuid(Uuid::from(*token))).collect();
-    let operation = [("operation".to_owned(), SimpleValue::String(RENEW.to_owned()))];
+fn request(number: u64, answers_at: &str, wanted: &Wanted<'_>) -> Carried {
+    let (operation, entry) = match wanted {
+        Wanted::Locks(tokens) => {
+            let tokens: Array<Value> = tokens.iter().map(|token| Value::Uuid(Uuid::from(*token))).collect();
+            (RENEW, ("lock-tokens", Value::Array(tokens)))
+        }
+        Wanted::Session(id) => (RENEW_SESSION, ("session-id", Value::String((*id).to_owned()))),
+    };
+    let operation = [("operation".to_owned(), SimpleValue::String(operation.to_owned()))];
     Message {
         header: None,
         delivery_annotations: None,
@@ -134,7 +154,7 @@ fn request(number: u64, answers_at: &str, tokens: &[Token]) -> Carried {
             ..Properties::default()
         }),
         application_properties: Some(ApplicationProperties(operation.into_iter().collect())),
-        body: Body::Value(AmqpValue(Value::Map(map([("lock-tokens", Value::Array(tokens))])))),
+        body: Body::Value(AmqpValue(Value::Map(map([entry])))),
         footer: None,
     }
 }
@@ -169,9 +189,22 @@ mod tests {
     }
 
     #[test]
+    fn locks_are_asked_for_by_their_tokens_and_a_session_by_its_id() {
+        let asked = |wanted: &Wanted<'_>| {
+            let request = request(1, "here", wanted);
+            (text(&request, "operation").unwrap(), request.body)
+        };
+        let body = |name, value| Body::Value(AmqpValue(Value::Map(map([(name, value)]))));
+        let tokens = Value::Array(Array::from(vec![Value::Uuid(Uuid::from([7; 16]))]));
+        assert_eq!(asked(&Wanted::Locks(&[[7; 16]])), (RENEW.to_owned(), body("lock-tokens", tokens)));
+        let id = Value::String("order 7".to_owned());
+        assert_eq!(asked(&Wanted::Session("order 7")), (RENEW_SESSION.to_owned(), body("session-id", id)));
+    }
+
+    #[test]
     fn an_answer_is_judged_by_its_status_and_one_without_is_an_error() {
         let answer = |properties: &[(&str, SimpleValue)]| {
-            let mut answer = request(1, "here", &[]);
+            let mut answer = request(1, "here", &Wanted::Locks(&[]));
             let all = properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
             answer.application_properties = Some(ApplicationProperties(all.collect()));
             judged("Service Bus", &answer)
