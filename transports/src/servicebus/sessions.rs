@@ -211,11 +211,11 @@ impl Task {
 
 /// The session is over, and nothing else with it.
 fn is_lost(error: &RecvError) -> bool {
-    let said = match error {
-        RecvError::LinkStateError(
-            LinkStateError::RemoteClosedWithError(said) | LinkStateError::RemoteDetachedWithError(said),
-        ) => said,
-        _ => return false,
+    let RecvError::LinkStateError(
+        LinkStateError::RemoteClosedWithError(said) | LinkStateError::RemoteDetachedWithError(said),
+    ) = error
+    else {
+        return false;
     };
     matches!(&said.condition, ErrorCondition::Custom(name) if name.as_str() == LOST)
 }
