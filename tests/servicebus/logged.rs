@@ -13,7 +13,7 @@ use super::{
 #[tokio::test]
 async fn nobody_logs_what_is_in_a_message() {
     if is_azure() {
-        return; // Endpoints take it as it is.
+        return eprintln!("SKIPPED: here the test counts deliveries, and endpoints take the service as it is");
     }
     let logged = LogLines::everywhere();
     let (here, scratch) = (endpoint(), Scratch::new("discreet"));
@@ -27,7 +27,7 @@ async fn nobody_logs_what_is_in_a_message() {
 #[tokio::test]
 async fn nobody_logs_a_key() {
     if is_azure() {
-        return;
+        return eprintln!("SKIPPED: the wrong key goes over `amqp://`, which the service does not take");
     }
     let (logged, server, key) = (LogLines::everywhere(), url(), unique("key"));
     let place = server.rsplit_once('@').unwrap().1;

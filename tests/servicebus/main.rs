@@ -99,7 +99,7 @@ async fn a_retry_with_a_delay_comes_again_after_it_and_not_before() {
 #[tokio::test]
 async fn no_more_is_held_than_is_prefetched() {
     if is_azure() {
-        return; // The messages would be locked for longer than this looks.
+        return eprintln!("SKIPPED: the service locks what it hands out for longer than this looks");
     }
     let queue = open().await;
     let here = endpoint();
@@ -119,7 +119,7 @@ async fn no_more_is_held_than_is_prefetched() {
 #[tokio::test]
 async fn what_another_program_sends_is_read_and_what_cannot_be_is_set_aside() {
     if is_azure() {
-        return;
+        return eprintln!("SKIPPED: the other program speaks AMQP 0-9-1, which the service does not");
     }
     let queue = open().await;
     let here = endpoint();
