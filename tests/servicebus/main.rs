@@ -4,6 +4,7 @@
 mod away;
 mod cut;
 mod endpoints;
+mod foreign;
 mod logged;
 mod peer;
 #[path = "../broker/proxy.rs"]
@@ -125,8 +126,9 @@ async fn what_another_program_sends_is_read_and_what_cannot_be_is_set_aside() {
     let here = endpoint();
     let ends = queue.connect(&here, &[]).await.unwrap();
     let name = format!("hapax-test.queue.{here}");
-    put(&name, None, &[("color", "red")], b"nobody's").await;
-    put(&name, Some("order-7"), &[("hapax-type", "shop.added"), ("color", "red")], b"{}").await;
+    put(&name, None, "application/json", &[("color", "red")], b"nobody's").await;
+    let application = [("hapax-type", "shop.added"), ("color", "red")];
+    put(&name, Some("order-7"), "application/json", &application, b"{}").await;
     let delivery = next(&ends).await;
     assert_eq!(delivery.envelope.message_id.to_string(), "order-7");
     assert_eq!(delivery.envelope.headers.value("color"), Some("red"));

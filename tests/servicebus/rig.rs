@@ -290,8 +290,9 @@ pub(crate) async fn make_exchange(name: &str) {
     connection.close(200, short("")).await.unwrap();
 }
 
-/// Where RabbitMQ's plugin finds the application properties of a message that did not come by AMQP 1.0: its headers are not among them.
-const APPLICATION_PROPERTIES: &str = "x-amqp-1.0-app-properties";
+/// Where RabbitMQ's plugin finds the application properties of a message that did not come by AMQP 1.0, since its headers are not among them; and
+/// puts those of one that did.
+pub(crate) const APPLICATION_PROPERTIES: &str = "x-amqp-1.0-app-properties";
 
 /// A section of application properties as AMQP 1.0 writes it: a map of short texts.
 fn application_properties(properties: &[(&str, &str)]) -> Vec<u8> {
@@ -306,14 +307,14 @@ fn application_properties(properties: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A message by a program that speaks AMQP 0-9-1, confirmed; on RabbitMQ alone.
-pub(crate) async fn put(queue: &str, id: Option<&str>, application: &[(&str, &str)], body: &[u8]) {
+pub(crate) async fn put(queue: &str, id: Option<&str>, content_type: &str, application: &[(&str, &str)], body: &[u8]) {
     let connection = Connection::connect(&url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
     let mut table = FieldTable::default();
     let application = application_properties(application);
     table.insert(short(APPLICATION_PROPERTIES), AMQPValue::LongString(application.into()));
-    let mut properties = BasicProperties::default().with_headers(table).with_content_type(short("application/json"));
+    let mut properties = BasicProperties::default().with_headers(table).with_content_type(short(content_type));
     if let Some(id) = id {
         properties = properties.with_message_id(short(id));
     }
