@@ -13,6 +13,7 @@ mod rig;
 mod server;
 mod service;
 mod sessions;
+mod tls;
 mod volume;
 
 use std::{sync::Arc, time::Duration};
