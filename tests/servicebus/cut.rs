@@ -60,7 +60,7 @@ async fn is_late(ends: &Connected, late: &Delivery) {
     }
 }
 
-async fn nothing_comes(ends: &Connected) {
+pub(crate) async fn nothing_comes(ends: &Connected) {
     let nothing = timeout(Duration::from_millis(500), ends.receiver.receive(1)).await;
     assert!(nothing.is_err(), "{nothing:?}");
 }

@@ -13,6 +13,7 @@ mod rig;
 mod server;
 mod service;
 mod sessions;
+mod still;
 mod tls;
 mod volume;
 

@@ -53,8 +53,17 @@ impl RabbitMqServer {
     /// # Panics
     /// The same.
     pub async fn with_amqp_1_0() -> Self {
+        Self::with_amqp_1_0_and(&[]).await
+    }
+
+    /// The same, with some numbers of its application `rabbit` set.
+    ///
+    /// # Panics
+    /// The same.
+    pub async fn with_amqp_1_0_and(settings: &[(&str, u64)]) -> Self {
         let mut server = Self::create();
         server.server.enable("rabbitmq_amqp1_0").unwrap_or_else(|why| panic!("{why}"));
+        settings.iter().for_each(|(name, number)| server.server.set(name, *number));
         server.restart().await;
         server
     }
