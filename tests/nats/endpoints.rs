@@ -95,7 +95,8 @@ async fn poison_ends_among_the_dead_letters_on_the_server_and_holds_up_nothing()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_sent_again_after_the_dedup_window_is_taken_by_the_server_and_dropped_by_the_endpoint() {
     let server = NatsServer::start().await;
-    let queue = Nats::options().dedup_window(Duration::from_secs(2)).open(server.url()).await.unwrap();
+    let options = Nats::options().prefix("window").dedup_window(Duration::from_secs(2));
+    let queue = options.open(server.url()).await.unwrap();
     let (name, scratch) = (endpoint(), Scratch::new("nats-window"));
     queue.connect(&name, &[]).await.unwrap();
     let sender = queue.sender();
