@@ -36,6 +36,9 @@ const SESSIONS_MAX: u16 = 32;
 const QUIET: Duration = Duration::from_millis(250);
 /// For taking leave of a session, and of the connection. Beyond it the connection is dropped.
 const LEAVE: Duration = Duration::from_secs(5);
+/// After the service had none to give. The driver answers twice then, the second time a moment later, and that would end a link that was asked for at
+/// once: it has the same number.
+const REST: Duration = Duration::from_millis(100);
 /// What the service says when it ends a link whose session has no lock any more.
 const LOST: &str = "com.microsoft:session-lock-lost";
 /// Part of a lease after which a session is left and asked for again, if nothing of it is being handled: a message is to come under most of a lock.
@@ -112,7 +115,10 @@ impl Task {
                 next = self.bus.0.link.session_receiver(RECEIVING, &mut self.session, &self.address) => next?,
             };
             // There was none for a while.
-            let Some((receiver, id)) = next else { continue };
+            let Some((receiver, id)) = next else {
+                sleep(REST).await;
+                continue;
+            };
             let lock = Arc::new(SessionLock { id, began: Mutex::new(Instant::now()) });
             if !self.one(receiver, &lock).await? {
                 return Ok(());
