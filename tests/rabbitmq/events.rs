@@ -116,7 +116,7 @@ async fn another_consumer_gets_an_event_where_that_was_asked_for() {
 
 /// Also where it was put again to wait, and where it is set aside.
 #[tokio::test]
-async fn a_structured_event_comes_back_and_is_one_among_the_dead_letters() {
+async fn a_structured_event_comes_back_also_after_a_while_and_from_the_dead_letters() {
     let written_as = WrittenAs::StructuredCloudEvents(Source::parse("/orders").unwrap());
     let queue = options().written_as(written_as).open(url()).await.unwrap();
     let here = endpoint();

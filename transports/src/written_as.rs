@@ -1,5 +1,8 @@
 //! What messages look like on the way.
 
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use hapax_core::envelope::{
     Envelope,
@@ -27,6 +30,16 @@ pub enum WrittenAs {
 }
 
 impl WrittenAs {
+    /// The form of what a receiver puts somewhere else, as a dead letter: with the body as it came. An event in JSON may be larger than the broker
+    /// takes, of a message that came in another form, and then it could be put nowhere.
+    #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+    pub(crate) fn with_body_as_it_is(&self) -> Cow<'_, Self> {
+        match self {
+            Self::StructuredCloudEvents(source) => Cow::Owned(Self::CloudEvents(source.clone())),
+            Self::Plain | Self::CloudEvents(_) => Cow::Borrowed(self),
+        }
+    }
+
     /// Headers and body of `envelope`, with attributes called as over HTTP.
     pub(crate) fn written(&self, envelope: &Envelope) -> (Vec<(String, String)>, Bytes) {
         match self {

@@ -51,10 +51,7 @@ pub(super) fn written(envelope: &Envelope, written_as: &WrittenAs) -> (Headers, 
 /// The headers of a letter about `envelope`. All that a message says is in them, also where messages are written as structured events: a letter may
 /// have to do without its body.
 pub(super) fn headers_of(envelope: &Envelope, written_as: &WrittenAs) -> Headers {
-    match written_as {
-        WrittenAs::StructuredCloudEvents(source) => written(envelope, &WrittenAs::CloudEvents(source.clone())).0,
-        WrittenAs::Plain | WrittenAs::CloudEvents(_) => written(envelope, written_as).0,
-    }
+    written(envelope, &written_as.with_body_as_it_is()).0
 }
 
 /// Why a record is no message.

@@ -101,7 +101,7 @@ impl Broker {
         extras: Extras,
     ) -> Result<(), TransportError> {
         let subject = self.names.letter(endpoint, &digest(envelope, saga, destination));
-        let (headers, body) = written(envelope, &self.options.written_as);
+        let (headers, body) = written(envelope, &self.options.written_as.with_body_as_it_is());
         self.put_once(operation, subject, headers, extras, body).await
     }
 

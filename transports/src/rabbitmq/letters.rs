@@ -20,7 +20,7 @@ use super::{
     Broker, RabbitMq, WrittenAs,
     dispatcher::{Fields, Parcel, Route},
     errors::{error_of, late},
-    message::{Extras, body_of, envelope_of, properties_of, text_of},
+    message::{Extras, envelope_of, properties_of, text_of},
     names::Names,
     topology::short,
 };
@@ -70,10 +70,9 @@ pub(super) fn properties_of_letter(letter: &DeadLetter, names: &Names, written_a
 impl DeadLetters for RabbitMq {
     async fn add(&self, letter: &DeadLetter) -> Result<(), StoreError> {
         let broker = &self.0;
-        let written_as = &broker.options.written_as;
-        let properties = properties_of_letter(letter, &broker.names, written_as);
-        let body = body_of(&letter.envelope, written_as);
-        let added = broker.put_letter(ADDING, &letter.endpoint, properties, &body).await;
+        let written_as = broker.options.written_as.with_body_as_it_is();
+        let properties = properties_of_letter(letter, &broker.names, &written_as);
+        let added = broker.put_letter(ADDING, &letter.endpoint, properties, &letter.envelope.body).await;
         added.map_err(|e| store_error(ADDING, e))
     }
 

@@ -34,7 +34,7 @@ use super::{
     errors::{ended, error_of, late},
     letters::letter_extras,
     link::Linked,
-    message::{Extras, as_letter, body_of, envelope_of, properties_of},
+    message::{Extras, as_letter, envelope_of, properties_of},
     topology::short,
 };
 use crate::reason::reason_of;
@@ -223,10 +223,9 @@ impl End {
                 let letter = letter_extras(&self.endpoint, None, None, &reason, Timestamp::now());
                 let extras = Extras { attempts: held.attempts, letter, waits: true };
                 let (broker, now) = (&self.rabbit.0, Timestamp::now());
-                let written_as = &broker.options.written_as;
-                let properties = properties_of(&held.envelope, &extras, &broker.names, written_as, now);
-                let body = body_of(&held.envelope, written_as);
-                broker.put_letter(SETTLING, &self.endpoint, properties, &body).await?;
+                let written_as = broker.options.written_as.with_body_as_it_is();
+                let properties = properties_of(&held.envelope, &extras, &broker.names, &written_as, now);
+                broker.put_letter(SETTLING, &self.endpoint, properties, &held.envelope.body).await?;
             }
         }
         self.acknowledge(held).await
@@ -247,10 +246,9 @@ impl End {
         let here = Destination::Endpoint(self.endpoint.clone());
         let waiting = broker.waiting(now.after(delay), now, &here);
         let extras = Extras { attempts, waits: waiting.is_some(), letter: Vec::new() };
-        let written_as = &broker.options.written_as;
-        let properties = properties_of(&held.envelope, &extras, &broker.names, written_as, now);
-        let body = body_of(&held.envelope, written_as);
-        self.put(waiting.unwrap_or_else(|| broker.route(&here)), properties, &body).await
+        let written_as = broker.options.written_as.with_body_as_it_is();
+        let properties = properties_of(&held.envelope, &extras, &broker.names, &written_as, now);
+        self.put(waiting.unwrap_or_else(|| broker.route(&here)), properties, &held.envelope.body).await
     }
 
     async fn put(&self, route: Route, properties: BasicProperties, body: &Bytes) -> Result<(), TransportError> {
