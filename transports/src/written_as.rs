@@ -40,15 +40,20 @@ impl WrittenAs {
         }
     }
 
-    /// Headers and body of `envelope`, with attributes called as over HTTP.
-    pub(crate) fn written(&self, envelope: &Envelope) -> (Vec<(String, String)>, Bytes) {
+    /// The headers of `envelope`, with attributes called as over HTTP.
+    pub(crate) fn headers(&self, envelope: &Envelope) -> Vec<(String, String)> {
         match self {
-            Self::Plain => (plain::to_headers(envelope), envelope.body.clone()),
-            Self::CloudEvents(source) => (cloudevents::to_binary(envelope, source), envelope.body.clone()),
-            Self::StructuredCloudEvents(source) => {
-                let content_type = (CONTENT_TYPE.to_owned(), STRUCTURED_CONTENT_TYPE.to_owned());
-                (vec![content_type], cloudevents::to_structured(envelope, source).into())
-            }
+            Self::Plain => plain::to_headers(envelope),
+            Self::CloudEvents(source) => cloudevents::to_binary(envelope, source),
+            Self::StructuredCloudEvents(_) => vec![(CONTENT_TYPE.to_owned(), STRUCTURED_CONTENT_TYPE.to_owned())],
+        }
+    }
+
+    /// Its body.
+    pub(crate) fn body(&self, envelope: &Envelope) -> Bytes {
+        match self {
+            Self::Plain | Self::CloudEvents(_) => envelope.body.clone(),
+            Self::StructuredCloudEvents(source) => cloudevents::to_structured(envelope, source).into(),
         }
     }
 }

@@ -39,19 +39,22 @@ pub(super) fn wire_bytes(headers: &Headers, key: Option<&PartitionKey>, body: &[
 
 /// Headers and body of `envelope`.
 pub(super) fn written(envelope: &Envelope, written_as: &WrittenAs) -> (Headers, Bytes) {
-    let (headers, body) = written_as.written(envelope);
+    (headers_as(envelope, written_as), written_as.body(envelope))
+}
+
+fn headers_as(envelope: &Envelope, written_as: &WrittenAs) -> Headers {
     let is_plain = *written_as == WrittenAs::Plain;
-    let headers = headers.into_iter().map(|(name, value)| match name.strip_prefix(EVENT.1) {
+    let headers = written_as.headers(envelope).into_iter().map(|(name, value)| match name.strip_prefix(EVENT.1) {
         Some(attribute) if !is_plain => (format!("{}{attribute}", EVENT.0), value.into_bytes()),
         _ => (name, value.into_bytes()),
     });
-    (headers.collect(), body)
+    headers.collect()
 }
 
 /// The headers of a letter about `envelope`. All that a message says is in them, also where messages are written as structured events: a letter may
 /// have to do without its body.
 pub(super) fn headers_of(envelope: &Envelope, written_as: &WrittenAs) -> Headers {
-    written(envelope, &written_as.with_body_as_it_is()).0
+    headers_as(envelope, &written_as.with_body_as_it_is())
 }
 
 /// Why a record is no message.

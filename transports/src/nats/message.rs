@@ -45,7 +45,7 @@ pub(super) fn wire_bytes(headers: &[(String, String)], body: &[u8]) -> usize {
 
 /// The headers of `envelope`, with what goes beside them, and the body.
 pub(super) fn written(envelope: &Envelope, written_as: &WrittenAs) -> (Vec<(String, String)>, Bytes) {
-    let (mut headers, body) = written_as.written(envelope);
+    let (mut headers, body) = (written_as.headers(envelope), written_as.body(envelope));
     if *written_as == WrittenAs::Plain
         && let Some(order) = order_of(envelope)
     {

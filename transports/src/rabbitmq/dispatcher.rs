@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::{
     Broker, RabbitMq,
     errors::{error_of, late, too_large},
-    message::{Extras, HEADERS_BYTES_MAX, body_of, headers_bytes, properties_of},
+    message::{Extras, HEADERS_BYTES_MAX, headers_bytes, properties_of},
     names::{delayed, topic_key},
     topology::short,
 };
@@ -75,7 +75,7 @@ pub(super) enum Fields {
 impl Dispatcher for RabbitMq {
     fn check(&self, outgoing: &Outgoing) -> Result<(), Refused> {
         let options = &self.0.options;
-        let body = body_of(&outgoing.envelope, &options.written_as);
+        let body = options.written_as.body(&outgoing.envelope);
         let (bytes, bytes_max) = (outgoing.envelope.size().max(body.len()), options.message_bytes_max);
         if bytes > bytes_max {
             return Err(Refused(format!("the message has {bytes} bytes; these queues take {bytes_max}")));
@@ -185,7 +185,7 @@ impl Broker {
         // An event that nobody subscribes goes nowhere; one that is to wait must have a queue for that.
         let may_go_nowhere = waits.is_none() && matches!(outgoing.destination, Destination::Topic(_));
         let route = waits.unwrap_or_else(|| self.route(&outgoing.destination));
-        Parcel { route, may_go_nowhere, fields, body: body_of(envelope, &self.options.written_as) }
+        Parcel { route, may_go_nowhere, fields, body: self.options.written_as.body(envelope) }
     }
 
     fn properties(&self, fields: &Fields) -> BasicProperties {

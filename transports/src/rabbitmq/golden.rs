@@ -10,7 +10,7 @@ use lapin::{
 use super::{
     WrittenAs,
     letters::{letter_of, properties_of_letter},
-    message::{Extras, body_of, envelope_of, properties_of},
+    message::{Extras, envelope_of, properties_of},
     names::{Names, delay_binding, delayed, due_binding, topic_key},
 };
 use crate::golden;
@@ -100,7 +100,7 @@ fn a_message_on_rabbitmq_keeps_its_properties_and_headers() {
         (golden::full(), WrittenAs::StructuredCloudEvents(source), &first, STRUCTURED),
     ] {
         let properties = properties_of(&sent, extras, &names(), &written_as, golden::now());
-        same(&properties, &body_of(&sent, &written_as), kept);
+        same(&properties, &written_as.body(&sent), kept);
         let (properties, body) = given(kept);
         let (came, attempts) = envelope_of(&properties, body, &names()).unwrap();
         golden::same_message(&came, &sent);

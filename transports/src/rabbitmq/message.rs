@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hapax_core::{
     envelope::{ContentType, Destination, Envelope, ReadError, cloudevents, plain},
     ids::{CorrelationId, MessageId, TypeName},
@@ -56,20 +55,8 @@ pub(super) struct Extras {
 /// The headers of `envelope`, the content type among them.
 fn headers_of(envelope: &Envelope, written_as: &WrittenAs) -> Vec<(String, String)> {
     match written_as {
-        WrittenAs::Plain => plain::to_headers(envelope),
         WrittenAs::CloudEvents(source) => events::headers_of(envelope, source),
-        // All of it is in the body.
-        WrittenAs::StructuredCloudEvents(_) => {
-            vec![(CONTENT_TYPE.to_owned(), cloudevents::STRUCTURED_CONTENT_TYPE.to_owned())]
-        }
-    }
-}
-
-/// The body of `envelope`.
-pub(super) fn body_of(envelope: &Envelope, written_as: &WrittenAs) -> Bytes {
-    match written_as {
-        WrittenAs::Plain | WrittenAs::CloudEvents(_) => envelope.body.clone(),
-        WrittenAs::StructuredCloudEvents(source) => cloudevents::to_structured(envelope, source).into(),
+        WrittenAs::Plain | WrittenAs::StructuredCloudEvents(_) => written_as.headers(envelope),
     }
 }
 
@@ -337,7 +324,7 @@ mod tests {
             let sent = envelope();
             let extras = Extras { attempts: 2, ..Extras::default() };
             let properties = properties_of(&sent, &extras, &names(), &written_as, Timestamp::now());
-            let (came, attempts) = envelope_of(&properties, body_of(&sent, &written_as).to_vec(), &names()).unwrap();
+            let (came, attempts) = envelope_of(&properties, written_as.body(&sent).to_vec(), &names()).unwrap();
             assert_eq!((&*came, attempts), (&sent, 3), "{written_as:?}");
             assert!(headers_bytes(&sent, &written_as) > bytes_min);
         }

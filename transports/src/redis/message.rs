@@ -32,7 +32,7 @@ pub(super) struct Fields {
 
 impl Fields {
     pub(super) fn of(envelope: &Envelope, written_as: &WrittenAs) -> Self {
-        let (mut written, body) = written_as.written(envelope);
+        let (mut written, body) = (written_as.headers(envelope), written_as.body(envelope));
         if *written_as == WrittenAs::Plain {
             written = written.into_iter().map(|(name, value)| (written_name(name), value)).collect();
         }

@@ -78,17 +78,14 @@ pub(super) fn properties_bytes(envelope: &Envelope, written_as: &WrittenAs) -> u
     if matches!(written_as, WrittenAs::StructuredCloudEvents(_)) {
         return 0;
     }
-    let (headers, _) = written_as.written(envelope);
+    let headers = written_as.headers(envelope);
     let order = order_of(envelope).map_or(0, |order| ORDER.len() + order.len() + PROPERTY_BYTES);
     headers.iter().map(|(name, value)| name.len() + value.len() + PROPERTY_BYTES).sum::<usize>() + order
 }
 
 /// How many bytes its body takes: an event in JSON has all of it there, and what is no JSON a third more.
 pub(super) fn body_bytes(envelope: &Envelope, written_as: &WrittenAs) -> usize {
-    match written_as {
-        WrittenAs::Plain | WrittenAs::CloudEvents(_) => envelope.body.len(),
-        WrittenAs::StructuredCloudEvents(source) => cloudevents::to_structured(envelope, source).len(),
-    }
+    written_as.body(envelope).len()
 }
 
 /// `envelope`, sent at `now`.
@@ -99,7 +96,7 @@ pub(super) fn carried(
     names: &Names,
     now: Timestamp,
 ) -> Carried {
-    let (headers, body) = written_as.written(envelope);
+    let (headers, body) = (written_as.headers(envelope), written_as.body(envelope));
     let (mut application, mut content_type) = (ApplicationProperties::default(), None);
     for (name, value) in headers {
         match name.strip_prefix(EVENT_HEADER) {

@@ -39,7 +39,7 @@ pub(super) struct Parcel {
 impl Parcel {
     /// With `extras` beside its own headers.
     pub(super) fn of(envelope: &Envelope, written_as: &WrittenAs, extras: &[(&str, String)]) -> Self {
-        let (mut headers, body) = written_as.written(envelope);
+        let (mut headers, body) = (written_as.headers(envelope), written_as.body(envelope));
         let mut ordered = headers.len();
         if *written_as == WrittenAs::Plain {
             headers = headers.into_iter().map(|(name, value)| (written_name(name), value)).collect();
